@@ -1,0 +1,124 @@
+"""States Expansion: every masked token becomes k positions of the encoder's input (paper, section 4.2).
+
+    tokens       <s>   C    [M]        C   </s>
+    expanded     <s>   C    [M] [M]    C   </s>        k = 2, boundary states 1
+    word i        0    1     2   2     3    4
+    state c       0    0     1   2     0    0
+    lattice       0          1   2          3          states, in order
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The expanded input and the states among its positions.
+
+    Attributes:
+        input_ids: [B, L] expanded token ids, padded on the right.
+        attention_mask: [B, L] bool, true on real positions.
+        position_ids: [B, L, 2] word position and state index (0 on ordinary tokens, 1..k on expanded ones).
+        source: [B, L] the input token each position was copied from.
+        first: [B, S] where the first copy of each input token stands in the expanded sequence.
+        state_index: [B, N] positions of the lattice states in the expanded sequence (0 on padding).
+        num_states: [B] number of states of each sequence.
+        targets: [B, T] the tokens the states must emit: BOS, masked tokens from left to right, EOS.
+        num_targets: [B] number of targets of each sequence.
+        target_index: [B, T] the input position of each target (0 on padding).
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    position_ids: Tensor
+    source: Tensor
+    first: Tensor
+    state_index: Tensor
+    num_states: Tensor
+    targets: Tensor
+    num_targets: Tensor
+    target_index: Tensor
+
+    @property
+    def group(self) -> Tensor:
+        """[B, N] the input token each state belongs to; states of one mask share it (Sparse DAG)."""
+        return self.source.gather(1, self.state_index)
+
+
+def boundaries(attention_mask: Tensor) -> Tensor:
+    """[B, S] bool, true on the first and the last real token of each sequence (BOS and EOS)."""
+    mask = attention_mask.bool()
+    order = mask.cumsum(1)
+    return mask & ((order == 1) | (order == order[:, -1:]))
+
+
+def compact(chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Indices of the true entries of `chosen [B, S]`, packed to the left.
+
+    Returns:
+        index [B, max count] (0 on padding) and count [B].
+    """
+    count = chosen.sum(1)
+    index = torch.argsort((~chosen).to(torch.int8), dim=1, stable=True)[:, : max(int(count.max()), 1)]
+    valid = torch.arange(index.shape[1], device=chosen.device) < count[:, None]
+    return index.masked_fill(~valid, 0), count
+
+
+def expand(
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    masked: Tensor,
+    num_states: int,
+    boundary_states: int,
+    labels: Tensor | None = None,
+    pad_token_id: int = 0,
+) -> Lattice:
+    """Copies every masked token `num_states` times, BOS and EOS `boundary_states` times, and lays out the lattice.
+
+    Args:
+        input_ids: [B, S] token ids with [MASK] in place.
+        attention_mask: [B, S] 1 on real tokens, 0 on padding.
+        masked: [B, S] bool, tokens to expand. BOS and EOS are states in any case.
+        num_states: k, copies per masked token.
+        boundary_states: copies of BOS and of EOS: 1 (paper, appendix on the case study) or k (the authors' release).
+        labels: [B, S] original tokens at the masked positions; the input's own tokens where absent.
+        pad_token_id: fills the expanded sequence on the right.
+    """
+    real = attention_mask.bool()
+    boundary = boundaries(real)
+    masked = masked & real
+    copies = real.long()
+    copies = torch.where(boundary, boundary_states, copies)
+    copies = torch.where(masked, num_states, copies)
+
+    ends = copies.cumsum(1)
+    length = max(int(ends[:, -1].max()), 1)
+    place = torch.arange(length, device=input_ids.device).expand(len(input_ids), -1).contiguous()
+    source = torch.searchsorted(ends, place, right=True).clamp_(max=input_ids.shape[1] - 1)
+    attended = place < ends[:, -1:]
+    copy = place - (ends - copies).gather(1, source)
+
+    word = (real.cumsum(1) - 1).clamp_(min=0).gather(1, source)
+    expanded = (masked | (boundary & (boundary_states > 1))).gather(1, source)
+    position_ids = torch.stack([word, (copy + 1) * expanded], dim=-1) * attended[..., None]
+
+    emitting = masked | boundary
+    state_index, state_count = compact(emitting.gather(1, source) & attended)
+    target_index, target_count = compact(emitting)
+    answers = input_ids if labels is None else torch.where(labels == IGNORED, input_ids, labels)
+    return Lattice(
+        input_ids=input_ids.gather(1, source).masked_fill(~attended, pad_token_id),
+        attention_mask=attended,
+        position_ids=position_ids,
+        source=source,
+        first=ends - copies,
+        state_index=state_index,
+        num_states=state_count,
+        targets=answers.gather(1, target_index),
+        num_targets=target_count,
+        target_index=target_index,
+    )

@@ -1,0 +1,225 @@
+"""The dynamic programme against enumeration of all paths, against identities, and on hostile input."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exlm.ops import alignment
+
+BACKENDS = sorted(alignment.BACKENDS)
+INF = float("inf")
+
+
+def paths(targets: int, states: int):
+    """All strictly increasing paths from state 0 to state `states - 1`."""
+    if targets == 1:
+        return [(0,)] if states == 1 else []
+    middle = itertools.combinations(range(1, states - 1), targets - 2)
+    return [(0, *inner, states - 1) for inner in middle] if states > 1 else []
+
+
+def path_score(emission, transition, path):
+    score = sum(emission[i, u].item() for i, u in enumerate(path))
+    return score + sum(transition[u, v].item() for u, v in itertools.pairwise(path))
+
+
+def enumerate_sequence(emission, transition, targets, states):
+    """log f, posterior over states and expected edge use by brute force."""
+    scores = {path: path_score(emission, transition, path) for path in paths(targets, states)}
+    alive = {path: s for path, s in scores.items() if s > -INF}
+    at_state, on_edge = torch.zeros_like(emission), torch.zeros_like(transition)
+    if not alive:
+        return -INF, at_state, on_edge, None
+    peak = max(alive.values())
+    total = peak + math.log(sum(math.exp(s - peak) for s in alive.values()))
+    for path, score in alive.items():
+        weight = math.exp(score - total)
+        for i, u in enumerate(path):
+            at_state[i, u] += weight
+        for u, v in itertools.pairwise(path):
+            on_edge[u, v] += weight
+    return total, at_state, on_edge, peak
+
+
+def random_case(seed, batch=6, targets=5, states=9, spread=1.0, missing=0.0, dtype=torch.float64):
+    """Random lengths, log-softmax transitions over valid successors, and a share of missing edges and emissions."""
+    g = torch.Generator().manual_seed(seed)
+    emission = -spread * torch.rand(batch, targets, states, generator=g, dtype=torch.float64) - 0.1
+    scores = spread * torch.randn(batch, states, states, generator=g, dtype=torch.float64)
+    upper = torch.ones(states, states).triu(1).bool()
+    transition = scores.masked_fill(~upper, -INF).log_softmax(-1).nan_to_num(-INF, neginf=-INF)
+    transition = transition.masked_fill(torch.rand(transition.shape, generator=g) < missing, -INF)
+    emission = emission.masked_fill(torch.rand(emission.shape, generator=g) < missing / 2, -INF)
+    num_targets = torch.randint(1, targets + 1, (batch,), generator=g)
+    num_states = torch.randint(1, states + 1, (batch,), generator=g)
+    num_targets[0], num_states[0] = targets, states
+    return emission.to(dtype), transition.to(dtype), num_targets, num_states
+
+
+CASES = {
+    "ordinary": dict(seed=0),
+    "missing edges": dict(seed=1, missing=0.3),
+    "400 nats": dict(seed=2, spread=400.0),
+    "400 nats, missing edges": dict(seed=3, spread=400.0, missing=0.3),
+    "as many targets as states": dict(seed=4, targets=6, states=6),
+    "more targets than states": dict(seed=5, targets=8, states=5),
+    "one target": dict(seed=6, targets=1, states=4),
+    "one state": dict(seed=7, targets=3, states=1),
+    "two by two": dict(seed=8, targets=2, states=2),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", CASES)
+def test_value_and_gradients_equal_enumeration(backend, case):
+    emission, transition, num_targets, num_states = random_case(**CASES[case])
+    emission.requires_grad_(), transition.requires_grad_()
+    value = alignment.log_likelihood(emission, transition, num_targets, num_states, backend=backend)
+    weights = torch.arange(1.0, len(value) + 1, dtype=value.dtype)
+    torch.where(value == -INF, 0.0, value * weights).sum().backward()
+    for b, (targets, states) in enumerate(zip(num_targets.tolist(), num_states.tolist(), strict=True)):
+        expected, at_state, on_edge, _ = enumerate_sequence(emission[b], transition[b], targets, states)
+        assert value[b].item() == pytest.approx(expected, rel=1e-10)
+        torch.testing.assert_close(emission.grad[b], at_state * (b + 1), rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(transition.grad[b], on_edge * (b + 1), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), targets=st.integers(1, 5), states=st.integers(1, 8), missing=st.sampled_from([0.0, 0.5]))
+def test_random_lattices_equal_enumeration(backend, seed, targets, states, missing):
+    case = random_case(seed, batch=3, targets=targets, states=states, spread=30.0, missing=missing)
+    value = alignment.log_likelihood(*case, backend=backend)
+    for b, (t, n) in enumerate(zip(case[2].tolist(), case[3].tolist(), strict=True)):
+        assert value[b].item() == pytest.approx(enumerate_sequence(case[0][b], case[1][b], t, n)[0], rel=1e-10)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("targets,states", [(2, 2), (3, 6), (5, 11), (9, 20), (12, 12)])
+def test_counting_identity(backend, targets, states):
+    """With all log-probabilities 0 the likelihood counts the paths: C(N-2, T-2)."""
+    lengths = torch.tensor([targets]), torch.tensor([states])
+    zeros = torch.zeros(1, targets, states, dtype=torch.float64), torch.zeros(1, states, states, dtype=torch.float64)
+    value = alignment.log_likelihood(*zeros, *lengths, backend=backend)
+    assert value.exp().item() == pytest.approx(math.comb(states - 2, targets - 2), rel=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_infeasible_is_minus_infinity_with_zero_gradient_beside_feasible_ones(backend):
+    emission, transition, _, _ = random_case(11, batch=4, targets=4, states=6, dtype=torch.float32)
+    emission[2, 1] = -INF
+    num_targets, num_states = torch.tensor([4, 4, 4, 3]), torch.tensor([6, 3, 6, 5])
+    emission.requires_grad_(), transition.requires_grad_()
+    value = alignment.log_likelihood(emission, transition, num_targets, num_states, backend=backend)
+    assert value.isfinite().tolist() == [True, False, False, True]
+    assert (value[1:3] == -INF).all()
+    value.sum().backward()
+    for grad in (emission.grad, transition.grad):
+        assert grad.isfinite().all()
+        assert (grad[1:3] == 0).all() and (grad[[0, 3]] != 0).any()
+
+
+@pytest.mark.parametrize("spread,tolerance", [(1.0, 1e-5), (400.0, 2e-4)])
+def test_float32_is_close_to_the_float64_reference(spread, tolerance):
+    case = random_case(12, batch=3, targets=20, states=60, spread=spread, missing=0.1)
+    emission, transition, *lengths = case
+    emission[:, 0, 0] = -1.0
+    expected = alignment.posterior(emission, transition, *lengths, backend="reference")
+    value = alignment.log_likelihood(emission, transition, *lengths, backend="reference")
+    single = alignment.posterior(emission.float(), transition.float(), *lengths)
+    assert value.isfinite().any()
+    torch.testing.assert_close(
+        alignment.log_likelihood(emission.float(), transition.float(), *lengths).double(), value, rtol=1e-6, atol=1e-5
+    )
+    for got, want in zip(single, expected, strict=True):
+        assert (got.double() - want).abs().max() < tolerance
+
+
+def test_posterior_identities():
+    emission, transition, num_targets, num_states = random_case(13, targets=6, states=12, dtype=torch.float32)
+    at_state, on_edge = alignment.posterior(emission, transition, num_targets, num_states)
+    feasible = alignment.log_likelihood(emission, transition, num_targets, num_states) > -INF
+    real = torch.arange(6) < num_targets[:, None]
+    torch.testing.assert_close(at_state.sum(2), (real & feasible[:, None]).float(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(on_edge.sum((1, 2)), (num_targets - 1) * feasible.float(), atol=1e-4, rtol=0)
+    assert (at_state >= 0).all() and (on_edge >= 0).all()
+
+
+def test_shifting_emissions_shifts_the_value_and_leaves_the_posterior():
+    emission, transition, num_targets, num_states = random_case(14, targets=4, states=9)
+    num_targets[:], num_states[:] = 4, 9
+    shifted = emission + torch.tensor([-1000.0, 3.0, -50.0, 0.5])[None, :, None]
+    before = alignment.log_likelihood(emission, transition, num_targets, num_states)
+    after = alignment.log_likelihood(shifted, transition, num_targets, num_states)
+    torch.testing.assert_close(after, before - 1046.5)
+    left, right = (alignment.posterior(e, transition, num_targets, num_states)[0] for e in (emission, shifted))
+    torch.testing.assert_close(left, right)
+
+
+def test_batching_with_padding_equals_one_by_one():
+    emission, transition, num_targets, num_states = random_case(15, batch=5, targets=6, states=12)
+    together = alignment.log_likelihood(emission, transition, num_targets, num_states)
+    for b, (t, n) in enumerate(zip(num_targets.tolist(), num_states.tolist(), strict=True)):
+        alone = alignment.log_likelihood(
+            emission[b : b + 1, :t, :n], transition[b : b + 1, :n, :n], num_targets[b : b + 1], num_states[b : b + 1]
+        )
+        torch.testing.assert_close(alone[0], together[b])
+
+
+def test_padding_content_is_never_read():
+    emission, transition, num_targets, num_states = random_case(16, batch=5, targets=6, states=12)
+    value = alignment.log_likelihood(emission, transition, num_targets, num_states)
+    emission, transition = emission.clone(), transition.clone()
+    for b, (t, n) in enumerate(zip(num_targets.tolist(), num_states.tolist(), strict=True)):
+        emission[b, t:] = emission[b, :, n:] = 7.0
+        transition[b, n:] = transition[b, :, n:] = 7.0
+    transition.masked_fill_(torch.ones_like(transition).tril().bool(), 5.0)
+    torch.testing.assert_close(alignment.log_likelihood(emission, transition, num_targets, num_states), value)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_best_path_is_the_best_of_all(case):
+    emission, transition, num_targets, num_states = random_case(**CASES[case])
+    path, score = alignment.best_path(emission, transition, num_targets, num_states)
+    for b, (t, n) in enumerate(zip(num_targets.tolist(), num_states.tolist(), strict=True)):
+        best = enumerate_sequence(emission[b], transition[b], t, n)[3]
+        assert (path[b, t:] == -1).all()
+        if best is None:
+            assert score[b] == -INF and (path[b] == -1).all()
+        else:
+            assert score[b].item() == pytest.approx(best, rel=1e-9)
+            assert path_score(emission[b], transition[b], path[b, :t].tolist()) == pytest.approx(best, rel=1e-9)
+
+
+def test_samples_follow_the_posterior():
+    emission, transition, _, _ = random_case(17, batch=1, targets=4, states=7)
+    many = 4000
+    lengths = torch.tensor([4]).expand(many), torch.tensor([7]).expand(many)
+    drawn = alignment.sample(
+        emission.expand(many, -1, -1), transition.expand(many, -1, -1), *lengths, generator=torch.Generator().manual_seed(0)
+    )
+    frequency = torch.nn.functional.one_hot(drawn, 7).double().mean(0)
+    expected = alignment.posterior(emission, transition, lengths[0][:1], lengths[1][:1])[0][0]
+    assert (frequency - expected).abs().max() < 4 * 0.5 / many**0.5
+    again = alignment.sample(
+        emission.expand(many, -1, -1), transition.expand(many, -1, -1), *lengths, generator=torch.Generator().manual_seed(0)
+    )
+    assert torch.equal(drawn, again)
+
+
+def test_sample_marks_sequences_without_a_path():
+    emission, transition, _, _ = random_case(18, batch=2, targets=4, states=7)
+    drawn = alignment.sample(emission, transition, torch.tensor([4, 4]), torch.tensor([7, 3]))
+    assert (drawn[0] >= 0).all() and (drawn[1] == -1).all()
+
+
+def test_shape_errors_name_the_shapes():
+    emission, transition, num_targets, num_states = random_case(19)
+    with pytest.raises(ValueError, match=r"\[batch, states, states\]"):
+        alignment.log_likelihood(emission, transition[:, :3], num_targets, num_states)
+    with pytest.raises(ValueError, match="num_states"):
+        alignment.log_likelihood(emission, transition, num_targets, num_states.float())
