@@ -1,1 +1,27 @@
+"""ExLM: masked language models in which every [MASK] becomes k hidden states (Zheng et al., ICML 2025).
 
+Importing the package registers its models with transformers, so that `AutoModelForMaskedLM.from_pretrained` and
+its siblings load ExLM directories without remote code.
+"""
+
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
+
+from .errors import InputError
+from .model.configuration_exlm import ExLMConfig
+from .model.convert import from_official
+from .model.modeling_exlm import ExLMForMaskedLM, ExLMForSequenceClassification, ExLMModel
+
+__version__ = "0.1.0"
+__all__ = [
+    "ExLMConfig",
+    "ExLMForMaskedLM",
+    "ExLMForSequenceClassification",
+    "ExLMModel",
+    "InputError",
+    "from_official",
+]
+
+AutoConfig.register("exlm", ExLMConfig, exist_ok=True)
+AutoModel.register(ExLMConfig, ExLMModel, exist_ok=True)
+AutoModelForMaskedLM.register(ExLMConfig, ExLMForMaskedLM, exist_ok=True)
+AutoModelForSequenceClassification.register(ExLMConfig, ExLMForSequenceClassification, exist_ok=True)

@@ -1,0 +1,165 @@
+"""Token-budget batches as a pure function of (lengths, budget, seed, step).
+
+Sequences of similar length share a batch; their order within a length and the order of the batches are random and
+differ from epoch to epoch. Every process computes the same plan and takes its share, so that resuming needs one
+integer and no process can fall out of step.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from .masking import IGNORED, Purpose, choose_masked, mix
+
+BUCKET = 4  # lengths are equal up to this many tokens within a batch: about 3% padding on molecules
+
+
+class SequenceSource(Protocol):
+    """What batching needs of a corpus."""
+
+    lengths: np.ndarray
+
+    def gather(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    bos: int
+    eos: int
+    pad: int
+    mask: int
+
+    @classmethod
+    def of(cls, tokenizer) -> "SpecialTokens":  # type: ignore[no-untyped-def]
+        return cls(
+            tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id
+        )
+
+
+class BatchPlan:
+    """The batches of all epochs.
+
+    Args:
+        lengths: [examples] tokens per sequence, special tokens not counted.
+        tokens_per_batch: upper bound of sequences x longest sequence (with BOS and EOS), as fairseq's --max-tokens.
+        seed: of the order.
+
+    Raises:
+        InputError: if the longest sequence does not fit the budget.
+    """
+
+    def __init__(self, lengths: np.ndarray, tokens_per_batch: int, seed: int) -> None:
+        self.lengths = np.asarray(lengths, dtype=np.int64) + 2
+        self.budget = tokens_per_batch
+        self.seed = seed
+        if not len(self.lengths):
+            raise InputError("the corpus has no training sequences")
+        if self.lengths.max() > tokens_per_batch:
+            raise InputError(
+                f"the longest sequence has {self.lengths.max()} tokens but a batch may have {tokens_per_batch}; "
+                "raise tokens_per_batch"
+            )
+        self._epoch: tuple[int, list[np.ndarray]] | None = None
+        self._starts = [0]
+
+    def epoch(self, epoch: int) -> list[np.ndarray]:
+        """All batches of one epoch: arrays of example numbers."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            self._epoch = (epoch, self._plan(epoch))
+        return self._epoch[1]
+
+    def batch(self, step: int) -> tuple[int, np.ndarray]:
+        """(epoch, example numbers) of a step."""
+        while step >= self._starts[-1]:
+            self._starts.append(self._starts[-1] + len(self.epoch(len(self._starts) - 1)))
+        epoch = int(np.searchsorted(self._starts, step, side="right")) - 1
+        return epoch, self.epoch(epoch)[step - self._starts[epoch]]
+
+    def _plan(self, epoch: int) -> list[np.ndarray]:
+        key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
+        order = np.lexsort((key, self.lengths // BUCKET))
+        batches = list(self._cut(order))
+        shuffled = np.argsort(mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(batches))))
+        return [batches[i] for i in shuffled]
+
+    def _cut(self, order: np.ndarray) -> Iterator[np.ndarray]:
+        start = 0
+        while start < len(order):
+            window = order[start : start + self.budget // int(self.lengths[order[start]]) + 1]
+            longest = np.maximum.accumulate(self.lengths[window])
+            fits = int(np.searchsorted(longest * np.arange(1, len(window) + 1), self.budget, side="right"))
+            yield window[:fits]
+            start += fits
+
+
+def masked_batch(
+    source: SequenceSource, examples: np.ndarray, special: SpecialTokens, seed: int, epoch: int, ratio: float
+) -> dict[str, Tensor]:
+    """One batch for masked language modelling: BOS and EOS added, chosen tokens replaced by [MASK].
+
+    Returns:
+        input_ids, attention_mask and labels, each [n, S]; labels are -100 where nothing was masked.
+    """
+    tokens, lengths = source.gather(examples)
+    masked = choose_masked(lengths, tokens.shape[1], examples, seed, epoch, ratio)
+    ids = np.full((len(tokens), tokens.shape[1] + 2), special.pad, dtype=np.int64)
+    labels = np.full_like(ids, IGNORED)
+    inside = np.arange(tokens.shape[1]) < lengths[:, None]
+    ids[:, 0] = special.bos
+    ids[:, 1:-1] = np.where(inside, np.where(masked, special.mask, tokens), special.pad)
+    ids[np.arange(len(ids)), lengths + 1] = special.eos
+    labels[:, 1:-1] = np.where(masked, tokens, IGNORED)
+    attention = np.arange(ids.shape[1]) < lengths[:, None] + 2
+    return {
+        "input_ids": torch.from_numpy(ids),
+        "attention_mask": torch.from_numpy(attention.astype(np.int64)),
+        "labels": torch.from_numpy(labels),
+    }
+
+
+class MaskedBatches:
+    """The micro-batches of every step, for one process of `world`.
+
+    A step's batch is cut into equal pieces of at most `tokens_per_micro_batch` tokens, at least one per process;
+    process `rank` gets pieces rank, rank + world, ... Each piece comes with its number, which seeds dropout, so that
+    the result does not depend on how pieces are spread over processes.
+    """
+
+    def __init__(
+        self,
+        source: SequenceSource,
+        special: SpecialTokens,
+        tokens_per_batch: int,
+        tokens_per_micro_batch: int,
+        mask_ratio: float,
+        seed: int,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self.source, self.special, self.ratio, self.seed = source, special, mask_ratio, seed
+        self.plan = BatchPlan(source.lengths, tokens_per_batch, seed)
+        self.micro, self.rank, self.world = tokens_per_micro_batch, rank, world
+
+    def examples(self, step: int) -> tuple[int, np.ndarray]:
+        """(epoch, example numbers) of a step over all processes."""
+        return self.plan.batch(step)
+
+    def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
+        """(piece number, batch) for every piece of this process."""
+        epoch, examples = self.plan.batch(step)
+        tokens = len(examples) * int(self.plan.lengths[examples].max())
+        pieces = -(-tokens // (self.micro * self.world)) * self.world
+        if len(examples) < pieces:
+            raise InputError(
+                f"step {step} has {len(examples)} sequences for {pieces} pieces; raise tokens_per_batch or "
+                "tokens_per_micro_batch"
+            )
+        return [
+            (p, masked_batch(self.source, examples[p::pieces], self.special, self.seed, epoch, self.ratio))
+            for p in range(self.rank, pieces, self.world)
+        ]

@@ -1,0 +1,96 @@
+"""Configuration of the encoder, of its pre-training objective and of every ablation."""
+
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+from ..errors import InputError
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "objective": ("exlm", "mlm", "ctc"),
+    "rotary": ("2d", "1d"),
+    "dag": ("full", "sparse"),
+    "transition": ("gated", "single"),
+    "boundary_states": (1, "k"),
+    "hidden_act": ("gelu", "relu"),
+}
+
+
+class ExLMConfig(PreTrainedConfig):
+    """One model, its baselines and its ablations, as switches.
+
+    Attributes:
+        objective: `exlm` aligns targets with states through the transition matrix; `mlm` is the vanilla masked
+            language model on the same encoder (one state per mask, no transitions: the paper's RoBERTa* and
+            SMILES-BERT*); `ctc` is ExLM without transitions, each mask aligned alone with `<unk>` as blank.
+        num_states: k, hidden states per [MASK]. Ignored by `mlm`.
+        rotary: `2d` rotates half of each head by the word position and half by the state index; `1d` rotates all
+            of it by the position in the expanded sequence (ExLM without 2D RoPE).
+        dag: `full` links every state to all later ones; `sparse` only to states of other masks.
+        transition: `gated` mixes one distribution per head (the authors' release); `single` is the paper's equation.
+        boundary_states: states of BOS and of EOS, 1 (paper) or `k` (release).
+        max_position_embeddings: rows of the position table that the gated transition adds to its features, and so
+            the longest expanded sequence that can be pre-trained with it. The encoder itself has no such limit.
+        classifier_dropout: dropout before and inside the classification head.
+    """
+
+    model_type = "exlm"
+
+    vocab_size: int = 50265
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    activation_dropout: float = 0.0
+    classifier_dropout: float = 0.1
+    layer_norm_eps: float = 1e-5
+    initializer_range: float = 0.02
+    rotary_base: float = 10000.0
+    max_position_embeddings: int = 2048
+
+    objective: str = "exlm"
+    num_states: int = 4
+    rotary: str = "2d"
+    dag: str = "full"
+    transition: str = "gated"
+    boundary_states: int | str = 1
+
+    bos_token_id: int | None = 0
+    pad_token_id: int | None = 1
+    eos_token_id: int | None = 2
+    unk_token_id: int | None = 3
+    mask_token_id: int | None = None
+    tie_word_embeddings: bool = True
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        super().__post_init__(**kwargs)
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise InputError(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(str, allowed))}")
+        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not 1 <= self.num_states <= 64:
+            raise InputError(f"num_states is {self.num_states}; it must lie between 1 and 64")
+        axes = 2 if self.rotary == "2d" else 1
+        if self.hidden_size % (2 * axes * self.num_attention_heads):
+            raise InputError(
+                f"hidden_size {self.hidden_size} must be a multiple of {2 * axes} x {self.num_attention_heads} heads "
+                f"for {self.rotary} rotary positions"
+            )
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "activation_dropout", "classifier_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must lie in [0, 1)")
+
+    @property
+    def states_per_mask(self) -> int:
+        """States each [MASK] becomes in the encoder."""
+        return 1 if self.objective == "mlm" else self.num_states
+
+    @property
+    def states_per_boundary(self) -> int:
+        """States BOS and EOS become in the encoder."""
+        return self.states_per_mask if self.boundary_states == "k" else 1

@@ -1,0 +1,342 @@
+"""The encoder and its heads. From the bottom up: embeddings, attention, layer, encoder, heads, models.
+
+The encoder is a pre-LayerNorm Transformer without absolute positions: x + Attn(LN(x)), x + FFN(LN(x)), and one
+final LayerNorm. Shapes follow the legend of `exlm.ops`.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
+from transformers.utils import ModelOutput
+
+from ..errors import InputError
+from ..ops import rotary, transition
+from ..ops.expansion import IGNORED, Lattice, expand
+from .configuration_exlm import ExLMConfig
+from .objectives import OBJECTIVES, classification_loss
+
+ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu}
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: float) -> Tensor:
+    """Softmax attention; query, key, value [B, H, L, d], mask [B, 1, 1, L] bool, true where attended.
+
+    The fused kernel's backward in bfloat16 is about five times slower than plain products on a CPU.
+    """
+    if query.device.type != "cpu" or query.dtype != torch.bfloat16:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+    bias = torch.zeros(mask.shape, dtype=query.dtype).masked_fill_(~mask, float("-inf"))
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2) + bias
+    return F.dropout(scores.softmax(-1), dropout, training=dropout > 0) @ value
+
+
+class ExLMAttention(nn.Module):
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__()
+        self.heads = config.num_attention_heads
+        self.dropout = config.attention_probs_dropout_prob
+        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
+        self.output = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden: Tensor, tables: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+        """hidden [B, L, D] -> [B, L, D]."""
+        query, key, value = self.qkv(hidden).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        cos, sin = (table.to(query.dtype) for table in tables)
+        query, key = rotary.apply_rotary(query, cos, sin), rotary.apply_rotary(key, cos, sin)
+        mixed = attention(query, key, value, mask, self.dropout if self.training else 0.0)
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+
+class ExLMLayer(nn.Module):
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention = ExLMAttention(config)
+        self.ffn_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.ffn_in = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.ffn_out = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.activation_dropout = nn.Dropout(config.activation_dropout)
+
+    def forward(self, hidden: Tensor, tables: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+        hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden), tables, mask))
+        inner = self.activation_dropout(self.activation(self.ffn_in(self.ffn_norm(hidden))))
+        return hidden + self.dropout(self.ffn_out(inner))
+
+
+class ExLMPredictionHead(nn.Module):
+    """Linear, GELU, LayerNorm; the vocabulary projection is the tied embedding plus `bias`."""
+
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+
+    def transform(self, hidden: Tensor) -> Tensor:
+        """[..., D] -> [..., D] in the precision of the weights, also under autocast."""
+        with torch.autocast(hidden.device.type, enabled=False):
+            return self.norm(self.activation(self.dense(hidden.to(self.dense.weight.dtype))))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Logits [..., V]; half-precision logits would be off by up to 0.03 nats."""
+        with torch.autocast(hidden.device.type, enabled=False):
+            return self.decoder(self.transform(hidden))
+
+
+class ExLMTransitionHead(nn.Module):
+    """Log transition matrix over the lattice states (`exlm.ops.transition`)."""
+
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__()
+        self.gated = config.transition == "gated"
+        self.sparse = config.dag == "sparse"
+        self.heads = config.num_attention_heads if self.gated else 1
+        width = config.hidden_size
+        features = 2 * width if self.gated else width
+        self.query = nn.Linear(features, width, bias=self.gated)
+        self.key = nn.Linear(features, width, bias=self.gated)
+        if self.gated:
+            self.gate = nn.Linear(features, self.heads)
+            self.positions = nn.Embedding(config.max_position_embeddings, width)
+
+    def forward(self, states: Tensor, lattice: Lattice) -> Tensor:
+        """states [B, N, D] -> [B, N, N] float32."""
+        edges = transition.edge_mask(
+            lattice.num_states, states.shape[1], lattice.group if self.sparse else None
+        )
+        if not self.gated:
+            query, key = self.query(states), self.key(states)
+            with torch.autocast(states.device.type, enabled=False):
+                return transition.single(query, key, edges)
+        if lattice.input_ids.shape[1] > self.positions.num_embeddings:
+            raise InputError(
+                f"a sequence expands to {lattice.input_ids.shape[1]} positions but max_position_embeddings is "
+                f"{self.positions.num_embeddings}; shorten the sequences or raise it"
+            )
+        features = torch.cat([states, self.positions(lattice.state_index).to(states.dtype)], dim=-1)
+        query = self.query(features).unflatten(-1, (self.heads, -1))
+        key = self.key(features).unflatten(-1, (self.heads, -1))
+        gate = self.gate(features)
+        with torch.autocast(states.device.type, enabled=False):
+            return transition.gated(query, key, gate.float().log_softmax(-1), edges)
+
+
+class ExLMPreTrainedModel(PreTrainedModel):
+    config_class = ExLMConfig
+    base_model_prefix = "exlm"
+    _no_split_modules = ["ExLMLayer"]
+    _supports_sdpa = True
+
+
+class ExLMModel(ExLMPreTrainedModel):
+    """The encoder. Inputs are ordinary token ids; [MASK] tokens are expanded on the way in."""
+
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__(config)
+        self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.layers = nn.ModuleList(ExLMLayer(config) for _ in range(config.num_hidden_layers))
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embeddings
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.embeddings = value
+
+    def expand(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        masked: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> Lattice:
+        """The lattice of a batch. Labelled tokens expand, or the given ones, or else every [MASK]."""
+        if masked is None:
+            masked = input_ids == self.config.mask_token_id if labels is None else labels != IGNORED
+        return expand(
+            input_ids,
+            torch.ones_like(input_ids) if attention_mask is None else attention_mask,
+            masked,
+            self.config.states_per_mask,
+            self.config.states_per_boundary,
+            labels,
+            self.config.pad_token_id or 0,
+        )
+
+    def encode(self, lattice: Lattice) -> Tensor:
+        """Hidden states [B, L, D] of the expanded sequence."""
+        positions = lattice.position_ids
+        if self.config.rotary == "1d":
+            positions = torch.arange(positions.shape[1], device=positions.device).expand(positions.shape[:2])[..., None]
+        head_dim = self.config.hidden_size // self.config.num_attention_heads
+        tables = rotary.rotary_tables(positions, head_dim, self.config.rotary_base)
+        mask = lattice.attention_mask[:, None, None, :]
+        hidden = self.dropout(self.embeddings(lattice.input_ids))
+        for layer in self.layers:
+            hidden = layer(hidden, tables, mask)
+        return self.norm(hidden)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, masked: Tensor | None = None
+    ) -> BaseModelOutput:
+        """Hidden states [B, S, D] of the input tokens; a masked token is represented by its first state.
+
+        Args:
+            input_ids: [B, S].
+            attention_mask: [B, S], 1 on real tokens; all ones where absent.
+            masked: [B, S] bool, tokens to expand; the [MASK] tokens where absent.
+        """
+        lattice = self.expand(input_ids, attention_mask, masked)
+        hidden = self.encode(lattice)
+        first = lattice.first.clamp(max=hidden.shape[1] - 1)
+        return BaseModelOutput(last_hidden_state=gather_rows(hidden, first))
+
+
+def gather_rows(hidden: Tensor, index: Tensor) -> Tensor:
+    """hidden [B, L, D] at index [B, N] -> [B, N, D]."""
+    return hidden.gather(1, index[..., None].expand(-1, -1, hidden.shape[-1]))
+
+
+@dataclass
+class ExLMMaskedLMOutput(ModelOutput):
+    """Output of `ExLMForMaskedLM`.
+
+    Attributes:
+        loss: `total / count`, the mean over sequences (`exlm`, `ctc`) or masked tokens (`mlm`).
+        logits: [B, S, V], without labels only. At a [MASK]: the log marginal distribution of that token.
+        total: sum of the losses of this batch, for averages over several batches.
+        count: what `total` was summed over.
+        infeasible: sequences without any alignment of finite probability; they add 0 to `total`.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    total: Tensor | None = None
+    count: Tensor | None = None
+    infeasible: Tensor | None = None
+
+
+class ExLMForMaskedLM(ExLMPreTrainedModel):
+    """Pre-training and mask filling, for every objective of `ExLMConfig.objective`."""
+
+    _tied_weights_keys = {"head.decoder.weight": "exlm.embeddings.weight"}
+
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__(config)
+        self.exlm = ExLMModel(config)
+        self.head = ExLMPredictionHead(config)
+        self.transition = ExLMTransitionHead(config) if config.objective == "exlm" else None
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.head.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        self.head.decoder = new_embeddings
+
+    def states(self, lattice: Lattice) -> Tensor:
+        """Hidden states [B, N, D] of the lattice states: all that the heads ever see in training."""
+        return gather_rows(self.exlm.encode(lattice), lattice.state_index)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None
+    ) -> ExLMMaskedLMOutput:
+        """Loss if `labels` are given, otherwise logits.
+
+        Args:
+            input_ids: [B, S] with [MASK] in place.
+            attention_mask: [B, S].
+            labels: [B, S] original tokens at the masked positions, -100 elsewhere.
+        """
+        lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
+        if labels is None:
+            return ExLMMaskedLMOutput(logits=self._fill_mask_logits(lattice))
+        total, count, infeasible = OBJECTIVES[self.config.objective].loss(self, self.states(lattice), lattice)
+        return ExLMMaskedLMOutput(total / count.clamp(min=1), None, total, count, infeasible)
+
+    def marginals(self, lattice: Lattice, states: Tensor) -> Tensor:
+        """Log marginal distribution [B, T, V] of every target given the input, the other targets summed out."""
+        return OBJECTIVES[self.config.objective].marginals(self, states, lattice)
+
+    def _fill_mask_logits(self, lattice: Lattice) -> Tensor:
+        hidden = self.exlm.encode(lattice)
+        logits = self.head(gather_rows(hidden, lattice.first.clamp(max=hidden.shape[1] - 1)))
+        marginal = self.marginals(lattice, gather_rows(hidden, lattice.state_index))
+        rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
+        logits[rows, lattice.target_index[rows, targets]] = marginal[rows, targets]
+        return logits
+
+    @torch.no_grad()
+    def evaluate_batch(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> dict[str, float]:
+        """Sums over a batch: objective, marginal log-probability and hits of the masked tokens, and their counts."""
+        lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
+        states = self.states(lattice)
+        total, count, infeasible = OBJECTIVES[self.config.objective].loss(self, states, lattice)
+        chosen = lattice.target_is_mask
+        marginal, answers = self.marginals(lattice, states)[chosen], lattice.targets[chosen]
+        return {
+            "total": float(total),
+            "count": float(count),
+            "infeasible": float(infeasible),
+            "masked": float(len(answers)),
+            "correct": float((marginal.argmax(-1) == answers).sum()),
+            "nll": -float(marginal.gather(1, answers[:, None]).double().sum()) if len(answers) else 0.0,
+        }
+
+
+class ExLMClassificationHead(nn.Module):
+    """Dropout, Linear, tanh, dropout, Linear on the first state of BOS, as RoBERTa's."""
+
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.output = nn.Linear(config.hidden_size, config.num_labels)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden [B, D] -> logits [B, num_labels] float32."""
+        inner = torch.tanh(self.dense(self.dropout(hidden)))
+        return self.output(self.dropout(inner)).float()
+
+
+class ExLMForSequenceClassification(ExLMPreTrainedModel):
+    """Classification (binary, multi-class, multi-label) and regression by `config.problem_type`."""
+
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__(config)
+        self.exlm = ExLMModel(config)
+        self.classifier = ExLMClassificationHead(config)
+        self.post_init()
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None
+    ) -> SequenceClassifierOutput:
+        """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given.
+
+        Args:
+            input_ids: [B, S]; [MASK] tokens are ordinary tokens here.
+            attention_mask: [B, S].
+            labels: [B] class indices, or [B, num_labels] floats in which NaN marks a missing label.
+        """
+        nothing = torch.zeros_like(input_ids, dtype=torch.bool)
+        hidden = self.exlm(input_ids, attention_mask, masked=nothing).last_hidden_state
+        logits = self.classifier(hidden[:, 0])
+        if labels is None:
+            return SequenceClassifierOutput(logits=logits)
+        total, count = classification_loss(logits, labels, self.config.problem_type)
+        return SequenceClassifierOutput(loss=total / count.clamp(min=1), logits=logits)
+
+
+def num_parameters(model: nn.Module) -> int:
+    """Trainable parameters, tied ones once."""
+    return sum(math.prod(p.shape) for p in model.parameters() if p.requires_grad)

@@ -1,0 +1,142 @@
+"""Pre-training objectives: from the hidden states of the lattice to a loss, and to marginal predictions.
+
+`loss` returns (total, count, infeasible): a sum, what it was summed over, and how many sequences had no alignment
+of finite probability. Sums, not means, so that a step over several batches or processes is normalised by global
+counts. `marginals` returns log-probabilities [B, T, V] of every target.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..ops import alignment
+from ..ops.emission import emission
+from ..ops.expansion import Lattice
+
+if TYPE_CHECKING:
+    from .modeling_exlm import ExLMForMaskedLM
+
+Parts = tuple[Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Objective:
+    loss: Callable[["ExLMForMaskedLM", Tensor, Lattice], Parts]
+    marginals: Callable[["ExLMForMaskedLM", Tensor, Lattice], Tensor]
+
+
+def _emission(model: "ExLMForMaskedLM", states: Tensor, targets: Tensor) -> Tensor:
+    hidden = model.head.transform(states)
+    with torch.autocast(states.device.type, enabled=False):
+        return emission(hidden, model.head.decoder.weight, model.head.decoder.bias, targets)
+
+
+def exlm_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Parts:
+    """-log f / M per sequence, M targets (paper, section 4.3; the release's normalisation)."""
+    assert model.transition is not None
+    value = alignment.log_likelihood(
+        _emission(model, states, lattice.targets),
+        model.transition(states, lattice),
+        lattice.num_targets,
+        lattice.num_states,
+    )
+    infeasible = value == -torch.inf
+    loss = torch.where(infeasible, 0.0, -value / lattice.num_targets)
+    return loss.sum(), value.new_tensor(len(value)), infeasible.sum()
+
+
+def exlm_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Tensor:
+    """Exact: p(y_i) = sum_u P(path is at u when it emits i) p_u(y_i), over paths of M states with free emissions."""
+    assert model.transition is not None
+    matrix = model.transition(states, lattice)
+    free = matrix.new_zeros(*lattice.targets.shape, states.shape[1])
+    visits, _ = alignment.posterior(free, matrix, lattice.num_targets, lattice.num_states)
+    return (visits @ model.head(states).softmax(-1)).clamp(min=1e-38).log()
+
+
+def mlm_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Parts:
+    """Cross entropy of the masked tokens; state i is target i since nothing was expanded."""
+    chosen = lattice.target_is_mask
+    logits = model.head(states[chosen])
+    total = F.cross_entropy(logits, lattice.targets[chosen], reduction="sum")
+    return total, chosen.sum(), torch.zeros_like(lattice.num_targets[0])
+
+
+def mlm_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Tensor:
+    return model.head(states).log_softmax(-1)
+
+
+def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
+    """log-probability that k states emit one target: blanks, a run of it, blanks (CTC, Graves et al. 2006).
+
+    Args:
+        target, blank: [k, ...] log-probabilities of the target and of the blank at each state.
+
+    Returns:
+        [...].
+    """
+    before, inside, after = blank[0], target[0], None
+    for here, skip in zip(target[1:], blank[1:], strict=True):
+        ended = inside + skip
+        after = ended if after is None else torch.logaddexp(after + skip, ended)
+        inside = torch.logaddexp(before, inside) + here
+        before = before + skip
+    return inside if after is None else torch.logaddexp(inside, after)
+
+
+def _by_mask(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Tensor:
+    """Log-probabilities [k, masks, V] of the states of every mask in the batch."""
+    flat = model.head(states[lattice.state_is_mask]).log_softmax(-1)
+    return flat.unflatten(0, (-1, model.config.states_per_mask)).transpose(0, 1)
+
+
+def ctc_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Parts:
+    """ExLM without transitions: the mean over a sequence's masks of their own CTC loss, `<unk>` as blank."""
+    log_probs = _by_mask(model, states, lattice)
+    chosen = lattice.target_is_mask
+    answers = lattice.targets[chosen].expand(len(log_probs), -1)
+    target = log_probs.gather(2, answers[..., None])[..., 0]
+    value = single_target_ctc(target, log_probs[..., model.config.unk_token_id])
+    per_sequence = chosen.sum(1, keepdim=True).expand_as(chosen)[chosen]
+    return -(value / per_sequence).sum(), chosen.any(1).sum(), torch.zeros_like(lattice.num_targets[0])
+
+
+def ctc_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Tensor:
+    log_probs = _by_mask(model, states, lattice)
+    blank = log_probs[..., model.config.unk_token_id, None]
+    score = single_target_ctc(log_probs, blank.expand_as(log_probs))
+    score[..., model.config.unk_token_id] = -torch.inf  # the blank is not an answer
+    result = score.new_zeros(*lattice.targets.shape, score.shape[-1])
+    result[lattice.target_is_mask] = score.log_softmax(-1)
+    return result
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "exlm": Objective(exlm_loss, exlm_marginals),
+    "mlm": Objective(mlm_loss, mlm_marginals),
+    "ctc": Objective(ctc_loss, ctc_marginals),
+}
+
+
+def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None) -> tuple[Tensor, Tensor]:
+    """Sum over labelled entries, and their number.
+
+    Args:
+        logits: [B, tasks or classes].
+        labels: [B] class indices (single_label_classification), else [B, tasks] with NaN where missing.
+        problem_type: as in transformers.
+    """
+    if problem_type == "single_label_classification":
+        return F.cross_entropy(logits, labels.long(), reduction="sum"), logits.new_tensor(len(logits))
+    labels = labels.to(logits.dtype).reshape(logits.shape)
+    known = ~labels.isnan()
+    filled = labels.nan_to_num(0.0)
+    if problem_type == "regression":
+        each = (logits - filled) ** 2
+    else:
+        each = F.binary_cross_entropy_with_logits(logits, filled, reduction="none")
+    return torch.where(known, each, 0.0).sum(), known.sum()
