@@ -90,12 +90,19 @@ def test_value_and_gradients_equal_enumeration(backend, case):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10**6), targets=st.integers(1, 5), states=st.integers(1, 8), missing=st.sampled_from([0.0, 0.5]))
+@given(
+    seed=st.integers(0, 10**6),
+    targets=st.integers(1, 5),
+    states=st.integers(1, 8),
+    missing=st.sampled_from([0.0, 0.5]),
+)
 def test_random_lattices_equal_enumeration(backend, seed, targets, states, missing):
     case = random_case(seed, batch=3, targets=targets, states=states, spread=30.0, missing=missing)
     value = alignment.log_likelihood(*case, backend=backend)
     for b, (t, n) in enumerate(zip(case[2].tolist(), case[3].tolist(), strict=True)):
-        assert value[b].item() == pytest.approx(enumerate_sequence(case[0][b], case[1][b], t, n)[0], rel=1e-10)
+        assert value[b].item() == pytest.approx(
+            enumerate_sequence(case[0][b], case[1][b], t, n)[0], rel=1e-10
+        )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -103,7 +110,10 @@ def test_random_lattices_equal_enumeration(backend, seed, targets, states, missi
 def test_counting_identity(backend, targets, states):
     """With all log-probabilities 0 the likelihood counts the paths: C(N-2, T-2)."""
     lengths = torch.tensor([targets]), torch.tensor([states])
-    zeros = torch.zeros(1, targets, states, dtype=torch.float64), torch.zeros(1, states, states, dtype=torch.float64)
+    zeros = (
+        torch.zeros(1, targets, states, dtype=torch.float64),
+        torch.zeros(1, states, states, dtype=torch.float64),
+    )
     value = alignment.log_likelihood(*zeros, *lengths, backend=backend)
     assert value.exp().item() == pytest.approx(math.comb(states - 2, targets - 2), rel=1e-12)
 
@@ -133,7 +143,10 @@ def test_float32_is_close_to_the_float64_reference(spread, tolerance):
     single = alignment.posterior(emission.float(), transition.float(), *lengths)
     assert value.isfinite().any()
     torch.testing.assert_close(
-        alignment.log_likelihood(emission.float(), transition.float(), *lengths).double(), value, rtol=1e-6, atol=1e-5
+        alignment.log_likelihood(emission.float(), transition.float(), *lengths).double(),
+        value,
+        rtol=1e-6,
+        atol=1e-5,
     )
     for got, want in zip(single, expected, strict=True):
         assert (got.double() - want).abs().max() < tolerance
@@ -156,7 +169,9 @@ def test_shifting_emissions_shifts_the_value_and_leaves_the_posterior():
     before = alignment.log_likelihood(emission, transition, num_targets, num_states)
     after = alignment.log_likelihood(shifted, transition, num_targets, num_states)
     torch.testing.assert_close(after, before - 1046.5)
-    left, right = (alignment.posterior(e, transition, num_targets, num_states)[0] for e in (emission, shifted))
+    left, right = (
+        alignment.posterior(e, transition, num_targets, num_states)[0] for e in (emission, shifted)
+    )
     torch.testing.assert_close(left, right)
 
 
@@ -165,7 +180,10 @@ def test_batching_with_padding_equals_one_by_one():
     together = alignment.log_likelihood(emission, transition, num_targets, num_states)
     for b, (t, n) in enumerate(zip(num_targets.tolist(), num_states.tolist(), strict=True)):
         alone = alignment.log_likelihood(
-            emission[b : b + 1, :t, :n], transition[b : b + 1, :n, :n], num_targets[b : b + 1], num_states[b : b + 1]
+            emission[b : b + 1, :t, :n],
+            transition[b : b + 1, :n, :n],
+            num_targets[b : b + 1],
+            num_states[b : b + 1],
         )
         torch.testing.assert_close(alone[0], together[b])
 
@@ -192,7 +210,9 @@ def test_best_path_is_the_best_of_all(case):
             assert score[b] == -INF and (path[b] == -1).all()
         else:
             assert score[b].item() == pytest.approx(best, rel=1e-9)
-            assert path_score(emission[b], transition[b], path[b, :t].tolist()) == pytest.approx(best, rel=1e-9)
+            assert path_score(emission[b], transition[b], path[b, :t].tolist()) == pytest.approx(
+                best, rel=1e-9
+            )
 
 
 def test_samples_follow_the_posterior():
@@ -200,13 +220,19 @@ def test_samples_follow_the_posterior():
     many = 4000
     lengths = torch.tensor([4]).expand(many), torch.tensor([7]).expand(many)
     drawn = alignment.sample(
-        emission.expand(many, -1, -1), transition.expand(many, -1, -1), *lengths, generator=torch.Generator().manual_seed(0)
+        emission.expand(many, -1, -1),
+        transition.expand(many, -1, -1),
+        *lengths,
+        generator=torch.Generator().manual_seed(0),
     )
     frequency = torch.nn.functional.one_hot(drawn, 7).double().mean(0)
     expected = alignment.posterior(emission, transition, lengths[0][:1], lengths[1][:1])[0][0]
     assert (frequency - expected).abs().max() < 4 * 0.5 / many**0.5
     again = alignment.sample(
-        emission.expand(many, -1, -1), transition.expand(many, -1, -1), *lengths, generator=torch.Generator().manual_seed(0)
+        emission.expand(many, -1, -1),
+        transition.expand(many, -1, -1),
+        *lengths,
+        generator=torch.Generator().manual_seed(0),
     )
     assert torch.equal(drawn, again)
 

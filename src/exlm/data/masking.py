@@ -35,7 +35,9 @@ def uniform(bits: np.ndarray) -> np.ndarray:
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
-def choose_masked(lengths: np.ndarray, width: int, examples: np.ndarray, seed: int, epoch: int, ratio: float) -> np.ndarray:
+def choose_masked(
+    lengths: np.ndarray, width: int, examples: np.ndarray, seed: int, epoch: int, ratio: float
+) -> np.ndarray:
     """Which tokens to mask: per sequence a probabilistically rounded `ratio` of its tokens, uniformly chosen.
 
     Args:

@@ -69,8 +69,16 @@ class ExLMConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
-                raise InputError(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(str, allowed))}")
-        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+                raise InputError(
+                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(str, allowed))}"
+                )
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+        ):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if not 1 <= self.num_states <= 64:
@@ -81,7 +89,12 @@ class ExLMConfig(PreTrainedConfig):
                 f"hidden_size {self.hidden_size} must be a multiple of {2 * axes} x {self.num_attention_heads} heads "
                 f"for {self.rotary} rotary positions"
             )
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "activation_dropout", "classifier_dropout"):
+        for name in (
+            "hidden_dropout_prob",
+            "attention_probs_dropout_prob",
+            "activation_dropout",
+            "classifier_dropout",
+        ):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must lie in [0, 1)")
 

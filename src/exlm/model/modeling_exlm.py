@@ -177,7 +177,9 @@ class ExLMModel(ExLMPreTrainedModel):
         """Hidden states [B, L, D] of the expanded sequence."""
         positions = lattice.position_ids
         if self.config.rotary == "1d":
-            positions = torch.arange(positions.shape[1], device=positions.device).expand(positions.shape[:2])[..., None]
+            positions = torch.arange(positions.shape[1], device=positions.device).expand(positions.shape[:2])[
+                ..., None
+            ]
         head_dim = self.config.hidden_size // self.config.num_attention_heads
         tables = rotary.rotary_tables(positions, head_dim, self.config.rotary_base)
         mask = lattice.attention_mask[:, None, None, :]

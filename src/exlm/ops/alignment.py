@@ -128,4 +128,6 @@ def _check(emission: Tensor, transition: Tensor, num_targets: Tensor, num_states
         )
     for name, lengths in (("num_targets", num_targets), ("num_states", num_states)):
         if lengths.shape != emission.shape[:1] or lengths.is_floating_point():
-            raise ValueError(f"{name} must be {emission.shape[0]} integers, got {lengths.dtype} {list(lengths.shape)}")
+            raise ValueError(
+                f"{name} must be {emission.shape[0]} integers, got {lengths.dtype} {list(lengths.shape)}"
+            )

@@ -34,7 +34,9 @@ class _Sweep:
     width: int
 
 
-def _clean(emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor) -> tuple[Tensor, Tensor]:
+def _clean(
+    emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor
+) -> tuple[Tensor, Tensor]:
     """Finite copies, at least float32; emissions outside the band and edges that do not go forward removed."""
     dtype = torch.promote_types(emission.dtype, torch.float32)
     target = torch.arange(emission.shape[1], device=emission.device)[:, None]

@@ -1,10 +1,10 @@
 """States Expansion: every masked token becomes k positions of the encoder's input (paper, section 4.2).
 
-    tokens       <s>   C    [M]        C   </s>
-    expanded     <s>   C    [M] [M]    C   </s>        k = 2, boundary states 1
-    word i        0    1     2   2     3    4
-    state c       0    0     1   2     0    0
-    lattice       0          1   2          3          states, in order
+tokens       <s>   C    [M]        C   </s>
+expanded     <s>   C    [M] [M]    C   </s>        k = 2, boundary states 1
+word i        0    1     2   2     3    4
+state c       0    0     1   2     0    0
+lattice       0          1   2          3          states, in order
 """
 
 from dataclasses import dataclass
@@ -47,6 +47,20 @@ class Lattice:
     def group(self) -> Tensor:
         """[B, N] the input token each state belongs to; states of one mask share it (Sparse DAG)."""
         return self.source.gather(1, self.state_index)
+
+    @property
+    def state_is_mask(self) -> Tensor:
+        """[B, N] bool, the states of masked tokens: all but those of BOS, of EOS and padding."""
+        group = self.group
+        last = group.gather(1, (self.num_states - 1).clamp(min=0)[:, None])
+        real = torch.arange(group.shape[1], device=group.device) < self.num_states[:, None]
+        return real & (group != group[:, :1]) & (group != last)
+
+    @property
+    def target_is_mask(self) -> Tensor:
+        """[B, T] bool, the targets that are masked tokens: all but BOS, EOS and padding."""
+        index = torch.arange(self.targets.shape[1], device=self.targets.device)
+        return (index > 0) & (index < self.num_targets[:, None] - 1)
 
 
 def boundaries(attention_mask: Tensor) -> Tensor:

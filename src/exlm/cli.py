@@ -1,0 +1,124 @@
+"""The command line: a table from command to typed function.
+
+Arguments, YAML recipes, `--section.key value` overrides and help all come from the functions' signatures and
+docstrings (jsonargparse). `exlm COMMAND RECIPE.yaml` is short for `--config RECIPE.yaml`.
+
+Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 + n interrupted by signal n.
+"""
+
+import signal
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import transformers
+from jsonargparse import ActionConfigFile, ArgumentParser
+
+from .errors import InputError
+from .train.loop import Interrupted, TrainingStopped
+
+# command -> (module, function, one line, positional arguments)
+COMMANDS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
+    "prepare": ("exlm.data.prepare", "prepare", "tokenise files into a corpus for pre-training", ("inputs",)),
+    "pretrain": ("exlm.pretrain", "pretrain", "pre-train ExLM or a baseline on a corpus", ()),
+    "finetune": ("exlm.tasks.finetune", "finetune", "fine-tune a model on labelled data and evaluate it", ()),
+    "predict": (
+        "exlm.tasks.predict",
+        "predict",
+        "add a fine-tuned model's predictions to a table",
+        ("model", "input"),
+    ),
+    "embed": ("exlm.tasks.predict", "embed", "write embeddings of the rows of a table", ("model", "input")),
+    "demo": ("exlm.demo", "demo", "the whole pipeline on data that ship with a package", ()),
+}
+
+
+def command_function(name: str) -> Callable:
+    """The function behind a command; modules are imported only when needed."""
+    module, function, *_ = COMMANDS[name]
+    return getattr(import_module(module), function)
+
+
+def build_parser(name: str) -> ArgumentParser:
+    """The parser of one command."""
+    _, _, summary, positional = COMMANDS[name]
+    parser = ArgumentParser(prog=f"exlm {name}", description=summary)
+    parser.add_argument("--config", action=ActionConfigFile, help="YAML recipe; later options override it")
+    function = command_function(name)
+    parser.add_function_arguments(function, skip=set(positional) or None)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the `exlm` command."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] not in COMMANDS:
+        _usage(arguments)
+    name, *rest = arguments
+    try:
+        _run(name, rest)
+    except InputError as error:
+        _leave(2, f"exlm {name}: error: {error}")
+    except TrainingStopped as error:
+        _leave(3, f"exlm {name}: stopped: {error}")
+    except Interrupted as error:
+        _leave(128 + error.number, f"exlm {name}: {error}; run the same command to go on")
+    except KeyboardInterrupt:
+        _leave(128 + signal.SIGINT, f"exlm {name}: interrupted")
+
+
+def _run(name: str, rest: list[str]) -> None:
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    positional = COMMANDS[name][3]
+    given: dict[str, str | list[str]] = {}
+    if positional:
+        rest = _take_positional(name, positional, rest, given)
+    elif rest and not rest[0].startswith("-"):
+        if not Path(rest[0]).is_file():
+            raise InputError(f"the recipe {rest[0]} does not exist; see the recipes folder for examples")
+        rest = ["--config", *rest]
+    parser = build_parser(name)
+    config = parser.instantiate_classes(parser.parse_args(rest)).as_dict()
+    config.pop("config", None)
+    command_function(name)(**given, **config)
+
+
+def _take_positional(
+    name: str, positional: tuple[str, ...], rest: list[str], given: dict[str, str | list[str]]
+) -> list[str]:
+    """Moves the leading words of `rest` into `given`; a single positional argument takes all of them."""
+    words = []
+    while rest and not rest[0].startswith("-"):
+        words.append(rest[0])
+        rest = rest[1:]
+    if rest and rest[0] in ("-h", "--help"):
+        return rest
+    if len(words) < len(positional) or (len(words) > len(positional) > 1):
+        raise InputError(
+            f"give {' and '.join(w.upper() for w in positional)} before the options (exlm {name} --help)"
+        )
+    given.update(
+        {positional[0]: words} if len(positional) == 1 else dict(zip(positional, words, strict=True))
+    )
+    return rest
+
+
+def _usage(arguments: list[str]) -> None:
+    lines = [f"  {name:10s} {summary}" for name, (_, _, summary, _) in COMMANDS.items()]
+    text = (
+        "usage: exlm COMMAND ...\n\n"
+        + "\n".join(lines)
+        + "\n\nexlm COMMAND --help lists the options of a command"
+    )
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(text)
+        raise SystemExit(0)
+    unknown = f"exlm: error: unknown command {arguments[0]!r}\n\n" if arguments else ""
+    _leave(2, unknown + text)
+
+
+def _leave(status: int, message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+    raise SystemExit(status)

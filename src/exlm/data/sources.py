@@ -1,0 +1,221 @@
+"""Raw records: which files an input stands for, and their values one row at a time, in constant memory."""
+
+import csv
+import gzip
+import io
+import json
+import lzma
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import pyarrow
+import pyarrow.parquet
+
+from ..errors import InputError
+
+COMPRESSIONS = (".gz", ".xz", ".zst")
+TEXT_COLUMNS = ("smiles", "text")
+NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
+UNREADABLE = (OSError, EOFError, UnicodeError, csv.Error, lzma.LZMAError, zlib.error, pyarrow.ArrowInvalid)
+HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(:(?P<split>[\w\[\]:%-]+))?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file, or one split of a Hugging Face data set."""
+
+    name: str  # as given, or the path inside a given directory
+    reader: str  # key of READERS
+    bytes: int | None  # size on disk; None for the hub
+
+
+def find_sources(inputs: list[str]) -> tuple[list[Source], int]:
+    """The sources behind `inputs` (files, directories, hub names) in order, and how many files were left out.
+
+    Raises:
+        InputError: if an input does not exist, is empty, or has a format that cannot be read.
+    """
+    if not inputs:
+        raise InputError("no input given; name at least one file, directory or Hugging Face data set")
+    found: list[Source] = []
+    ignored = 0
+    for name in inputs:
+        files, left_out = _directory(Path(name)) if Path(name).is_dir() else ([name], 0)
+        found += [_source(file) for file in files]
+        ignored += left_out
+    return found, ignored
+
+
+def read_rows(source: Source, column: str | None = None) -> Iterator[str]:
+    """The value of every row, stripped; an empty string where the row is blank or the value missing.
+
+    Row numbers in messages are 1-based: lines of a line file, data rows (without the header) of a table.
+
+    Raises:
+        InputError: if the source is damaged, has no rows, or its column cannot be told.
+    """
+    row = 0
+    try:
+        for row, value in enumerate(READERS[source.reader](source.name, column), 1):  # noqa: B007
+            yield value.strip()
+    except UNREADABLE as error:
+        raise InputError(
+            f"{source.name} cannot be read after row {row}: {error}; is the file complete?"
+        ) from error
+    if not row:
+        raise InputError(f"{source.name} has no rows; remove it from the inputs")
+
+
+def choose_column(columns: Iterable[str], wanted: str | None, where: str) -> str:
+    """`wanted` if it exists, else the only column called smiles or text in any case.
+
+    Raises:
+        InputError: listing the columns that exist.
+    """
+    columns = list(columns)
+    hits = [c for c in columns if (c == wanted if wanted else c.lower() in TEXT_COLUMNS)]
+    if len(hits) == 1:
+        return hits[0]
+    problem = f"no column {wanted!r}" if wanted else "no single column called smiles or text"
+    raise InputError(f"{where} has {problem}; name one with --column: {', '.join(map(repr, columns))}")
+
+
+def _directory(folder: Path) -> tuple[list[str], int]:
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    data = [str(path) for path in files if _reader(path) and not path.name.lower().startswith(NOT_DATA)]
+    if not data:
+        raise InputError(
+            f"the directory {folder} has no {', '.join(SUFFIXES)} file; name the files themselves"
+        )
+    return data, len(files) - len(data)
+
+
+def _source(name: str) -> Source:
+    path = Path(name)
+    if path.is_file():
+        reader = _reader(path)
+        if reader is None:
+            raise InputError(
+                f"the format of {name} is not known; its name must end in {', '.join(SUFFIXES)}, optionally "
+                f"followed by {', '.join(COMPRESSIONS)} (Parquet is compressed inside)"
+            )
+        return Source(name, reader, path.stat().st_size)
+    if _reader(path) or not HUB_NAME.fullmatch(name):
+        raise InputError(f"the input {name} does not exist; check the path")
+    return Source(name, "hub", None)
+
+
+def _reader(path: Path) -> str | None:
+    compressed = path.suffix.lower() in COMPRESSIONS
+    suffix = Path(path.stem if compressed else path).suffix.lower()
+    return None if compressed and suffix == ".parquet" else SUFFIXES.get(suffix)
+
+
+def _open(name: str) -> TextIO:
+    suffix = Path(name).suffix.lower()
+    if suffix == ".gz":
+        return gzip.open(name, "rt", encoding="utf-8-sig", newline="")
+    if suffix == ".xz":
+        return lzma.open(name, "rt", encoding="utf-8-sig", newline="")
+    if suffix == ".zst":  # Arrow reads every frame and notices a cut; the zstandard package does neither
+        return io.TextIOWrapper(pyarrow.input_stream(name, compression="zstd"), "utf-8-sig", newline="")
+    return open(name, encoding="utf-8-sig", newline="")
+
+
+def _lines(name: str, column: str | None) -> Iterator[str]:
+    with _open(name) as file:
+        yield from file
+
+
+def _smi(name: str, column: str | None) -> Iterator[str]:
+    with _open(name) as file:
+        for line in file:
+            yield (line.split(maxsplit=1) or [""])[0]
+
+
+def _csv(name: str, column: str | None, delimiter: str = ",") -> Iterator[str]:
+    csv.field_size_limit(sys.maxsize)
+    with _open(name) as file:
+        rows = csv.reader(file, delimiter=delimiter)
+        header = next(rows, [])
+        index = header.index(choose_column(header, column, name))
+        for row in rows:
+            yield row[index] if index < len(row) else ""
+
+
+def _tsv(name: str, column: str | None) -> Iterator[str]:
+    return _csv(name, column, delimiter="\t")
+
+
+def _jsonl(name: str, column: str | None) -> Iterator[str]:
+    with _open(name) as file:
+        for row, line in enumerate(file, 1):
+            where = f"{name}, row {row}"
+            record = _record(line, where)
+            if record and column not in record:
+                column = choose_column(record, column, where)
+            yield _text(record.get(column or ""), where)
+
+
+def _record(line: str, where: str) -> dict[str, object]:
+    try:
+        record = json.loads(line) if line.strip() else {}
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise InputError(f"{where}: {line[:80].strip()!r} is not a JSON object; every line must be one")
+    return record
+
+
+def _parquet(name: str, column: str | None) -> Iterator[str]:
+    with pyarrow.parquet.ParquetFile(name) as file:
+        column = choose_column(file.schema_arrow.names, column, name)
+        batches = file.iter_batches(batch_size=4096, columns=[column])
+        values = (value for batch in batches for value in batch.column(0).to_pylist())
+        for row, value in enumerate(values, 1):
+            yield _text(value, f"{name}, row {row}")
+
+
+def _hub(name: str, column: str | None) -> Iterator[str]:
+    from datasets import load_dataset  # takes seconds to import, and only hub names need it
+
+    parts = HUB_NAME.fullmatch(name)
+    assert parts
+    try:
+        rows = iter(load_dataset(parts["name"], split=parts["split"] or "train", streaming=True))
+        first: dict[str, object] = next(rows, {})
+    except Exception as error:  # the hub client raises anything from ConnectionError to ValueError
+        raise InputError(
+            f"{name} is neither a file here nor a Hugging Face data set that could be opened ({error})"
+        ) from error
+    column = choose_column(first, column, name)
+    yield _text(first[column], f"{name}, row 1")
+    for row, record in enumerate(rows, 2):
+        yield _text(record[column], f"{name}, row {row}")
+
+
+def _text(value: object, where: str) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InputError(f"{where}: {value!r} is not text; choose another column with --column")
+    value.encode()  # lone surrogates are no text; this raises UnicodeError
+    return value
+
+
+READERS: dict[str, Callable[[str, str | None], Iterator[str]]] = {
+    "lines": _lines,
+    "smi": _smi,
+    "csv": _csv,
+    "tsv": _tsv,
+    "jsonl": _jsonl,
+    "parquet": _parquet,
+    "hub": _hub,
+}
+SUFFIXES = {".smi": "smi", ".txt": "lines", ".parquet": "parquet"}
+SUFFIXES |= {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}

@@ -1,0 +1,78 @@
+"""Model directories: Hugging Face format, with the tokenizer, the resolved recipe and a manifest of SHA-256 sums."""
+
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from safetensors import SafetensorError
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
+
+from .data.tokenization import load_tokenizer, tokenizer_hash
+from .errors import InputError
+from .train import checkpoint
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, tuples and paths as what YAML and JSON can hold."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def write_yaml(path: Path, content: Any) -> None:
+    path.write_text(yaml.safe_dump(plain(content), sort_keys=False))
+
+
+def save_model(
+    directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **facts: Any
+) -> None:
+    """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them, and the manifest."""
+    directory.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    written = [*directory.glob("*.safetensors"), *directory.glob("tokenizer*"), directory / "config.json"]
+    checkpoint.write_manifest(directory, written, tokenizer_hash=tokenizer_hash(tokenizer), **facts)
+
+
+def load_model(
+    path: str,
+    model_class: type[PreTrainedModel],
+    changes: dict[str, Any] | None = None,
+    from_scratch: bool = False,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """A model and its tokenizer from a local directory, verified first if it has a manifest.
+
+    Args:
+        path: a directory that `from_pretrained` can read.
+        model_class: the class to load; heads that the directory lacks are initialised from the global generator.
+        changes: settings that replace those of the directory.
+        from_scratch: take only the configuration and initialise all weights from the global generator.
+
+    Raises:
+        InputError: if it is not a model directory, a file is damaged, or model and tokenizer do not fit.
+    """
+    directory = Path(path)
+    if not (directory / "config.json").is_file():
+        raise InputError(
+            f"{path} is not a model directory (no config.json); give the output directory of a finished run"
+        )
+    if (directory / "manifest.json").exists() and (reason := checkpoint.problem(directory)):
+        raise InputError(f"the model in {path} is damaged: {reason}; restore it or train again")
+    tokenizer = load_tokenizer(path)
+    try:
+        config = AutoConfig.from_pretrained(path)
+        config.update(changes or {})
+        model = model_class(config) if from_scratch else model_class.from_pretrained(path, config=config)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise InputError(f"the model in {path} cannot be loaded: {str(error).splitlines()[0]}") from error
+    if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
+        raise InputError(
+            f"the tokenizer in {path} ({len(tokenizer)} tokens, mask {tokenizer.mask_token_id}) is not the model's "
+            f"({config.vocab_size} tokens, mask {config.mask_token_id}); restore the tokenizer files"
+        )
+    return model, tokenizer

@@ -1,0 +1,465 @@
+"""Fine-tuning: a labelled table, a split, several seeds; selection on valid, report on test."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import rdkit
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from exlm.data.masking import Purpose, mix
+from exlm.directory import load_model, plain, save_model, write_yaml
+from exlm.errors import InputError
+from exlm.model.modeling_exlm import ExLMForSequenceClassification
+from exlm.model.objectives import classification_loss
+from exlm.pretrain import dropout_seed, run_lock
+from exlm.tasks import inference
+from exlm.tasks.metrics import MAIN_METRIC, evaluate, summarise
+from exlm.tasks.molnet import MOLECULENET, find_dataset
+from exlm.tasks.splits import PARTS, Split, make_split, random_split, split_hash
+from exlm.tasks.table import LabelledTable, TaskType, load_table, molecule_problem
+from exlm.train import distributed
+from exlm.train.loop import EarlyStop, LoopConfig, fit
+from exlm.train.optim import OptimizerConfig
+
+PROBLEM_TYPE = {
+    "binary": "multi_label_classification",
+    "multilabel": "multi_label_classification",
+    "multiclass": "single_label_classification",
+    "regression": "regression",
+}
+BUCKETED_BATCHES = 8  # batches are cut from this many batches' worth of shuffled rows sorted by length
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """The labelled data.
+
+    Attributes:
+        dataset: a MoleculeNet set (bace, bbbp, tox21, sider, muv, clintox, toxcast, esol, freesolv, lipophilicity)
+            or a CSV, TSV, JSONL or Parquet file.
+        text_column: column of the SMILES or text; found by its name where absent.
+        label_columns: columns of the labels; every other numeric column where absent.
+        task_type: binary, multiclass, multilabel (cells may be missing) or regression; inferred where absent.
+        split: `scaffold`, `random`, `column:NAME` or `file:INDICES.json`; a missing valid part is drawn from train.
+        molecules: the texts are SMILES: rows that RDKit cannot parse are reported and left out.
+        on_invalid: `skip` reports unusable rows in a file, `error` stops at the first.
+        max_length: longest text in tokens.
+        data_dir: where the MoleculeNet files are.
+    """
+
+    dataset: str
+    text_column: str | None = None
+    label_columns: list[str] | None = None
+    task_type: TaskType | None = None
+    split: str = "scaffold"
+    molecules: bool = True
+    on_invalid: Literal["error", "skip"] = "skip"
+    max_length: int = 512
+    data_dir: str | None = None
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    """Hyper-parameters; for MoleculeNet sets those left out come from the paper's table.
+
+    Attributes:
+        epochs: passes over the training rows.
+        batch_size: rows per update.
+        learning_rate: peak learning rate.
+        warmup_ratio: share of the updates spent warming up.
+        dropout: of the encoder.
+        pooler_dropout: of the classification head.
+        patience: stop after this many epochs without a better valid score; 0 never stops early.
+        weight_decay: decoupled weight decay.
+        clip_norm: largest gradient norm, 0 for none.
+        precision: auto, bf16 or fp32.
+    """
+
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    warmup_ratio: float | None = None
+    dropout: float | None = None
+    pooler_dropout: float | None = None
+    patience: int = 20
+    weight_decay: float = 0.0
+    clip_norm: float = 1.0
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "learning_rate"):
+            if (value := getattr(self, name)) is not None and value <= 0:
+                raise InputError(f"{name} is {value}; it must be positive")
+
+
+DEFAULTS = {
+    "epochs": 40,
+    "batch_size": 64,
+    "learning_rate": 1e-4,
+    "warmup_ratio": 0.06,
+    "dropout": 0.1,
+    "pooler_dropout": 0.1,
+}
+
+
+def finetune(
+    output: str,
+    model: str,
+    task: TaskConfig,
+    train: FinetuneConfig | None = None,
+    seeds: list[int] | None = None,
+    from_scratch: bool = False,
+) -> dict[str, Any]:
+    """Fine-tunes a pre-trained model once per seed and reports mean and standard deviation.
+
+    Args:
+        output: directory; each seed's model goes to `seed-N`, with its predictions for every row.
+        model: directory of the pre-trained model.
+        task: the labelled data and their split.
+        train: hyper-parameters.
+        seeds: of the head, order, dropout and random splits; 0, 1 and 2 where absent.
+        from_scratch: keep the architecture and tokenizer of `model` but start from random weights.
+
+    Returns:
+        The content of `results.json`: metrics of every seed, and (mean, standard deviation) over seeds.
+    """
+    seeds = [0, 1, 2] if seeds is None else seeds
+    if not seeds:
+        raise InputError("seeds is empty; give at least one")
+    task, hyper = resolve(task, train or FinetuneConfig())
+    table = _read(task)
+    directory = Path(output)
+    settings = plain({"model": model, "task": task, "train": hyper, "from_scratch": from_scratch})
+    with run_lock(directory, 0):
+        write_yaml(directory / "recipe.yaml", {"output": output, **settings, "seeds": seeds})
+        results = []
+        for seed in seeds:
+            place = directory / f"seed-{seed}"
+            result = _finished(place, settings) or _one_seed(
+                place, model, task, hyper, table, seed, from_scratch, settings
+            )
+            results.append(result)
+        return _summarise(directory, table, seeds, results, settings)
+
+
+def resolve(task: TaskConfig, train: FinetuneConfig) -> tuple[TaskConfig, FinetuneConfig]:
+    """Fills in what a MoleculeNet set brings along, then the defaults."""
+    known: dict[str, Any] = {}
+    if task.dataset.lower() in MOLECULENET:
+        entry = MOLECULENET[task.dataset.lower()]
+        known = asdict(entry)
+        columns = task.label_columns or (list(entry.label_columns) if entry.label_columns else None)
+        task = replace(
+            task,
+            dataset=str(find_dataset(task.dataset, task.data_dir)),
+            text_column=task.text_column or entry.text_column,
+            label_columns=columns,
+            task_type=task.task_type or entry.task_type,
+        )
+    missing = {
+        name: known.get(name, default) for name, default in DEFAULTS.items() if getattr(train, name) is None
+    }
+    return task, replace(train, **missing)
+
+
+def _read(task: TaskConfig) -> LabelledTable:
+    check = molecule_problem if task.molecules else None
+    return load_table(
+        task.dataset, task.text_column, task.label_columns, task.task_type, task.on_invalid, check
+    )
+
+
+def split_rows(task: TaskConfig, table: LabelledTable, usable: np.ndarray, seed: int) -> Split:
+    """The split with unusable rows removed, and a valid part (a tenth of train) where there was none."""
+    split = make_split(task.split, table, seed)
+    split = {part: rows[usable[rows]] for part, rows in split.items()}
+    if not len(split["valid"]):
+        carved = random_split(split["train"].tolist(), (0.9, 0.1, 0.0), seed)
+        split = {"train": carved["train"], "valid": carved["valid"], "test": split["test"]}
+    for part in PARTS:
+        if not len(split[part]):
+            raise InputError(
+                f"the {task.split} split of {task.dataset} leaves no {part} rows; use another split"
+            )
+    return split
+
+
+def _one_seed(
+    place: Path,
+    model: str,
+    task: TaskConfig,
+    hyper: FinetuneConfig,
+    table: LabelledTable,
+    seed: int,
+    from_scratch: bool,
+    settings: dict[str, Any],
+) -> dict[str, Any]:
+    torch.manual_seed(seed)
+    ids, problems, tokenizer = _tokens(model, table, task)
+    usable = table.usable & np.array([p is None for p in problems])
+    split = split_rows(task, table, usable, seed)
+    mean, std = _scale(table, split["train"])
+    facts = {
+        "task_type": table.task_type,
+        "label_columns": table.label_columns,
+        "classes": table.classes,
+        "text_column": task.text_column,
+        "molecules": task.molecules,
+        "max_length": task.max_length,
+        "mean": mean,
+        "std": std,
+    }
+    network = _build(model, table, hyper, facts, from_scratch).to(distributed.device())
+    labels = (table.labels - mean) / std if table.task_type == "regression" else table.labels
+    selector = Selector(
+        network,
+        partial(_score, table=table, ids=ids, facts=facts, rows=split["valid"]),
+        table.task_type,
+        hyper,
+    )
+    batches = RowBatches(ids, labels, split["train"], hyper.batch_size or 1, tokenizer.pad_token_id, seed)
+    place.mkdir(parents=True, exist_ok=True)
+    fit(
+        network,
+        partial(supervised_loss, problem_type=network.config.problem_type),
+        batches,
+        _loop(hyper, batches.per_epoch),
+        place,
+        seed,
+        dropout_seed,
+        evaluate=selector,
+        description=f"{Path(task.dataset).name.split('.')[0]} seed {seed}",
+    )
+    selector.restore()
+    predictions = predict_rows(network, ids, np.flatnonzero(usable), facts, tokenizer.pad_token_id)
+    result = {
+        "seed": seed,
+        "settings": settings,
+        "best_epoch": selector.best_epoch,
+        "split": {part: len(rows) for part, rows in split.items()},
+        "split_sha256": split_hash(split),
+        "left_out": len(table.frame) - int(usable.sum()),
+        "rdkit": rdkit.__version__,
+        **{
+            part: evaluate(table.task_type, table.labels[split[part]], predictions[split[part]])
+            for part in ("valid", "test")
+        },
+    }
+    _write_predictions(place, table, problems, split, predictions)
+    save_model(place, network.eval(), tokenizer)
+    (place / "result.json").write_text(json.dumps(result, indent=1))
+    return result
+
+
+def _tokens(
+    model: str, table: LabelledTable, task: TaskConfig
+) -> tuple[list[list[int]], list[str | None], PreTrainedTokenizerFast]:
+    from exlm.data.tokenization import load_tokenizer
+
+    tokenizer = load_tokenizer(model)
+    ids, problems = inference.tokenize(table.texts, tokenizer, task.max_length)
+    if task.on_invalid == "error" and any(problems):
+        row = next(i for i, problem in enumerate(problems) if problem)
+        raise InputError(
+            f"{task.dataset}: row {row}, value {table.texts[row]!r}: {problems[row]}; correct or remove it"
+        )
+    return ids, problems, tokenizer
+
+
+def _scale(table: LabelledTable, train: np.ndarray) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation [tasks] of the training labels; 0 and 1 for classification."""
+    if table.task_type != "regression":
+        return [0.0] * table.labels.shape[1], [1.0] * table.labels.shape[1]
+    mean, std = np.nanmean(table.labels[train], 0), np.nanstd(table.labels[train], 0)
+    return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
+
+
+def _build(
+    path: str, table: LabelledTable, hyper: FinetuneConfig, facts: dict[str, Any], from_scratch: bool
+) -> PreTrainedModel:
+    names = table.classes or table.label_columns
+    changes = {
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: i for i, name in enumerate(names)},
+        "problem_type": PROBLEM_TYPE[table.task_type],
+        "hidden_dropout_prob": hyper.dropout,
+        "attention_probs_dropout_prob": hyper.dropout,
+        "classifier_dropout": hyper.pooler_dropout,
+        "task": facts,
+    }
+    return load_model(path, ExLMForSequenceClassification, changes, from_scratch)[0]
+
+
+def _loop(hyper: FinetuneConfig, per_epoch: int) -> LoopConfig:
+    steps = (hyper.epochs or 1) * per_epoch
+    optimizer = OptimizerConfig(
+        learning_rate=hyper.learning_rate or 1e-4,
+        warmup_steps=int((hyper.warmup_ratio or 0.0) * steps),
+        weight_decay=hyper.weight_decay,
+        clip_norm=hyper.clip_norm,
+    )
+    return LoopConfig(steps, optimizer, hyper.precision, log_every=per_epoch, eval_every=per_epoch)
+
+
+def supervised_loss(
+    model: nn.Module, batch: dict[str, Tensor], problem_type: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(sum over labelled entries, their number, 0)."""
+    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    total, count = classification_loss(logits, batch["labels"], problem_type)
+    return total, count, torch.zeros_like(count)
+
+
+class RowBatches:
+    """Shuffled batches of labelled rows, of similar length within a batch, as a function of the step."""
+
+    def __init__(
+        self,
+        ids: list[list[int]],
+        labels: np.ndarray,
+        rows: np.ndarray,
+        size: int,
+        pad_token_id: int,
+        seed: int,
+    ) -> None:
+        self.ids, self.labels, self.rows, self.size, self.pad, self.seed = (
+            ids,
+            labels,
+            rows,
+            size,
+            pad_token_id,
+            seed,
+        )
+        self.per_epoch = -(-len(rows) // size)
+
+    def order(self, epoch: int) -> list[np.ndarray]:
+        """The batches of an epoch, as row numbers."""
+        shuffled = self.rows[np.argsort(mix(self.seed, epoch, Purpose.ORDER, self.rows))]
+        window = self.size * BUCKETED_BATCHES
+        batches: list[np.ndarray] = []
+        for start in range(0, len(shuffled), window):
+            part = shuffled[start : start + window]
+            part = part[np.argsort([len(self.ids[row]) for row in part], kind="stable")]
+            batches += [part[i : i + self.size] for i in range(0, len(part), self.size)]
+        return [
+            batches[i]
+            for i in np.argsort(mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(batches))))
+        ]
+
+    def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
+        rows = self.order(step // self.per_epoch)[step % self.per_epoch]
+        labels = self.labels[rows]
+        batch = inference.pad([self.ids[row] for row in rows], self.pad)
+        batch["labels"] = torch.from_numpy(labels[:, 0] if labels.shape[1] == 1 else labels).float()
+        return [(0, batch)]
+
+
+class Selector:
+    """Scores the model on valid after every epoch and remembers the best weights; stops when patience runs out."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        score: Callable[[nn.Module], dict[str, float]],
+        task: TaskType,
+        hyper: FinetuneConfig,
+    ) -> None:
+        self.model, self.score, self.patience = model, score, hyper.patience
+        self.metric, self.higher = MAIN_METRIC[task]
+        self.epoch, self.best_epoch, self.best = 0, 0, -np.inf
+        self.weights: dict[str, Tensor] = {}
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        self.epoch += 1
+        values = self.score(model)
+        value = values[self.metric] if self.higher else -values[self.metric]
+        if value > self.best or not self.weights:
+            self.best, self.best_epoch = value if np.isfinite(value) else -np.inf, self.epoch
+            self.weights = {name: t.detach().cpu().clone() for name, t in model.state_dict().items()}
+        elif self.patience and self.epoch - self.best_epoch >= self.patience:
+            raise EarlyStop(values)
+        return values
+
+    def restore(self) -> None:
+        self.model.load_state_dict(self.weights)
+
+
+def predict_rows(
+    model: PreTrainedModel, ids: list[list[int]], rows: np.ndarray, facts: dict[str, Any], pad_token_id: int
+) -> np.ndarray:
+    """[all rows, outputs] predictions of the chosen rows, NaN elsewhere."""
+    logits = inference.run(
+        model, lambda batch: model(**batch).logits, [ids[row] for row in rows], pad_token_id
+    )
+    result = np.full((len(ids), model.config.num_labels), np.nan)
+    if len(rows):
+        result[rows] = inference.probabilities(logits, facts["task_type"], facts["mean"], facts["std"])
+    return result
+
+
+def _score(
+    model: PreTrainedModel,
+    table: LabelledTable,
+    ids: list[list[int]],
+    facts: dict[str, Any],
+    rows: np.ndarray,
+) -> dict[str, float]:
+    predictions = predict_rows(model, ids, rows, facts, model.config.pad_token_id)
+    return evaluate(table.task_type, table.labels[rows], predictions[rows])
+
+
+def prediction_columns(facts: dict[str, Any]) -> list[str]:
+    """Names of the output columns: one per label, or one per class."""
+    return [f"predicted {name}" for name in (facts["classes"] or facts["label_columns"])]
+
+
+def _write_predictions(
+    place: Path, table: LabelledTable, problems: list[str | None], split: Split, predictions: np.ndarray
+) -> None:
+    frame = table.frame.copy()
+    part = np.full(len(frame), "", dtype=object)
+    for name, rows in split.items():
+        part[rows] = name
+    known = dict(zip(table.problems["row"], table.problems["reason"], strict=True))
+    names = [f"predicted {name}" for name in (table.classes or table.label_columns)]
+    extra = {"split": part, "problem": [known.get(i) or problems[i] or "" for i in range(len(frame))]}
+    extra |= {name: predictions[:, i] for i, name in enumerate(names)}
+    frame = pd.concat([frame.drop(columns=[c for c in extra if c in frame]), pd.DataFrame(extra)], axis=1)
+    frame.to_csv(place / "predictions.csv", index=False)
+
+
+def _finished(place: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    path = place / "result.json"
+    if not path.exists():
+        return None
+    result = json.loads(path.read_text())
+    if result["settings"] != settings:
+        raise InputError(f"{place} holds a finished run with other settings; choose another output directory")
+    return result
+
+
+def _summarise(
+    directory: Path,
+    table: LabelledTable,
+    seeds: list[int],
+    results: list[dict[str, Any]],
+    settings: dict[str, Any],
+) -> dict[str, Any]:
+    summary = {part: summarise([result[part] for result in results]) for part in ("valid", "test")}
+    report = {"settings": settings, "seeds": seeds, **summary, "runs": results}
+    (directory / "results.json").write_text(json.dumps(report, indent=1))
+    if len(table.problems):
+        table.problems.to_csv(directory / "left_out.csv", index=False)
+        print(f"{len(table.problems)} rows cannot be used; they are listed in {directory / 'left_out.csv'}")
+    name, _ = MAIN_METRIC[table.task_type]
+    mean, std = summary["test"][name]
+    print(f"test {name} {mean:.4f} +- {std:.4f} over {len(seeds)} seeds; everything is in {directory}")
+    return report

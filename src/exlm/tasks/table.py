@@ -1,0 +1,257 @@
+"""A labelled table: read a file, find its text and label columns, and say which rows cannot be used.
+
+Row numbers, in messages and in results, are 0-based data rows (the header is not counted).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from rdkit import Chem, rdBase
+
+from exlm.errors import InputError
+
+TaskType = Literal["binary", "multiclass", "multilabel", "regression"]
+
+TEXT_COLUMNS = {"smiles", "mol", "text"}
+MISSING_LABELS = {"", "NA", "NaN", "nan", "null"}
+MAX_INFERRED_CLASSES = 50
+
+
+@dataclass(frozen=True)
+class LabelledTable:
+    """A table whose texts and labels line up with the rows of the file, unusable rows included."""
+
+    frame: pd.DataFrame  # every original row and column, order preserved
+    texts: list[str]  # [rows] the SMILES (or text) of each row, "" where missing
+    labels: np.ndarray  # [rows, tasks] float64, NaN = missing; [rows, 0] when read for prediction
+    label_columns: list[str]
+    task_type: TaskType
+    classes: list[str] | None  # multiclass: the sorted label values, whose index the labels hold
+    problems: pd.DataFrame  # columns row, value, reason: the rows that cannot be used
+    usable: np.ndarray  # [rows] bool
+
+
+def read_frame(path: str | Path) -> pd.DataFrame:
+    """Read CSV, TSV or JSONL, plain or compressed (.gz, .xz, .zst), or Parquet (which compresses inside).
+
+    CSV and TSV cells stay the strings that the file holds ("" where empty), so that they can be written
+    back unchanged. Raises InputError for a missing, empty or unreadable file.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    try:
+        frame = _reader(path)(path)
+    except InputError:
+        raise
+    except pd.errors.EmptyDataError:
+        raise InputError(f"{path}: is empty") from None
+    except Exception as error:  # every format and compression has errors of its own; the file is at fault
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path}: cannot be read: {reason}") from error
+    if frame.empty:
+        raise InputError(f"{path}: holds no data rows")
+    return frame
+
+
+def load_table(
+    path: str | Path,
+    text_column: str | None,
+    label_columns: Sequence[str] | None,
+    task_type: TaskType | None = None,
+    on_invalid: Literal["error", "skip"] = "skip",
+    check: Callable[[str], str | None] | None = None,
+) -> LabelledTable:
+    """Read a labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
+
+    text_column: None takes the one column named smiles, mol or text, in any case.
+    label_columns: None takes the only other column, the only numeric one, or all numeric ones if they
+        hold nothing but 0 and 1.
+    task_type: None infers it: one 0/1 column is binary, several are multilabel, one column of 2 to 50
+        distinct words or whole numbers is multiclass, anything else is regression. (Without label columns
+        nothing can be inferred and the table says regression.)
+    on_invalid: a row is unusable if `check` gives a reason against its text (by default: if it is empty)
+        or if it has no label at all. "skip" lists such rows in `problems`, "error" raises for the first.
+
+    Raises InputError for unusable columns, values that are not labels of the task, and no usable row.
+    """
+    frame = read_frame(path)
+    text_column = _find_text_column(frame, text_column, path)
+    columns = _find_label_columns(frame, text_column, label_columns, path)
+    task = task_type or (_infer_task(frame, columns) if columns else "regression")
+    labels, classes = _read_labels(frame, columns, task, path)
+    texts = frame[text_column].fillna("").astype(str).str.strip().tolist()
+    problems = _find_problems(texts, labels, check or _empty_text)
+    if len(problems) and (on_invalid == "error" or (columns and len(problems) == len(frame))):
+        row, value, reason = problems.iloc[0]
+        why = "" if on_invalid == "error" else "no row can be used, first "
+        raise InputError(f"{path}: {why}row {row}, value {value!r}: {reason}; correct or remove it")
+    usable = ~np.isin(np.arange(len(frame)), problems["row"])
+    return LabelledTable(frame, texts, labels, columns, task, classes, problems, usable)
+
+
+def molecule_problem(smiles: str) -> str | None:
+    """Why a SMILES cannot be used, or None if it can. RDKit's own log is silenced."""
+    if not smiles.strip():
+        return "empty SMILES"
+    if len(smiles.split()) > 1:  # RDKit would take the rest as a name, the tokenizer as atoms
+        return "SMILES contains a space"
+    with rdBase.BlockLogs():
+        return "RDKit cannot parse it" if Chem.MolFromSmiles(smiles) is None else None
+
+
+def listed(names: Iterable[object], limit: int = 20) -> str:
+    """Names for a message, cut short after `limit`."""
+    items = [str(name) for name in names]
+    return ", ".join(items[:limit]) + (f", ... ({len(items)} in all)" if len(items) > limit else "")
+
+
+def _reader(path: Path) -> Callable[[Path], pd.DataFrame]:
+    plain = path.with_suffix("") if path.suffix.lower() in {".gz", ".xz", ".zst"} else path
+    readers: dict[str, Callable[[Path], pd.DataFrame]] = {
+        ".csv": partial(_read_delimited, separator=","),
+        ".tsv": partial(_read_delimited, separator="\t"),
+        ".jsonl": lambda file: pd.read_json(file, lines=True, dtype=False, convert_dates=False),
+        ".parquet": pd.read_parquet,
+    }
+    if plain.suffix.lower() not in readers:
+        raise InputError(f"{path}: unknown file type; use {listed(readers)} (text also .gz, .xz, .zst)")
+    return readers[plain.suffix.lower()]
+
+
+def _read_delimited(path: Path, separator: str) -> pd.DataFrame:
+    frame = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False)
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes surplus leading fields as an index
+        raise InputError(f"{path}: its rows have more fields than its header; name every column")
+    return frame.fillna("")
+
+
+def _find_text_column(frame: pd.DataFrame, named: str | None, path: str | Path) -> str:
+    if named is not None:
+        return _existing(frame, named, path)
+    found = [str(name) for name in frame.columns if str(name).lower() in TEXT_COLUMNS]
+    if len(found) != 1:
+        raise InputError(f"{path}: cannot tell the text column; set text_column to one of: {listed(frame)}")
+    return found[0]
+
+
+def _find_label_columns(
+    frame: pd.DataFrame, text_column: str, named: Sequence[str] | None, path: str | Path
+) -> list[str]:
+    if named is not None:
+        if text_column in named:
+            raise InputError(f"{path}: column {text_column!r} is both text and label; choose another")
+        return [_existing(frame, name, path) for name in named]
+    others = [str(name) for name in frame.columns if name != text_column]
+    numeric = others if len(others) == 1 else [name for name in others if not _not_numbers(frame[name]).any()]
+    if len(numeric) == 1 or (numeric and all(_is_binary(frame[name]) for name in numeric)):
+        return numeric
+    if not others:
+        raise InputError(f"{path}: no column besides {text_column!r}; add a column with labels")
+    raise InputError(f"{path}: cannot tell the label columns; set label_columns, from: {listed(others)}")
+
+
+def _existing(frame: pd.DataFrame, name: str, path: str | Path) -> str:
+    if name not in frame.columns:
+        raise InputError(f"{path}: no column {name!r}; it has: {listed(frame)}")
+    return name
+
+
+def _infer_task(frame: pd.DataFrame, columns: list[str]) -> TaskType:
+    if all(_is_binary(frame[name]) for name in columns):
+        return "binary" if len(columns) == 1 else "multilabel"
+    return "multiclass" if len(columns) == 1 and _looks_like_classes(frame[columns[0]]) else "regression"
+
+
+def _read_labels(
+    frame: pd.DataFrame, columns: list[str], task: TaskType, path: str | Path
+) -> tuple[np.ndarray, list[str] | None]:
+    if len(columns) > 1 and task in ("binary", "multiclass"):
+        hint = "multilabel" if task == "binary" else "one column"
+        raise InputError(f"{path}: a {task} task has one label column, not {len(columns)}; use {hint}")
+    classes = None
+    labels = np.empty((len(frame), len(columns)))
+    for task_index, name in enumerate(columns):
+        if task == "multiclass":
+            labels[:, task_index], classes = _class_labels(frame[name])
+        else:
+            labels[:, task_index] = _numeric_labels(frame[name], task, path)
+    if columns and np.isnan(labels).all():
+        raise InputError(f"{path}: no label in {listed(columns)}; choose other label columns")
+    return labels, classes
+
+
+def _numeric_labels(column: pd.Series, task: TaskType, path: str | Path) -> np.ndarray:
+    wrong, wanted = _not_numbers(column), "a number"
+    numbers = _numbers(column)
+    if task != "regression":
+        wrong, wanted = wrong | ~(np.isnan(numbers) | np.isin(numbers, (0, 1))), "0 or 1"
+    if wrong.any():
+        row = int(wrong.argmax())
+        value = column.iloc[row]
+        raise InputError(
+            f"{path}: column {column.name!r}, row {row}: {value!r} is no {task} label ({wanted});"
+            " correct it, leave it empty, or choose another column or task type"
+        )
+    return numbers
+
+
+def _class_labels(column: pd.Series) -> tuple[np.ndarray, list[str]]:
+    """The class index of each row ([rows], NaN = missing) and the class names; whole numbers sort as such."""
+    present = ~_missing(column)
+    numbers = _numbers(column)
+    whole = _whole(numbers[present])
+    # A missing value turns a column of 1, 2, 3 into floats; its classes are still "1", "2", "3".
+    names = pd.Series(numbers[present]).astype(int) if whole else column[present]
+    names = names.astype(str).str.strip()
+    classes = sorted(set(names), key=int if whole else str)
+    labels = np.full(len(column), np.nan)
+    labels[present] = pd.Categorical(names, categories=classes).codes
+    return labels, classes
+
+
+def _find_problems(texts: list[str], labels: np.ndarray, check: Callable[[str], str | None]) -> pd.DataFrame:
+    unlabelled = np.isnan(labels).all(axis=1) if labels.shape[1] else np.zeros(len(texts), dtype=bool)
+    found = (
+        (row, text, check(text) or ("no label" if unlabelled[row] else None))
+        for row, text in enumerate(texts)
+    )
+    return pd.DataFrame([problem for problem in found if problem[2]], columns=["row", "value", "reason"])
+
+
+def _empty_text(text: str) -> str | None:
+    return None if text else "empty text"
+
+
+def _missing(column: pd.Series) -> np.ndarray:
+    return np.asarray(column.isna() | column.astype(str).str.strip().isin(MISSING_LABELS), dtype=bool)
+
+
+def _numbers(column: pd.Series) -> np.ndarray:
+    return pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+
+
+def _whole(numbers: np.ndarray) -> bool:
+    return bool((np.isfinite(numbers) & (numbers == np.rint(numbers))).all())
+
+
+def _not_numbers(column: pd.Series) -> np.ndarray:
+    return ~np.isfinite(_numbers(column)) & ~_missing(column)
+
+
+def _is_binary(column: pd.Series) -> bool:
+    numbers = _numbers(column)
+    return bool((np.isin(numbers, (0, 1)) | _missing(column)).all())
+
+
+def _looks_like_classes(column: pd.Series) -> bool:
+    # All words or all whole numbers: a misspelt number must not turn a regression column into classes.
+    present = column[~_missing(column)]
+    numbers = _numbers(present)
+    uniform = np.isnan(numbers).all() or _whole(numbers)
+    return bool(uniform and 2 <= present.astype(str).nunique() <= MAX_INFERRED_CLASSES)

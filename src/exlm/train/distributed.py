@@ -1,0 +1,70 @@
+"""What training needs of several processes started by torchrun; with one process everything is a no-op."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def launched() -> bool:
+    """Whether torchrun started this process."""
+    return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def device() -> torch.device:
+    """This process's device: its own GPU where there is one."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cpu")
+
+
+@contextlib.contextmanager
+def process_group() -> Iterator[tuple[int, int]]:
+    """(rank, world size) for the duration of a run."""
+    if not launched():
+        yield 0, 1
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(device())
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield dist.get_rank(), dist.get_world_size()
+    finally:
+        dist.destroy_process_group()
+
+
+def is_main() -> bool:
+    """Whether this process writes files and shows progress."""
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
+def world_size() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def wrap(model: nn.Module) -> nn.Module:
+    """The model, averaging gradients over processes if there are several."""
+    return DistributedDataParallel(model) if dist.is_initialized() else model
+
+
+def no_sync(model: nn.Module) -> contextlib.AbstractContextManager:
+    """Accumulates gradients locally, for all micro-batches but the last."""
+    return model.no_sync() if isinstance(model, DistributedDataParallel) else contextlib.nullcontext()
+
+
+def sum_over_processes(values: list[float]) -> list[float]:
+    """Element-wise sums, in float64."""
+    if not dist.is_initialized():
+        return values
+    tensor = torch.tensor(values, dtype=torch.float64, device=device())
+    dist.all_reduce(tensor)
+    return tensor.tolist()
+
+
+def barrier() -> None:
+    if dist.is_initialized():
+        dist.barrier()

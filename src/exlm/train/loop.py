@@ -1,0 +1,302 @@
+"""The training loop, for pre-training and fine-tuning alike.
+
+It knows modules, a function from step to batches and a loss that returns a sum and a count; nothing of masks,
+lattices or tasks. Sums are accumulated over micro-batches and processes and divided once by the global count, so
+the update does not depend on how a batch is cut. Randomness is reseeded from (seed, step, piece), so that a run
+resumed after any step continues bit for bit.
+"""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from . import checkpoint, distributed
+from .optim import OptimizerConfig, build_optimizer, learning_rate
+from .tracking import Tracker
+
+Batch = dict[str, Tensor]
+MicroBatches = Callable[[int], list[tuple[int, Batch]]]
+Loss = Callable[[nn.Module, Batch], tuple[Tensor, Tensor, Tensor]]
+Evaluate = Callable[[nn.Module], dict[str, float]]
+
+
+class TrainingStopped(RuntimeError):
+    """Training cannot go on: the loss is not finite or no sequence can be aligned any more."""
+
+
+class Interrupted(RuntimeError):
+    """A signal asked for a stop; the state was saved. `number` is the signal's."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+class EarlyStop(Exception):
+    """Raised by an evaluation to end training; carries its metrics."""
+
+    def __init__(self, values: dict[str, float]) -> None:
+        super().__init__("early stop")
+        self.values = values
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """Length of a run, how it is computed, and how often it reports.
+
+    Attributes:
+        steps: optimizer updates.
+        optimizer: optimizer and schedule.
+        precision: `auto` takes bfloat16 autocast where the processor has it, else float32.
+        log_every: updates between log lines.
+        eval_every: updates between evaluations on held-out data; 0 evaluates at the end only.
+        save_every: updates between checkpoints; 0 saves none.
+        keep_checkpoints: how many of the newest are kept.
+        max_infeasible_steps: stop after this many updates in a row with sequences that have no alignment.
+    """
+
+    steps: int = 1000
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    log_every: int = 10
+    eval_every: int = 0
+    save_every: int = 0
+    keep_checkpoints: int = 2
+    max_infeasible_steps: int = 20
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.log_every < 1 or self.keep_checkpoints < 1:
+            raise InputError("steps, log_every and keep_checkpoints must be at least 1")
+        if self.eval_every < 0 or self.save_every < 0:
+            raise InputError("eval_every and save_every must not be negative")
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager:
+    """bfloat16 autocast, or nothing. Also lets float32 products on a CPU take the faster library."""
+    if device.type == "cpu":
+        torch.set_float32_matmul_precision("medium")
+        native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    else:
+        native = torch.cuda.is_bf16_supported()
+    enabled = precision == "bf16" or (precision == "auto" and native)
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
+
+
+def fit(
+    model: nn.Module,
+    loss: Loss,
+    batches: MicroBatches,
+    config: LoopConfig,
+    directory: Path,
+    seed: int,
+    mix_seed: Callable[[int, int, int], int],
+    evaluate: Evaluate | None = None,
+    identity: dict[str, Any] | None = None,
+    description: str = "train",
+) -> None:
+    """Trains `model` in place, resuming from the newest checkpoint in `directory` that verifies.
+
+    Args:
+        model: on its device, in training precision.
+        loss: (model, batch) -> (sum of losses, count, sequences that could not be aligned).
+        batches: step -> [(piece number, batch)] of this process.
+        config: see `LoopConfig`.
+        directory: gets checkpoints, `log.jsonl` and TensorBoard events.
+        seed: of dropout.
+        mix_seed: (seed, step, piece) -> seed of the generator.
+        evaluate: metrics on held-out data.
+        identity: facts that must be equal between a checkpoint and this run.
+        description: of the progress bar.
+
+    Raises:
+        TrainingStopped: the loss is not finite, or nothing can be aligned. The last good checkpoint is kept.
+        Interrupted: SIGINT or SIGTERM arrived; a checkpoint was saved if `save_every` is not 0.
+        InputError: a checkpoint belongs to another run or cannot be written.
+    """
+    optimizer = build_optimizer(model, config.optimizer)
+    device = next(model.parameters()).device
+    start = _resume(directory, model, optimizer, identity or {}) if config.save_every else 0
+    wrapped = distributed.wrap(model)
+    tracker = Tracker(directory, start, config.steps, distributed.is_main(), description)
+    context = autocast(device, config.precision)
+    meter = _Meter(time.monotonic())
+    infeasible_run = 0
+
+    def save(step: int) -> None:
+        if config.save_every and distributed.is_main():
+            checkpoint.save(directory, step, model, optimizer, {"identity": identity or {}})
+            checkpoint.prune(directory, config.keep_checkpoints)
+        distributed.barrier()
+
+    try:
+        with _signals() as received:
+            model.train()
+            for step in range(start, config.steps):
+                rate = learning_rate(config.optimizer, step, config.steps)
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                pieces = batches(step)
+                total, count, infeasible, tokens, stop = _accumulate(
+                    wrapped,
+                    loss,
+                    pieces,
+                    device,
+                    context,
+                    lambda piece, step=step: mix_seed(seed, step, piece),
+                    received,
+                )
+                norm = _update(model, optimizer, count, config.optimizer.clip_norm, step, total)
+                infeasible_run = infeasible_run + 1 if infeasible else 0
+                if infeasible_run >= config.max_infeasible_steps:
+                    raise TrainingStopped(
+                        f"sequences without any alignment in {infeasible_run} updates in a row (step {step + 1}); "
+                        "lower the learning rate or look for emissions of -inf"
+                    )
+                done = step + 1
+                meter.add(total, count, infeasible, tokens)
+                tracker.bar.update()
+                if done % config.log_every == 0 or done == config.steps:
+                    values = meter.read() | {"learning_rate": rate, "grad_norm": norm}
+                    tracker.log(done, "train", values)
+                    tracker.show(loss=f"{values['loss']:.3f}", tok_s=f"{values['tokens_per_second']:.0f}")
+                last = done == config.steps
+                if evaluate and (last or (config.eval_every and done % config.eval_every == 0)):
+                    paused = time.monotonic()
+                    try:
+                        tracker.log(done, "eval", evaluate(model))
+                    except EarlyStop as early:
+                        tracker.log(done, "eval", early.values)
+                        return
+                    model.train()
+                    meter.since += time.monotonic() - paused
+                saved = bool(config.save_every) and (last or done % config.save_every == 0)
+                if saved:
+                    save(done)
+                if stop and not last:
+                    if not saved:
+                        save(done)
+                    raise Interrupted(int(stop), f"interrupted after step {done} of {config.steps}")
+    finally:
+        tracker.close()
+
+
+def _resume(
+    directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]
+) -> int:
+    path, rejected = checkpoint.newest(directory)
+    for line in rejected if distributed.is_main() else []:
+        print(f"warning: passed over {line}", flush=True)
+    if path is None:
+        if rejected:
+            raise InputError(f"no checkpoint in {directory} verifies; delete the directory to start again")
+        return 0
+    state = checkpoint.read_state(path)
+    for name, value in identity.items():
+        if state["identity"].get(name) != value:
+            raise InputError(
+                f"{path} was trained with {name} {state['identity'].get(name)!r}, this run has {value!r}; "
+                "use another output directory or restore the original setting"
+            )
+    with torch.no_grad():
+        checkpoint.load(path, model, optimizer)
+    return int(state["step"])
+
+
+def _accumulate(
+    model: nn.Module,
+    loss: Loss,
+    pieces: list[tuple[int, Batch]],
+    device: torch.device,
+    context: AbstractContextManager,
+    piece_seed: Callable[[int], int],
+    received: list[int],
+) -> list[float]:
+    """Gradients of the summed loss; global sums of loss, count, infeasible sequences, tokens, and a stop signal."""
+    sums = [0.0, 0.0, 0.0, 0.0]
+    for number, (piece, batch) in enumerate(pieces):
+        torch.manual_seed(piece_seed(piece))
+        batch = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+        sync = distributed.no_sync(model) if number + 1 < len(pieces) else nullcontext()
+        with sync:
+            with context:
+                total, count, infeasible = loss(model, batch)
+            total.backward()
+        tokens = batch["attention_mask"].sum()
+        for i, value in enumerate((total.detach(), count, infeasible, tokens)):
+            sums[i] += float(value)
+    signals = max(received, default=0)
+    *sums, stop = distributed.sum_over_processes([*sums, float(signals)])
+    return [*sums, stop and float(signals or signal.SIGTERM)]
+
+
+def _update(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    count: float,
+    clip_norm: float,
+    step: int,
+    total: float,
+) -> float:
+    """One optimizer step on the mean gradient; returns its norm before clipping."""
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    # DDP has averaged the sums over processes; undo that and divide by the global count.
+    torch._foreach_mul_(gradients, distributed.world_size() / max(count, 1.0))
+    norm = torch.nn.utils.get_total_norm(gradients)
+    if not (torch.isfinite(norm) and total - total == 0):
+        raise TrainingStopped(
+            f"the loss or its gradient is not finite at step {step + 1} (loss sum {total}, gradient norm {norm}); "
+            "the last good checkpoint is kept: lower the learning rate or set precision to fp32"
+        )
+    if clip_norm:
+        torch._foreach_mul_(gradients, torch.clamp(clip_norm / (norm + 1e-6), max=1.0))
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return float(norm)
+
+
+class _Meter:
+    """Means since the last log line."""
+
+    def __init__(self, now: float) -> None:
+        self.since = now
+        self.sums = [0.0, 0.0, 0.0, 0.0]
+
+    def add(self, *values: float) -> None:
+        self.sums = [a + b for a, b in zip(self.sums, values, strict=True)]
+
+    def read(self) -> dict[str, float]:
+        now = time.monotonic()
+        total, count, infeasible, tokens = self.sums
+        seconds = max(now - self.since, 1e-9)
+        self.since, self.sums = now, [0.0, 0.0, 0.0, 0.0]
+        return {
+            "loss": total / max(count, 1.0),
+            "infeasible": infeasible,
+            "tokens_per_second": tokens / seconds,
+            "seconds": seconds,
+        }
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collects SIGINT and SIGTERM; a second one of the same kind acts at once."""
+    received: list[int] = []
+
+    def handle(number: int, _frame: object) -> None:
+        received.append(number)
+        signal.signal(number, previous[number])
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,62 @@
+"""Adam with decoupled weight decay, and learning rates as pure functions of the step."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+from ..errors import InputError
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """Optimizer and learning-rate schedule.
+
+    Attributes:
+        learning_rate: peak learning rate.
+        warmup_steps: steps of linear warm-up from 0.
+        schedule: after warm-up, `polynomial` (power 1: linear to 0, as fairseq), `cosine` to 0, or `constant`.
+        adam_betas: decay of the first and second moment.
+        adam_eps: added to the denominator.
+        weight_decay: decoupled; biases, norms and other vectors are exempt.
+        clip_norm: largest norm of the gradient; 0 means no clipping.
+    """
+
+    learning_rate: float = 5e-4
+    warmup_steps: int = 0
+    schedule: Literal["polynomial", "cosine", "constant"] = "polynomial"
+    adam_betas: tuple[float, float] = (0.9, 0.98)
+    adam_eps: float = 1e-6
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.learning_rate <= 0:
+            raise InputError(f"learning_rate is {self.learning_rate}; it must be positive")
+        if self.warmup_steps < 0 or self.weight_decay < 0 or self.clip_norm < 0:
+            raise InputError("warmup_steps, weight_decay and clip_norm must not be negative")
+
+
+def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
+    """Learning rate of update `step` (0-based) out of `steps`."""
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / config.warmup_steps
+    left = (steps - step) / max(1, steps - config.warmup_steps)
+    if config.schedule == "polynomial":
+        return config.learning_rate * left
+    if config.schedule == "cosine":
+        return config.learning_rate * 0.5 * (1 - torch.cos(torch.tensor(left * torch.pi)).item())
+    return config.learning_rate
+
+
+def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
+    """AdamW in two groups: matrices decay, vectors (biases, norms) do not."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups, lr=config.learning_rate, betas=config.adam_betas, eps=config.adam_eps, fused=True
+    )

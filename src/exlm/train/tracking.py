@@ -1,0 +1,73 @@
+"""Where the numbers of a run go: one JSON line per record, TensorBoard, and a progress bar."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The records of a JSON-lines file; a last line cut off by a crash is ignored."""
+    records = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return records
+
+
+class Tracker:
+    """Writes `log.jsonl` and TensorBoard events into `directory` and shows a progress bar.
+
+    Records at or after step `start` are removed first: a resumed run repeats them.
+    """
+
+    def __init__(self, directory: Path, start: int, steps: int, active: bool, description: str) -> None:
+        self.active = active
+        self.bar = tqdm(
+            total=steps,
+            initial=start,
+            desc=description,
+            unit="step",
+            disable=not active,
+            file=sys.stderr,
+            mininterval=1,
+        )
+        if not active:
+            return
+        path = directory / "log.jsonl"
+        kept = [record for record in read_log(path) if record["step"] <= start]
+        path.write_text("".join(json.dumps(record) + "\n" for record in kept))
+        self.file = path.open("a")
+        self.board = _summary_writer(directory / "tensorboard", purge_step=start + 1)
+
+    def log(self, step: int, kind: str, values: dict[str, float]) -> None:
+        """One record of `kind` train or eval; `step` counts finished updates."""
+        if not self.active:
+            return
+        self.file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
+        self.file.flush()
+        for name, value in values.items():
+            self.board.add_scalar(f"{kind}/{name}", value, step)
+
+    def show(self, **values: str) -> None:
+        self.bar.set_postfix(values, refresh=False)
+
+    def message(self, text: str) -> None:
+        if self.active:
+            tqdm.write(text, file=sys.stderr)
+
+    def close(self) -> None:
+        self.bar.close()
+        if self.active:
+            self.file.close()
+            self.board.close()
+
+
+def _summary_writer(path: Path, purge_step: int) -> Any:
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(path), purge_step=purge_step)

@@ -1,0 +1,86 @@
+"""Shared fixtures: a few molecules, a tiny corpus, a tiny model, and the place of the real data."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from exlm import ExLMConfig
+from exlm.data.prepare import prepare
+
+MOLECULES = [
+    "CCO", "CC(=O)Oc1ccccc1C(=O)O", "CN1C=NC2=C1C(=O)N(C(=O)N2C)C", "C[C@H](N)C(=O)O", "ClC(Cl)Cl",
+    "c1ccc2c(c1)cccc2", "CC(C)Cc1ccc(cc1)[C@@H](C)C(=O)O", "O=[N+]([O-])c1ccccc1", "BrCCBr", "FC(F)(F)c1ccncc1",
+    "CS(=O)(=O)N", "C1CCCCC1", "NCCc1ccc(O)c(O)c1", "CC(=O)Nc1ccc(O)cc1", "OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Real data, or a skip that says how to get them."""
+    path = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not path.is_dir():
+        pytest.skip(f"real data are not at {path}; set EXLM_DATA")
+    return path
+
+
+@pytest.fixture(scope="session")
+def reference() -> Path:
+    """The recorded case of the authors' implementation."""
+    base = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    path = base.parent / "reference" / "exlm_tiny_k3.npz"
+    if not path.is_file():
+        pytest.skip(f"the recorded case is not at {path}; set EXLM_DATA to the data folder beside it")
+    return path
+
+
+@pytest.fixture(scope="session")
+def smiles_file(tmp_path_factory) -> Path:
+    """300 distinct small molecules, alkyl chains hung on a few cores."""
+    path = tmp_path_factory.mktemp("smiles") / "molecules.smi"
+    lines = [f"{'C' * n}{core}" for n in range(1, 21) for core in MOLECULES]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def corpus(smiles_file) -> Path:
+    """A prepared corpus of `smiles_file`."""
+    path = smiles_file.parent / "corpus"
+    prepare([str(smiles_file)], str(path), held_out=0.1, workers=1)
+    return path
+
+
+@pytest.fixture
+def tiny_config():
+    """A function that builds a small configuration with the given switches."""
+
+    def build(**switches) -> ExLMConfig:
+        sizes = dict(
+            vocab_size=30, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+        )
+        return ExLMConfig(
+            **{**sizes, "mask_token_id": 29, "num_states": 3, "max_position_embeddings": 64, **switches}
+        )
+
+    return build
+
+
+@pytest.fixture
+def tiny_batch() -> dict[str, torch.Tensor]:
+    """Four sequences of different length; one without a mask, one fully masked."""
+    rows = [[0, 5, 29, 7, 29, 29, 2], [0, 29, 29, 2], [0, 8, 9, 2], [0, 4, 29, 6, 2]]
+    answers = {(0, 2): 6, (0, 4): 8, (0, 5): 9, (1, 1): 10, (1, 2): 11, (3, 2): 5}
+    ids = torch.full((4, 7), 1)
+    labels = torch.full((4, 7), -100)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = torch.tensor(row)
+    for place, token in answers.items():
+        labels[place] = token
+    return {"input_ids": ids, "attention_mask": (ids != 1).long(), "labels": labels}

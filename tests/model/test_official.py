@@ -1,0 +1,114 @@
+"""Parity with the recorded case of the authors' implementation."""
+
+import numpy as np
+import pytest
+import torch
+
+from exlm import InputError, from_official
+
+TRUNK = "encoder.sentence_encoder."
+
+
+@pytest.fixture(scope="module")
+def case(reference):
+    with np.load(reference) as arrays:
+        return {name: arrays[name] for name in arrays}
+
+
+@pytest.fixture(scope="module")
+def model(case):
+    return from_official(
+        {name[2:]: value for name, value in case.items() if name.startswith("w.")}, num_states=3
+    )
+
+
+@pytest.fixture(scope="module")
+def inputs(case):
+    ids, answers = torch.tensor(case["src"]), torch.tensor(case["tgt"])
+    return {
+        "input_ids": ids,
+        "attention_mask": (ids != 1).long(),
+        "labels": torch.where(answers == 1, -100, answers),
+    }
+
+
+def close(ours, theirs):
+    torch.testing.assert_close(ours.detach(), torch.as_tensor(theirs), atol=1e-4, rtol=1e-4)
+
+
+def test_expanded_tokens_and_hidden_states(model, inputs, case):
+    lattice = model.exlm.expand(**inputs)
+    assert np.array_equal(lattice.input_ids.numpy(), case["ext_tokens"])
+    real = lattice.attention_mask
+    close(model.exlm.encode(lattice)[real], torch.tensor(case["features"])[real])
+
+
+def test_logits_of_the_states(model, inputs, case):
+    lattice = model.exlm.expand(**inputs)
+    logits = model.head(model.states(lattice))
+    for b, n in enumerate(lattice.num_states.tolist()):
+        close(logits[b, :n], case["logits"][b][lattice.state_index[b, :n]])
+
+
+def test_links(model, inputs, case):
+    lattice = model.exlm.expand(**inputs)
+    ours = model.transition(model.states(lattice), lattice)
+    for b, n in enumerate(lattice.num_states.tolist()):
+        index = lattice.state_index[b, :n]
+        theirs = torch.tensor(case["links"][b])[index][:, index]
+        assert torch.equal(theirs.isfinite(), ours[b, :n, :n].isfinite())
+        close(ours[b, :n, :n][theirs.isfinite()], theirs[theirs.isfinite()])
+
+
+def test_hidden_states_without_masks(model, inputs, case):
+    nothing = torch.zeros_like(inputs["input_ids"], dtype=torch.bool)
+    lattice = model.exlm.expand(inputs["input_ids"], inputs["attention_mask"], masked=nothing)
+    real = lattice.attention_mask
+    close(model.exlm.encode(lattice)[real], torch.tensor(case["plain_features"])[real])
+
+
+def test_loss_and_every_gradient(model, inputs, case):
+    model.zero_grad()
+    loss = model(**inputs).loss
+    assert loss.item() == pytest.approx(float(case["loss"]), abs=1e-5)
+    loss.backward()
+    ours = {name: p.grad for name, p in model.named_parameters()}
+    theirs = {name[2:]: value for name, value in case.items() if name.startswith("g.")}
+    checked = 0
+    for i in range(3):
+        layer, here = f"{TRUNK}layers.{i}.", f"exlm.layers.{i}."
+        for kind in ("weight", "bias"):
+            close(
+                ours[f"{here}attention.qkv.{kind}"],
+                np.concatenate([theirs[f"{layer}self_attn.{n}_proj.{kind}"] for n in "qkv"]),
+            )
+            for mine, other in (
+                ("attention.output", "self_attn.out_proj"),
+                ("attention_norm", "self_attn_layer_norm"),
+                ("ffn_in", "fc1"),
+                ("ffn_out", "fc2"),
+                ("ffn_norm", "final_layer_norm"),
+            ):
+                close(ours[f"{here}{mine}.{kind}"], theirs[f"{layer}{other}.{kind}"])
+            checked += 8
+    for mine, other in (
+        ("exlm.embeddings.weight", TRUNK + "embed_tokens.weight"),
+        ("head.decoder.bias", "encoder.lm_head.bias"),
+        *((f"exlm.norm.{k}", f"{TRUNK}emb_layer_norm_after.{k}") for k in ("weight", "bias")),
+        *((f"head.dense.{k}", f"encoder.lm_head.dense.{k}") for k in ("weight", "bias")),
+        *((f"head.norm.{k}", f"encoder.lm_head.layer_norm.{k}") for k in ("weight", "bias")),
+        *(
+            (f"transition.{n}.{k}", f"encoder.{n}_linear.{k}")
+            for n in ("query", "key", "gate")
+            for k in ("weight", "bias")
+        ),
+    ):
+        close(ours[mine], theirs[other])
+        checked += 1
+    close(ours["transition.positions.weight"], theirs["encoder.link_positional.weight"][2:])
+    assert checked + 1 == len(theirs)
+
+
+def test_a_foreign_state_dict_is_refused(case):
+    with pytest.raises(InputError, match="gate_linear"):
+        from_official({n[2:]: v for n, v in case.items() if n.startswith("w.") and "gate" not in n}, 3)

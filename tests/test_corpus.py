@@ -1,0 +1,317 @@
+import csv
+import gzip
+import json
+import lzma
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from rdkit import Chem, rdBase
+
+import exlm.data.corpus_writer as corpus_writer
+from exlm.data.corpus import Corpus
+from exlm.data.encoding import molecule_problem
+from exlm.data.prepare import prepare
+from exlm.data.tokenization import load_tokenizer, tokenizer_hash, train_smiles_tokenizer
+from exlm.errors import InputError
+
+DATA = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[2] / "shared/data"))
+MOLECULES = ["CCO", "c1ccccc1", "CC(=O)O", "C[C@@H](N)C(=O)O", "[2H]C", "ClCBr", "C1CC1", "N#N"]
+
+
+@pytest.fixture
+def smi(tmp_path):
+    return _write(tmp_path / "in.smi", MOLECULES)
+
+
+def _write(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+def _prepare(inputs, output, **options):
+    return prepare([inputs] if isinstance(inputs, str) else inputs, str(output), **{"workers": 1} | options)
+
+
+def _texts(path, split="train"):
+    corpus, tokenizer = Corpus(path, split), load_tokenizer(path)
+    return [tokenizer.decode(corpus[i]) for i in range(len(corpus))]
+
+
+def _skipped(path):
+    with open(path / "skipped.csv", newline="", encoding="utf-8") as file:
+        return [
+            (r["file"], int(r["row"]), r["value"], r["reason"], r["action"]) for r in csv.DictReader(file)
+        ]
+
+
+def test_round_trip_and_manifest(smi, tmp_path):
+    manifest = _prepare(smi, tmp_path / "out", held_out=0)
+    corpus = Corpus(tmp_path / "out")
+    assert _texts(tmp_path / "out") == MOLECULES
+    assert len(corpus) == manifest["counts"]["train_examples"] == len(MOLECULES)
+    assert manifest["counts"]["train_tokens"] == corpus.lengths.sum()
+    assert corpus.tokenizer_hash == tokenizer_hash(load_tokenizer(tmp_path / "out"))
+    assert corpus.manifest == manifest
+    assert manifest["length_percentiles"]["100"] == corpus.lengths.max()
+    assert len(Corpus(tmp_path / "out", "valid")) == 0
+    corpus.verify()
+
+
+def test_gather_pads_what_getitem_returns(smi, tmp_path):
+    _prepare(smi, tmp_path / "out", held_out=0)
+    corpus = Corpus(tmp_path / "out")
+    indices = np.array([3, 0, 5, 0])
+    ids, lengths = corpus.gather(indices)
+    assert ids.dtype == lengths.dtype == np.int64
+    assert ids.shape == (4, lengths.max())
+    for row, length, i in zip(ids, lengths, indices, strict=True):
+        np.testing.assert_array_equal(row[:length], corpus[i])
+        assert (row[length:] == load_tokenizer(tmp_path / "out").pad_token_id).all()
+
+
+def test_examples_over_several_token_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_writer, "SHARD_TOKENS", 10)
+    files = [_write(tmp_path / f"{i}.smi", [m]) for i, m in enumerate(MOLECULES)]
+    manifest = _prepare(files, tmp_path / "out", held_out=0)
+    assert len(manifest["token_files"]) > 2
+    assert _texts(tmp_path / "out") == MOLECULES
+    ids, lengths = Corpus(tmp_path / "out").gather(np.arange(len(MOLECULES))[::-1])
+    tokenizer = load_tokenizer(tmp_path / "out")
+    decoded = [tokenizer.decode(row[:n]) for row, n in zip(ids, lengths, strict=True)]
+    assert decoded == MOLECULES[::-1]
+
+
+def test_every_format_gives_the_same_tokens(tmp_path):
+    lines = "".join(f"{m}\n" for m in MOLECULES).encode()
+    table = "name,SMILES\n" + "".join(f'"a, b",{m}\n' for m in MOLECULES)
+    half = zstandard.compress(lines[:20]) + zstandard.compress(lines[20:])  # two frames, as pzstd writes
+    contents = {
+        "a.smi": "".join(f"{m}\tmolecule {i}\n" for i, m in enumerate(MOLECULES)).encode(),
+        "a.txt": b"\xef\xbb\xbf" + lines.replace(b"\n", b"\r\n"),
+        "a.smi.gz": gzip.compress(lines),
+        "a.smi.xz": lzma.compress(lines),
+        "a.txt.zst": half,
+        "a.csv": table.encode(),
+        "a.csv.gz": gzip.compress(table.encode()),
+        "a.tsv": "".join(f"{m}\t1\n" for m in ["smiles", *MOLECULES]).encode(),
+        "a.jsonl": "".join(json.dumps({"smiles": m}) + "\n" for m in MOLECULES).encode(),
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    pq.write_table(pa.table({"id": range(len(MOLECULES)), "smiles": MOLECULES}), tmp_path / "a.parquet")
+    for name in [*contents, "a.parquet"]:
+        _prepare(str(tmp_path / name), tmp_path / "out", held_out=0, overwrite=True)
+        assert _texts(tmp_path / "out") == MOLECULES, name
+
+
+def test_directory_reads_data_and_counts_the_rest(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    _write(folder / "b.smi", ["CC"])
+    _write(folder / "a.smi", ["CCC"])
+    _write(folder / "README.txt", ["not a molecule"])
+    _write(folder / "notes.md", ["neither"])
+    manifest = _prepare(str(folder), tmp_path / "out", held_out=0)
+    assert _texts(tmp_path / "out") == ["CCC", "CC"]
+    assert manifest["ignored_files"] == 2
+
+
+def test_invalid_rows_are_skipped_counted_and_listed(tmp_path):
+    file = _write(tmp_path / "in.smi", ["CCO", "", "C(C)(C)(C)(C)C", "c1ccccc", "C" * 9, "[Xx]C", "CC"])
+    manifest = _prepare(file, tmp_path / "out", held_out=0, max_length=9)
+    assert _texts(tmp_path / "out") == ["CCO", "CC"]
+    assert manifest["counts"] | {"train_tokens": 0} == {
+        "rows": 7,
+        "blank": 1,
+        "invalid": {"too_long": 2, "unparsable": 2},
+        "skipped": 4,
+        "kept_invalid": 0,
+        "unknown_tokens": 0,
+        "duplicates": 0,
+        "train_examples": 2,
+        "valid_examples": 0,
+        "train_tokens": 0,
+        "valid_tokens": 0,
+    }
+    assert _skipped(tmp_path / "out") == [
+        (file, 3, "C(C)(C)(C)(C)C", "too_long", "skipped"),
+        (file, 4, "c1ccccc", "unparsable", "skipped"),
+        (file, 5, "C" * 9, "too_long", "skipped"),
+        (file, 6, "[Xx]C", "unparsable", "skipped"),
+    ]
+
+
+def test_keep_keeps_all_but_the_too_long(tmp_path):
+    train_smiles_tokenizer(["CCO"]).save_pretrained(tmp_path / "tokenizer")
+    file = _write(tmp_path / "in.smi", ["CCO", "CNN", "C(", "C" * 20])
+    options = {"tokenizer": str(tmp_path / "tokenizer"), "max_length": 10, "held_out": 0}
+    manifest = _prepare(file, tmp_path / "out", on_invalid="keep", **options)
+    assert _texts(tmp_path / "out") == ["CCO", "C<unk><unk>", "C<unk>"]
+    assert manifest["most_frequent_unknown"] == {"N": 2, "(": 1}
+    assert manifest["counts"]["unknown_tokens"] == 3
+    assert manifest["counts"]["kept_invalid"] == 2
+    assert [row[3:] for row in _skipped(tmp_path / "out")] == [
+        ("unknown_token", "kept"),
+        ("unknown_token", "kept"),
+        ("too_long", "skipped"),
+    ]
+
+
+def test_error_names_file_row_value_and_leaves_nothing(tmp_path):
+    file = _write(tmp_path / "in.smi", ["CCO", "", "C1CC", "C("])
+    with pytest.raises(InputError, match=r"in\.smi, row 3: 'C1CC'.*unparsable"):
+        _prepare(file, tmp_path / "out", on_invalid="error")
+    assert os.listdir(tmp_path) == ["in.smi"]
+
+
+def test_special_tokens_in_text_are_text(tmp_path):
+    train_smiles_tokenizer(["CCO"]).save_pretrained(tmp_path / "tokenizer")
+    file = _write(tmp_path / "in.txt", ["C<mask>C", "CC"])
+    _prepare(file, tmp_path / "out", tokenizer=str(tmp_path / "tokenizer"), check_molecules=False, held_out=0)
+    assert _texts(tmp_path / "out") == ["CC"]
+
+
+def test_rows_of_tables_do_not_count_the_header(tmp_path):
+    file = _write(tmp_path / "in.csv", ["smiles,y", "CC,1", ",2", "C(,3"])
+    manifest = _prepare(file, tmp_path / "out", held_out=0)
+    assert manifest["counts"]["blank"] == 1
+    assert _skipped(tmp_path / "out") == [(file, 3, "C(", "unparsable", "skipped")]
+
+
+def test_missing_column_lists_the_columns(tmp_path):
+    file = _write(tmp_path / "in.csv", ["name,structure", "a,CC"])
+    with pytest.raises(InputError, match="'name', 'structure'"):
+        _prepare(file, tmp_path / "out")
+    _prepare(file, tmp_path / "out", column="structure", held_out=0)
+    assert _texts(tmp_path / "out") == ["CC"]
+
+
+def test_duplicates_keep_the_first(tmp_path):
+    many = [f"{'C' * n}O" for n in range(1, 200)]
+    file = _write(tmp_path / "in.smi", many + many[::-1] + many)
+    manifest = _prepare(file, tmp_path / "out", held_out=0, drop_duplicates=True)
+    assert _texts(tmp_path / "out") == many
+    assert manifest["counts"]["duplicates"] == 2 * len(many)
+
+
+def test_equal_rows_are_on_the_same_side(tmp_path):
+    many = [f"{'C' * n}{end}" for n in range(1, 200) for end in "ONS"]
+    file = _write(tmp_path / "in.smi", many * 2)
+    _prepare(file, tmp_path / "a", held_out=0.2)
+    train, valid = _texts(tmp_path / "a"), _texts(tmp_path / "a", "valid")
+    assert not set(train) & set(valid)
+    assert sorted(train + valid) == sorted(many * 2)
+    assert 0.1 < len(valid) / len(many * 2) < 0.3
+    _prepare(file, tmp_path / "b", held_out=0.2, seed=1)
+    assert _texts(tmp_path / "b", "valid") != valid
+
+
+def test_result_does_not_depend_on_workers(tmp_path, monkeypatch):
+    monkeypatch.setattr("exlm.data.workers.CHUNK_ROWS", 16)
+    many = [f"{'C' * n}{end}" for n in range(1, 100) for end in ["O", "N", "("]]
+    file = _write(tmp_path / "in.smi", many)
+    one = _prepare(file, tmp_path / "one", workers=1)
+    two = _prepare(file, tmp_path / "two", workers=2)
+    assert one == two
+    Corpus(tmp_path / "two").verify()
+
+
+def test_output_is_not_overwritten_unasked(smi, tmp_path):
+    _prepare(smi, tmp_path / "out")
+    with pytest.raises(InputError, match="overwrite"):
+        _prepare(smi, tmp_path / "out")
+    _prepare(_write(tmp_path / "new.smi", ["CC"]), tmp_path / "out", held_out=0, overwrite=True)
+    assert _texts(tmp_path / "out") == ["CC"]
+    assert sorted(os.listdir(tmp_path)) == ["in.smi", "new.smi", "out"]
+
+
+def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
+    (tmp_path / "out").mkdir()
+    _write(tmp_path / "out/thesis.txt", ["precious"])
+    with pytest.raises(InputError, match="not a corpus"):
+        _prepare(smi, tmp_path / "out", overwrite=True)
+    assert (tmp_path / "out/thesis.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("missing.smi", None, "missing.smi does not exist"),
+        ("empty.smi", b"", "empty.smi has no rows"),
+        ("in.docx", b"x", "format of .*in.docx is not known"),
+        ("cut.smi.gz", gzip.compress(b"CCO\n" * 1000)[:-9], "cut.smi.gz cannot be read"),
+        ("cut.smi.xz", lzma.compress(os.urandom(999))[:-40], "cut.smi.xz cannot be read"),
+        ("cut.smi.zst", zstandard.compress(b"CCO\n" * 1000)[:-3], "cut.smi.zst cannot be read"),
+        ("latin.txt", "é".encode("latin-1"), "latin.txt cannot be read"),
+        ("bad.jsonl", b'{"smiles": "CC"}\nCC\n', "bad.jsonl, row 2: 'CC' is not a JSON object"),
+        ("number.jsonl", b'{"smiles": 3}\n', "number.jsonl, row 1: 3 is not text"),
+        ("blank.smi", b"\n\n", "no SMILES token"),
+        ("words.smi", b"C(\nC1\n", "no usable row among 2"),
+    ],
+)
+def test_unusable_inputs(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        _prepare(str(tmp_path / name), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert set(os.listdir(tmp_path)) <= {name}
+
+
+@pytest.mark.parametrize("option", [{"held_out": 1.0}, {"max_length": 2}, {"workers": -1}])
+def test_unusable_options(smi, tmp_path, option):
+    with pytest.raises(InputError, match=next(iter(option))):
+        _prepare(smi, tmp_path / "out", **option)
+
+
+def test_reader_notices_damage(smi, tmp_path):
+    out = tmp_path / "out"
+    _prepare(smi, out)
+    tokens = out / "tokens-00000.bin"
+    content = tokens.read_bytes()
+    tokens.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    with pytest.raises(InputError, match="tokens-00000.bin is damaged"):
+        Corpus(out).verify()
+    tokens.write_bytes(content[:-2])
+    with pytest.raises(InputError, match="tokens-00000.bin has"):
+        Corpus(out)
+    tokens.unlink()
+    with pytest.raises(InputError, match="lost its file tokens-00000.bin"):
+        Corpus(out)
+    with pytest.raises(InputError, match="not a corpus"):
+        Corpus(tmp_path)
+
+
+def test_interrupt_leaves_nothing(tmp_path):
+    _write(tmp_path / "in.smi", ["CC(C)Cc1ccc(cc1)C(C)C(=O)O"] * 400_000)
+    code = "import sys; from exlm.data.prepare import prepare; prepare(sys.argv[1:2], sys.argv[2], workers=1)"
+    arguments = [sys.executable, "-c", code, str(tmp_path / "in.smi"), str(tmp_path / "out")]
+    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
+    deadline = time.time() + 60
+    while len(os.listdir(tmp_path)) == 1 and process.poll() is None and time.time() < deadline:
+        time.sleep(0.05)
+    assert len(os.listdir(tmp_path)) == 2, "the temporary directory never appeared"
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=60)
+    assert os.listdir(tmp_path) == ["in.smi"]
+
+
+def test_molecule_check_agrees_with_rdkit():
+    file = DATA / "molecules/tox21.csv.gz"
+    if not file.exists():
+        pytest.skip(f"{file} is not here; set EXLM_DATA")
+    with gzip.open(file, "rt", newline="") as stream:
+        smiles = [row["smiles"] for row in csv.DictReader(stream)]
+    with rdBase.BlockLogs():
+        bad = [s for s in smiles if Chem.MolFromSmiles(s) is None]
+        assert [s for s in smiles if molecule_problem(s)] == bad
+    assert len(bad) == 8

@@ -1,0 +1,84 @@
+import math
+
+import numpy as np
+import pytest
+
+from exlm.errors import InputError
+from exlm.tasks.metrics import MAIN_METRIC, evaluate, roc_auc_per_task, summarise
+
+NAN = np.nan
+
+
+def test_binary_scores_by_hand():
+    labels = np.array([[0.0], [0.0], [1.0], [1.0], [NAN]])
+    scores = evaluate("binary", labels, np.array([[0.1], [0.6], [0.55], [0.9], [0.0]]))
+    assert scores["roc_auc"] == pytest.approx(3 / 4)  # 3 of 4 pairs in order
+    assert scores["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
+    assert scores["accuracy"] == pytest.approx(3 / 4)
+    assert scores["tasks_scored"] == 1
+
+
+def test_multilabel_averages_over_tasks_with_both_classes():
+    # Task 0 ranks perfectly, task 1 inversely, task 2 has one class, task 3 no label.
+    labels = np.array([[0, 0, 1, NAN], [1, 1, 1, NAN], [NAN, 1, NAN, NAN]])
+    predictions = np.array([[0.2, 0.9, 0.8, 0.5], [0.7, 0.1, 0.3, 0.5], [0.0, 0.2, 0.1, 0.5]])
+    np.testing.assert_array_equal(roc_auc_per_task(labels, predictions), [1, 0, NAN, NAN])
+    scores = evaluate("multilabel", labels, predictions)
+    assert scores["roc_auc"] == 0.5
+    assert scores["tasks_scored"] == 2
+    assert scores["accuracy"] == pytest.approx((1 + 0 + 0.5) / 3)
+
+
+def test_no_scorable_task_gives_nan():
+    scores = evaluate("binary", np.array([[1.0], [1.0]]), np.array([[0.3], [0.9]]))
+    assert math.isnan(scores["roc_auc"]) and scores["tasks_scored"] == 0
+    assert scores["accuracy"] == 0.5
+
+
+def test_multiclass_scores_by_hand():
+    labels = np.array([[0.0], [1.0], [2.0], [2.0], [NAN]])
+    predictions = np.eye(3)[[0, 2, 2, 2, 1]]
+    scores = evaluate("multiclass", labels, predictions)
+    assert scores["accuracy"] == pytest.approx(3 / 4)
+    assert scores["macro_f1"] == pytest.approx((1 + 0 + 0.8) / 3)
+
+
+def test_regression_scores_are_means_over_tasks():
+    labels = np.array([[1.0, 10.0], [2.0, NAN], [3.0, 30.0], [4.0, 20.0]])
+    predictions = labels + np.array([[1.0, 3.0], [1.0, 99.0], [1.0, 3.0], [1.0, 3.0]])
+    predictions[1, 1] = 99.0
+    scores = evaluate("regression", labels, predictions)
+    assert scores["rmse"] == pytest.approx(2)
+    assert scores["mae"] == pytest.approx(2)
+    assert scores["r2"] == pytest.approx(((1 - 4 / 5) + (1 - 27 / 200)) / 2)
+    assert scores["spearman"] == pytest.approx(1)
+
+
+def test_constant_values_leave_correlations_undefined():
+    scores = evaluate("regression", np.array([[2.0], [2.0]]), np.array([[1.0], [3.0]]))
+    assert scores["rmse"] == 1
+    assert math.isnan(scores["r2"]) and math.isnan(scores["spearman"])
+
+
+@pytest.mark.parametrize("task_type", sorted(MAIN_METRIC))
+def test_the_main_metric_is_reported_and_its_direction_holds(task_type):
+    name, higher_is_better = MAIN_METRIC[task_type]
+    labels = np.array([[0.0], [1.0], [0.0], [1.0]])
+    good = np.array([[0.9, 0.1], [0.1, 0.9]] * 2) if task_type == "multiclass" else labels
+    best, worst = evaluate(task_type, labels, good)[name], evaluate(task_type, labels, 1 - good)[name]
+    assert (best > worst) is higher_is_better
+
+
+def test_diverged_or_misshapen_predictions_are_refused():
+    labels = np.array([[0.0], [1.0]])
+    with pytest.raises(InputError, match="1 of 2 predictions are not finite"):
+        evaluate("binary", labels, np.array([[NAN], [0.5]]))
+    for task_type in ("binary", "regression"):
+        with pytest.raises(ValueError, match=r"\[rows, tasks\]"):
+            evaluate(task_type, labels, np.ones((2, 3)))
+
+
+def test_summarise_uses_the_sample_deviation():
+    rows = [{"rmse": 1.0, "mae": 0.5}, {"rmse": 3.0, "mae": 0.5}]
+    assert summarise(rows) == {"rmse": (2.0, pytest.approx(math.sqrt(2))), "mae": (0.5, 0.0)}
+    assert summarise(rows[:1]) == {"rmse": (1.0, 0.0), "mae": (0.5, 0.0)}

@@ -1,0 +1,156 @@
+import gzip
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from exlm.errors import InputError
+from exlm.tasks.molnet import MOLECULENET, find_dataset
+from exlm.tasks.splits import (
+    column_split,
+    index_split,
+    make_split,
+    random_split,
+    scaffold_split,
+    split_hash,
+)
+from exlm.tasks.table import LabelledTable, load_table, molecule_problem
+
+DATA = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[2] / "shared/data")) / "molecules"
+
+
+def as_lists(split: dict[str, np.ndarray]) -> dict[str, list[int]]:
+    return {part: rows.tolist() for part, rows in split.items()}
+
+
+@pytest.fixture
+def table(tmp_path) -> LabelledTable:
+    rows = [f"{'C' * n}c1ccccc1,{n % 2},{part}" for n, part in enumerate(["train"] * 8 + ["dev", "TEST"])]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["smiles,y,part", "xx,1,train", *rows]))
+    return load_table(path, None, ["y"], check=molecule_problem)
+
+
+@pytest.mark.parametrize("name", ["bace", "bbbp", "clintox", "sider", "tox21"])
+def test_scaffold_split_equals_the_reference(name):
+    reference = DATA / "scaffold_splits.json.gz"
+    if not reference.is_file():
+        pytest.skip(f"no {reference}: set EXLM_DATA to the folder that holds molecules/")
+    dataset = MOLECULENET[name]
+    table = load_table(
+        find_dataset(name, str(DATA)), dataset.text_column, dataset.label_columns, check=molecule_problem
+    )
+    assert table.task_type == dataset.task_type
+    split = make_split("scaffold", table, seed=0)
+    assert as_lists(split) == json.loads(gzip.decompress(reference.read_bytes()))[name]
+
+
+def test_scaffold_split_by_hand():
+    benzenes = ["c1ccccc1" + "C" * n for n in range(8)]
+    smiles = ["C1CC1", "nonsense", *benzenes, "C1CCC1", ""]  # n = 10 parsable rows
+    split = scaffold_split(smiles)
+    # Eight benzenes fill train; of the two single rings the later row comes first.
+    assert as_lists(split) == {"train": [2, 3, 4, 5, 6, 7, 8, 9], "valid": [10], "test": [0]}
+
+
+def test_scaffolds_keep_chirality_and_rows_restrict():
+    pair = ["C1C[C@H]2CCCC[C@H]2N1", "C1C[C@@H]2CCCC[C@H]2N1"]
+    split = scaffold_split([*pair, "CC"], (0.5, 0.5, 0.0), rows=[0, 1])
+    assert as_lists(split) == {"train": [1], "valid": [0], "test": []}
+
+
+def test_random_split_partitions_by_seed():
+    split = random_split(100, seed=3)
+    assert [len(split[part]) for part in ("train", "valid", "test")] == [80, 10, 10]
+    assert sorted(np.concatenate(list(split.values()))) == list(range(100))
+    assert as_lists(split) == as_lists(random_split(100, seed=3))
+    assert as_lists(split) != as_lists(random_split(100, seed=4))
+    carved = random_split(split["train"].tolist(), (0.9, 0.1, 0.0), seed=3)
+    assert len(carved["valid"]) == 8 and not len(carved["test"])
+    assert set(carved["valid"]) < set(split["train"])
+
+
+@pytest.mark.parametrize("fractions", [(0.8, 0.1), (0.8, 0.1, 0.2), (1.2, -0.1, -0.1)])
+def test_fractions_must_sum_to_one(fractions):
+    with pytest.raises(InputError, match="sum to 1"):
+        random_split(10, fractions, seed=0)
+
+
+def test_column_split_accepts_the_usual_names():
+    frame = pd.DataFrame({"part": ["Train", "val", "validation", " DEV ", "valid", "test"]})
+    assert as_lists(column_split(frame, "part")) == {"train": [0], "valid": [1, 2, 3, 4], "test": [5]}
+    frame.loc[4, "part"] = "holdout"
+    with pytest.raises(InputError, match="row 4: 'holdout'"):
+        column_split(frame, "part")
+    with pytest.raises(InputError, match="no split column 'q'; the table has: part"):
+        column_split(frame, "q")
+
+
+def test_index_split_reads_json_and_gzip(tmp_path):
+    content = json.dumps({"train": [2, 0], "test": [1]})
+    (tmp_path / "a.json").write_text(content)
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(content.encode()))
+    for name in ("a.json", "a.json.gz"):
+        assert as_lists(index_split(tmp_path / name, 3)) == {"train": [0, 2], "valid": [], "test": [1]}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"train": [0, 3], "test": [1]}', "train row 3 is outside the table's rows 0 to 2"),
+        ('{"train": [-1], "test": [1]}', "train row -1 is outside"),
+        ('{"train": [0, 1], "test": [1]}', "row 1 of test occurs twice"),
+        ('{"train": [0, 0], "test": [1]}', "row 0 of train occurs twice"),
+        ('{"train": ["0"], "test": [1]}', "train is not a list of row numbers"),
+        ('{"bace": {"train": [0]}}', "expected the keys train, valid and test, found bace"),
+        ("[0, 1]", "found list"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_index_split_explains_bad_files(tmp_path, content, message):
+    path = tmp_path / "a.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        index_split(path, 3)
+
+
+def test_make_split_uses_usable_rows_only(table, tmp_path):
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"train": [0, 1, 2], "valid": [], "test": [3]}))
+    assert as_lists(make_split(f"file:{path}", table, 0)) == {"train": [1, 2], "valid": [], "test": [3]}
+    by_column = make_split("column:part", table, 0)
+    assert as_lists(by_column) == {"train": [1, 2, 3, 4, 5, 6, 7, 8], "valid": [9], "test": [10]}
+    drawn = make_split("random", table, seed=1)
+    assert sorted(np.concatenate(list(drawn.values()))) == list(range(1, 11))
+
+
+def test_make_split_explains_what_it_cannot_do(table):
+    for kind in ("cluster", "column:", "scaffold:x"):
+        with pytest.raises(InputError, match="use scaffold, random, column:NAME or file:PATH"):
+            make_split(kind, table, 0)
+    with pytest.raises(InputError, match="no train rows"):  # one scaffold, larger than train may be
+        make_split("scaffold", table, 0)
+
+
+def test_split_hash_identifies_the_rows():
+    split = {"train": np.array([2, 0]), "valid": np.array([], dtype=int), "test": np.array([1])}
+    text = b'{"train":[0,2],"valid":[],"test":[1]}'
+    assert split_hash(split) == hashlib.sha256(text).hexdigest()
+    assert split_hash(split) != split_hash({**split, "test": np.array([3])})
+
+
+def test_find_dataset_accepts_public_names_and_says_where_it_looked(tmp_path, monkeypatch):
+    (tmp_path / "BBBP.csv").write_text("smiles,p_np\nC,1\n")
+    assert find_dataset("BBBP", str(tmp_path)) == tmp_path / "BBBP.csv"
+    (tmp_path / "molecules").mkdir()
+    (tmp_path / "molecules" / "delaney-processed.csv").write_text("smiles\nC\n")
+    monkeypatch.setenv("EXLM_DATA", str(tmp_path))
+    assert find_dataset("esol") == tmp_path / "molecules" / "delaney-processed.csv"
+    with pytest.raises(InputError, match=f"no tox21 in {tmp_path}/molecules: tried tox21.csv.gz"):
+        find_dataset("tox21")
+    with pytest.raises(InputError, match="unknown MoleculeNet set 'hiv'; use one of bace"):
+        find_dataset("hiv")

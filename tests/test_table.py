@@ -1,0 +1,149 @@
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from exlm.errors import InputError
+from exlm.tasks.table import load_table, molecule_problem, read_frame
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_rows_that_cannot_be_used_are_kept_and_listed(tmp_path):
+    path = write(tmp_path / "a.csv", "id,smiles,y\n007,CC,0.5\nb,xx,1.5\nc,,2\nd,CCO name,3\ne,CO,\n")
+    table = load_table(path, None, ["y"], check=molecule_problem)
+    assert table.problems["row"].tolist() == [1, 2, 3, 4]
+    assert table.problems["value"].tolist() == ["xx", "", "CCO name", "CO"]
+    assert table.problems["reason"].tolist()[:2] == ["RDKit cannot parse it", "empty SMILES"]
+    assert table.usable.tolist() == [True, False, False, False, False]
+    assert table.texts == ["CC", "xx", "", "CCO name", "CO"]
+    assert table.frame.to_csv(index=False) == path.read_text()  # cells survive unchanged, 007 included
+    np.testing.assert_array_equal(table.labels[:, 0], [0.5, 1.5, 2, 3, np.nan])
+
+
+def test_error_policy_names_file_row_value_and_reason(tmp_path):
+    path = write(tmp_path / "a.csv", "smiles,y\nCC,1\nxx,0\n")
+    with pytest.raises(InputError, match=r"a\.csv: row 1, value 'xx': RDKit cannot parse it"):
+        load_table(path, None, None, on_invalid="error", check=molecule_problem)
+
+
+def test_a_table_without_usable_row_is_an_error_for_training_only(tmp_path):
+    path = write(tmp_path / "a.csv", "smiles,y\nxx,1\n")
+    with pytest.raises(InputError, match="no row can be used"):
+        load_table(path, None, None, check=molecule_problem)
+    assert not load_table(path, None, [], check=molecule_problem).usable.any()
+
+
+@pytest.mark.parametrize(
+    ("cells", "task", "classes"),
+    [
+        ("y\n1\n0\n\n", "binary", None),
+        ("y\n1.0\n0.0\nNA\n", "binary", None),
+        ("y,z\n1,0\n,1\n", "multilabel", None),
+        ("y\n10\n9\n2\n", "multiclass", ["2", "9", "10"]),
+        ("y\ncat\nant\nbee\n", "multiclass", ["ant", "bee", "cat"]),
+        ("y\n0.5\n1\n2\n", "regression", None),
+        ("y\n" + "\n".join(map(str, range(60))), "regression", None),
+    ],
+)
+def test_task_type_is_inferred(tmp_path, cells, task, classes):
+    header, *rows = cells.splitlines()
+    text = "\n".join([f"smiles,{header}", *(f"C,{row}" for row in rows)])
+    table = load_table(write(tmp_path / "a.csv", text), None, None)
+    assert (table.task_type, table.classes) == (task, classes)
+    assert table.label_columns == header.split(",")
+
+
+def test_class_labels_are_indices_and_missing_stays_nan(tmp_path):
+    path = write(tmp_path / "a.csv", "text,y\nq,bee\nr,\ns,ant\n")
+    np.testing.assert_array_equal(load_table(path, None, None).labels, [[1], [np.nan], [0]])
+
+
+def test_classes_of_a_number_column_do_not_depend_on_missing_values(tmp_path):
+    path = tmp_path / "a.parquet"
+    pd.DataFrame({"SMILES": ["C", "CC", "CCC"], "y": [1, None, 3]}).to_parquet(path)
+    table = load_table(path, None, None, "multiclass")
+    assert table.classes == ["1", "3"]
+    np.testing.assert_array_equal(table.labels[:, 0], [0, np.nan, 1])
+
+
+def test_prediction_table_has_no_labels(tmp_path):
+    table = load_table(write(tmp_path / "a.csv", 'SMILES\nCC\n""\nCO\n'), None, [], "binary")
+    assert table.labels.shape == (3, 0)
+    assert table.usable.tolist() == [True, False, True]
+    assert table.task_type == "binary"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ("a,y\nC,1\n", (None, None), "set text_column to one of: a, y"),
+        ("smiles,text,y\nC,C,1\n", (None, ["y"]), "set text_column to one of: smiles, text, y"),
+        ("smiles,y\nC,1\n", ("mol", None), "no column 'mol'; it has: smiles, y"),
+        ("smiles,y\nC,1\n", (None, ["q"]), "no column 'q'; it has: smiles, y"),
+        ("smiles,y\nC,1\n", (None, ["smiles"]), "both text and label"),
+        ("smiles,y,z\nC,1,7\n", (None, None), "set label_columns, from: y, z"),
+        ("smiles\nC\n", (None, None), "no column besides 'smiles'"),
+        ("smiles,y\nC,\nC,NA\n", (None, None), "no label in y"),
+        ("smiles,y\nC,0.5\nC,1\nC,O.5\n", (None, None), "column 'y', row 2: 'O.5' is no regression label"),
+        ("smiles,y\nC,inf\nC,1.5\n", (None, None), "column 'y', row 0: 'inf' is no regression label"),
+        ("smiles,y\nC,1\nC,2\n", (None, None, "binary"), "column 'y', row 1: '2' is no binary label"),
+        ("smiles,y,z\nC,1,0\nC,1,-1\n", (None, ["y", "z"], "multilabel"), "column 'z', row 1: '-1'"),
+        ("smiles,y,z\nC,1,0\n", (None, None, "binary"), "one label column, not 2"),
+        ("smiles,y\nC,1,2\n", (None, None), "more fields than its header"),
+        ("smiles,y\nC,1\nC,1,2\n", (None, None), "cannot be read"),
+        ("smiles,y\n", (None, None), "no data rows"),
+        ("", (None, None), "is empty"),
+    ],
+)
+def test_unusable_tables_are_explained(tmp_path, text, arguments, message):
+    with pytest.raises(InputError) as caught:
+        load_table(write(tmp_path / "a.csv", text), *arguments)
+    assert message in str(caught.value) and "a.csv" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_task_names_with_commas_and_quotes(tmp_path):
+    path = write(tmp_path / "a.csv", 'smiles,"Injury, poisoning","so ""called"""\nC,1,0\n')
+    table = load_table(path, None, None)
+    assert table.label_columns == ["Injury, poisoning", 'so "called"']
+    assert table.labels.tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize(
+    "suffix", [".csv", ".csv.gz", ".csv.xz", ".csv.zst", ".tsv", ".jsonl.gz", ".parquet"]
+)
+def test_every_file_type_gives_the_same_table(tmp_path, suffix):
+    frame = pd.DataFrame({"text": ["NA", "2020-01-01", "c"], "y": [1.5, 2.25, -3.0]})
+    path = tmp_path / f"a.b{suffix}"
+    if ".jsonl" in suffix:
+        frame.to_json(path, orient="records", lines=True)
+    elif suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
+    table = load_table(path, None, None)
+    assert table.texts == ["NA", "2020-01-01", "c"]
+    assert table.labels.tolist() == [[1.5], [2.25], [-3.0]]
+
+
+def test_unreadable_files_are_explained(tmp_path):
+    truncated = tmp_path / "a.csv.gz"
+    truncated.write_bytes(gzip.compress(b"smiles,y\nC,1\n")[:20])
+    latin = tmp_path / "b.csv"
+    latin.write_bytes(b"text,y\ncaf\xe9,1\n")
+    for path in (truncated, latin, tmp_path / "absent.csv", write(tmp_path / "a.doc", "x")):
+        with pytest.raises(InputError, match=path.name):
+            read_frame(path)
+
+
+def test_molecule_problem(capfd):
+    assert molecule_problem("C[C@H](N)C(=O)O") is None
+    assert molecule_problem("c1ccccc") == "RDKit cannot parse it"
+    assert molecule_problem(" ") == "empty SMILES"
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,112 @@
+import json
+
+import pytest
+from rdkit import Chem
+from transformers import AutoTokenizer
+
+from exlm.data.tokenization import load_tokenizer, tokenizer_hash, train_smiles_tokenizer
+from exlm.errors import InputError
+
+MOLECULES = [
+    "CCO",
+    "C[C@@H](Br)N%12CC%12",
+    "[2H]C%(100)CCC%(100)",
+    "[NH3]->[Cu]",
+    "[Cu]<-[NH3]",
+    "Clc1ccccc1/C=C\\C#N",
+    "[Na+].[O-]S(=O)(=O)c1c[nH]c2c1ccs2",
+    "*C$C~C:CC",
+]
+
+
+@pytest.fixture
+def tokenizer():
+    return train_smiles_tokenizer(MOLECULES)
+
+
+@pytest.mark.parametrize("smiles", MOLECULES)
+def test_round_trip_is_exact(tokenizer, smiles):
+    assert Chem.MolFromSmiles(smiles, sanitize=False), "the test is about what RDKit reads"
+    ids = tokenizer(smiles)["input_ids"]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == smiles
+    assert ids[0] == tokenizer.bos_token_id and ids[-1] == tokenizer.eos_token_id
+    assert tokenizer.unk_token_id not in ids
+
+
+@pytest.mark.parametrize("atom", ["%(100)", "->", "<-", "[2H]", "[C@@H]", "Br", "Cl", "%12", "[nH]"])
+def test_one_token_each(tokenizer, atom):
+    assert tokenizer.tokenize(atom) == [atom]
+
+
+def test_vocabulary_order():
+    tokenizer = train_smiles_tokenizer(["CCO", "CN", "N"])
+    expected = ["<s>", "<pad>", "</s>", "<unk>", "C", "N", "O", "<mask>"]
+    assert tokenizer.convert_ids_to_tokens(range(len(tokenizer))) == expected
+
+
+def test_min_frequency():
+    assert train_smiles_tokenizer(["CCO", "CN", "N"], min_frequency=2).tokenize("CNO") == ["C", "N", "<unk>"]
+
+
+@pytest.mark.parametrize(
+    "text, tokens",
+    [
+        ("C%1", ["C", "<unk>", "1"]),
+        ("C C", ["C", "<unk>", "C"]),
+        ("[Xx]C", ["<unk>", "C"]),
+        ("hey", ["<unk>"]),
+    ],
+)
+def test_what_is_not_in_the_vocabulary_stays_visible(tokenizer, text, tokens):
+    assert tokenizer.tokenize(text) == tokens
+
+
+def test_stock_auto_tokenizer_loads_the_same(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    assert "auto_map" not in json.loads((tmp_path / "tokenizer_config.json").read_text())
+    stock = AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer_hash(stock) == tokenizer_hash(load_tokenizer(tmp_path)) == tokenizer_hash(tokenizer)
+    assert stock("CCO", "CN")["input_ids"] == tokenizer("CCO", "CN")["input_ids"]
+    assert stock.mask_token_id == len(stock) - 1
+    batch = stock(["CCO", "C"], padding=True)
+    assert batch["input_ids"][1][-2:] == [stock.pad_token_id] * 2
+    assert batch["attention_mask"] == [[1] * 5, [1, 1, 1, 0, 0]]
+
+
+def test_hash_tells_tokenizers_apart_but_not_their_use(tokenizer):
+    before = tokenizer_hash(tokenizer)
+    tokenizer(["CCO", "C"], padding=True, truncation=True, max_length=4)
+    assert tokenizer_hash(tokenizer) == before
+    assert tokenizer_hash(train_smiles_tokenizer(MOLECULES[:-1])) != before
+
+
+def test_nothing_to_learn_from():
+    with pytest.raises(InputError, match="no SMILES token"):
+        train_smiles_tokenizer(["", "yyy"])
+
+
+def test_missing_tokenizer(tmp_path):
+    with pytest.raises(InputError, match="nowhere"):
+        load_tokenizer(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["mask", "pad"])
+def test_needed_special_tokens(tokenizer, tmp_path, name):
+    tokenizer.save_pretrained(tmp_path)
+    _drop(tmp_path, f"{name}_token")
+    with pytest.raises(InputError, match=f"no {name} token"):
+        load_tokenizer(tmp_path)
+
+
+def test_cls_and_sep_stand_in_for_bos_and_eos(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    _drop(tmp_path, "bos_token", "eos_token")
+    assert AutoTokenizer.from_pretrained(tmp_path).bos_token is None
+    loaded = load_tokenizer(tmp_path)
+    assert (loaded.bos_token_id, loaded.eos_token_id) == (0, 2)
+
+
+def _drop(folder, *names):
+    file = folder / "tokenizer_config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps({k: v for k, v in config.items() if k not in names}))
