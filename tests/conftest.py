@@ -62,12 +62,8 @@ def tiny_config():
     """A function that builds a small configuration with the given switches."""
 
     def build(**switches) -> ExLMConfig:
-        sizes = dict(
-            vocab_size=30, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
-        )
-        return ExLMConfig(
-            **{**sizes, "mask_token_id": 29, "num_states": 3, "max_position_embeddings": 64, **switches}
-        )
+        sizes = dict(vocab_size=30, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+        return ExLMConfig(**{**sizes, "mask_token_id": 29, "num_states": 3, "max_position_embeddings": 64, **switches})
 
     return build
 

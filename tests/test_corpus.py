@@ -48,9 +48,7 @@ def _texts(path, split="train"):
 
 def _skipped(path):
     with open(path / "skipped.csv", newline="", encoding="utf-8") as file:
-        return [
-            (r["file"], int(r["row"]), r["value"], r["reason"], r["action"]) for r in csv.DictReader(file)
-        ]
+        return [(r["file"], int(r["row"]), r["value"], r["reason"], r["action"]) for r in csv.DictReader(file)]
 
 
 def test_round_trip_and_manifest(smi, tmp_path):
@@ -123,6 +121,29 @@ def test_directory_reads_data_and_counts_the_rest(tmp_path):
     manifest = _prepare(str(folder), tmp_path / "out", held_out=0)
     assert _texts(tmp_path / "out") == ["CCC", "CC"]
     assert manifest["ignored_files"] == 2
+
+
+def test_hub_names_are_streamed(tmp_path, monkeypatch):
+    asked = []
+
+    def load_dataset(name, split, streaming):
+        asked.append((name, split, streaming))
+        return [{"id": 1, "Smiles": "CC"}, {"id": 2, "Smiles": None}, {"id": 3, "Smiles": "CCC"}]
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    manifest = _prepare("someone/molecules:small", tmp_path / "out", held_out=0)
+    assert set(asked) == {("someone/molecules", "small", True)}
+    assert _texts(tmp_path / "out") == ["CC", "CCC"]
+    assert manifest["counts"]["blank"] == 1
+
+
+def test_unreachable_hub_name(tmp_path, monkeypatch):
+    def load_dataset(name, split, streaming):
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    with pytest.raises(InputError, match="someone/molecules is neither a file here nor"):
+        _prepare("someone/molecules", tmp_path / "out")
 
 
 def test_invalid_rows_are_skipped_counted_and_listed(tmp_path):
@@ -292,14 +313,18 @@ def test_reader_notices_damage(smi, tmp_path):
 
 
 def test_interrupt_leaves_nothing(tmp_path):
-    _write(tmp_path / "in.smi", ["CC(C)Cc1ccc(cc1)C(C)C(=O)O"] * 400_000)
-    code = "import sys; from exlm.data.prepare import prepare; prepare(sys.argv[1:2], sys.argv[2], workers=1)"
+    _write(tmp_path / "in.smi", ["CC(C)Cc1ccc(cc1)C(C)C(=O)O"] * 100_000)
+    code = """if True:
+        import signal, sys
+        from exlm.data.prepare import prepare
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
+        prepare(sys.argv[1:2], sys.argv[2], workers=1)"""
     arguments = [sys.executable, "-c", code, str(tmp_path / "in.smi"), str(tmp_path / "out")]
     process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
     deadline = time.time() + 60
-    while len(os.listdir(tmp_path)) == 1 and process.poll() is None and time.time() < deadline:
+    while not list(tmp_path.glob(".out*/tokens-*")) and process.poll() is None and time.time() < deadline:
         time.sleep(0.05)
-    assert len(os.listdir(tmp_path)) == 2, "the temporary directory never appeared"
+    assert process.poll() is None and len(os.listdir(tmp_path)) == 2, "it must be interrupted half-way"
     process.send_signal(signal.SIGINT)
     process.wait(timeout=60)
     assert os.listdir(tmp_path) == ["in.smi"]

@@ -115,9 +115,7 @@ def test_task_names_with_commas_and_quotes(tmp_path):
     assert table.labels.tolist() == [[1, 0]]
 
 
-@pytest.mark.parametrize(
-    "suffix", [".csv", ".csv.gz", ".csv.xz", ".csv.zst", ".tsv", ".jsonl.gz", ".parquet"]
-)
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".csv.xz", ".csv.zst", ".tsv", ".jsonl.gz", ".parquet"])
 def test_every_file_type_gives_the_same_table(tmp_path, suffix):
     frame = pd.DataFrame({"text": ["NA", "2020-01-01", "c"], "y": [1.5, 2.25, -3.0]})
     path = tmp_path / f"a.b{suffix}"

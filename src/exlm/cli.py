@@ -96,22 +96,14 @@ def _take_positional(
     if rest and rest[0] in ("-h", "--help"):
         return rest
     if len(words) < len(positional) or (len(words) > len(positional) > 1):
-        raise InputError(
-            f"give {' and '.join(w.upper() for w in positional)} before the options (exlm {name} --help)"
-        )
-    given.update(
-        {positional[0]: words} if len(positional) == 1 else dict(zip(positional, words, strict=True))
-    )
+        raise InputError(f"give {' and '.join(w.upper() for w in positional)} before the options (exlm {name} --help)")
+    given.update({positional[0]: words} if len(positional) == 1 else dict(zip(positional, words, strict=True)))
     return rest
 
 
 def _usage(arguments: list[str]) -> None:
     lines = [f"  {name:10s} {summary}" for name, (_, _, summary, _) in COMMANDS.items()]
-    text = (
-        "usage: exlm COMMAND ...\n\n"
-        + "\n".join(lines)
-        + "\n\nexlm COMMAND --help lists the options of a command"
-    )
+    text = "usage: exlm COMMAND ...\n\n" + "\n".join(lines) + "\n\nexlm COMMAND --help lists the options of a command"
     if arguments and arguments[0] in ("-h", "--help"):
         print(text)
         raise SystemExit(0)

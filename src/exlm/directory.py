@@ -28,9 +28,7 @@ def write_yaml(path: Path, content: Any) -> None:
     path.write_text(yaml.safe_dump(plain(content), sort_keys=False))
 
 
-def save_model(
-    directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **facts: Any
-) -> None:
+def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **facts: Any) -> None:
     """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them, and the manifest."""
     directory.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(directory)

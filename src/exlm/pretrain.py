@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .data.batching import MaskedBatches, SpecialTokens, masked_batch
 from .data.corpus import Corpus
@@ -119,9 +119,7 @@ def pretrain(
         The final evaluation, also in `result.json`.
     """
     model, train = model or ArchitectureConfig(), train or LoopConfig()
-    recipe = plain(
-        {"output": output, "data": data, "model": model, "train": train, "seed": seed, "compile": compile}
-    )
+    recipe = plain({"output": output, "data": data, "model": model, "train": train, "seed": seed, "compile": compile})
     corpus, tokenizer = Corpus(data.corpus, "train"), load_tokenizer(data.corpus)
     special = SpecialTokens.of(tokenizer)
     directory = Path(output)
@@ -129,7 +127,8 @@ def pretrain(
         if (finished := finished_result(directory, recipe)) is not None:
             return finished
         torch.manual_seed(seed)
-        network = ExLMForMaskedLM(model.build(tokenizer)).to(distributed.device())
+        network = ExLMForMaskedLM(model.build(tokenizer))
+        distributed.place(network)
         if compile:
             for layer in network.exlm.layers:
                 layer.compile(dynamic=True)
@@ -165,7 +164,7 @@ def pretrain(
         return _finish(directory, network, tokenizer, recipe) if distributed.is_main() else {}
 
 
-def pretraining_loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def pretraining_loss(model: torch.nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """(sum, count, infeasible sequences) of any objective."""
     output = model(**batch)
     return output.total, output.count, output.infeasible
@@ -188,7 +187,7 @@ def held_out_batches(
             yield masked_batch(corpus, part, special, seed, HELD_OUT_EPOCH, data.mask_ratio)
 
 
-def evaluate(model: nn.Module, batches: list[dict[str, Tensor]], precision: str) -> dict[str, float]:
+def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], precision: str) -> dict[str, float]:
     """Objective per count; accuracy and perplexity of every masked token's marginal distribution."""
     model.eval()
     device = next(model.parameters()).device
@@ -224,9 +223,7 @@ def finished_result(directory: Path, recipe: dict[str, Any]) -> dict[str, Any] |
         return None
     result = json.loads(path.read_text())
     if training_facts(result["recipe"]) != training_facts(recipe):
-        raise InputError(
-            f"{directory} holds a finished run with other settings; choose another output directory"
-        )
+        raise InputError(f"{directory} holds a finished run with other settings; choose another output directory")
     return result
 
 
@@ -241,15 +238,11 @@ def run_lock(directory: Path, rank: int) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(
-                f"another run is writing to {directory}; wait for it or choose another output"
-            ) from None
+            raise InputError(f"another run is writing to {directory}; wait for it or choose another output") from None
         yield
 
 
-def _finish(
-    directory: Path, network: ExLMForMaskedLM, tokenizer: Any, recipe: dict[str, Any]
-) -> dict[str, Any]:
+def _finish(directory: Path, network: ExLMForMaskedLM, tokenizer: Any, recipe: dict[str, Any]) -> dict[str, Any]:
     log = read_log(directory / "log.jsonl")
     final = next(record for record in reversed(log) if record["kind"] == "eval")
     seconds = sum(record["seconds"] for record in log if record["kind"] == "train")

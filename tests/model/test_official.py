@@ -17,9 +17,7 @@ def case(reference):
 
 @pytest.fixture(scope="module")
 def model(case):
-    return from_official(
-        {name[2:]: value for name, value in case.items() if name.startswith("w.")}, num_states=3
-    )
+    return from_official({name[2:]: value for name, value in case.items() if name.startswith("w.")}, num_states=3)
 
 
 @pytest.fixture(scope="module")

@@ -100,9 +100,7 @@ def test_random_lattices_equal_enumeration(backend, seed, targets, states, missi
     case = random_case(seed, batch=3, targets=targets, states=states, spread=30.0, missing=missing)
     value = alignment.log_likelihood(*case, backend=backend)
     for b, (t, n) in enumerate(zip(case[2].tolist(), case[3].tolist(), strict=True)):
-        assert value[b].item() == pytest.approx(
-            enumerate_sequence(case[0][b], case[1][b], t, n)[0], rel=1e-10
-        )
+        assert value[b].item() == pytest.approx(enumerate_sequence(case[0][b], case[1][b], t, n)[0], rel=1e-10)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -169,9 +167,7 @@ def test_shifting_emissions_shifts_the_value_and_leaves_the_posterior():
     before = alignment.log_likelihood(emission, transition, num_targets, num_states)
     after = alignment.log_likelihood(shifted, transition, num_targets, num_states)
     torch.testing.assert_close(after, before - 1046.5)
-    left, right = (
-        alignment.posterior(e, transition, num_targets, num_states)[0] for e in (emission, shifted)
-    )
+    left, right = (alignment.posterior(e, transition, num_targets, num_states)[0] for e in (emission, shifted))
     torch.testing.assert_close(left, right)
 
 
@@ -210,9 +206,7 @@ def test_best_path_is_the_best_of_all(case):
             assert score[b] == -INF and (path[b] == -1).all()
         else:
             assert score[b].item() == pytest.approx(best, rel=1e-9)
-            assert path_score(emission[b], transition[b], path[b, :t].tolist()) == pytest.approx(
-                best, rel=1e-9
-            )
+            assert path_score(emission[b], transition[b], path[b, :t].tolist()) == pytest.approx(best, rel=1e-9)
 
 
 def test_samples_follow_the_posterior():

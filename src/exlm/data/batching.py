@@ -36,9 +36,7 @@ class SpecialTokens:
 
     @classmethod
     def of(cls, tokenizer) -> "SpecialTokens":  # type: ignore[no-untyped-def]
-        return cls(
-            tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id
-        )
+        return cls(tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id)
 
 
 class BatchPlan:

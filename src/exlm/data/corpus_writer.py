@@ -1,11 +1,15 @@
 """Writing a corpus (see `corpus.py`) in constant memory: token files, then the split without duplicates."""
 
+import os
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from .corpus import INDEX
+from ..errors import InputError
+from .corpus import INDEX, MANIFEST
 from .masking import mix, uniform
 
 SHARD_TOKENS = 2**28
@@ -86,6 +90,33 @@ def write_split(folder: Path, staging: Path, max_length: int) -> dict[str, np.nd
     }
 
 
+@contextmanager
+def new_directory(output: Path, overwrite: bool) -> Iterator[Path]:
+    """A temporary sibling that takes the place of `output` if all goes well, and disappears otherwise.
+
+    Raises:
+        InputError: if `output` exists, unless it is a corpus and may be overwritten.
+    """
+    _check_output(output, overwrite)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with temporary_directory(output.with_name(f".{output.name}.{os.getpid()}")) as folder:
+        yield folder
+        if output.exists():
+            output.rename(folder.with_suffix(".old"))
+        folder.rename(output)
+        shutil.rmtree(folder.with_suffix(".old"), ignore_errors=True)
+
+
+@contextmanager
+def temporary_directory(path: Path) -> Iterator[Path]:
+    """A directory that is gone afterwards, whatever happens."""
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def _write_index(file: Path, staging: Path, valid: bool, max_length: int) -> np.ndarray:
     histogram = np.zeros(max_length + 1, np.int64)
     for block in _kept(staging, valid):
@@ -125,3 +156,12 @@ def _append(file: Path, array: np.ndarray) -> None:
 
 def _shard(number: int) -> str:
     return f"tokens-{number:05d}.bin"
+
+
+def _check_output(output: Path, overwrite: bool) -> None:
+    if not output.exists():
+        return
+    if not overwrite:
+        raise InputError(f"the output {output} exists; choose another or pass overwrite")
+    if not (output / MANIFEST).is_file():
+        raise InputError(f"the output {output} is not a corpus and is not overwritten; remove it yourself")

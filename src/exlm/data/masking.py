@@ -19,7 +19,7 @@ class Purpose(IntEnum):
 
 def mix(*parts: int | np.ndarray) -> np.ndarray:
     """Counter-based random bits: uint64 of the broadcast shape of `parts` (chained SplitMix64 finalisers)."""
-    state = np.uint64(0)
+    state = np.zeros((), dtype=np.uint64)
     with np.errstate(over="ignore"):
         for part in parts:
             state = state ^ np.asarray(part).astype(np.uint64)

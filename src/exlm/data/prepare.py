@@ -3,11 +3,8 @@
 import csv
 import hashlib
 import json
-import os
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.metadata import version
@@ -20,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ..errors import InputError
 from .corpus import FORMAT_VERSION, MANIFEST, sha256_of
-from .corpus_writer import TokenWriter, flag_duplicates, write_split
+from .corpus_writer import TokenWriter, flag_duplicates, new_directory, temporary_directory, write_split
 from .encoding import SPECIALS, Checks, EncodedChunk, encode_chunk
 from .sources import Source, find_sources
 from .tokenization import count_smiles_tokens, load_tokenizer, smiles_tokenizer, tokenizer_hash
@@ -84,7 +81,7 @@ def prepare(
     options = _options(locals())
     sources, ignored = find_sources(inputs)
     given = None if tokenizer == "smiles" else load_tokenizer(tokenizer)
-    with _new_directory(Path(output), overwrite) as folder, Workers(workers) as pool:
+    with new_directory(Path(output), overwrite) as folder, Workers(workers) as pool:
         vocabulary, rows = (given, None) if given else _learn(sources, column, pool)
         vocabulary.save_pretrained(folder)
         checks = Checks(
@@ -96,7 +93,7 @@ def prepare(
         )
         progress = _progress(chunks(sources, column), "tokenising", rows)
         encoded = pool.map(partial(encode_chunk, checks), progress)
-        with _directory(folder / "staging") as staging:
+        with temporary_directory(folder / "staging") as staging:
             writer = TokenWriter(folder, staging, _token_dtype(vocabulary), held_out, seed)
             counts = _write(writer, encoded, folder / "skipped.csv", stop=on_invalid == "error")
             if drop_duplicates and writer.examples:
@@ -144,9 +141,7 @@ def _progress(source: Iterable[Chunk], title: str, total: int | None = None) -> 
             bar.update(chunk.read)
 
 
-def _write(
-    writer: TokenWriter, encoded: Iterable[tuple[Chunk, EncodedChunk]], skipped: Path, stop: bool
-) -> _Counts:
+def _write(writer: TokenWriter, encoded: Iterable[tuple[Chunk, EncodedChunk]], skipped: Path, stop: bool) -> _Counts:
     counts = _Counts()
     with open(skipped, "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
@@ -237,34 +232,3 @@ def _file_entry(file: Path) -> dict[str, Any]:
 
 def _token_dtype(tokenizer: PreTrainedTokenizerFast) -> np.dtype:
     return np.dtype("<u2" if len(tokenizer) <= 65535 else "<u4")
-
-
-@contextmanager
-def _new_directory(output: Path, overwrite: bool) -> Iterator[Path]:
-    """A temporary sibling that takes the place of `output` if all goes well, and disappears otherwise."""
-    _check_output(output, overwrite)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with _directory(output.with_name(f".{output.name}.{os.getpid()}")) as folder:
-        yield folder
-        if output.exists():
-            output.rename(folder.with_suffix(".old"))
-        folder.rename(output)
-        shutil.rmtree(folder.with_suffix(".old"), ignore_errors=True)
-
-
-@contextmanager
-def _directory(path: Path) -> Iterator[Path]:
-    path.mkdir()
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _check_output(output: Path, overwrite: bool) -> None:
-    if not output.exists():
-        return
-    if not overwrite:
-        raise InputError(f"the output {output} exists; choose another or pass overwrite")
-    if not (output / MANIFEST).is_file():
-        raise InputError(f"the output {output} is not a corpus and is not overwritten; remove it yourself")

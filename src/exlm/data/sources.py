@@ -22,7 +22,7 @@ COMPRESSIONS = (".gz", ".xz", ".zst")
 TEXT_COLUMNS = ("smiles", "text")
 NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
 UNREADABLE = (OSError, EOFError, UnicodeError, csv.Error, lzma.LZMAError, zlib.error, pyarrow.ArrowInvalid)
-HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(:(?P<split>[\w\[\]:%-]+))?")
+HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(:(?P<split>[\w.-]+))?")
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,7 @@ def read_rows(source: Source, column: str | None = None) -> Iterator[str]:
         for row, value in enumerate(READERS[source.reader](source.name, column), 1):  # noqa: B007
             yield value.strip()
     except UNREADABLE as error:
-        raise InputError(
-            f"{source.name} cannot be read after row {row}: {error}; is the file complete?"
-        ) from error
+        raise InputError(f"{source.name} cannot be read after row {row}: {error}; is the file complete?") from error
     if not row:
         raise InputError(f"{source.name} has no rows; remove it from the inputs")
 
@@ -89,9 +87,7 @@ def _directory(folder: Path) -> tuple[list[str], int]:
     files = sorted(path for path in folder.iterdir() if path.is_file())
     data = [str(path) for path in files if _reader(path) and not path.name.lower().startswith(NOT_DATA)]
     if not data:
-        raise InputError(
-            f"the directory {folder} has no {', '.join(SUFFIXES)} file; name the files themselves"
-        )
+        raise InputError(f"the directory {folder} has no {', '.join(SUFFIXES)} file; name the files themselves")
     return data, len(files) - len(data)
 
 
@@ -153,13 +149,14 @@ def _tsv(name: str, column: str | None) -> Iterator[str]:
 
 
 def _jsonl(name: str, column: str | None) -> Iterator[str]:
+    chosen = ""
     with _open(name) as file:
         for row, line in enumerate(file, 1):
             where = f"{name}, row {row}"
             record = _record(line, where)
-            if record and column not in record:
-                column = choose_column(record, column, where)
-            yield _text(record.get(column or ""), where)
+            if record and not chosen:
+                chosen = choose_column(record, column, where)
+            yield _text(record.get(chosen), where)
 
 
 def _record(line: str, where: str) -> dict[str, object]:
@@ -191,7 +188,8 @@ def _hub(name: str, column: str | None) -> Iterator[str]:
         first: dict[str, object] = next(rows, {})
     except Exception as error:  # the hub client raises anything from ConnectionError to ValueError
         raise InputError(
-            f"{name} is neither a file here nor a Hugging Face data set that could be opened ({error})"
+            f"{name} is neither a file here nor a Hugging Face data set that could be opened "
+            f"({type(error).__name__}); check the name and the network"
         ) from error
     column = choose_column(first, column, name)
     yield _text(first[column], f"{name}, row 1")

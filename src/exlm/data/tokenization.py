@@ -17,9 +17,7 @@ from ..errors import InputError
 
 # Schwaller et al. (2018), https://doi.org/10.1039/C8SC02339E, preceded by what RDKit reads and they left out.
 EXTENSIONS = r"%\([0-9]+\)|->|<-"
-SCHWALLER = (
-    r"\[[^\]]+\]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>|\*|\$|%[0-9]{2}|[0-9]"
-)
+SCHWALLER = r"\[[^\]]+\]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>|\*|\$|%[0-9]{2}|[0-9]"
 SMILES_PATTERN = f"{EXTENSIONS}|{SCHWALLER}"
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 
@@ -78,9 +76,7 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
     tokenizer = _from_pretrained(str(path_or_name))
     tokenizer.bos_token = tokenizer.bos_token or tokenizer.cls_token
     tokenizer.eos_token = tokenizer.eos_token or tokenizer.sep_token
-    missing = [
-        name for name in ("bos", "eos", "pad", "mask") if getattr(tokenizer, f"{name}_token_id") is None
-    ]
+    missing = [name for name in ("bos", "eos", "pad", "mask") if getattr(tokenizer, f"{name}_token_id") is None]
     if missing:
         raise InputError(
             f"the tokenizer {path_or_name} has no {' and no '.join(missing)} token; add it with "
@@ -119,7 +115,5 @@ def _from_pretrained(name: str) -> PreTrainedTokenizerFast:
             "save_pretrained, or a hub name"
         ) from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise InputError(
-            f"the tokenizer {name} has no fast version (tokenizer.json); convert it to a fast one first"
-        )
+        raise InputError(f"the tokenizer {name} has no fast version (tokenizer.json); convert it to a fast one first")
     return tokenizer

@@ -67,9 +67,7 @@ class Workers:
     def __exit__(self, *_: object) -> None:
         self._executor.shutdown(cancel_futures=True)
 
-    def map(
-        self, function: Callable[[list[str]], Result], source: Iterable[Chunk]
-    ) -> Iterator[tuple[Chunk, Result]]:
+    def map(self, function: Callable[[list[str]], Result], source: Iterable[Chunk]) -> Iterator[tuple[Chunk, Result]]:
         """(chunk, function(its texts)) in the order of the chunks."""
         iterator = iter(source)
         first = list(islice(iterator, 2))

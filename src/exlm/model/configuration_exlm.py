@@ -69,9 +69,7 @@ class ExLMConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
-                raise InputError(
-                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(str, allowed))}"
-                )
+                raise InputError(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(str, allowed))}")
         for name in (
             "vocab_size",
             "hidden_size",

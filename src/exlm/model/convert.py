@@ -47,9 +47,7 @@ def from_official(state_dict: Mapping[str, Any], num_states: int) -> ExLMForMask
         config = _infer_config(weights, num_states)
         translated = _translate(weights, config)
     except KeyError as missing:
-        raise InputError(
-            f"the state dict has no weight {missing}; is it a checkpoint of the ExLM release?"
-        ) from None
+        raise InputError(f"the state dict has no weight {missing}; is it a checkpoint of the ExLM release?") from None
     model = ExLMForMaskedLM(config)
     model.load_state_dict(translated)
     return model.eval()

@@ -5,6 +5,7 @@ final LayerNorm. Shapes follow the legend of `exlm.ops`.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,7 @@ from ..ops.expansion import IGNORED, Lattice, expand
 from .configuration_exlm import ExLMConfig
 from .objectives import OBJECTIVES, classification_loss
 
-ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: float) -> Tensor:
@@ -109,9 +110,7 @@ class ExLMTransitionHead(nn.Module):
 
     def forward(self, states: Tensor, lattice: Lattice) -> Tensor:
         """states [B, N, D] -> [B, N, N] float32."""
-        edges = transition.edge_mask(
-            lattice.num_states, states.shape[1], lattice.group if self.sparse else None
-        )
+        edges = transition.edge_mask(lattice.num_states, states.shape[1], lattice.group if self.sparse else None)
         if not self.gated:
             query, key = self.query(states), self.key(states)
             with torch.autocast(states.device.type, enabled=False):
@@ -151,6 +150,7 @@ class ExLMModel(ExLMPreTrainedModel):
         return self.embeddings
 
     def set_input_embeddings(self, value: nn.Module) -> None:
+        assert isinstance(value, nn.Embedding)
         self.embeddings = value
 
     def expand(
@@ -177,9 +177,7 @@ class ExLMModel(ExLMPreTrainedModel):
         """Hidden states [B, L, D] of the expanded sequence."""
         positions = lattice.position_ids
         if self.config.rotary == "1d":
-            positions = torch.arange(positions.shape[1], device=positions.device).expand(positions.shape[:2])[
-                ..., None
-            ]
+            positions = torch.arange(positions.shape[1], device=positions.device).expand(positions.shape[:2])[..., None]
         head_dim = self.config.hidden_size // self.config.num_attention_heads
         tables = rotary.rotary_tables(positions, head_dim, self.config.rotary_base)
         mask = lattice.attention_mask[:, None, None, :]
@@ -243,7 +241,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
     def get_output_embeddings(self) -> nn.Module:
         return self.head.decoder
 
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.head.decoder = new_embeddings
 
     def states(self, lattice: Lattice) -> Tensor:
@@ -303,7 +301,7 @@ class ExLMClassificationHead(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.output = nn.Linear(config.hidden_size, config.num_labels)
+        self.output = nn.Linear(config.hidden_size, int(config.num_labels or 1))
 
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden [B, D] -> logits [B, num_labels] float32."""

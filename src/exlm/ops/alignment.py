@@ -96,9 +96,7 @@ def posterior(
     return at_state, on_edge
 
 
-def best_path(
-    emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor
-) -> tuple[Tensor, Tensor]:
+def best_path(emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor) -> tuple[Tensor, Tensor]:
     """The most probable alignment (Viterbi).
 
     Returns:
@@ -128,6 +126,4 @@ def _check(emission: Tensor, transition: Tensor, num_targets: Tensor, num_states
         )
     for name, lengths in (("num_targets", num_targets), ("num_states", num_states)):
         if lengths.shape != emission.shape[:1] or lengths.is_floating_point():
-            raise ValueError(
-                f"{name} must be {emission.shape[0]} integers, got {lengths.dtype} {list(lengths.shape)}"
-            )
+            raise ValueError(f"{name} must be {emission.shape[0]} integers, got {lengths.dtype} {list(lengths.shape)}")

@@ -34,9 +34,7 @@ class _Sweep:
     width: int
 
 
-def _clean(
-    emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor
-) -> tuple[Tensor, Tensor]:
+def _clean(emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor) -> tuple[Tensor, Tensor]:
     """Finite copies, at least float32; emissions outside the band and edges that do not go forward removed."""
     dtype = torch.promote_types(emission.dtype, torch.float32)
     target = torch.arange(emission.shape[1], device=emission.device)[:, None]
@@ -111,9 +109,7 @@ def forward_backward(
     return value, at_state.to(emission.dtype), on_edge.to(transition.dtype)
 
 
-def best_path(
-    emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor
-) -> tuple[Tensor, Tensor]:
+def best_path(emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor) -> tuple[Tensor, Tensor]:
     """Viterbi: the same sweep with max for sum, then the arg max back from the last state."""
     sweep = _forward(emission, transition, num_targets, num_states, best=True)
     path = _trace(sweep, num_targets, num_states, lambda score: score.argmax(1))
@@ -136,9 +132,7 @@ def sample(
     return _trace(sweep, num_targets, num_states, draw)
 
 
-def _trace(
-    sweep: _Sweep, num_targets: Tensor, num_states: Tensor, choose: Callable[[Tensor], Tensor]
-) -> Tensor:
+def _trace(sweep: _Sweep, num_targets: Tensor, num_states: Tensor, choose: Callable[[Tensor], Tensor]) -> Tensor:
     """[B, T] states from the last target back to the first; `choose` picks predecessors from scores [B, N]."""
     path = torch.full(sweep.alpha.shape[:2], -1, dtype=torch.long, device=sweep.alpha.device)
     batch = torch.arange(len(path), device=path.device)

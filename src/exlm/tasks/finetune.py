@@ -1,7 +1,6 @@
 """Fine-tuning: a labelled table, a split, several seeds; selection on valid, report on test."""
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,22 +10,21 @@ import numpy as np
 import pandas as pd
 import rdkit
 import torch
-from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from exlm.data.masking import Purpose, mix
+from exlm.data.tokenization import load_tokenizer
 from exlm.directory import load_model, plain, save_model, write_yaml
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMForSequenceClassification
-from exlm.model.objectives import classification_loss
 from exlm.pretrain import dropout_seed, run_lock
 from exlm.tasks import inference
 from exlm.tasks.metrics import MAIN_METRIC, evaluate, summarise
 from exlm.tasks.molnet import MOLECULENET, find_dataset
 from exlm.tasks.splits import PARTS, Split, make_split, random_split, split_hash
+from exlm.tasks.supervised import RowBatches, Selector, predict_rows, prediction_columns, supervised_loss
 from exlm.tasks.table import LabelledTable, TaskType, load_table, molecule_problem
 from exlm.train import distributed
-from exlm.train.loop import EarlyStop, LoopConfig, fit
+from exlm.train.loop import LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
 
 PROBLEM_TYPE = {
@@ -35,7 +33,6 @@ PROBLEM_TYPE = {
     "multiclass": "single_label_classification",
     "regression": "regression",
 }
-BUCKETED_BATCHES = 8  # batches are cut from this many batches' worth of shuffled rows sorted by length
 
 
 @dataclass(frozen=True)
@@ -164,17 +161,13 @@ def resolve(task: TaskConfig, train: FinetuneConfig) -> tuple[TaskConfig, Finetu
             label_columns=columns,
             task_type=task.task_type or entry.task_type,
         )
-    missing = {
-        name: known.get(name, default) for name, default in DEFAULTS.items() if getattr(train, name) is None
-    }
+    missing = {name: known.get(name, default) for name, default in DEFAULTS.items() if getattr(train, name) is None}
     return task, replace(train, **missing)
 
 
 def _read(task: TaskConfig) -> LabelledTable:
     check = molecule_problem if task.molecules else None
-    return load_table(
-        task.dataset, task.text_column, task.label_columns, task.task_type, task.on_invalid, check
-    )
+    return load_table(task.dataset, task.text_column, task.label_columns, task.task_type, task.on_invalid, check)
 
 
 def split_rows(task: TaskConfig, table: LabelledTable, usable: np.ndarray, seed: int) -> Split:
@@ -186,9 +179,7 @@ def split_rows(task: TaskConfig, table: LabelledTable, usable: np.ndarray, seed:
         split = {"train": carved["train"], "valid": carved["valid"], "test": split["test"]}
     for part in PARTS:
         if not len(split[part]):
-            raise InputError(
-                f"the {task.split} split of {task.dataset} leaves no {part} rows; use another split"
-            )
+            raise InputError(f"the {task.split} split of {task.dataset} leaves no {part} rows; use another split")
     return split
 
 
@@ -217,14 +208,11 @@ def _one_seed(
         "mean": mean,
         "std": std,
     }
-    network = _build(model, table, hyper, facts, from_scratch).to(distributed.device())
+    network = _build(model, table, hyper, facts, from_scratch)
+    distributed.place(network)
     labels = (table.labels - mean) / std if table.task_type == "regression" else table.labels
-    selector = Selector(
-        network,
-        partial(_score, table=table, ids=ids, facts=facts, rows=split["valid"]),
-        table.task_type,
-        hyper,
-    )
+    score = partial(_score, table=table, ids=ids, facts=facts, rows=split["valid"])
+    selector = Selector(network, score, table.task_type, hyper.patience)
     batches = RowBatches(ids, labels, split["train"], hyper.batch_size or 1, tokenizer.pad_token_id, seed)
     place.mkdir(parents=True, exist_ok=True)
     fit(
@@ -262,8 +250,6 @@ def _one_seed(
 def _tokens(
     model: str, table: LabelledTable, task: TaskConfig
 ) -> tuple[list[list[int]], list[str | None], PreTrainedTokenizerFast]:
-    from exlm.data.tokenization import load_tokenizer
-
     tokenizer = load_tokenizer(model)
     ids, problems = inference.tokenize(table.texts, tokenizer, task.max_length)
     if task.on_invalid == "error" and any(problems):
@@ -272,14 +258,6 @@ def _tokens(
             f"{task.dataset}: row {row}, value {table.texts[row]!r}: {problems[row]}; correct or remove it"
         )
     return ids, problems, tokenizer
-
-
-def _scale(table: LabelledTable, train: np.ndarray) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation [tasks] of the training labels; 0 and 1 for classification."""
-    if table.task_type != "regression":
-        return [0.0] * table.labels.shape[1], [1.0] * table.labels.shape[1]
-    mean, std = np.nanmean(table.labels[train], 0), np.nanstd(table.labels[train], 0)
-    return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
 
 
 def _build(
@@ -309,100 +287,12 @@ def _loop(hyper: FinetuneConfig, per_epoch: int) -> LoopConfig:
     return LoopConfig(steps, optimizer, hyper.precision, log_every=per_epoch, eval_every=per_epoch)
 
 
-def supervised_loss(
-    model: nn.Module, batch: dict[str, Tensor], problem_type: str
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(sum over labelled entries, their number, 0)."""
-    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-    total, count = classification_loss(logits, batch["labels"], problem_type)
-    return total, count, torch.zeros_like(count)
-
-
-class RowBatches:
-    """Shuffled batches of labelled rows, of similar length within a batch, as a function of the step."""
-
-    def __init__(
-        self,
-        ids: list[list[int]],
-        labels: np.ndarray,
-        rows: np.ndarray,
-        size: int,
-        pad_token_id: int,
-        seed: int,
-    ) -> None:
-        self.ids, self.labels, self.rows, self.size, self.pad, self.seed = (
-            ids,
-            labels,
-            rows,
-            size,
-            pad_token_id,
-            seed,
-        )
-        self.per_epoch = -(-len(rows) // size)
-
-    def order(self, epoch: int) -> list[np.ndarray]:
-        """The batches of an epoch, as row numbers."""
-        shuffled = self.rows[np.argsort(mix(self.seed, epoch, Purpose.ORDER, self.rows))]
-        window = self.size * BUCKETED_BATCHES
-        batches: list[np.ndarray] = []
-        for start in range(0, len(shuffled), window):
-            part = shuffled[start : start + window]
-            part = part[np.argsort([len(self.ids[row]) for row in part], kind="stable")]
-            batches += [part[i : i + self.size] for i in range(0, len(part), self.size)]
-        return [
-            batches[i]
-            for i in np.argsort(mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(batches))))
-        ]
-
-    def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
-        rows = self.order(step // self.per_epoch)[step % self.per_epoch]
-        labels = self.labels[rows]
-        batch = inference.pad([self.ids[row] for row in rows], self.pad)
-        batch["labels"] = torch.from_numpy(labels[:, 0] if labels.shape[1] == 1 else labels).float()
-        return [(0, batch)]
-
-
-class Selector:
-    """Scores the model on valid after every epoch and remembers the best weights; stops when patience runs out."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        score: Callable[[nn.Module], dict[str, float]],
-        task: TaskType,
-        hyper: FinetuneConfig,
-    ) -> None:
-        self.model, self.score, self.patience = model, score, hyper.patience
-        self.metric, self.higher = MAIN_METRIC[task]
-        self.epoch, self.best_epoch, self.best = 0, 0, -np.inf
-        self.weights: dict[str, Tensor] = {}
-
-    def __call__(self, model: nn.Module) -> dict[str, float]:
-        self.epoch += 1
-        values = self.score(model)
-        value = values[self.metric] if self.higher else -values[self.metric]
-        if value > self.best or not self.weights:
-            self.best, self.best_epoch = value if np.isfinite(value) else -np.inf, self.epoch
-            self.weights = {name: t.detach().cpu().clone() for name, t in model.state_dict().items()}
-        elif self.patience and self.epoch - self.best_epoch >= self.patience:
-            raise EarlyStop(values)
-        return values
-
-    def restore(self) -> None:
-        self.model.load_state_dict(self.weights)
-
-
-def predict_rows(
-    model: PreTrainedModel, ids: list[list[int]], rows: np.ndarray, facts: dict[str, Any], pad_token_id: int
-) -> np.ndarray:
-    """[all rows, outputs] predictions of the chosen rows, NaN elsewhere."""
-    logits = inference.run(
-        model, lambda batch: model(**batch).logits, [ids[row] for row in rows], pad_token_id
-    )
-    result = np.full((len(ids), model.config.num_labels), np.nan)
-    if len(rows):
-        result[rows] = inference.probabilities(logits, facts["task_type"], facts["mean"], facts["std"])
-    return result
+def _scale(table: LabelledTable, train: np.ndarray) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation [tasks] of the training labels; 0 and 1 for classification."""
+    if table.task_type != "regression":
+        return [0.0] * table.labels.shape[1], [1.0] * table.labels.shape[1]
+    mean, std = np.nanmean(table.labels[train], 0), np.nanstd(table.labels[train], 0)
+    return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
 
 
 def _score(
@@ -416,11 +306,6 @@ def _score(
     return evaluate(table.task_type, table.labels[rows], predictions[rows])
 
 
-def prediction_columns(facts: dict[str, Any]) -> list[str]:
-    """Names of the output columns: one per label, or one per class."""
-    return [f"predicted {name}" for name in (facts["classes"] or facts["label_columns"])]
-
-
 def _write_predictions(
     place: Path, table: LabelledTable, problems: list[str | None], split: Split, predictions: np.ndarray
 ) -> None:
@@ -429,7 +314,7 @@ def _write_predictions(
     for name, rows in split.items():
         part[rows] = name
     known = dict(zip(table.problems["row"], table.problems["reason"], strict=True))
-    names = [f"predicted {name}" for name in (table.classes or table.label_columns)]
+    names = prediction_columns({"classes": table.classes, "label_columns": table.label_columns})
     extra = {"split": part, "problem": [known.get(i) or problems[i] or "" for i in range(len(frame))]}
     extra |= {name: predictions[:, i] for i, name in enumerate(names)}
     frame = pd.concat([frame.drop(columns=[c for c in extra if c in frame]), pd.DataFrame(extra)], axis=1)

@@ -77,9 +77,7 @@ def run(
     return np.empty((0, 0), dtype=np.float32) if result is None else result
 
 
-def probabilities(
-    logits: np.ndarray, task_type: str, mean: Sequence[float], std: Sequence[float]
-) -> np.ndarray:
+def probabilities(logits: np.ndarray, task_type: str, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
     """[rows, outputs] logits to probabilities, or to the labels' own units for regression. Float64."""
     logits = logits.astype(np.float64)
     if task_type == "regression":

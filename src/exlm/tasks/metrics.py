@@ -60,9 +60,7 @@ Pair = tuple[np.ndarray, np.ndarray]  # labels and predictions of one task's lab
 
 def _labelled_pairs(labels: np.ndarray, predictions: np.ndarray) -> list[Pair]:
     if labels.shape != predictions.shape or labels.ndim != 2:
-        raise ValueError(
-            f"labels {labels.shape} and predictions {predictions.shape} are not both [rows, tasks]"
-        )
+        raise ValueError(f"labels {labels.shape} and predictions {predictions.shape} are not both [rows, tasks]")
     present = ~np.isnan(labels).T
     return [(labels[mask, task], predictions[mask, task]) for task, mask in enumerate(present)]
 

@@ -9,20 +9,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from exlm.directory import load_model
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMForSequenceClassification, ExLMModel
 from exlm.tasks import inference
-from exlm.tasks.finetune import predict_rows, prediction_columns
 from exlm.tasks.metrics import evaluate
+from exlm.tasks.supervised import predict_rows, prediction_columns
 from exlm.tasks.table import load_table, molecule_problem
 from exlm.train import distributed
 
 
-def predict(
-    model: str, input: str, output: str | None = None, text_column: str | None = None
-) -> pd.DataFrame:
+def predict(model: str, input: str, output: str | None = None, text_column: str | None = None) -> pd.DataFrame:
     """Adds a fine-tuned model's predictions to a table.
 
     A directory with several seeds is used as an ensemble: means, and their standard deviations in further columns.
@@ -43,7 +42,7 @@ def predict(
     for network, tokenizer in members:
         ids, problems = inference.tokenize(table.texts, tokenizer, facts["max_length"])
         usable = table.usable & np.array([p is None for p in problems])
-        network.to(distributed.device())
+        distributed.place(network)
         runs.append(predict_rows(network, ids, np.flatnonzero(usable), facts, tokenizer.pad_token_id))
     known = dict(zip(table.problems["row"], table.problems["reason"], strict=True))
     frame = table.frame.copy()
@@ -74,9 +73,7 @@ def _report(
     text_column: str | None,
     facts: dict[str, Any],
 ) -> None:
-    print(
-        f"{int(usable.sum())} rows predicted, {int((~usable).sum())} marked in the column problem: {target}"
-    )
+    print(f"{int(usable.sum())} rows predicted, {int((~usable).sum())} marked in the column problem: {target}")
     if all(column in frame for column in facts["label_columns"]):
         table = load_table(input, text_column, facts["label_columns"], facts["task_type"])
         scored = usable & ~np.isnan(table.labels).all(1)
@@ -111,7 +108,7 @@ def embed(
     if target.suffix not in (".parquet", ".npy"):
         raise InputError(f"cannot write embeddings to {target}; the name must end in .parquet or .npy")
     network, tokenizer = load_model(model, ExLMModel)
-    network.to(distributed.device())
+    distributed.place(network)
     table = load_table(input, text_column, [], check=molecule_problem if molecules else None)
     known = dict(zip(table.problems["row"], table.problems["reason"], strict=True))
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +135,7 @@ def embed(
     return target
 
 
-def pool(model: ExLMModel, batch: dict[str, Tensor], pooling: str) -> Tensor:
+def pool(model: PreTrainedModel, batch: dict[str, Tensor], pooling: str) -> Tensor:
     """[n, D]: the first state, or the mean over the real tokens."""
     nothing = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
     hidden = model(**batch, masked=nothing).last_hidden_state.float()
@@ -152,11 +149,7 @@ class _Writer:
     """Appends chunks to a Parquet file or fills a memory-mapped npy file."""
 
     def __init__(self, path: Path, rows: int, width: int) -> None:
-        self.array = (
-            np.lib.format.open_memmap(path, "w+", np.float32, (rows, width))
-            if path.suffix == ".npy"
-            else None
-        )
+        self.array = np.lib.format.open_memmap(path, "w+", np.float32, (rows, width)) if path.suffix == ".npy" else None
         vector = pa.list_(pa.float32(), width)
         self.schema = pa.schema(
             [("row", pa.int64()), ("text", pa.string()), ("embedding", vector), ("problem", pa.string())]

@@ -22,9 +22,7 @@ _PART_NAMES = {"val": "valid", "validation": "valid", "dev": "valid"} | {part: p
 Split = dict[str, np.ndarray]
 
 
-def make_split(
-    kind: str, table: LabelledTable, seed: int, fractions: Sequence[float] = DEFAULT_FRACTIONS
-) -> Split:
+def make_split(kind: str, table: LabelledTable, seed: int, fractions: Sequence[float] = DEFAULT_FRACTIONS) -> Split:
     """Split the usable rows of a table. kind: `scaffold`, `random`, `column:NAME` or `file:PATH`.
 
     The seed matters to `random` only; the last two kinds ignore the fractions and may have no valid rows.
@@ -73,9 +71,7 @@ def scaffold_split(
     return _sorted_split(split)
 
 
-def random_split(
-    rows: int | Sequence[int], fractions: Sequence[float] = DEFAULT_FRACTIONS, seed: int = 0
-) -> Split:
+def random_split(rows: int | Sequence[int], fractions: Sequence[float] = DEFAULT_FRACTIONS, seed: int = 0) -> Split:
     """Shuffle rows (or 0 .. rows - 1) with the seed and cut at the rounded cumulative fractions."""
     _check_fractions(fractions)
     shuffled = np.random.default_rng(seed).permutation(rows)
@@ -94,9 +90,7 @@ def column_split(frame: pd.DataFrame, column: str) -> Split:
     if None in parts:
         row = parts.index(None)
         value = frame[column].iloc[row]
-        raise InputError(
-            f"split column {column!r}, row {row}: {value!r} is not train, valid or test; correct it"
-        )
+        raise InputError(f"split column {column!r}, row {row}: {value!r} is not train, valid or test; correct it")
     return {part: np.flatnonzero(np.asarray(parts) == part) for part in PARTS}
 
 

@@ -217,10 +217,7 @@ def _class_labels(column: pd.Series) -> tuple[np.ndarray, list[str]]:
 
 def _find_problems(texts: list[str], labels: np.ndarray, check: Callable[[str], str | None]) -> pd.DataFrame:
     unlabelled = np.isnan(labels).all(axis=1) if labels.shape[1] else np.zeros(len(texts), dtype=bool)
-    found = (
-        (row, text, check(text) or ("no label" if unlabelled[row] else None))
-        for row, text in enumerate(texts)
-    )
+    found = ((row, text, check(text) or ("no label" if unlabelled[row] else None)) for row, text in enumerate(texts))
     return pd.DataFrame([problem for problem in found if problem[2]], columns=["row", "value", "reason"])
 
 

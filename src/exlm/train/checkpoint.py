@@ -60,9 +60,7 @@ def problem(directory: Path) -> str | None:
     return None
 
 
-def save(
-    directory: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]
-) -> Path:
+def save(directory: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> Path:
     """Writes the checkpoint of `step` finished updates.
 
     Raises:
@@ -102,7 +100,7 @@ def candidates(directory: Path) -> list[Path]:
 
 def newest(directory: Path) -> tuple[Path | None, list[str]]:
     """The newest checkpoint that verifies, and a line for each newer one that does not."""
-    rejected = []
+    rejected: list[str] = []
     for path in candidates(directory):
         reason = problem(path)
         if reason is None:
@@ -126,9 +124,7 @@ def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None
         found = {key.removeprefix(prefix): value for key, value in moments.items() if key.startswith(prefix)}
         if found:
             step = found.pop("step")
-            optimizer.state[parameter] = {k: v.to(parameter.device) for k, v in found.items()} | {
-                "step": step
-            }
+            optimizer.state[parameter] = {k: v.to(parameter.device) for k, v in found.items()} | {"step": step}
 
 
 def _model_tensors(model: nn.Module) -> dict[str, Tensor]:

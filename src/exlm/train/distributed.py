@@ -22,6 +22,11 @@ def device() -> torch.device:
     return torch.device("cpu")
 
 
+def place(model: nn.Module) -> None:
+    """Moves a model to this process's device."""
+    model.to(device())
+
+
 @contextlib.contextmanager
 def process_group() -> Iterator[tuple[int, int]]:
     """(rank, world size) for the duration of a run."""

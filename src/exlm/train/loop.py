@@ -6,13 +6,14 @@ the update does not depend on how a batch is cut. Randomness is reseeded from (s
 resumed after any step continues bit for bit.
 """
 
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -122,13 +123,10 @@ def fit(
         InputError: a checkpoint belongs to another run or cannot be written.
     """
     optimizer = build_optimizer(model, config.optimizer)
-    device = next(model.parameters()).device
     start = _resume(directory, model, optimizer, identity or {}) if config.save_every else 0
     wrapped = distributed.wrap(model)
-    tracker = Tracker(directory, start, config.steps, distributed.is_main(), description)
-    context = autocast(device, config.precision)
-    meter = _Meter(time.monotonic())
-    infeasible_run = 0
+    context = autocast(next(model.parameters()).device, config.precision)
+    meter = _Meter(config.max_infeasible_steps)
 
     def save(step: int) -> None:
         if config.save_every and distributed.is_main():
@@ -136,61 +134,37 @@ def fit(
             checkpoint.prune(directory, config.keep_checkpoints)
         distributed.barrier()
 
-    try:
-        with _signals() as received:
+    def report(step: int) -> None:
+        last = step == config.steps
+        if last or step % config.log_every == 0:
+            tracker.log(step, "train", meter.read() | {"learning_rate": rate, "grad_norm": norm})
+        if evaluate and (last or (config.eval_every and step % config.eval_every == 0)):
+            with meter.paused():
+                tracker.log(step, "eval", evaluate(model))
             model.train()
-            for step in range(start, config.steps):
-                rate = learning_rate(config.optimizer, step, config.steps)
-                for group in optimizer.param_groups:
-                    group["lr"] = rate
-                pieces = batches(step)
-                total, count, infeasible, tokens, stop = _accumulate(
-                    wrapped,
-                    loss,
-                    pieces,
-                    device,
-                    context,
-                    lambda piece, step=step: mix_seed(seed, step, piece),
-                    received,
-                )
-                norm = _update(model, optimizer, count, config.optimizer.clip_norm, step, total)
-                infeasible_run = infeasible_run + 1 if infeasible else 0
-                if infeasible_run >= config.max_infeasible_steps:
-                    raise TrainingStopped(
-                        f"sequences without any alignment in {infeasible_run} updates in a row (step {step + 1}); "
-                        "lower the learning rate or look for emissions of -inf"
-                    )
-                done = step + 1
-                meter.add(total, count, infeasible, tokens)
-                tracker.bar.update()
-                if done % config.log_every == 0 or done == config.steps:
-                    values = meter.read() | {"learning_rate": rate, "grad_norm": norm}
-                    tracker.log(done, "train", values)
-                    tracker.show(loss=f"{values['loss']:.3f}", tok_s=f"{values['tokens_per_second']:.0f}")
-                last = done == config.steps
-                if evaluate and (last or (config.eval_every and done % config.eval_every == 0)):
-                    paused = time.monotonic()
-                    try:
-                        tracker.log(done, "eval", evaluate(model))
-                    except EarlyStop as early:
-                        tracker.log(done, "eval", early.values)
-                        return
-                    model.train()
-                    meter.since += time.monotonic() - paused
-                saved = bool(config.save_every) and (last or done % config.save_every == 0)
-                if saved:
-                    save(done)
-                if stop and not last:
-                    if not saved:
-                        save(done)
-                    raise Interrupted(int(stop), f"interrupted after step {done} of {config.steps}")
-    finally:
-        tracker.close()
+
+    with Tracker(directory, start, config.steps, distributed.is_main(), description) as tracker, _signals() as received:
+        model.train()
+        for step in range(start, config.steps):
+            rate = learning_rate(config.optimizer, step, config.steps)
+            pieces = [(mix_seed(seed, step, piece), batch) for piece, batch in batches(step)]
+            sums, stop = _accumulate(wrapped, loss, pieces, context, received)
+            norm = _update(model, optimizer, rate, config.optimizer.clip_norm, sums, step)
+            meter.add(sums, step)
+            tracker.advance(sums.total / max(sums.counted, 1.0))
+            try:
+                report(step + 1)
+            except EarlyStop as early:
+                tracker.log(step + 1, "eval", early.values)
+                return
+            due = step + 1 == config.steps or (config.save_every and (step + 1) % config.save_every == 0)
+            if due or stop:
+                save(step + 1)
+            if stop and step + 1 < config.steps:
+                raise Interrupted(stop, f"interrupted after step {step + 1} of {config.steps}")
 
 
-def _resume(
-    directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]
-) -> int:
+def _resume(directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]) -> int:
     path, rejected = checkpoint.newest(directory)
     for line in rejected if distributed.is_main() else []:
         print(f"warning: passed over {line}", flush=True)
@@ -210,93 +184,113 @@ def _resume(
     return int(state["step"])
 
 
+class Sums(NamedTuple):
+    """Of one update, over all its micro-batches and processes."""
+
+    total: float
+    counted: float
+    infeasible: float
+    tokens: float
+
+
 def _accumulate(
     model: nn.Module,
     loss: Loss,
     pieces: list[tuple[int, Batch]],
-    device: torch.device,
     context: AbstractContextManager,
-    piece_seed: Callable[[int], int],
     received: list[int],
-) -> list[float]:
-    """Gradients of the summed loss; global sums of loss, count, infeasible sequences, tokens, and a stop signal."""
-    sums = [0.0, 0.0, 0.0, 0.0]
-    for number, (piece, batch) in enumerate(pieces):
-        torch.manual_seed(piece_seed(piece))
+) -> tuple[Sums, int]:
+    """Adds up gradients of the summed loss; returns the sums and the signal that asks for a stop (0 for none)."""
+    device = next(model.parameters()).device
+    sums = torch.zeros(4, dtype=torch.float64)
+    for number, (seed, batch) in enumerate(pieces):
+        torch.manual_seed(seed)
         batch = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
-        sync = distributed.no_sync(model) if number + 1 < len(pieces) else nullcontext()
-        with sync:
+        with distributed.no_sync(model) if number + 1 < len(pieces) else nullcontext():
             with context:
                 total, count, infeasible = loss(model, batch)
             total.backward()
-        tokens = batch["attention_mask"].sum()
-        for i, value in enumerate((total.detach(), count, infeasible, tokens)):
-            sums[i] += float(value)
-    signals = max(received, default=0)
-    *sums, stop = distributed.sum_over_processes([*sums, float(signals)])
-    return [*sums, stop and float(signals or signal.SIGTERM)]
+        parts = (total.detach(), count, infeasible, batch["attention_mask"].sum())
+        sums += torch.stack([part.double().cpu() for part in parts])
+    *values, stop = distributed.sum_over_processes([*sums.tolist(), float(max(received, default=0))])
+    return Sums(*values), max(received, default=0) or (int(signal.SIGTERM) if stop else 0)
 
 
 def _update(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    count: float,
-    clip_norm: float,
-    step: int,
-    total: float,
+    model: nn.Module, optimizer: torch.optim.Optimizer, rate: float, clip_norm: float, sums: Sums, step: int
 ) -> float:
     """One optimizer step on the mean gradient; returns its norm before clipping."""
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
-    torch._foreach_mul_(gradients, distributed.world_size() / max(count, 1.0))
+    torch._foreach_mul_(gradients, distributed.world_size() / max(sums.counted, 1.0))
     norm = torch.nn.utils.get_total_norm(gradients)
-    if not (torch.isfinite(norm) and total - total == 0):
+    if not (torch.isfinite(norm) and math.isfinite(sums.total)):
         raise TrainingStopped(
-            f"the loss or its gradient is not finite at step {step + 1} (loss sum {total}, gradient norm {norm}); "
-            "the last good checkpoint is kept: lower the learning rate or set precision to fp32"
+            f"the loss or its gradient is not finite at step {step + 1} (loss sum {sums.total}, gradient norm "
+            f"{float(norm)}); the last good checkpoint is kept: lower the learning rate or set precision to fp32"
         )
     if clip_norm:
         torch._foreach_mul_(gradients, torch.clamp(clip_norm / (norm + 1e-6), max=1.0))
+    for group in optimizer.param_groups:
+        group["lr"] = rate
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return float(norm)
 
 
 class _Meter:
-    """Means since the last log line."""
+    """Means since the last log line; stops a run whose sequences cannot be aligned any more."""
 
-    def __init__(self, now: float) -> None:
-        self.since = now
-        self.sums = [0.0, 0.0, 0.0, 0.0]
+    def __init__(self, max_infeasible_steps: int) -> None:
+        self.limit, self.infeasible_run = max_infeasible_steps, 0
+        self.since = time.monotonic()
+        self.sums = [0.0] * 4
 
-    def add(self, *values: float) -> None:
-        self.sums = [a + b for a, b in zip(self.sums, values, strict=True)]
+    def add(self, sums: Sums, step: int) -> None:
+        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
+        self.infeasible_run = self.infeasible_run + 1 if sums.infeasible else 0
+        if self.infeasible_run >= self.limit:
+            raise TrainingStopped(
+                f"{self.infeasible_run} updates in a row up to step {step + 1} had sequences without any alignment of "
+                "finite probability; the last good checkpoint is kept: lower the learning rate"
+            )
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time that is not training."""
+        before = time.monotonic()
+        yield
+        self.since += time.monotonic() - before
 
     def read(self) -> dict[str, float]:
         now = time.monotonic()
-        total, count, infeasible, tokens = self.sums
-        seconds = max(now - self.since, 1e-9)
-        self.since, self.sums = now, [0.0, 0.0, 0.0, 0.0]
+        sums, seconds = Sums(*self.sums), max(now - self.since, 1e-9)
+        self.since, self.sums = now, [0.0] * 4
         return {
-            "loss": total / max(count, 1.0),
-            "infeasible": infeasible,
-            "tokens_per_second": tokens / seconds,
+            "loss": sums.total / max(sums.counted, 1.0),
+            "infeasible": sums.infeasible,
+            "tokens": sums.tokens,
             "seconds": seconds,
         }
 
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Collects SIGINT and SIGTERM; a second one of the same kind acts at once."""
+    """Collects SIGINT and SIGTERM; a second one acts at once."""
     received: list[int] = []
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
     def handle(number: int, _frame: object) -> None:
         received.append(number)
-        signal.signal(number, previous[number])
+        restore()
 
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in previous:
+        signal.signal(number, handle)
     try:
         yield received
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        restore()

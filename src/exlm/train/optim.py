@@ -57,6 +57,4 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ad
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(
-        groups, lr=config.learning_rate, betas=config.adam_betas, eps=config.adam_eps, fused=True
-    )
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.adam_betas, eps=config.adam_eps, fused=True)

@@ -53,14 +53,15 @@ class Tracker:
         for name, value in values.items():
             self.board.add_scalar(f"{kind}/{name}", value, step)
 
-    def show(self, **values: str) -> None:
-        self.bar.set_postfix(values, refresh=False)
+    def advance(self, loss: float) -> None:
+        """One update is done."""
+        self.bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
+        self.bar.update()
 
-    def message(self, text: str) -> None:
-        if self.active:
-            tqdm.write(text, file=sys.stderr)
+    def __enter__(self) -> "Tracker":
+        return self
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self.bar.close()
         if self.active:
             self.file.close()

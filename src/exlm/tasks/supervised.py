@@ -1,0 +1,106 @@
+"""Supervised training: batches of labelled rows, their loss, model selection and predictions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from exlm.data.masking import Purpose, mix
+from exlm.model.objectives import classification_loss
+from exlm.tasks import inference
+from exlm.tasks.metrics import MAIN_METRIC
+from exlm.tasks.table import TaskType
+from exlm.train.loop import EarlyStop
+
+BUCKETED_BATCHES = 8  # batches are cut from this many batches' worth of shuffled rows sorted by length
+
+
+def supervised_loss(
+    model: nn.Module, batch: dict[str, Tensor], problem_type: str | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(sum over labelled entries, their number, 0)."""
+    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    total, count = classification_loss(logits, batch["labels"], problem_type)
+    return total, count, torch.zeros_like(count)
+
+
+class RowBatches:
+    """Shuffled batches of labelled rows, of similar length within a batch, as a function of the step."""
+
+    def __init__(
+        self, ids: list[list[int]], labels: np.ndarray, rows: np.ndarray, size: int, pad_token_id: int, seed: int
+    ) -> None:
+        self.ids, self.labels, self.rows = ids, labels, rows
+        self.size, self.pad, self.seed = size, pad_token_id, seed
+        self.lengths = np.array([len(row) for row in ids])
+        self.per_epoch = -(-len(rows) // size)
+        self._epoch: tuple[int, list[np.ndarray]] | None = None
+
+    def epoch(self, epoch: int) -> list[np.ndarray]:
+        """The batches of an epoch, as row numbers."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            self._epoch = (epoch, self._plan(epoch))
+        return self._epoch[1]
+
+    def _plan(self, epoch: int) -> list[np.ndarray]:
+        shuffled = self.rows[np.argsort(mix(self.seed, epoch, Purpose.ORDER, self.rows))]
+        window = self.size * BUCKETED_BATCHES
+        batches: list[np.ndarray] = []
+        for start in range(0, len(shuffled), window):
+            part = shuffled[start : start + window]
+            part = part[np.argsort(self.lengths[part], kind="stable")]
+            batches += [part[i : i + self.size] for i in range(0, len(part), self.size)]
+        order = np.argsort(mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(batches))))
+        return [batches[i] for i in order]
+
+    def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
+        rows = self.epoch(step // self.per_epoch)[step % self.per_epoch]
+        labels = self.labels[rows]
+        batch = inference.pad([self.ids[row] for row in rows], self.pad)
+        batch["labels"] = torch.from_numpy(labels[:, 0] if labels.shape[1] == 1 else labels).float()
+        return [(0, batch)]
+
+
+class Selector:
+    """Scores the model on valid after every epoch and remembers the best weights; stops when patience runs out."""
+
+    def __init__(
+        self, model: nn.Module, score: Callable[[nn.Module], dict[str, float]], task: TaskType, patience: int
+    ) -> None:
+        self.model, self.score, self.patience = model, score, patience
+        self.metric, self.higher = MAIN_METRIC[task]
+        self.epoch, self.best_epoch, self.best = 0, 0, -np.inf
+        self.weights: dict[str, Tensor] = {}
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        self.epoch += 1
+        values = self.score(model)
+        value = values[self.metric] if self.higher else -values[self.metric]
+        if value > self.best or not self.weights:
+            self.best, self.best_epoch = value if np.isfinite(value) else -np.inf, self.epoch
+            self.weights = {name: t.detach().cpu().clone() for name, t in model.state_dict().items()}
+        elif self.patience and self.epoch - self.best_epoch >= self.patience:
+            raise EarlyStop(values)
+        return values
+
+    def restore(self) -> None:
+        self.model.load_state_dict(self.weights)
+
+
+def predict_rows(
+    model: PreTrainedModel, ids: list[list[int]], rows: np.ndarray, facts: dict[str, Any], pad_token_id: int
+) -> np.ndarray:
+    """[all rows, outputs] predictions of the chosen rows, NaN elsewhere."""
+    logits = inference.run(model, lambda batch: model(**batch).logits, [ids[row] for row in rows], pad_token_id)
+    result = np.full((len(ids), int(model.config.num_labels or 1)), np.nan)
+    if len(rows):
+        result[rows] = inference.probabilities(logits, facts["task_type"], facts["mean"], facts["std"])
+    return result
+
+
+def prediction_columns(facts: dict[str, Any]) -> list[str]:
+    """Names of the output columns: one per label, or one per class."""
+    return [f"predicted {name}" for name in (facts["classes"] or facts["label_columns"])]
