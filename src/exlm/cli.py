@@ -114,3 +114,7 @@ def _usage(arguments: list[str]) -> None:
 def _leave(status: int, message: str) -> None:
     print(message, file=sys.stderr, flush=True)
     raise SystemExit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from tqdm import tqdm
@@ -23,6 +23,7 @@ from .sources import Source, find_sources
 from .tokenization import count_smiles_tokens, load_tokenizer, smiles_tokenizer, tokenizer_hash
 from .workers import Chunk, Workers, chunks
 
+OnInvalid = Literal["error", "skip", "keep"]
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 REPORTED_UNKNOWN = 20
 MAX_UNKNOWN = 20_000  # different unknown pieces that are counted at a time
@@ -46,7 +47,7 @@ def prepare(
     max_length: int = 512,
     held_out: float = 0.01,
     drop_duplicates: bool = False,
-    on_invalid: Literal["error", "skip", "keep"] = "skip",
+    on_invalid: OnInvalid = "skip",
     check_molecules: bool = True,
     workers: int = 0,
     seed: int = 0,
@@ -119,6 +120,8 @@ def _options(arguments: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"held_out is {arguments['held_out']} but must be at least 0 and less than 1")
     if arguments["max_length"] <= SPECIALS:
         raise InputError(f"max_length is {arguments['max_length']} but must be at least {SPECIALS + 1}")
+    if arguments["on_invalid"] not in get_args(OnInvalid):
+        raise InputError(f"on_invalid is {arguments['on_invalid']} but must be error, skip or keep")
     if arguments["workers"] < 0:
         raise InputError(f"workers is {arguments['workers']} but must be 0 (one per core) or more")
     return {k: v for k, v in arguments.items() if k not in ("output", "workers", "overwrite")}
@@ -217,7 +220,7 @@ def _identity(folder: Path, writer: TokenWriter, tokenizer: PreTrainedTokenizerF
     return {
         "tokenizer_hash": fingerprint,
         "corpus_hash": hashlib.sha256("\n".join([fingerprint, *content]).encode()).hexdigest(),
-        "vocabulary_size": len(tokenizer),
+        "vocabulary_size": _vocabulary_size(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
         "token_dtype": writer.dtype.str,
         "token_files": writer.shards,
@@ -231,4 +234,9 @@ def _file_entry(file: Path) -> dict[str, Any]:
 
 
 def _token_dtype(tokenizer: PreTrainedTokenizerFast) -> np.dtype:
-    return np.dtype("<u2" if len(tokenizer) <= 65535 else "<u4")
+    return np.dtype("<u2" if _vocabulary_size(tokenizer) <= 65535 else "<u4")
+
+
+def _vocabulary_size(tokenizer: PreTrainedTokenizerFast) -> int:
+    """One more than the largest id: some tokenizers skip ids."""
+    return max(tokenizer.get_vocab().values()) + 1

@@ -6,7 +6,6 @@ import io
 import json
 import lzma
 import re
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from ..errors import InputError
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
 TEXT_COLUMNS = ("smiles", "text")
+LONGEST_FIELD = 2**24  # characters; an unclosed quote must not read the whole file into memory
 NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
 UNREADABLE = (OSError, EOFError, UnicodeError, csv.Error, lzma.LZMAError, zlib.error, pyarrow.ArrowInvalid)
 HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(:(?P<split>[\w.-]+))?")
@@ -64,7 +64,9 @@ def read_rows(source: Source, column: str | None = None) -> Iterator[str]:
         for row, value in enumerate(READERS[source.reader](source.name, column), 1):  # noqa: B007
             yield value.strip()
     except UNREADABLE as error:
-        raise InputError(f"{source.name} cannot be read after row {row}: {error}; is the file complete?") from error
+        raise InputError(
+            f"{source.name} cannot be read after row {row} ({error}); check that it is complete and UTF-8"
+        ) from error
     if not row:
         raise InputError(f"{source.name} has no rows; remove it from the inputs")
 
@@ -79,7 +81,7 @@ def choose_column(columns: Iterable[str], wanted: str | None, where: str) -> str
     hits = [c for c in columns if (c == wanted if wanted else c.lower() in TEXT_COLUMNS)]
     if len(hits) == 1:
         return hits[0]
-    problem = f"no column {wanted!r}" if wanted else "no single column called smiles or text"
+    problem = f"{len(hits) or 'no'} columns called {wanted or ' or '.join(TEXT_COLUMNS)}"
     raise InputError(f"{where} has {problem}; name one with --column: {', '.join(map(repr, columns))}")
 
 
@@ -134,18 +136,24 @@ def _smi(name: str, column: str | None) -> Iterator[str]:
             yield (line.split(maxsplit=1) or [""])[0]
 
 
-def _csv(name: str, column: str | None, delimiter: str = ",") -> Iterator[str]:
-    csv.field_size_limit(sys.maxsize)
+def _csv(name: str, column: str | None) -> Iterator[str]:
+    csv.field_size_limit(LONGEST_FIELD)
     with _open(name) as file:
-        rows = csv.reader(file, delimiter=delimiter)
-        header = next(rows, [])
-        index = header.index(choose_column(header, column, name))
-        for row in rows:
-            yield row[index] if index < len(row) else ""
+        yield from _column_of(csv.reader(file), column, name)
 
 
 def _tsv(name: str, column: str | None) -> Iterator[str]:
-    return _csv(name, column, delimiter="\t")
+    with _open(name) as file:  # quotes are ordinary characters between tabs
+        yield from _column_of(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE), column, name)
+
+
+def _column_of(rows: Iterator[list[str]], column: str | None, where: str) -> Iterator[str]:
+    header = next(rows, None)
+    if header is None:
+        return
+    index = header.index(choose_column(header, column, where))
+    for row in rows:
+        yield row[index] if index < len(row) else ""
 
 
 def _jsonl(name: str, column: str | None) -> Iterator[str]:

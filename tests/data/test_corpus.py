@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +19,9 @@ import exlm.data.corpus_writer as corpus_writer
 from exlm.data.corpus import Corpus
 from exlm.data.encoding import molecule_problem
 from exlm.data.prepare import prepare
-from exlm.data.tokenization import load_tokenizer, tokenizer_hash, train_smiles_tokenizer
+from exlm.data.tokenization import load_tokenizer, smiles_tokenizer, tokenizer_hash, train_smiles_tokenizer
 from exlm.errors import InputError
 
-DATA = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[2] / "shared/data"))
 MOLECULES = ["CCO", "c1ccccc1", "CC(=O)O", "C[C@@H](N)C(=O)O", "[2H]C", "ClCBr", "C1CC1", "N#N"]
 
 
@@ -88,6 +86,16 @@ def test_examples_over_several_token_files(tmp_path, monkeypatch):
     assert decoded == MOLECULES[::-1]
 
 
+def test_large_vocabulary(tmp_path):
+    tokens = [f"[{i}C]" for i in range(70_000)]
+    smiles_tokenizer(dict.fromkeys(tokens, 1)).save_pretrained(tmp_path / "tokenizer")
+    lines = ["".join(tokens[i : i + 1000]) for i in (0, 66_000)]
+    options = {"tokenizer": str(tmp_path / "tokenizer"), "check_molecules": False, "max_length": 2000}
+    manifest = _prepare(_write(tmp_path / "in.smi", lines), tmp_path / "out", held_out=0, **options)
+    assert manifest["token_dtype"] == "<u4"
+    assert _texts(tmp_path / "out") == lines
+
+
 def test_every_format_gives_the_same_tokens(tmp_path):
     lines = "".join(f"{m}\n" for m in MOLECULES).encode()
     table = "name,SMILES\n" + "".join(f'"a, b",{m}\n' for m in MOLECULES)
@@ -100,7 +108,7 @@ def test_every_format_gives_the_same_tokens(tmp_path):
         "a.txt.zst": half,
         "a.csv": table.encode(),
         "a.csv.gz": gzip.compress(table.encode()),
-        "a.tsv": "".join(f"{m}\t1\n" for m in ["smiles", *MOLECULES]).encode(),
+        "a.tsv": "".join(f'{m}\t"an open quote\n' for m in ["smiles", *MOLECULES]).encode(),
         "a.jsonl": "".join(json.dumps({"smiles": m}) + "\n" for m in MOLECULES).encode(),
     }
     for name, content in contents.items():
@@ -268,6 +276,9 @@ def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
     [
         ("missing.smi", None, "missing.smi does not exist"),
         ("empty.smi", b"", "empty.smi has no rows"),
+        ("empty.csv.gz", gzip.compress(b""), "empty.csv.gz has no rows"),
+        ("header.csv", b"smiles,y\n", "header.csv has no rows"),
+        ("two.csv", b"smiles,SMILES\nC,C\n", "two.csv has 2 columns called smiles or text.*'smiles', 'SMILES'"),
         ("in.docx", b"x", "format of .*in.docx is not known"),
         ("cut.smi.gz", gzip.compress(b"CCO\n" * 1000)[:-9], "cut.smi.gz cannot be read"),
         ("cut.smi.xz", lzma.compress(os.urandom(999))[:-40], "cut.smi.xz cannot be read"),
@@ -288,7 +299,7 @@ def test_unusable_inputs(tmp_path, name, content, message):
     assert set(os.listdir(tmp_path)) <= {name}
 
 
-@pytest.mark.parametrize("option", [{"held_out": 1.0}, {"max_length": 2}, {"workers": -1}])
+@pytest.mark.parametrize("option", [{"held_out": 1.0}, {"max_length": 2}, {"workers": -1}, {"on_invalid": "x"}])
 def test_unusable_options(smi, tmp_path, option):
     with pytest.raises(InputError, match=next(iter(option))):
         _prepare(smi, tmp_path / "out", **option)
@@ -330,11 +341,8 @@ def test_interrupt_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == ["in.smi"]
 
 
-def test_molecule_check_agrees_with_rdkit():
-    file = DATA / "molecules/tox21.csv.gz"
-    if not file.exists():
-        pytest.skip(f"{file} is not here; set EXLM_DATA")
-    with gzip.open(file, "rt", newline="") as stream:
+def test_molecule_check_agrees_with_rdkit(data_dir):
+    with gzip.open(data_dir / "molecules/tox21.csv.gz", "rt", newline="") as stream:
         smiles = [row["smiles"] for row in csv.DictReader(stream)]
     with rdBase.BlockLogs():
         bad = [s for s in smiles if Chem.MolFromSmiles(s) is None]

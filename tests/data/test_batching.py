@@ -1,0 +1,117 @@
+"""Masks and batches as pure functions: statistics, budget, order and independence of how the work is shared."""
+
+import numpy as np
+import pytest
+
+from exlm import InputError
+from exlm.data.batching import BatchPlan, MaskedBatches, SpecialTokens, masked_batch
+from exlm.data.masking import choose_masked, mix, uniform
+
+SPECIAL = SpecialTokens(bos=0, eos=2, pad=1, mask=99)
+
+
+class Sequences:
+    """Random sequences in memory."""
+
+    def __init__(self, count=500, seed=0):
+        rng = np.random.default_rng(seed)
+        self.lengths = rng.integers(1, 60, count)
+        self.tokens = rng.integers(4, 90, (count, 60))
+
+    def gather(self, indices):
+        lengths = self.lengths[indices]
+        ids = self.tokens[indices][:, : lengths.max()].copy()
+        ids[np.arange(ids.shape[1]) >= lengths[:, None]] = SPECIAL.pad
+        return ids, lengths
+
+
+def test_mask_ratio_is_met_in_expectation_and_rounded_per_sequence():
+    lengths = np.full(20000, 41)
+    masked = choose_masked(lengths, 41, np.arange(20000), seed=1, epoch=0, ratio=0.15)
+    counts = masked.sum(1)
+    assert set(counts) == {6, 7}  # 41 x 0.15 = 6.15
+    assert abs(counts.mean() - 6.15) < 4 * 0.36 / 20000**0.5
+    assert abs(masked.mean(0) - 0.15).max() < 5 * (0.15 * 0.85 / 20000) ** 0.5
+
+
+@pytest.mark.parametrize("ratio,expected", [(0.5, 0.5), (0.787, 0.787)])
+def test_high_ratios(ratio, expected):
+    masked = choose_masked(np.full(2000, 60), 60, np.arange(2000), 0, 0, ratio)
+    assert masked.mean() == pytest.approx(expected, abs=0.01)
+
+
+def test_masks_change_with_seed_epoch_and_example_and_with_nothing_else():
+    lengths, examples = np.array([30, 40, 50]), np.array([7, 8, 9])
+    base = choose_masked(lengths, 50, examples, 0, 0, 0.3)
+    assert np.array_equal(base, choose_masked(lengths, 50, examples, 0, 0, 0.3))
+    assert np.array_equal(base[1:2, :40], choose_masked(lengths[1:2], 40, examples[1:2], 0, 0, 0.3))
+    for other in (choose_masked(lengths, 50, examples, 1, 0, 0.3), choose_masked(lengths, 50, examples, 0, 1, 0.3)):
+        assert not np.array_equal(base, other)
+    assert not np.array_equal(base[0, :30], choose_masked(lengths[:1], 30, examples[1:2], 0, 0, 0.3)[0])
+
+
+def test_padding_is_never_masked():
+    lengths = np.array([1, 5, 20])
+    masked = choose_masked(lengths, 20, np.arange(3), 0, 0, 0.9)
+    assert not masked[np.arange(20) >= lengths[:, None]].any()
+
+
+def test_random_bits_are_uniform_and_independent():
+    draws = uniform(mix(3, np.arange(200)[:, None], np.arange(500)))
+    assert abs(draws.mean() - 0.5) < 0.005 and abs(draws.var() - 1 / 12) < 0.002
+    assert abs(np.corrcoef(draws[:, :-1].ravel(), draws[:, 1:].ravel())[0, 1]) < 0.015
+    assert abs(np.corrcoef(draws[:-1].ravel(), draws[1:].ravel())[0, 1]) < 0.015
+
+
+def test_an_epoch_holds_every_example_once_within_the_budget():
+    plan = BatchPlan(Sequences().lengths, 512, seed=0)
+    batches = plan.epoch(0)
+    assert sorted(np.concatenate(batches)) == list(range(500))
+    sizes = [len(batch) * plan.lengths[batch].max() for batch in batches]
+    assert max(sizes) <= 512
+    assert sum(sizes) > 0.9 * 512 * (len(batches) - 1)  # the budget is used
+
+
+def test_padding_stays_below_six_percent():
+    plan = BatchPlan(np.random.default_rng(0).integers(20, 60, 5000), 4096, seed=0)
+    padded = sum(len(b) * plan.lengths[b].max() for b in plan.epoch(0))
+    assert plan.lengths.sum() / padded > 0.94
+
+
+def test_steps_run_through_epochs_that_differ():
+    plan = BatchPlan(Sequences().lengths, 512, seed=0)
+    first = len(plan.epoch(0))
+    assert plan.batch(first - 1)[0] == 0 and plan.batch(first)[0] == 1
+    assert np.array_equal(plan.batch(3)[1], BatchPlan(Sequences().lengths, 512, seed=0).batch(3)[1])
+    assert not any(np.array_equal(a, b) for a, b in zip(plan.epoch(0), plan.epoch(1), strict=False))
+
+
+def test_a_sequence_longer_than_the_budget_is_an_error():
+    with pytest.raises(InputError, match="62 tokens but a batch may have 32"):
+        BatchPlan(np.array([10, 60]), 32, seed=0)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_processes_share_the_pieces_of_a_step_without_overlap(world):
+    single = MaskedBatches(Sequences(), SPECIAL, 512, 512 // world, 0.15, seed=0)
+    shares = [MaskedBatches(Sequences(), SPECIAL, 512, 512, 0.15, 0, rank, world) for rank in range(world)]
+    for step in range(5):
+        rows = [row for share in shares for _, batch in share(step) for row in batch["input_ids"].tolist()]
+        alone = [row for _, batch in single(step) for row in batch["input_ids"].tolist()]
+        strip = lambda lists: sorted(tuple(t for t in row if t != SPECIAL.pad) for row in lists)  # noqa: E731
+        assert strip(rows) == strip(alone)
+        assert sorted(piece for share in shares for piece, _ in share(step)) == list(range(world))
+
+
+def test_a_masked_batch_restores_the_original_tokens():
+    source = Sequences()
+    examples = np.array([5, 17, 3])
+    batch = masked_batch(source, examples, SPECIAL, seed=0, epoch=2, ratio=0.3)
+    ids, labels = batch["input_ids"].numpy(), batch["labels"].numpy()
+    assert ((ids == SPECIAL.mask) == (labels != -100)).all()
+    for row, example in enumerate(examples):
+        n = source.lengths[example]
+        restored = np.where(labels[row] == -100, ids[row], labels[row])
+        assert restored[0] == 0 and restored[n + 1] == 2
+        assert np.array_equal(restored[1 : n + 1], source.tokens[example, :n])
+        assert batch["attention_mask"][row].sum() == n + 2

@@ -1,0 +1,227 @@
+"""The model under transformers: every switch trains, saves and loads; marginals are exact; the Trainer works."""
+
+import itertools
+
+import pytest
+import torch
+from torch.nn import functional as F
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
+
+from exlm import ExLMConfig, ExLMForMaskedLM, ExLMForSequenceClassification, ExLMModel, InputError
+from exlm.model.objectives import classification_loss, single_target_ctc
+from exlm.ops import alignment
+
+SWITCHES = [
+    {},
+    {"num_states": 1},
+    {"num_states": 8, "boundary_states": "k"},
+    {"rotary": "1d"},
+    {"dag": "sparse"},
+    {"transition": "single"},
+    {"transition": "single", "dag": "sparse", "boundary_states": "k"},
+    {"objective": "ctc"},
+    {"objective": "mlm"},
+]
+ids = [",".join(f"{k}={v}" for k, v in switches.items()) or "default" for switches in SWITCHES]
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=ids)
+def test_every_switch_gives_finite_losses_and_gradients(tiny_config, tiny_batch, switches):
+    model = ExLMForMaskedLM(tiny_config(**switches))
+    output = model(**tiny_batch)
+    output.loss.backward()
+    assert output.loss.isfinite() and output.infeasible == 0
+    unused = {name for name, p in model.named_parameters() if p.grad is None}
+    assert not unused
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=ids)
+def test_every_switch_overfits_a_few_sentences(tiny_config, tiny_batch, switches):
+    # Masked tokens of one sequence differ, so that their order is all there is to learn.
+    model = ExLMForMaskedLM(tiny_config(**switches, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(300):
+        optimizer.zero_grad()
+        model(**tiny_batch).loss.backward()
+        optimizer.step()
+    scores = model.eval().evaluate_batch(**tiny_batch)
+    assert scores["masked"] == 6 and scores["correct"] == 6
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=ids)
+def test_a_batch_equals_its_sequences_one_by_one(tiny_config, tiny_batch, switches):
+    model = ExLMForMaskedLM(tiny_config(**switches)).eval()
+    together = model(**tiny_batch)
+    totals = []
+    for b, n in enumerate(tiny_batch["attention_mask"].sum(1).tolist()):
+        totals.append(model(**{name: t[b : b + 1, :n] for name, t in tiny_batch.items()}).total)
+    torch.testing.assert_close(torch.stack(totals).sum(), together.total, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=ids)
+def test_saving_and_loading_keeps_logits_and_ties(tiny_config, tiny_batch, tmp_path, switches):
+    model = ExLMForMaskedLM(tiny_config(**switches)).eval()
+    inputs = {name: tiny_batch[name] for name in ("input_ids", "attention_mask")}
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+    assert isinstance(loaded, ExLMForMaskedLM)
+    assert loaded.head.decoder.weight.data_ptr() == loaded.exlm.embeddings.weight.data_ptr()
+    torch.testing.assert_close(loaded(**inputs).logits, model(**inputs).logits)
+    for name, value in switches.items():
+        assert getattr(AutoConfig.from_pretrained(tmp_path), name) == value
+
+
+@pytest.mark.parametrize("switches", [{}, {"boundary_states": "k"}, {"dag": "sparse"}, {"objective": "ctc"}])
+def test_logits_at_masks_are_the_exact_marginals(tiny_config, switches):
+    """Summing the joint probability over the other mask's token gives the marginal of each."""
+    config = tiny_config(**switches, vocab_size=8, mask_token_id=7, num_states=2)
+    model = ExLMForMaskedLM(config).double().eval()
+    row = torch.tensor([[0, 7, 4, 7, 2]])
+    pairs = list(itertools.product(range(8), repeat=2))
+    labels = torch.full((64, 5), -100)
+    labels[:, [1, 3]] = torch.tensor(pairs)
+    lattice = model.exlm.expand(row.expand(64, -1), labels=labels)
+    states = model.states(lattice)
+    if config.objective == "ctc":
+        log_probs = model.head(states[0, 1:-1]).log_softmax(-1).unflatten(0, (2, 2)).transpose(0, 1)
+        each = single_target_ctc(log_probs, log_probs[..., 3:4].expand_as(log_probs))
+        each[:, 3] = -torch.inf
+        joint = (each[0, :, None] + each[1, None, :]).flatten()
+    else:
+        emission = (
+            model.head(states).log_softmax(-1).gather(2, lattice.targets[:, None].expand(-1, states.shape[1], -1))
+        )
+        emission = emission.transpose(1, 2).contiguous()
+        emission[:, 0] = emission[:, -1] = 0.0  # BOS and EOS are known
+        matrix = model.transition(states, lattice).double()
+        joint = alignment.log_likelihood(emission, matrix, lattice.num_targets, lattice.num_states)
+    table = joint.softmax(0).reshape(8, 8)
+    logits = model(row).logits[0]
+    torch.testing.assert_close(logits[1].softmax(-1), table.sum(1), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(logits[3].softmax(-1), table.sum(0), atol=1e-6, rtol=1e-5)
+
+
+def test_one_state_per_mask_and_a_path_through_all_of_them_is_the_vanilla_loss(tiny_config, tiny_batch):
+    """With k = 1 every state is on the only path: -log f is the sum of cross entropies and forced transitions."""
+    model = ExLMForMaskedLM(tiny_config(num_states=1)).eval()
+    lattice = model.exlm.expand(**tiny_batch)
+    states = model.states(lattice)
+    log_probs, matrix = model.head(states).log_softmax(-1), model.transition(states, lattice)
+    expected = torch.zeros(())
+    for b, n in enumerate(lattice.num_targets.tolist()):
+        score = log_probs[b, range(n), lattice.targets[b, :n]].sum() + sum(matrix[b, i, i + 1] for i in range(n - 1))
+        expected = expected - score / n
+    torch.testing.assert_close(model(**tiny_batch).total, expected)
+
+
+def test_mlm_loss_is_the_cross_entropy_of_the_masked_tokens(tiny_config, tiny_batch):
+    model = ExLMForMaskedLM(tiny_config(objective="mlm")).eval()
+    logits = model(tiny_batch["input_ids"], tiny_batch["attention_mask"]).logits
+    expected = F.cross_entropy(logits.flatten(0, 1), tiny_batch["labels"].flatten())
+    torch.testing.assert_close(model(**tiny_batch).loss, expected)
+
+
+def test_single_target_ctc_is_pytorchs():
+    log_probs = torch.randn(5, 7, 6, dtype=torch.float64).log_softmax(-1)  # k, masks, classes
+    targets = torch.tensor([1, 2, 3, 4, 5, 1, 2])
+    picked = log_probs.gather(2, targets[None, :, None].expand(5, -1, -1))[..., 0]
+    ours = single_target_ctc(picked, log_probs[..., 0])
+    lengths = torch.full((7,), 5), torch.ones(7, dtype=torch.long)
+    theirs = F.ctc_loss(log_probs, targets[:, None], *lengths, reduction="none")
+    torch.testing.assert_close(-ours, theirs)
+
+
+def test_hidden_states_line_up_with_the_input_tokens(tiny_config, tiny_batch):
+    model = ExLMModel(tiny_config()).eval()
+    inputs = {name: tiny_batch[name] for name in ("input_ids", "attention_mask")}
+    hidden = model(**inputs).last_hidden_state
+    assert hidden.shape == (4, 7, 32)
+    lattice = model.expand(**inputs)
+    full = model.encode(lattice)
+    torch.testing.assert_close(hidden[0, 3], full[0, lattice.first[0, 3]])
+
+
+def test_states_of_one_mask_differ_only_because_of_their_2d_position(tiny_config, tiny_batch):
+    model = ExLMModel(tiny_config()).eval()
+    lattice = model.expand(**tiny_batch)
+    states = model.encode(lattice)[0, 2:5]
+    assert (states[0] - states[1]).abs().max() > 1e-4
+    flat = ExLMModel(tiny_config()).eval()
+    flat.load_state_dict(model.state_dict())
+    frozen = lattice.__class__(**{**lattice.__dict__, "position_ids": lattice.position_ids * torch.tensor([1, 0])})
+    same = flat.encode(frozen)[0, 2:5]
+    torch.testing.assert_close(same[0], same[1])
+
+
+def test_classification_losses_ignore_missing_labels():
+    logits = torch.tensor([[0.5, -1.0], [2.0, 0.0]])
+    labels = torch.tensor([[1.0, float("nan")], [0.0, 1.0]])
+    total, count = classification_loss(logits, labels, "multi_label_classification")
+    expected = sum(F.binary_cross_entropy_with_logits(logits[i], labels[i]) for i in [(0, 0), (1, 0), (1, 1)])
+    torch.testing.assert_close(total, expected)
+    assert count == 3
+    total, count = classification_loss(logits, labels, "regression")
+    torch.testing.assert_close(total, torch.tensor(0.25 + 4.0 + 1.0))
+    total, _ = classification_loss(logits, torch.tensor([0, 1]), "single_label_classification")
+    torch.testing.assert_close(total, F.cross_entropy(logits, torch.tensor([0, 1]), reduction="sum"))
+
+
+def test_classifiers_read_masks_as_ordinary_tokens_and_load_pretrained_encoders(tiny_config, tiny_batch, tmp_path):
+    pretrained = ExLMForMaskedLM(tiny_config())
+    pretrained.save_pretrained(tmp_path)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=3).eval()
+    assert isinstance(model, ExLMForSequenceClassification)
+    assert torch.equal(model.exlm.embeddings.weight, pretrained.exlm.embeddings.weight)
+    logits = model(tiny_batch["input_ids"], tiny_batch["attention_mask"]).logits
+    assert logits.shape == (4, 3)
+    assert isinstance(AutoModel.from_pretrained(tmp_path), ExLMModel)
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ({"objective": "bert"}, "objective is 'bert'"),
+        ({"hidden_size": 36}, "multiple of 4 x 4 heads"),
+        ({"num_states": 0}, "num_states is 0"),
+        ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob is 1.0"),
+        ({"boundary_states": 2}, "boundary_states is 2"),
+    ],
+)
+def test_impossible_configurations_say_what_is_wrong(tiny_config, change, message):
+    with pytest.raises(InputError, match=message):
+        tiny_config(**change)
+
+
+def test_a_sequence_beyond_the_position_table_is_an_error(tiny_config):
+    model = ExLMForMaskedLM(tiny_config(max_position_embeddings=8))
+    row = torch.tensor([[0, 29, 29, 29, 2]])
+    with pytest.raises(InputError, match="expands to 11 positions"):
+        model(row, labels=torch.tensor([[-100, 4, 5, 6, -100]]))
+
+
+def test_the_hugging_face_trainer_trains_it(tiny_config, tiny_batch, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    rows = [{name: t[b] for name, t in tiny_batch.items()} for b in range(4)] * 8
+    arguments = transformers.TrainingArguments(
+        str(tmp_path),
+        num_train_epochs=8,
+        learning_rate=5e-3,
+        report_to=[],
+        use_cpu=True,
+        logging_steps=1000,
+        disable_tqdm=True,
+    )
+    model = ExLMForMaskedLM(tiny_config())
+    before = model.eval()(**tiny_batch).loss.item()
+    trainer = transformers.Trainer(model, arguments, train_dataset=rows, eval_dataset=rows)
+    trainer.train()
+    assert model.eval()(**tiny_batch).loss.item() < before / 2
+    assert trainer.evaluate()["eval_loss"] > 0
+
+
+def test_configuration_round_trip(tmp_path):
+    ExLMConfig(objective="ctc", boundary_states="k", dag="sparse", rotary="1d").save_pretrained(tmp_path)
+    loaded = ExLMConfig.from_pretrained(tmp_path)
+    assert (loaded.objective, loaded.boundary_states, loaded.dag, loaded.rotary) == ("ctc", "k", "sparse", "1d")

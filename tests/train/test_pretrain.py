@@ -1,0 +1,306 @@
+"""Pre-training as a user runs it: resumed, cut into pieces, spread over processes, stopped, damaged."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from exlm import InputError
+from exlm.data.batching import MaskedBatches
+from exlm.directory import plain
+from exlm.pretrain import ArchitectureConfig, DataConfig, pretrain
+from exlm.train import checkpoint
+from exlm.train.loop import Interrupted, LoopConfig, TrainingStopped
+from exlm.train.optim import OptimizerConfig
+from exlm.train.tracking import read_log
+
+STEPS = 10
+
+
+@pytest.fixture
+def recipe(corpus, tmp_path):
+    """Keyword arguments of a small run with dropout, several pieces per update and frequent checkpoints."""
+    return {
+        "output": str(tmp_path / "run"),
+        "data": DataConfig(str(corpus), tokens_per_batch=600, tokens_per_micro_batch=300, eval_sequences=20),
+        "model": ArchitectureConfig(
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=48,
+            max_position_embeddings=128,
+        ),
+        "train": LoopConfig(
+            steps=STEPS, optimizer=OptimizerConfig(1e-3, 3), precision="fp32", log_every=1, eval_every=5, save_every=3
+        ),
+        "seed": 3,
+    }
+
+
+def weights(run: str | Path) -> dict[str, torch.Tensor]:
+    return load_file(Path(run) / "model.safetensors")
+
+
+def same(left: str | Path, right: str | Path) -> bool:
+    a, b = weights(left), weights(right)
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def curves(run: str | Path) -> list[dict]:
+    """The log without what depends on the clock."""
+    return [{k: v for k, v in record.items() if k != "seconds"} for record in read_log(Path(run) / "log.jsonl")]
+
+
+@pytest.fixture
+def whole(recipe, tmp_path):
+    """The uninterrupted run."""
+    path = tmp_path / "whole"
+    pretrain(**{**recipe, "output": str(path)})
+    return path
+
+
+def interrupt_at(monkeypatch, step: int, action) -> None:
+    """Runs `action` when the batch of `step` is asked for, once."""
+    original, done = MaskedBatches.__call__, []
+
+    def call(self, asked):
+        if asked == step and not done:
+            done.append(True)
+            action()
+        return original(self, asked)
+
+    monkeypatch.setattr(MaskedBatches, "__call__", call)
+
+
+class Crash(Exception):
+    pass
+
+
+def crash():
+    raise Crash
+
+
+@pytest.mark.parametrize("step", [1, 5, 6, 9])
+def test_a_run_resumed_after_a_crash_is_identical(recipe, whole, monkeypatch, step):
+    interrupt_at(monkeypatch, step, crash)
+    with pytest.raises(Crash):
+        pretrain(**recipe)
+    pretrain(**recipe)
+    assert same(recipe["output"], whole)
+    assert curves(recipe["output"]) == curves(whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_the_next_run_goes_on_identically(recipe, whole, monkeypatch, number):
+    interrupt_at(monkeypatch, 4, lambda: os.kill(os.getpid(), number))
+    with pytest.raises(Interrupted) as caught:
+        pretrain(**recipe)
+    assert caught.value.number == number
+    assert checkpoint.newest(Path(recipe["output"]))[0].name == "checkpoint-00000005"
+    pretrain(**recipe)
+    assert same(recipe["output"], whole)
+
+
+def test_the_command_survives_kill_9(recipe, whole, tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(plain(recipe)))
+    command = [sys.executable, "-m", "exlm.cli", "pretrain", str(path)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(Path(recipe["output"]).glob("checkpoint-*")) and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    assert same(recipe["output"], whole)
+
+
+def test_a_finished_run_is_not_repeated(recipe, whole):
+    before = (whole / "model.safetensors").stat().st_mtime_ns
+    pretrain(**{**recipe, "output": str(whole)})
+    assert (whole / "model.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(InputError, match="other settings"):
+        pretrain(**{**recipe, "output": str(whole), "seed": 4})
+
+
+def test_the_result_is_a_hugging_face_directory(whole, corpus):
+    model, tokenizer = AutoModelForMaskedLM.from_pretrained(whole), AutoTokenizer.from_pretrained(whole)
+    logits = model.eval()(**tokenizer("CC<mask>C", return_tensors="pt")).logits
+    assert logits.shape == (1, 6, len(tokenizer)) and logits.isfinite().all()
+    result = json.loads((whole / "result.json").read_text())
+    assert 0 <= result["evaluation"]["accuracy"] <= 1 and result["infeasible"] == 0
+    assert (whole / "recipe.yaml").exists() and list((whole / "tensorboard").iterdir())
+    assert checkpoint.problem(whole) is None
+
+
+def test_training_learns(whole):
+    losses = [record["loss"] for record in curves(whole) if record["kind"] == "train"]
+    assert losses[-1] < losses[0] - 0.3
+
+
+@pytest.mark.parametrize("objective", ["exlm", "mlm", "ctc"])
+def test_the_update_does_not_depend_on_how_the_batch_is_cut(recipe, objective, tmp_path):
+    model = replace(recipe["model"], objective=objective, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    for micro in (600, 150):
+        data = replace(recipe["data"], tokens_per_micro_batch=micro)
+        pretrain(**{**recipe, "output": str(tmp_path / str(micro)), "model": model, "data": data})
+    left, right = weights(tmp_path / "600"), weights(tmp_path / "150")
+    for name in left:
+        torch.testing.assert_close(left[name], right[name], atol=2e-5, rtol=1e-4)
+
+
+def test_two_processes_equal_one_with_accumulation(recipe, whole, tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(plain(recipe)))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [*launcher, "-m", "exlm.cli", "pretrain", str(path)], check=True, env=environment, stderr=subprocess.DEVNULL
+    )
+    left, right = weights(recipe["output"]), weights(whole)
+    for name in left:
+        torch.testing.assert_close(left[name], right[name], atol=2e-5, rtol=1e-4)
+    for ours, theirs in zip(curves(recipe["output"]), curves(whole), strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+
+
+def damage_flip(path: Path) -> None:
+    content = bytearray((path / "model.safetensors").read_bytes())
+    content[-7] ^= 1
+    (path / "model.safetensors").write_bytes(content)
+
+
+DAMAGE = {
+    "flipped bit": damage_flip,
+    "truncated": lambda path: os.truncate(path / "optimizer.safetensors", 100),
+    "missing file": lambda path: (path / "state.json").unlink(),
+    "no manifest": lambda path: (path / "manifest.json").unlink(),
+    "damaged manifest": lambda path: (path / "manifest.json").write_text("{"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_checkpoint_is_named_and_passed_over(recipe, whole, monkeypatch, capsys, kind):
+    interrupt_at(monkeypatch, 8, crash)
+    with pytest.raises(Crash):
+        pretrain(**recipe)
+    run = Path(recipe["output"])
+    assert [path.name for path in checkpoint.candidates(run)] == ["checkpoint-00000006", "checkpoint-00000003"]
+    DAMAGE[kind](run / "checkpoint-00000006")
+    pretrain(**recipe)
+    assert "checkpoint-00000006" in capsys.readouterr().out
+    assert same(run, whole)
+
+
+def test_nothing_but_damaged_checkpoints_is_an_error(recipe, whole):
+    (whole / "result.json").unlink()
+    for path in checkpoint.candidates(whole):
+        damage_flip(path)
+    with pytest.raises(InputError, match="no checkpoint in .* verifies"):
+        pretrain(**{**recipe, "output": str(whole)})
+
+
+def test_a_full_disk_leaves_the_previous_checkpoint(recipe, whole, monkeypatch):
+    original, saved = checkpoint.save_file, []
+
+    def save_file(tensors, path):
+        saved.append(path)
+        if len(saved) > 3:  # the second checkpoint's optimizer state
+            raise OSError(28, "No space left on device")
+        original(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "save_file", save_file)
+    with pytest.raises(InputError, match="No space left on device.*intact"):
+        pretrain(**recipe)
+    run = Path(recipe["output"])
+    assert [path.name for path in checkpoint.candidates(run)] == ["checkpoint-00000003"]
+    assert not list(run.glob(".partial*"))
+    monkeypatch.undo()
+    pretrain(**recipe)
+    assert same(run, whole)
+
+
+def test_a_checkpoint_of_another_tokenizer_or_recipe_is_refused(recipe, whole):
+    (whole / "result.json").unlink()
+    state = checkpoint.candidates(whole)[0] / "state.json"
+    with pytest.raises(InputError, match="train.optimizer"):
+        loop = replace(recipe["train"], optimizer=OptimizerConfig(5e-4, 3))
+        pretrain(**{**recipe, "output": str(whole), "train": loop})
+    content = json.loads(state.read_text())
+    content["identity"]["tokenizer"] = "another"
+    state.write_text(json.dumps(content))
+    checkpoint.write_manifest(state.parent, [p for p in state.parent.iterdir() if p.name != "manifest.json"])
+    with pytest.raises(InputError, match="trained with tokenizer 'another'"):
+        pretrain(**{**recipe, "output": str(whole)})
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_last_good_checkpoint(recipe, monkeypatch):
+    import exlm.pretrain as module
+
+    original, calls = module.pretraining_loss, []
+
+    def poisoned(model, batch):
+        calls.append(1)
+        total, count, infeasible = original(model, batch)
+        return total * (float("nan") if len(calls) > 10 else 1.0), count, infeasible
+
+    monkeypatch.setattr(module, "pretraining_loss", poisoned)
+    with pytest.raises(TrainingStopped, match="not finite at step"):
+        pretrain(**recipe)
+    path, rejected = checkpoint.newest(Path(recipe["output"]))
+    assert path is not None and not rejected
+    assert all(tensor.isfinite().all() for tensor in load_file(path / "model.safetensors").values())
+
+
+def test_updates_without_any_alignment_stop_the_run(recipe, monkeypatch):
+    import exlm.pretrain as module
+
+    def hopeless(model, batch):
+        total, count, _ = original(model, batch)
+        return total, count, count
+
+    original = module.pretraining_loss
+    monkeypatch.setattr(module, "pretraining_loss", hopeless)
+    with pytest.raises(TrainingStopped, match="4 updates in a row"):
+        pretrain(**{**recipe, "train": replace(recipe["train"], max_infeasible_steps=4)})
+
+
+def test_two_runs_cannot_share_a_directory(recipe):
+    import fcntl
+
+    run = Path(recipe["output"])
+    run.mkdir()
+    with (run / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(InputError, match="another run is writing"):
+            pretrain(**recipe)
+
+
+def test_objectives_share_initial_encoder_batches_and_masks(recipe, tmp_path):
+    """The comparison with a plain masked language model differs in the objective alone."""
+    train = replace(recipe["train"], steps=1, optimizer=OptimizerConfig(1e-30, 0, weight_decay=0.0))
+    for objective in ("exlm", "mlm"):
+        model = replace(recipe["model"], objective=objective)
+        pretrain(**{**recipe, "output": str(tmp_path / objective), "model": model, "train": train})
+    left, right = weights(tmp_path / "exlm"), weights(tmp_path / "mlm")
+    encoder = [name for name in right if name.startswith("exlm.")]
+    assert len(encoder) == 2 * 12 + 3
+    assert all(torch.equal(left[name], right[name]) for name in encoder)
+
+
+def test_a_corpus_that_is_not_one_is_named(recipe, tmp_path):
+    shutil.rmtree(tmp_path / "nowhere", ignore_errors=True)
+    with pytest.raises(InputError, match="nowhere is not a corpus"):
+        pretrain(**{**recipe, "data": DataConfig(str(tmp_path / "nowhere"))})
