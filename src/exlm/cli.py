@@ -8,9 +8,11 @@ Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 
 
 import signal
 import sys
+from argparse import ArgumentError
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import transformers
 from jsonargparse import ActionConfigFile, ArgumentParser
@@ -43,7 +45,7 @@ def command_function(name: str) -> Callable:
 def build_parser(name: str) -> ArgumentParser:
     """The parser of one command."""
     _, _, summary, positional = COMMANDS[name]
-    parser = ArgumentParser(prog=f"exlm {name}", description=summary)
+    parser = ArgumentParser(prog=f"exlm {name}", description=summary, exit_on_error=False)
     parser.add_argument("--config", action=ActionConfigFile, help="YAML recipe; later options override it")
     function = command_function(name)
     parser.add_function_arguments(function, skip=set(positional) or None)
@@ -79,10 +81,29 @@ def _run(name: str, rest: list[str]) -> None:
         if not Path(rest[0]).is_file():
             raise InputError(f"the recipe {rest[0]} does not exist; see the recipes folder for examples")
         rest = ["--config", *rest]
+    command_function(name)(**given, **_parse(name, rest))
+
+
+def _parse(name: str, rest: list[str]) -> dict[str, Any]:
+    """The function's keyword arguments. Whatever the parser dislikes becomes one sentence."""
     parser = build_parser(name)
-    config = parser.instantiate_classes(parser.parse_args(rest)).as_dict()
+    try:
+        config = parser.instantiate_classes(parser.parse_args(rest)).as_dict()
+    except (ArgumentError, TypeError, ValueError) as error:
+        raise InputError(_reason(error)) from error
     config.pop("config", None)
-    command_function(name)(**given, **config)
+    return config
+
+
+def _reason(error: BaseException) -> str:
+    """Our own message if one is behind the parser's, else the parser's first lines."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, InputError):
+            return str(cause)
+        cause = cause.__cause__ or cause.__context__
+    lines = [line.strip(" -") for line in str(error).splitlines()]
+    return " ".join(line for line in lines if line and not line.startswith(("Given value", "Subtypes")))
 
 
 def _take_positional(

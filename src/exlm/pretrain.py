@@ -100,8 +100,8 @@ class ArchitectureConfig:
 def pretrain(
     output: str,
     data: DataConfig,
-    model: ArchitectureConfig | None = None,
-    train: LoopConfig | None = None,
+    model: ArchitectureConfig = ArchitectureConfig(),
+    train: LoopConfig = LoopConfig(),
     seed: int = 0,
     compile: bool = False,
 ) -> dict[str, Any]:
@@ -118,7 +118,6 @@ def pretrain(
     Returns:
         The final evaluation, also in `result.json`.
     """
-    model, train = model or ArchitectureConfig(), train or LoopConfig()
     recipe = plain({"output": output, "data": data, "model": model, "train": train, "seed": seed, "compile": compile})
     corpus, tokenizer = Corpus(data.corpus, "train"), load_tokenizer(data.corpus)
     special = SpecialTokens.of(tokenizer)

@@ -109,7 +109,7 @@ class ExLMTransitionHead(nn.Module):
             self.positions = nn.Embedding(config.max_position_embeddings, width)
 
     def forward(self, states: Tensor, lattice: Lattice) -> Tensor:
-        """states [B, N, D] -> [B, N, N] float32."""
+        """states [B, N, D] -> [B, N, N], at least float32."""
         edges = transition.edge_mask(lattice.num_states, states.shape[1], lattice.group if self.sparse else None)
         if not self.gated:
             query, key = self.query(states), self.key(states)
@@ -125,7 +125,8 @@ class ExLMTransitionHead(nn.Module):
         key = self.key(features).unflatten(-1, (self.heads, -1))
         gate = self.gate(features)
         with torch.autocast(states.device.type, enabled=False):
-            return transition.gated(query, key, gate.float().log_softmax(-1), edges)
+            log_gate = gate.log_softmax(-1, dtype=torch.promote_types(gate.dtype, torch.float32))
+            return transition.gated(query, key, log_gate, edges)
 
 
 class ExLMPreTrainedModel(PreTrainedModel):

@@ -1,5 +1,6 @@
 """Emission: the log-probability of every target at every state, log softmax(H W^T + b) (paper, section 4.2)."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -14,8 +15,9 @@ def emission(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> T
         targets: [B, T] token ids.
 
     Returns:
-        [B, T, N] float32.
+        [B, T, N] at least float32.
     """
-    logits = F.linear(hidden, weight, bias).float()  # [B, N, V]
+    logits = F.linear(hidden, weight, bias)  # [B, N, V]
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     columns = targets[:, None, :].expand(-1, logits.shape[1], -1)
     return (logits.gather(2, columns) - logits.logsumexp(-1, keepdim=True)).transpose(1, 2)

@@ -1,8 +1,8 @@
 """The transition matrix over the DAG of states, as log-probabilities (paper, section 4.2).
 
 `single` is the paper's equation, one softmax over Q K^T / sqrt(d); `gated` is what the authors' release trains:
-one such distribution per head, mixed by a learned gate. Both are float32 whatever the model's precision, since a
-bfloat16 log-probability is off by up to 3% per link.
+one such distribution per head, mixed by a learned gate. Both are at least float32 whatever the model's precision,
+since a bfloat16 log-probability is off by up to 3% per link.
 """
 
 import torch
@@ -30,7 +30,7 @@ def single(query: Tensor, key: Tensor, edges: Tensor) -> Tensor:
         edges: [B, N, N] bool.
 
     Returns:
-        [B, N, N] float32; -inf where there is no edge. States without successors have rows of -inf.
+        [B, N, N] at least float32; -inf where there is no edge. States without successors have rows of -inf.
     """
     return gated(query[:, :, None], key[:, :, None], query.new_zeros(*query.shape[:2], 1), edges)
 
@@ -44,11 +44,12 @@ def gated(query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor) -> Tensor
         edges: [B, N, N] bool.
 
     Returns:
-        [B, N, N] float32; -inf where there is no edge. States without successors have rows of -inf.
+        [B, N, N] at least float32; -inf where there is no edge. States without successors have rows of -inf.
     """
-    query = query.float().transpose(1, 2) * query.shape[-1] ** -0.5
-    scores = query @ key.float().permute(0, 2, 3, 1)  # [B, H, N, N]
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    query = query.to(dtype).transpose(1, 2) * query.shape[-1] ** -0.5
+    scores = query @ key.to(dtype).permute(0, 2, 3, 1)  # [B, H, N, N]
     # A finite floor: rows without a successor would otherwise give NaN in the softmax and in its gradient.
     scores = scores.masked_fill(~edges[:, None], torch.finfo(scores.dtype).min)
-    heads = scores.log_softmax(-1) + log_gate.float().transpose(1, 2)[..., None]
+    heads = scores.log_softmax(-1) + log_gate.to(dtype).transpose(1, 2)[..., None]
     return heads.logsumexp(1).masked_fill(~edges, float("-inf"))

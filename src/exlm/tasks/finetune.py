@@ -111,7 +111,7 @@ def finetune(
     output: str,
     model: str,
     task: TaskConfig,
-    train: FinetuneConfig | None = None,
+    train: FinetuneConfig = FinetuneConfig(),
     seeds: list[int] | None = None,
     from_scratch: bool = False,
 ) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def finetune(
     seeds = [0, 1, 2] if seeds is None else seeds
     if not seeds:
         raise InputError("seeds is empty; give at least one")
-    task, hyper = resolve(task, train or FinetuneConfig())
+    task, hyper = resolve(task, train)
     table = _read(task)
     directory = Path(output)
     settings = plain({"model": model, "task": task, "train": hyper, "from_scratch": from_scratch})

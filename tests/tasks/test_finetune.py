@@ -1,0 +1,215 @@
+"""Fine-tuning, prediction and embedding as a user runs them, on tables made here."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from exlm import InputError
+from exlm.data.tokenization import load_tokenizer
+from exlm.directory import load_model, save_model
+from exlm.model.modeling_exlm import ExLMForMaskedLM, ExLMModel
+from exlm.pretrain import ArchitectureConfig
+from exlm.tasks.finetune import FinetuneConfig, TaskConfig, finetune, resolve
+from exlm.tasks.metrics import evaluate
+from exlm.tasks.predict import embed, predict
+from exlm.tasks.supervised import RowBatches
+
+FAST = FinetuneConfig(epochs=12, batch_size=16, learning_rate=3e-3, patience=0, precision="fp32")
+
+
+@pytest.fixture(scope="module")
+def pretrained(corpus, tmp_path_factory):
+    """An untrained model directory with the corpus's tokenizer."""
+    path = tmp_path_factory.mktemp("model")
+    tokenizer = load_tokenizer(corpus)
+    torch.manual_seed(0)
+    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+    save_model(path, ExLMForMaskedLM(ArchitectureConfig(**sizes).build(tokenizer)), tokenizer)
+    return path
+
+
+@pytest.fixture(scope="module")
+def molecules(smiles_file):
+    return smiles_file.read_text().split()
+
+
+@pytest.fixture
+def table(molecules, tmp_path):
+    """Molecules with labels of every kind that the tokens determine; two rows that cannot be used."""
+    nitrogen = [int("N" in s or "n" in s) for s in molecules]
+    frame = pd.DataFrame(
+        {
+            "id": [f"m{i}" for i in range(len(molecules))],
+            "smiles": molecules,
+            "nitrogen": nitrogen,
+            "ring": [int("1" in s) for s in molecules],
+            "length": [float(s.count("C")) for s in molecules],
+            "halogen": ["Cl" if "Cl" in s else "Br" if "Br" in s else "none" for s in molecules],
+        }
+    )
+    frame.loc[[3, 8], "ring"] = None
+    frame.loc[5, "smiles"], frame.loc[7, "smiles"] = "C1CC", "[Xe]"
+    path = tmp_path / "table.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def run(pretrained, table, tmp_path, columns, seeds=(0,), **changes):
+    task = TaskConfig(str(table), label_columns=columns, split="random", **changes)
+    return finetune(str(tmp_path / "out"), str(pretrained), task, FAST, list(seeds))
+
+
+@pytest.mark.parametrize(
+    "columns,metric,threshold",
+    [(["nitrogen"], "roc_auc", 0.9), (["nitrogen", "ring"], "roc_auc", 0.85), (["halogen"], "accuracy", 0.9)],
+)
+def test_every_kind_of_classification_learns_what_the_tokens_show(
+    pretrained, table, tmp_path, columns, metric, threshold
+):
+    report = run(pretrained, table, tmp_path, columns)
+    assert report["test"][metric][0] > threshold
+
+
+def test_regression_is_in_the_units_of_the_labels(pretrained, table, tmp_path):
+    report = run(pretrained, table, tmp_path, ["length"])
+    assert report["test"]["r2"][0] > 0.5
+    predictions = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")
+    assert abs(predictions["predicted length"].mean() - predictions["length"].mean()) < 2
+
+
+def test_results_predictions_and_report_agree(pretrained, table, tmp_path):
+    report = run(pretrained, table, tmp_path, ["nitrogen"], seeds=(0, 1))
+    out = tmp_path / "out"
+    assert json.loads((out / "results.json").read_text())["test"] == {k: list(v) for k, v in report["test"].items()}
+    scores = []
+    for seed in (0, 1):
+        frame = pd.read_csv(out / f"seed-{seed}/predictions.csv", keep_default_na=False)
+        assert len(frame) == 300 and list(frame["id"]) == [f"m{i}" for i in range(300)]
+        assert frame.loc[5, "problem"] == "RDKit cannot parse it" and "vocabulary" in frame.loc[7, "problem"]
+        assert frame.loc[5, "predicted nitrogen"] == ""
+        test = frame[frame["split"] == "test"]
+        labels, values = (test[[c]].astype(float).to_numpy() for c in ("nitrogen", "predicted nitrogen"))
+        scores.append(evaluate("binary", labels, values)["roc_auc"])
+    assert report["test"]["roc_auc"] == pytest.approx((np.mean(scores), np.std(scores, ddof=1)))
+    left_out = pd.read_csv(out / "left_out.csv")
+    assert left_out["row"].tolist() == [5, 7]
+
+
+def test_finished_seeds_are_not_repeated_and_settings_must_agree(pretrained, table, tmp_path):
+    first = run(pretrained, table, tmp_path, ["nitrogen"])
+    stamp = (tmp_path / "out/seed-0/model.safetensors").stat().st_mtime_ns
+    second = run(pretrained, table, tmp_path, ["nitrogen"], seeds=(0, 1))
+    assert (tmp_path / "out/seed-0/model.safetensors").stat().st_mtime_ns == stamp
+    assert second["runs"][0] == first["runs"][0] and len(second["runs"]) == 2
+    with pytest.raises(InputError, match="other settings"):
+        run(pretrained, table, tmp_path, ["ring"])
+
+
+def test_the_same_seed_gives_the_same_result(pretrained, table, tmp_path):
+    left = run(pretrained, table, tmp_path / "a", ["nitrogen"])
+    right = run(pretrained, table, tmp_path / "b", ["nitrogen"])
+    assert left["test"] == right["test"] and left["runs"][0]["split_sha256"] == right["runs"][0]["split_sha256"]
+
+
+def test_the_best_epoch_on_valid_is_the_one_kept(pretrained, table, tmp_path):
+    report = run(pretrained, table, tmp_path, ["nitrogen"])
+    log = [json.loads(line) for line in (tmp_path / "out/seed-0/log.jsonl").read_text().splitlines()]
+    scores = [record["roc_auc"] for record in log if record["kind"] == "eval"]
+    assert report["runs"][0]["best_epoch"] == int(np.argmax(scores)) + 1
+    assert report["valid"]["roc_auc"][0] == pytest.approx(max(scores), abs=1e-6)
+
+
+def test_training_starts_from_the_pretrained_encoder_unless_from_scratch(pretrained, table, tmp_path):
+    still = FinetuneConfig(epochs=1, batch_size=300, learning_rate=1e-30, precision="fp32")
+    task = TaskConfig(str(table), label_columns=["nitrogen"], split="random")
+    source = load_model(str(pretrained), ExLMModel)[0].embeddings.weight
+    for scratch in (False, True):
+        out = tmp_path / str(scratch)
+        finetune(str(out), str(pretrained), task, still, [0], from_scratch=scratch)
+        tuned = load_model(str(out / "seed-0"), ExLMModel)[0].embeddings.weight
+        assert torch.allclose(tuned, source, atol=1e-6) is not scratch
+
+
+def test_predict_keeps_every_row_and_column_and_averages_seeds(pretrained, table, tmp_path, capsys):
+    run(pretrained, table, tmp_path, ["nitrogen"], seeds=(0, 1))
+    frame = predict(str(tmp_path / "out"), str(table), str(tmp_path / "p.csv"))
+    written = pd.read_csv(tmp_path / "p.csv", keep_default_na=False)
+    assert list(written["id"]) == [f"m{i}" for i in range(300)] and len(frame) == 300
+    single = [pd.read_csv(tmp_path / f"out/seed-{s}/predictions.csv")["predicted nitrogen"] for s in (0, 1)]
+    np.testing.assert_allclose(frame["predicted nitrogen"], np.mean(single, 0), atol=2e-3)
+    np.testing.assert_allclose(frame["predicted nitrogen std"], np.std(single, 0, ddof=1), atol=4e-3)
+    assert frame.loc[5, "problem"] and np.isnan(frame.loc[5, "predicted nitrogen"])
+    assert "298 rows predicted, 2 marked" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_embeddings_do_not_depend_on_batches_and_mark_bad_rows(pretrained, table, tmp_path, pooling):
+    embed(str(pretrained), str(table), str(tmp_path / "e.parquet"), pooling, rows_per_chunk=64)
+    embed(str(pretrained), str(table), str(tmp_path / "e.npy"), pooling)
+    frame, array = pd.read_parquet(tmp_path / "e.parquet"), np.load(tmp_path / "e.npy")
+    assert array.shape == (300, 32) and frame["row"].tolist() == list(range(300))
+    np.testing.assert_allclose(np.stack(frame["embedding"]), array, atol=0.03)
+    assert np.isnan(array[5]).all() and frame.loc[5, "problem"] == "RDKit cannot parse it"
+    assert np.isfinite(np.delete(array, [5, 7], 0)).all()
+
+
+def test_mean_pooling_is_the_mean_over_real_tokens(pretrained, molecules, tmp_path):
+    path = tmp_path / "two.csv"
+    pd.DataFrame({"smiles": [molecules[0], molecules[40]]}).to_csv(path, index=False)
+    embed(str(pretrained), str(path), str(tmp_path / "e.npy"))
+    model, tokenizer = load_model(str(pretrained), ExLMModel)
+    model.eval()
+    for i, text in enumerate((molecules[0], molecules[40])):
+        hidden = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
+        np.testing.assert_allclose(np.load(tmp_path / "e.npy")[i], hidden.mean(0).detach(), atol=0.05)
+
+
+def test_row_batches_cover_an_epoch_and_group_lengths():
+    ids = [[0] * n for n in np.random.default_rng(0).integers(3, 80, 200)]
+    batches = RowBatches(ids, np.zeros((200, 1)), np.arange(10, 200), 16, 1, seed=0)
+    epoch = batches.epoch(0)
+    assert sorted(np.concatenate(epoch)) == list(range(10, 200)) and len(epoch) == batches.per_epoch
+    padded = sum(len(b) * max(len(ids[i]) for i in b) for b in epoch)
+    assert padded < 1.25 * sum(len(ids[i]) for i in range(10, 200))
+
+
+def test_moleculenet_brings_the_papers_hyperparameters_unless_overridden(tmp_path):
+    (tmp_path / "bace.csv").write_text("mol,Class\nCC,1\n")
+    task, train = resolve(TaskConfig("BACE", data_dir=str(tmp_path)), FinetuneConfig(epochs=3))
+    assert (task.text_column, task.label_columns, task.task_type) == ("mol", ["Class"], "binary")
+    assert (train.epochs, train.batch_size, train.learning_rate, train.pooler_dropout) == (3, 64, 1e-4, 0.2)
+
+
+BAD = {
+    "row error": (dict(on_invalid="error"), "row 5, value 'C1CC': RDKit cannot parse it"),
+    "no such column": (dict(label_columns=["logP"]), "logP.*length"),
+    "no such file": (dict(dataset="nowhere.csv"), "nowhere.csv"),
+    "unknown split": (dict(split="butina"), "scaffold"),
+    "too short": (dict(max_length=3), "rows|train"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_tables_end_with_one_sentence(pretrained, table, tmp_path, kind):
+    changes, message = BAD[kind]
+    task = TaskConfig(**{"dataset": str(table), "label_columns": ["nitrogen"], "split": "random", **changes})
+    with pytest.raises(InputError, match=message):
+        finetune(str(tmp_path / "out"), str(pretrained), task, FAST, [0])
+    assert not list((tmp_path / "out").glob("seed-*/model.safetensors"))
+
+
+def test_a_damaged_or_foreign_model_is_refused(pretrained, table, tmp_path):
+    import shutil
+
+    broken = tmp_path / "broken"
+    shutil.copytree(pretrained, broken)
+    content = bytearray((broken / "model.safetensors").read_bytes())
+    content[-5] ^= 4
+    (broken / "model.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match="model.safetensors does not match its SHA-256"):
+        run(broken, table, tmp_path, ["nitrogen"])
+    with pytest.raises(InputError, match="is not a model directory"):
+        run(tmp_path, table, tmp_path, ["nitrogen"])

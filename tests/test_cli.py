@@ -1,0 +1,133 @@
+"""The command line: recipes, overrides, help, exit codes and one-sentence errors; and the shape of the package."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from exlm.cli import COMMANDS, build_parser, main
+from exlm.data.tokenization import train_smiles_tokenizer
+from exlm.model.modeling_exlm import ExLMForMaskedLM, num_parameters
+
+ROOT = Path(__file__).parents[1]
+RECIPES = sorted(ROOT.glob("recipes/**/*.yaml"))
+
+
+def parse(path, *overrides):
+    command = "finetune" if "task" in yaml.safe_load(path.read_text()) else "pretrain"
+    parser = build_parser(command)
+    return command, parser.instantiate_classes(parser.parse_args(["--config", str(path), *overrides]))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_recipe_parses_and_builds(path):
+    command, config = parse(path)
+    if command == "pretrain":
+        with torch.device("meta"):
+            model = ExLMForMaskedLM(config.model.build(train_smiles_tokenizer(["CCO"])))
+        assert num_parameters(model) > 1e5
+        assert config.train.optimizer.warmup_steps < config.train.steps
+
+
+def test_the_papers_recipes_have_the_papers_size_and_differ_in_the_objective_alone():
+    exlm, mlm = (parse(ROOT / f"recipes/molecules/paper-{n}.yaml")[1] for n in ("exlm", "smiles-bert"))
+    tokenizer = train_smiles_tokenizer(["CCO"])
+    with torch.device("meta"):
+        vanilla = ExLMForMaskedLM(mlm.model.build(tokenizer))
+    words = (369 - len(tokenizer)) * (768 + 1)
+    assert num_parameters(vanilla) + words == pytest.approx(50.5e6, rel=0.005)
+    assert exlm.data == mlm.data and exlm.train == mlm.train
+    assert {k for k in vars(exlm.model) if getattr(exlm.model, k) != getattr(mlm.model, k)} == {"objective"}
+
+
+def test_overrides_replace_recipe_values():
+    _, config = parse(ROOT / "recipes/molecules/exlm-1M.yaml", "--model.objective=mlm", "--train.steps=7")
+    assert config.model.objective == "mlm" and config.train.steps == 7 and config.model.hidden_size == 128
+
+
+def fails(capsys, *arguments):
+    """Exit status and message of a command that must fail."""
+    with pytest.raises(SystemExit) as caught:
+        main([str(a) for a in arguments])
+    return caught.value.code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        (("--train.stepz", "5"), "stepz"),
+        (("--model.objective", "bert"), "bert"),
+        (("--train.steps", "-5"), "steps"),
+        (("--data.mask_ratio", "1.5"), "mask_ratio is 1.5"),
+        (("--model.hidden_size", "30"), "hidden_size 30 must be a multiple"),
+        (("--data.corpus", "/nowhere"), "/nowhere is not a corpus"),
+    ],
+)
+def test_bad_settings_are_named_without_a_traceback(capsys, tmp_path, corpus, change, message):
+    recipe = RECIPES[[p.stem for p in RECIPES].index("exlm-1M")]
+    base = ["pretrain", recipe, "--output", tmp_path / "run", "--data.corpus", corpus]
+    status, error = fails(capsys, *base, *change)
+    assert status == 2 and message in error and "Traceback" not in error
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("output: x\ndata:\n  corpus: y\n  mask_ration: 0.2\n")
+    status, error = fails(capsys, "pretrain", path)
+    assert status == 2 and "mask_ration" in error
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (("prepare", "/nowhere.smi", "--output", "/tmp/x"), "/nowhere.smi"),
+        (("pretrain", "/nowhere.yaml"), "recipe /nowhere.yaml does not exist"),
+        (("predict", "/nowhere"), "give MODEL and INPUT"),
+        (("predict", "/nowhere", "x.csv"), "/nowhere is not a model directory"),
+        (("embed", "/nowhere", "x.csv"), "/nowhere is not a model directory"),
+        (("dance",), "unknown command 'dance'"),
+    ],
+)
+def test_missing_things_are_named(capsys, arguments, message):
+    status, error = fails(capsys, *arguments)
+    assert status == 2 and message in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_describes_every_option(capsys, command):
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"])
+    text = capsys.readouterr().out
+    assert caught.value.code == 0 and text.startswith(f"usage: exlm {command}")
+
+
+ALLOWED = {
+    "ops": {"ops"},
+    "data": {"data", "errors"},
+    "model": {"model", "ops", "errors"},
+    "train": {"train", "errors"},
+}
+
+
+@pytest.mark.parametrize("room", ALLOWED)
+def test_imports_go_down_only(room):
+    for path in (ROOT / "src/exlm" / room).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("exlm")):
+                module = (node.module or "").removeprefix("exlm.")
+                names = [module] if module else [alias.name for alias in node.names]
+                target = room if node.level == 1 else names[0].split(".")[0]
+                assert target in ALLOWED[room], f"{path.name} imports {target}"
+
+
+def test_ops_import_torch_alone():
+    outside = {"torch", "collections", "dataclasses", "typing"}
+    for path in (ROOT / "src/exlm/ops").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                modules = [node.module]
+            assert all(module.split(".")[0] in outside for module in modules), path.name
