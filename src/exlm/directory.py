@@ -37,6 +37,15 @@ def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTok
     checkpoint.write_manifest(directory, written, tokenizer_hash=tokenizer_hash(tokenizer), **facts)
 
 
+def verify(path: str) -> None:
+    """Raises InputError if `path` is not a model directory or a file in it is not what was written."""
+    directory = Path(path)
+    if not (directory / "config.json").is_file():
+        raise InputError(f"{path} is not a model directory (no config.json); give the output of a finished run")
+    if (directory / "manifest.json").exists() and (reason := checkpoint.problem(directory)):
+        raise InputError(f"the model in {path} is damaged: {reason}; restore it or train again")
+
+
 def load_model(
     path: str,
     model_class: type[PreTrainedModel],
@@ -54,13 +63,7 @@ def load_model(
     Raises:
         InputError: if it is not a model directory, a file is damaged, or model and tokenizer do not fit.
     """
-    directory = Path(path)
-    if not (directory / "config.json").is_file():
-        raise InputError(
-            f"{path} is not a model directory (no config.json); give the output directory of a finished run"
-        )
-    if (directory / "manifest.json").exists() and (reason := checkpoint.problem(directory)):
-        raise InputError(f"the model in {path} is damaged: {reason}; restore it or train again")
+    verify(path)
     tokenizer = load_tokenizer(path)
     try:
         config = AutoConfig.from_pretrained(path)

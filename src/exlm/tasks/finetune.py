@@ -13,16 +13,23 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.data.tokenization import load_tokenizer
-from exlm.directory import load_model, plain, save_model, write_yaml
+from exlm.directory import load_model, plain, save_model, verify, write_yaml
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMForSequenceClassification
 from exlm.pretrain import dropout_seed, run_lock
-from exlm.tasks import inference
 from exlm.tasks.metrics import MAIN_METRIC, evaluate, summarise
 from exlm.tasks.molnet import MOLECULENET, find_dataset
 from exlm.tasks.splits import PARTS, Split, make_split, random_split, split_hash
-from exlm.tasks.supervised import RowBatches, Selector, predict_rows, prediction_columns, supervised_loss
-from exlm.tasks.table import LabelledTable, TaskType, load_table, molecule_problem
+from exlm.tasks.supervised import (
+    RowBatches,
+    Rows,
+    Selector,
+    predict_rows,
+    prediction_columns,
+    supervised_loss,
+    tokenize_rows,
+)
+from exlm.tasks.table import LabelledTable, TaskType, listed, load_table, molecule_problem
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
@@ -131,20 +138,41 @@ def finetune(
     seeds = [0, 1, 2] if seeds is None else seeds
     if not seeds:
         raise InputError("seeds is empty; give at least one")
+    verify(model)
     task, hyper = resolve(task, train)
-    table = _read(task)
+    tokenizer = load_tokenizer(model)
+    rows = tokenize_rows(_read(task), tokenizer, task.max_length)
+    _announce(task, rows)
     directory = Path(output)
     settings = plain({"model": model, "task": task, "train": hyper, "from_scratch": from_scratch})
     with run_lock(directory, 0):
         write_yaml(directory / "recipe.yaml", {"output": output, **settings, "seeds": seeds})
+        rows.unusable().to_csv(directory / "left_out.csv", index=False)
         results = []
         for seed in seeds:
             place = directory / f"seed-{seed}"
-            result = _finished(place, settings) or _one_seed(
-                place, model, task, hyper, table, seed, from_scratch, settings
-            )
+            result = _finished(place, settings)
+            if result is None:
+                network, facts, split = _start(model, task, hyper, rows, seed, from_scratch)
+                result = {"seed": seed, "settings": settings}
+                result |= _train(place, network, facts, rows, split, hyper, seed, tokenizer)
+                (place / "result.json").write_text(json.dumps(result, indent=1))
             results.append(result)
-        return _summarise(directory, table, seeds, results, settings)
+        return _summarise(directory, rows.table, seeds, results, settings)
+
+
+def _announce(task: TaskConfig, rows: Rows) -> None:
+    """Says what was understood of the table, and which rows cannot be used."""
+    guess = "" if task.task_type else " (inferred; set task.task_type if that is wrong)"
+    print(f"{task.dataset}: {rows.table.task_type} of {listed(rows.table.label_columns, 5)}{guess}")
+    bad = rows.unusable()
+    if not len(bad):
+        return
+    first = bad.iloc[0]
+    example = f"row {first['row']}, value {first['value']!r}: {first['reason']}"
+    if task.on_invalid == "error":
+        raise InputError(f"{task.dataset}: {example}; correct or remove it")
+    print(f"{len(bad)} of {len(rows.ids)} rows cannot be used and are listed in left_out.csv; the first: {example}")
 
 
 def resolve(task: TaskConfig, train: FinetuneConfig) -> tuple[TaskConfig, FinetuneConfig]:
@@ -170,10 +198,9 @@ def _read(task: TaskConfig) -> LabelledTable:
     return load_table(task.dataset, task.text_column, task.label_columns, task.task_type, task.on_invalid, check)
 
 
-def split_rows(task: TaskConfig, table: LabelledTable, usable: np.ndarray, seed: int) -> Split:
+def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
     """The split with unusable rows removed, and a valid part (a tenth of train) where there was none."""
-    split = make_split(task.split, table, seed)
-    split = {part: rows[usable[rows]] for part, rows in split.items()}
+    split = {part: chosen[rows.usable[chosen]] for part, chosen in make_split(task.split, rows.table, seed).items()}
     if not len(split["valid"]):
         carved = random_split(split["train"].tolist(), (0.9, 0.1, 0.0), seed)
         split = {"train": carved["train"], "valid": carved["valid"], "test": split["test"]}
@@ -183,37 +210,47 @@ def split_rows(task: TaskConfig, table: LabelledTable, usable: np.ndarray, seed:
     return split
 
 
-def _one_seed(
-    place: Path,
-    model: str,
-    task: TaskConfig,
-    hyper: FinetuneConfig,
-    table: LabelledTable,
-    seed: int,
-    from_scratch: bool,
-    settings: dict[str, Any],
-) -> dict[str, Any]:
+def _start(
+    model: str, task: TaskConfig, hyper: FinetuneConfig, rows: Rows, seed: int, from_scratch: bool
+) -> tuple[PreTrainedModel, dict[str, Any], Split]:
+    """The network of a seed, what prediction must know about the task, and the split."""
     torch.manual_seed(seed)
-    ids, problems, tokenizer = _tokens(model, table, task)
-    usable = table.usable & np.array([p is None for p in problems])
-    split = split_rows(task, table, usable, seed)
-    mean, std = _scale(table, split["train"])
+    split = split_rows(task, rows, seed)
+    mean, std = _scale(rows.table, split["train"])
     facts = {
-        "task_type": table.task_type,
-        "label_columns": table.label_columns,
-        "classes": table.classes,
-        "text_column": task.text_column,
+        "task_type": rows.table.task_type,
+        "label_columns": rows.table.label_columns,
+        "classes": rows.table.classes,
         "molecules": task.molecules,
         "max_length": task.max_length,
         "mean": mean,
         "std": std,
     }
-    network = _build(model, table, hyper, facts, from_scratch)
+    network = _build(model, rows.table, hyper, facts, from_scratch)
     distributed.place(network)
-    labels = (table.labels - mean) / std if table.task_type == "regression" else table.labels
-    score = partial(_score, table=table, ids=ids, facts=facts, rows=split["valid"])
-    selector = Selector(network, score, table.task_type, hyper.patience)
-    batches = RowBatches(ids, labels, split["train"], hyper.batch_size or 1, tokenizer.pad_token_id, seed)
+    return network, facts, split
+
+
+def _train(
+    place: Path,
+    network: PreTrainedModel,
+    facts: dict[str, Any],
+    rows: Rows,
+    split: Split,
+    hyper: FinetuneConfig,
+    seed: int,
+    tokenizer: PreTrainedTokenizerFast,
+) -> dict[str, Any]:
+    """Trains one seed, keeps the epoch that is best on valid, predicts every row; returns the metrics."""
+    task_type, labels, pad = rows.table.task_type, rows.table.labels, tokenizer.pad_token_id
+
+    def score(model: PreTrainedModel, part: str) -> dict[str, float]:
+        predictions = predict_rows(model, rows.ids, split[part], facts, pad)
+        return evaluate(task_type, labels[split[part]], predictions[split[part]])
+
+    selector = Selector(network, partial(score, part="valid"), task_type, hyper.patience)
+    targets = (labels - facts["mean"]) / facts["std"] if task_type == "regression" else labels
+    batches = RowBatches(rows.ids, targets, split["train"], hyper.batch_size or 1, pad, seed)
     place.mkdir(parents=True, exist_ok=True)
     fit(
         network,
@@ -224,40 +261,28 @@ def _one_seed(
         seed,
         dropout_seed,
         evaluate=selector,
-        description=f"{Path(task.dataset).name.split('.')[0]} seed {seed}",
+        description=f"{place.parent.name} {place.name}",
     )
     selector.restore()
-    predictions = predict_rows(network, ids, np.flatnonzero(usable), facts, tokenizer.pad_token_id)
-    result = {
-        "seed": seed,
-        "settings": settings,
-        "best_epoch": selector.best_epoch,
-        "split": {part: len(rows) for part, rows in split.items()},
-        "split_sha256": split_hash(split),
-        "left_out": len(table.frame) - int(usable.sum()),
-        "rdkit": rdkit.__version__,
-        **{
-            part: evaluate(table.task_type, table.labels[split[part]], predictions[split[part]])
-            for part in ("valid", "test")
-        },
-    }
-    _write_predictions(place, table, problems, split, predictions)
+    predictions = predict_rows(network, rows.ids, np.flatnonzero(rows.usable), facts, pad)
+    _write_predictions(place, rows, split, predictions, facts)
     save_model(place, network.eval(), tokenizer)
-    (place / "result.json").write_text(json.dumps(result, indent=1))
-    return result
+    return {
+        "best_epoch": selector.best_epoch,
+        "split": {part: len(chosen) for part, chosen in split.items()},
+        "split_sha256": split_hash(split),
+        "left_out": int((~rows.usable).sum()),
+        "rdkit": rdkit.__version__,
+        **{part: score(network, part) for part in ("valid", "test")},
+    }
 
 
-def _tokens(
-    model: str, table: LabelledTable, task: TaskConfig
-) -> tuple[list[list[int]], list[str | None], PreTrainedTokenizerFast]:
-    tokenizer = load_tokenizer(model)
-    ids, problems = inference.tokenize(table.texts, tokenizer, task.max_length)
-    if task.on_invalid == "error" and any(problems):
-        row = next(i for i, problem in enumerate(problems) if problem)
-        raise InputError(
-            f"{task.dataset}: row {row}, value {table.texts[row]!r}: {problems[row]}; correct or remove it"
-        )
-    return ids, problems, tokenizer
+def _scale(table: LabelledTable, train: np.ndarray) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation [tasks] of the training labels; 0 and 1 for classification."""
+    if table.task_type != "regression":
+        return [0.0] * table.labels.shape[1], [1.0] * table.labels.shape[1]
+    mean, std = np.nanmean(table.labels[train], 0), np.nanstd(table.labels[train], 0)
+    return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
 
 
 def _build(
@@ -287,38 +312,14 @@ def _loop(hyper: FinetuneConfig, per_epoch: int) -> LoopConfig:
     return LoopConfig(steps, optimizer, hyper.precision, log_every=per_epoch, eval_every=per_epoch)
 
 
-def _scale(table: LabelledTable, train: np.ndarray) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation [tasks] of the training labels; 0 and 1 for classification."""
-    if table.task_type != "regression":
-        return [0.0] * table.labels.shape[1], [1.0] * table.labels.shape[1]
-    mean, std = np.nanmean(table.labels[train], 0), np.nanstd(table.labels[train], 0)
-    return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
-
-
-def _score(
-    model: PreTrainedModel,
-    table: LabelledTable,
-    ids: list[list[int]],
-    facts: dict[str, Any],
-    rows: np.ndarray,
-) -> dict[str, float]:
-    predictions = predict_rows(model, ids, rows, facts, model.config.pad_token_id)
-    return evaluate(table.task_type, table.labels[rows], predictions[rows])
-
-
-def _write_predictions(
-    place: Path, table: LabelledTable, problems: list[str | None], split: Split, predictions: np.ndarray
-) -> None:
-    frame = table.frame.copy()
-    part = np.full(len(frame), "", dtype=object)
-    for name, rows in split.items():
-        part[rows] = name
-    known = dict(zip(table.problems["row"], table.problems["reason"], strict=True))
-    names = prediction_columns({"classes": table.classes, "label_columns": table.label_columns})
-    extra = {"split": part, "problem": [known.get(i) or problems[i] or "" for i in range(len(frame))]}
-    extra |= {name: predictions[:, i] for i, name in enumerate(names)}
-    frame = pd.concat([frame.drop(columns=[c for c in extra if c in frame]), pd.DataFrame(extra)], axis=1)
-    frame.to_csv(place / "predictions.csv", index=False)
+def _write_predictions(place: Path, rows: Rows, split: Split, predictions: np.ndarray, facts: dict[str, Any]) -> None:
+    part = np.full(len(rows.ids), "", dtype=object)
+    for name, chosen in split.items():
+        part[chosen] = name
+    extra = pd.DataFrame({"split": part, "problem": rows.problems})
+    extra[prediction_columns(facts)] = predictions
+    frame = rows.table.frame.drop(columns=list(extra), errors="ignore")
+    pd.concat([frame, extra], axis=1).to_csv(place / "predictions.csv", index=False)
 
 
 def _finished(place: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
@@ -341,9 +342,6 @@ def _summarise(
     summary = {part: summarise([result[part] for result in results]) for part in ("valid", "test")}
     report = {"settings": settings, "seeds": seeds, **summary, "runs": results}
     (directory / "results.json").write_text(json.dumps(report, indent=1))
-    if len(table.problems):
-        table.problems.to_csv(directory / "left_out.csv", index=False)
-        print(f"{len(table.problems)} rows cannot be used; they are listed in {directory / 'left_out.csv'}")
     name, _ = MAIN_METRIC[table.task_type]
     mean, std = summary["test"][name]
     print(f"test {name} {mean:.4f} +- {std:.4f} over {len(seeds)} seeds; everything is in {directory}")

@@ -16,7 +16,7 @@ from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMForSequenceClassification, ExLMModel
 from exlm.tasks import inference
 from exlm.tasks.metrics import evaluate
-from exlm.tasks.supervised import predict_rows, prediction_columns
+from exlm.tasks.supervised import predict_rows, prediction_columns, tokenize_rows
 from exlm.tasks.table import load_table, molecule_problem
 from exlm.train import distributed
 
@@ -40,21 +40,18 @@ def predict(model: str, input: str, output: str | None = None, text_column: str 
     target = Path(output or f"{Path(input).name.split('.')[0]}-predictions.csv")
     runs = []
     for network, tokenizer in members:
-        ids, problems = inference.tokenize(table.texts, tokenizer, facts["max_length"])
-        usable = table.usable & np.array([p is None for p in problems])
+        rows = tokenize_rows(table, tokenizer, facts["max_length"])
         distributed.place(network)
-        runs.append(predict_rows(network, ids, np.flatnonzero(usable), facts, tokenizer.pad_token_id))
-    known = dict(zip(table.problems["row"], table.problems["reason"], strict=True))
+        runs.append(predict_rows(network, rows.ids, np.flatnonzero(rows.usable), facts, tokenizer.pad_token_id))
     frame = table.frame.copy()
-    names = prediction_columns(facts)
-    for i, name in enumerate(names):
+    for i, name in enumerate(prediction_columns(facts)):
         frame[name] = np.mean(runs, 0)[:, i]
         if len(runs) > 1:
             frame[f"{name} std"] = np.std(runs, 0, ddof=1)[:, i]
-    frame["problem"] = [known.get(i) or problems[i] or "" for i in range(len(frame))]
+    frame["problem"] = rows.problems
     target.parent.mkdir(parents=True, exist_ok=True)
     frame.to_csv(target, index=False)
-    _report(frame, target, usable, np.mean(runs, 0), input, text_column, facts)
+    _report(frame, target, rows.usable, np.mean(runs, 0), input, text_column, facts)
     return frame
 
 

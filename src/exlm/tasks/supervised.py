@@ -1,21 +1,50 @@
 """Supervised training: batches of labelled rows, their loss, model selection and predictions."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.data.masking import Purpose, mix
 from exlm.model.objectives import classification_loss
 from exlm.tasks import inference
 from exlm.tasks.metrics import MAIN_METRIC
-from exlm.tasks.table import TaskType
+from exlm.tasks.table import LabelledTable, TaskType
 from exlm.train.loop import EarlyStop
 
 BUCKETED_BATCHES = 8  # batches are cut from this many batches' worth of shuffled rows sorted by length
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table's rows as tokens. `problems` holds, for every row, why it cannot be used ("" if it can)."""
+
+    table: LabelledTable
+    ids: list[list[int]]
+    problems: list[str]
+
+    @property
+    def usable(self) -> np.ndarray:
+        """[rows] bool."""
+        return np.array([not problem for problem in self.problems], dtype=bool)
+
+    def unusable(self) -> pd.DataFrame:
+        """Columns row, value and reason of the rows that cannot be used."""
+        bad = np.flatnonzero(~self.usable)
+        values, reasons = ([source[row] for row in bad] for source in (self.table.texts, self.problems))
+        return pd.DataFrame({"row": bad, "value": values, "reason": reasons})
+
+
+def tokenize_rows(table: LabelledTable, tokenizer: PreTrainedTokenizerFast, max_length: int) -> Rows:
+    """Tokens of every row; what the table found wrong with a row goes before what the tokenizer finds."""
+    ids, found = inference.tokenize(table.texts, tokenizer, max_length)
+    known = dict(zip(table.problems["row"], table.problems["reason"], strict=True))
+    return Rows(table, ids, [known.get(row) or problem or "" for row, problem in enumerate(found)])
 
 
 def supervised_loss(
@@ -91,13 +120,13 @@ class Selector:
 
 
 def predict_rows(
-    model: PreTrainedModel, ids: list[list[int]], rows: np.ndarray, facts: dict[str, Any], pad_token_id: int
+    model: PreTrainedModel, ids: list[list[int]], chosen: np.ndarray, facts: dict[str, Any], pad_token_id: int
 ) -> np.ndarray:
     """[all rows, outputs] predictions of the chosen rows, NaN elsewhere."""
-    logits = inference.run(model, lambda batch: model(**batch).logits, [ids[row] for row in rows], pad_token_id)
+    logits = inference.run(model, lambda batch: model(**batch).logits, [ids[row] for row in chosen], pad_token_id)
     result = np.full((len(ids), int(model.config.num_labels or 1)), np.nan)
-    if len(rows):
-        result[rows] = inference.probabilities(logits, facts["task_type"], facts["mean"], facts["std"])
+    if len(chosen):
+        result[chosen] = inference.probabilities(logits, facts["task_type"], facts["mean"], facts["std"])
     return result
 
 

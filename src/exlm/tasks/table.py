@@ -20,6 +20,7 @@ TaskType = Literal["binary", "multiclass", "multilabel", "regression"]
 TEXT_COLUMNS = {"smiles", "mol", "text"}
 MISSING_LABELS = {"", "NA", "NaN", "nan", "null"}
 MAX_INFERRED_CLASSES = 50
+MAX_INFERRED_INTEGER_CLASSES = 10  # more whole numbers than this are counts to regress on
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ def load_table(
     label_columns: None takes the only other column, the only numeric one, or all numeric ones if they
         hold nothing but 0 and 1.
     task_type: None infers it: one 0/1 column is binary, several are multilabel, one column of 2 to 50
-        distinct words or whole numbers is multiclass, anything else is regression. (Without label columns
-        nothing can be inferred and the table says regression.)
+        distinct words or 2 to 10 distinct whole numbers is multiclass, anything else is regression. (Without label
+        columns nothing can be inferred and the table says regression.)
     on_invalid: a row is unusable if `check` gives a reason against its text (by default: if it is empty)
         or if it has no label at all. "skip" lists such rows in `problems`, "error" raises for the first.
 
@@ -250,5 +251,6 @@ def _looks_like_classes(column: pd.Series) -> bool:
     # All words or all whole numbers: a misspelt number must not turn a regression column into classes.
     present = column[~_missing(column)]
     numbers = _numbers(present)
-    uniform = np.isnan(numbers).all() or _whole(numbers)
-    return bool(uniform and 2 <= present.astype(str).nunique() <= MAX_INFERRED_CLASSES)
+    words = bool(np.isnan(numbers).all())
+    limit = MAX_INFERRED_CLASSES if words else MAX_INFERRED_INTEGER_CLASSES
+    return (words or _whole(numbers)) and 2 <= present.astype(str).nunique() <= limit
