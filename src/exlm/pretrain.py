@@ -124,6 +124,7 @@ def pretrain(
     directory = Path(output)
     with distributed.process_group() as (rank, world), run_lock(directory, rank):
         if (finished := finished_result(directory, recipe)) is not None:
+            print(f"{directory} is finished already: {_describe(finished)}")
             return finished
         torch.manual_seed(seed)
         network = ExLMForMaskedLM(model.build(tokenizer))
@@ -179,6 +180,8 @@ def held_out_batches(
 ) -> Iterator[dict[str, Tensor]]:
     """This process's share of the held-out sequences, masked the same way in every run with this seed."""
     corpus = Corpus(data.corpus, "valid")
+    if not len(corpus):
+        raise InputError(f"{data.corpus} has no held-out sequences; prepare it with a larger held_out")
     count = min(data.eval_sequences or len(corpus), len(corpus))
     order = np.argsort(np.asarray(corpus.lengths[:count]), kind="stable")
     for part in np.array_split(order, max(1, -(-count // 256)))[rank::world]:
@@ -255,4 +258,14 @@ def _finish(directory: Path, network: ExLMForMaskedLM, tokenizer: Any, recipe: d
     network.eval()
     save_model(directory, network, tokenizer, step=final["step"])
     (directory / "result.json").write_text(json.dumps(result, indent=1))
+    print(f"{directory}: {_describe(result)}")
     return result
+
+
+def _describe(result: dict[str, Any]) -> str:
+    held_out, seconds = result["evaluation"], result["training_seconds"]
+    return (
+        f"{result['parameters'] / 1e6:.1f}M parameters, {held_out['step']} updates in {seconds:.0f} s, "
+        f"held-out accuracy {held_out['accuracy']:.4f} and perplexity {held_out['perplexity']:.3f}, "
+        f"{result['infeasible']:.0f} sequences without an alignment"
+    )

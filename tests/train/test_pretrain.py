@@ -42,7 +42,7 @@ def recipe(corpus, tmp_path):
             max_position_embeddings=128,
         ),
         "train": LoopConfig(
-            steps=STEPS, optimizer=OptimizerConfig(1e-3, 3), precision="fp32", log_every=1, eval_every=5, save_every=3
+            steps=STEPS, optimizer=OptimizerConfig(1e-3, 3), precision="fp32", log_every=2, eval_every=5, save_every=3
         ),
         "seed": 3,
     }

@@ -111,7 +111,27 @@ def prepare(
         }
         manifest = {"format_version": FORMAT_VERSION} | about | _identity(folder, writer, vocabulary)
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8")
+    print(_describe(manifest, output))
     return manifest
+
+
+def _describe(manifest: dict[str, Any], output: str) -> str:
+    """What a user must know of the result."""
+    counts = manifest["counts"]
+    lines = [
+        f"{output}: {counts['rows']:,} rows gave {counts['train_examples']:,} training and "
+        f"{counts['valid_examples']:,} held-out sequences, {counts['train_tokens'] + counts['valid_tokens']:,} tokens, "
+        f"vocabulary {manifest['vocabulary_size']}"
+    ]
+    if counts["invalid"]:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts["invalid"].items())
+        lines.append(f"{counts['skipped']:,} rows skipped, {counts['kept_invalid']:,} kept ({reasons}): skipped.csv")
+    if counts["unknown_tokens"]:
+        common = ", ".join(list(manifest["most_frequent_unknown"])[:5])
+        lines.append(f"{counts['unknown_tokens']:,} unknown tokens, most often {common}")
+    if counts["blank"] or counts["duplicates"]:
+        lines.append(f"{counts['blank']:,} blank rows, {counts['duplicates']:,} duplicates dropped")
+    return "\n".join(lines)
 
 
 def _options(arguments: dict[str, Any]) -> dict[str, Any]:

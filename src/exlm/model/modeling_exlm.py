@@ -134,6 +134,8 @@ class ExLMPreTrainedModel(PreTrainedModel):
     base_model_prefix = "exlm"
     _no_split_modules = ["ExLMLayer"]
     _supports_sdpa = True
+    # Every head may be put on an encoder that was trained with another.
+    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^transition\.", r"^classifier\."]
 
 
 class ExLMModel(ExLMPreTrainedModel):

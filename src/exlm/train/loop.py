@@ -123,14 +123,15 @@ def fit(
         InputError: a checkpoint belongs to another run or cannot be written.
     """
     optimizer = build_optimizer(model, config.optimizer)
-    start = _resume(directory, model, optimizer, identity or {}) if config.save_every else 0
+    meter = _Meter(config.max_infeasible_steps)
+    start = _resume(directory, model, optimizer, identity or {}, meter) if config.save_every else 0
     wrapped = distributed.wrap(model)
     context = autocast(next(model.parameters()).device, config.precision)
-    meter = _Meter(config.max_infeasible_steps)
 
     def save(step: int) -> None:
         if config.save_every and distributed.is_main():
-            checkpoint.save(directory, step, model, optimizer, {"identity": identity or {}})
+            state = {"identity": identity or {}, "sums": meter.sums, "infeasible_run": meter.infeasible_run}
+            checkpoint.save(directory, step, model, optimizer, state)
             checkpoint.prune(directory, config.keep_checkpoints)
         distributed.barrier()
 
@@ -164,7 +165,10 @@ def fit(
                 raise Interrupted(stop, f"interrupted after step {step + 1} of {config.steps}")
 
 
-def _resume(directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]) -> int:
+def _resume(
+    directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any], meter: "_Meter"
+) -> int:
+    """Restores everything from the newest good checkpoint; returns the number of finished updates."""
     path, rejected = checkpoint.newest(directory)
     for line in rejected if distributed.is_main() else []:
         print(f"warning: passed over {line}", flush=True)
@@ -181,6 +185,7 @@ def _resume(directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer,
             )
     with torch.no_grad():
         checkpoint.load(path, model, optimizer)
+    meter.sums, meter.infeasible_run = state["sums"], state["infeasible_run"]
     return int(state["step"])
 
 
