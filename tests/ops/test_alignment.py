@@ -8,9 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exlm.ops import alignment
+from exlm.ops import alignment, alignment_c
 
 BACKENDS = sorted(alignment.BACKENDS)
+FAST = [name for name in BACKENDS if name != "reference"]
 INF = float("inf")
 
 
@@ -131,23 +132,67 @@ def test_infeasible_is_minus_infinity_with_zero_gradient_beside_feasible_ones(ba
         assert (grad[1:3] == 0).all() and (grad[[0, 3]] != 0).any()
 
 
-@pytest.mark.parametrize("spread,tolerance", [(1.0, 1e-5), (400.0, 2e-4)])
-def test_float32_is_close_to_the_float64_reference(spread, tolerance):
-    case = random_case(12, batch=3, targets=20, states=60, spread=spread, missing=0.1)
-    emission, transition, *lengths = case
-    emission[:, 0, 0] = -1.0
-    expected = alignment.posterior(emission, transition, *lengths, backend="reference")
+LARGE = {
+    "large": (dict(seed=12, batch=3, targets=20, states=60), 1e-5),
+    "large, 400 nats, missing edges": (dict(seed=12, batch=3, targets=20, states=60, spread=400.0, missing=0.1), 2e-4),
+}
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("case", [*CASES, *LARGE])
+def test_float32_is_close_to_the_float64_reference(backend, case):
+    settings, tolerance = LARGE.get(case) or (CASES[case], 2e-4)
+    emission, transition, *lengths = random_case(**settings)
+    if case in LARGE:
+        emission[:, 0, 0] = -1.0
     value = alignment.log_likelihood(emission, transition, *lengths, backend="reference")
-    single = alignment.posterior(emission.float(), transition.float(), *lengths)
-    assert value.isfinite().any()
-    torch.testing.assert_close(
-        alignment.log_likelihood(emission.float(), transition.float(), *lengths).double(),
-        value,
-        rtol=1e-6,
-        atol=1e-5,
-    )
-    for got, want in zip(single, expected, strict=True):
+    expected = alignment.posterior(emission, transition, *lengths, backend="reference")
+    single = emission.float(), transition.float(), *lengths
+    ours = alignment.log_likelihood(*single, backend=backend)
+    torch.testing.assert_close(ours.double(), value, rtol=1e-6, atol=1e-5)
+    for got, want in zip(alignment.posterior(*single, backend=backend), expected, strict=True):
         assert (got.double() - want).abs().max() < tolerance
+        assert torch.equal(got[want == 0], torch.zeros_like(got[want == 0])) or case.startswith("400")
+
+
+@pytest.mark.parametrize("backend", FAST)
+def test_nan_is_visible_and_stays_in_its_sequence(backend):
+    emission, transition, _, _ = random_case(20, batch=3, targets=4, states=7, dtype=torch.float32)
+    emission[1, 2, 3] = float("nan")
+    value = alignment.log_likelihood(
+        emission, transition, torch.tensor([4] * 3), torch.tensor([7] * 3), backend=backend
+    )
+    assert value.isnan().tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("backend", FAST)
+def test_lengths_beyond_the_tensors_are_infeasible(backend):
+    emission, transition, _, _ = random_case(21, batch=2, targets=4, states=7, dtype=torch.float32)
+    lengths = torch.tensor([5, 4]), torch.tensor([7, 8])
+    assert (alignment.log_likelihood(emission, transition, *lengths, backend=backend) == -INF).all()
+    assert all((p == 0).all() for p in alignment.posterior(emission, transition, *lengths, backend=backend))
+
+
+@pytest.mark.skipif(alignment_c.library() is None, reason="the compiled alignment is not installed")
+def test_the_compiled_back_end_is_the_default_and_does_not_depend_on_threads():
+    case = random_case(22, batch=9, targets=6, states=14, dtype=torch.float32)
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            results.append(alignment.posterior(*case))
+    finally:
+        torch.set_num_threads(before)
+    for single, several, compiled in zip(*results, alignment.posterior(*case, backend="c"), strict=True):
+        assert torch.equal(single, several) and torch.equal(single, compiled)
+
+
+def test_without_the_compiled_library_pytorch_takes_over(monkeypatch):
+    case = random_case(23, dtype=torch.float32)
+    monkeypatch.setattr(alignment_c, "library", lambda: None)
+    expected = alignment.log_likelihood(*case, backend="torch")
+    assert torch.equal(alignment.log_likelihood(*case), expected)
+    assert torch.equal(alignment.log_likelihood(*case, backend="c"), expected)
 
 
 def test_posterior_identities():

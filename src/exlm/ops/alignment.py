@@ -12,8 +12,8 @@ All functions take
     num_targets  [B]         integer, targets of each sequence
     num_states   [B]         integer, states of each sequence
 
-and treat a sequence without any path (more targets than states, missing edges, emissions of -inf) as -inf with
-a zero gradient. The recursion is that of DA-Transformer (Huang et al., 2022).
+and treat a sequence without any path (more targets than states, missing edges, emissions of -inf, lengths beyond the
+tensors) as -inf with a zero gradient. The recursion is that of DA-Transformer (Huang et al., 2022).
 """
 
 from collections.abc import Callable
@@ -23,15 +23,24 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import alignment_reference, alignment_torch
+from . import alignment_c, alignment_reference, alignment_torch
 
 # Each back end: (emission, transition, num_targets, num_states) -> (log_likelihood [B], emission posterior
 # [B, T, N], transition posterior [B, N, N]); the posteriors are None unless asked for by `gradients=True`.
 BACKENDS: dict[str, Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]] = {
     "reference": alignment_reference.forward_backward,
     "torch": alignment_torch.forward_backward,
+    "c": alignment_c.forward_backward,
 }
-DEFAULT_BACKEND = "torch"
+
+
+def _backend(
+    name: str, emission: Tensor, transition: Tensor
+) -> Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]:
+    """The back end called `name`; `auto` takes the compiled one where it can be used."""
+    if name == "auto":
+        name = "c" if alignment_c.usable(emission, transition) else "torch"
+    return BACKENDS[name]
 
 
 class _LogLikelihood(torch.autograd.Function):
@@ -42,7 +51,7 @@ class _LogLikelihood(torch.autograd.Function):
         ctx: Any, emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor, backend: str
     ) -> Tensor:
         needed = any(ctx.needs_input_grad[:2])
-        value, *posteriors = BACKENDS[backend](
+        value, *posteriors = _backend(backend, emission, transition)(
             emission.detach(), transition.detach(), num_targets, num_states, gradients=needed
         )
         ctx.save_for_backward(*posteriors)
@@ -68,12 +77,12 @@ def log_likelihood(
     transition: Tensor,
     num_targets: Tensor,
     num_states: Tensor,
-    backend: str = DEFAULT_BACKEND,
+    backend: str = "auto",
 ) -> Tensor:
     """log f [B]: the log-probability of the targets summed over all alignments. Differentiable.
 
     Raises:
-        ValueError: if shapes do not agree or a length is out of range.
+        ValueError: if shapes do not agree or lengths are not integers.
     """
     _check(emission, transition, num_targets, num_states)
     return _LogLikelihood.apply(emission, transition, num_targets, num_states, backend)
@@ -84,14 +93,16 @@ def posterior(
     transition: Tensor,
     num_targets: Tensor,
     num_states: Tensor,
-    backend: str = DEFAULT_BACKEND,
+    backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Posterior [B, T, N] that target i is emitted by state u, and expected use [B, N, N] of every edge.
 
     Rows of the first sum to 1 for every real target, the second sums to T - 1; both are 0 if there is no path.
     """
     _check(emission, transition, num_targets, num_states)
-    _, at_state, on_edge = BACKENDS[backend](emission, transition, num_targets, num_states, gradients=True)
+    _, at_state, on_edge = _backend(backend, emission, transition)(
+        emission, transition, num_targets, num_states, gradients=True
+    )
     assert at_state is not None and on_edge is not None
     return at_state, on_edge
 

@@ -74,7 +74,8 @@ def _forward(
         shift = shift + peak
         arrived = shift + alpha[:, i].gather(1, last[:, None])[:, 0]
         value = torch.where(num_targets == i + 1, arrived, value)
-    value = value.masked_fill((value <= DEAD) | (num_targets > num_states), -torch.inf)
+    beyond = (num_targets > num_states) | (num_targets > targets) | (num_states > states)
+    value = value.masked_fill((value <= DEAD) | beyond, -torch.inf)
     return _Sweep(alpha, total, transition, value, width)
 
 

@@ -1,0 +1,152 @@
+/* States Alignment on a CPU: forward and reverse sweep of one float32 lattice after another.
+ *
+ * The algorithm is that of alignment_torch.py (row-normalised logarithms, weights instead of beta, feasibility band),
+ * in base 2. "No path" is a large finite negative number, so that there is never an inf - inf. Must not be compiled
+ * with -ffast-math: rounding by adding ROUND, and the comparison of NaN with itself, rely on IEEE arithmetic.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IMPOSSIBLE (-1e30f)
+#define DEAD (-1e29)
+#define LOG2E 1.44269504088896341f
+#define LN2 0.69314718055994531
+#define ROUND 12582912.0f /* 1.5 * 2^23: adding and subtracting it rounds to the nearest integer */
+
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#define MULTIVERSION __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define MULTIVERSION
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+/* 2^x for x <= 0, relative error 2e-7; exactly 0 below -125. */
+INLINE float exp2_negative(float x) {
+    float clamped = x < -125.0f ? -125.0f : x;
+    float whole = (clamped + ROUND) - ROUND;
+    float f = clamped - whole;
+    float p = 1.5353362e-4f;
+    p = p * f + 1.3398874e-3f;
+    p = p * f + 9.6184373e-3f;
+    p = p * f + 5.5503324e-2f;
+    p = p * f + 2.4022648e-1f;
+    p = p * f + 6.9314720e-1f;
+    p = p * f + 1.0f;
+    int bits;
+    memcpy(&bits, &p, sizeof bits);
+    bits += (int)whole << 23;
+    memcpy(&p, &bits, sizeof p);
+    return x < -125.0f ? 0.0f : p;
+}
+
+INLINE float base2(float x) {
+    float y = x * LOG2E;
+    return y > IMPOSSIBLE ? y : IMPOSSIBLE;
+}
+
+/* alpha[i] and total[i] of all rows; returns log2 f, or IMPOSSIBLE. edges: [n][n] in base 2. */
+MULTIVERSION
+static double forward(const float *emission, long stride, const float *edges, long t, long n, float *alpha,
+                      float *total, float *peak) {
+    long slack = n - t;
+    double shift = base2(emission[0]);
+    for (long u = 0; u < t * n; u++) alpha[u] = total[u] = IMPOSSIBLE;
+    alpha[0] = 0.0f;
+    for (long i = 1; i < t; i++) {
+        const float *before = alpha + (i - 1) * n;
+        float *here = alpha + i * n, *sum = total + i * n;
+        long first = i, last = i + slack;
+        for (long u = first; u <= last; u++) { peak[u] = IMPOSSIBLE * 4.0f; sum[u] = 0.0f; }
+        for (long v = i - 1; v < last; v++) {
+            const float a = before[v], *row = edges + v * n;
+            for (long u = v + 1 > first ? v + 1 : first; u <= last; u++) {
+                float x = a + row[u];
+                peak[u] = x > peak[u] ? x : peak[u];
+            }
+        }
+        for (long v = i - 1; v < last; v++) {
+            const float a = before[v], *row = edges + v * n;
+            for (long u = v + 1 > first ? v + 1 : first; u <= last; u++) sum[u] += exp2_negative(a + row[u] - peak[u]);
+        }
+        float best = IMPOSSIBLE * 8.0f;
+        for (long u = first; u <= last; u++) {
+            sum[u] = peak[u] + log2f(sum[u]);
+            here[u] = sum[u] + base2(emission[i * stride + u]);
+            best = here[u] > best ? here[u] : best;
+        }
+        for (long u = first; u <= last; u++) here[u] -= best;
+        shift += best;
+    }
+    return shift + alpha[t * n - 1];
+}
+
+/* Posteriors: at_state [t][stride] and on_edge [stride][stride], both zero on entry. */
+MULTIVERSION
+static void backward(const float *edges, long t, long n, const float *alpha, const float *total, float *at_state,
+                     float *on_edge, long stride) {
+    long slack = n - t;
+    at_state[(t - 1) * stride + n - 1] = 1.0f;
+    for (long i = t - 1; i > 0; i--) {
+        const float *before = alpha + (i - 1) * n, *sum = total + i * n, *gradient = at_state + i * stride;
+        float *previous = at_state + (i - 1) * stride;
+        long last = i + slack;
+        for (long v = i - 1; v < last; v++) {
+            const float a = before[v], *row = edges + v * n;
+            float *used = on_edge + v * stride, flow = 0.0f;
+            long first = v + 1 > i ? v + 1 : i;
+#pragma omp simd reduction(+ : flow)
+            for (long u = first; u <= last; u++) {
+                float x = a + row[u] - sum[u];
+                float use = gradient[u] * exp2_negative(x < 0.0f ? x : 0.0f);
+                used[u] += use;
+                flow += use;
+            }
+            previous[v] = flow;
+        }
+    }
+}
+
+/* One sequence; returns log f, -inf without a path, NaN if an input is NaN. */
+static double one_sequence(const float *emission, const float *transition, long t, long n, long rows, long stride,
+                           float *at_state, float *on_edge, float *scratch) {
+    if (t < 1 || t > rows || n < t || n > stride || (t == 1 && n != 1)) return -INFINITY;
+    float *edges = scratch, *alpha = edges + n * n, *total = alpha + t * n, *peak = total + t * n;
+    float check = 0.0f;
+    for (long v = 0; v < n; v++)
+        for (long u = v + 1; u < n; u++) {
+            float x = transition[v * stride + u];
+            check += x != x ? x : 0.0f;
+            edges[v * n + u] = base2(x);
+        }
+    for (long i = 0; i < t; i++)
+        for (long u = i; u <= i + n - t; u++) check += emission[i * stride + u] != emission[i * stride + u] ? NAN : 0.0f;
+    if (check != check) return NAN;
+    double value = forward(emission, stride, edges, t, n, alpha, total, peak);
+    if (!(value > DEAD)) return -INFINITY;
+    if (at_state) backward(edges, t, n, alpha, total, at_state, on_edge, stride);
+    return value * LN2;
+}
+
+/* emission [batch][targets][states], transition [batch][states][states], values [batch]; at_state and on_edge have the
+ * shapes of the inputs, are zero on entry and may be NULL. Returns 0, or 1 if memory is short. */
+int exlm_alignment(const float *emission, const float *transition, const long long *num_targets,
+                   const long long *num_states, double *values, float *at_state, float *on_edge, long batch,
+                   long targets, long states, int threads) {
+    int failed = 0;
+    size_t room = (size_t)states * states + 2 * (size_t)targets * states + states + 1;
+#pragma omp parallel num_threads(threads) reduction(| : failed)
+    {
+        float *scratch = malloc(room * sizeof(float));
+        failed = scratch == NULL;
+#pragma omp for schedule(dynamic)
+        for (long b = 0; b < batch; b++)
+            if (scratch)
+                values[b] = one_sequence(emission + b * targets * states, transition + b * states * states,
+                                         (long)num_targets[b], (long)num_states[b], targets, states,
+                                         at_state ? at_state + b * targets * states : NULL,
+                                         at_state ? on_edge + b * states * states : NULL, scratch);
+        free(scratch);
+    }
+    return failed;
+}
