@@ -17,7 +17,7 @@ from rdkit import Chem, rdBase
 
 import exlm.data.corpus_writer as corpus_writer
 from exlm.data.corpus import Corpus
-from exlm.data.encoding import molecule_problem
+from exlm.data.encoding import rdkit_problem
 from exlm.data.prepare import prepare
 from exlm.data.tokenization import load_tokenizer, smiles_tokenizer, tokenizer_hash, train_smiles_tokenizer
 from exlm.errors import InputError
@@ -346,5 +346,5 @@ def test_molecule_check_agrees_with_rdkit(data_dir):
         smiles = [row["smiles"] for row in csv.DictReader(stream)]
     with rdBase.BlockLogs():
         bad = [s for s in smiles if Chem.MolFromSmiles(s) is None]
-        assert [s for s in smiles if molecule_problem(s)] == bad
+        assert [s for s in smiles if rdkit_problem(s)] == bad
     assert len(bad) == 8

@@ -282,6 +282,30 @@ def test_sample_marks_sequences_without_a_path():
     assert (drawn[0] >= 0).all() and (drawn[1] == -1).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("integers", [torch.int32, torch.int64])
+def test_half_precision_inputs_and_any_integer_lengths_are_accepted(dtype, integers):
+    emission, transition, num_targets, num_states = random_case(24, targets=5, states=9)
+    emission, transition = emission.to(dtype).requires_grad_(), transition.to(dtype)
+    value = alignment.log_likelihood(emission, transition, num_targets.to(integers), num_states.to(integers))
+    expected = alignment.log_likelihood(emission.double(), transition.double(), num_targets, num_states)
+    assert value.dtype == dtype
+    torch.testing.assert_close(value.double(), expected, rtol=2e-2, atol=2e-2)
+    torch.where(value == -INF, 0.0, value).sum().backward()
+    assert emission.grad.isfinite().all() and (emission.grad != 0).any()
+
+
+def test_an_empty_batch_gives_an_empty_value():
+    empty = (
+        torch.zeros(0, 3, 5),
+        torch.zeros(0, 5, 5),
+        torch.zeros(0, dtype=torch.long),
+        torch.zeros(0, dtype=torch.long),
+    )
+    assert alignment.log_likelihood(*empty).shape == (0,)
+    assert alignment.log_likelihood(*empty, backend="torch").shape == (0,)
+
+
 def test_shape_errors_name_the_shapes():
     emission, transition, num_targets, num_states = random_case(19)
     with pytest.raises(ValueError, match=r"\[batch, states, states\]"):

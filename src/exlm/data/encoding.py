@@ -64,7 +64,7 @@ def encode_chunk(checks: Checks, texts: list[str]) -> EncodedChunk:
     )
 
 
-def molecule_problem(smiles: str) -> str | None:
+def rdkit_problem(smiles: str) -> str | None:
     """Why RDKit cannot read `smiles`, or None if it can.
 
     Accepts what `Chem.MolFromSmiles` accepts, but leaves out its perception of stereochemistry and its
@@ -118,7 +118,7 @@ def _pieces(encoding: Encoding, text: str, unknown_id: int | None) -> list[str]:
 def _smiles_problem(text: str, decoded: str) -> tuple[str, str] | None:
     if decoded.strip() != text:  # some tokenizers put a space before the first word
         return NOT_REVERSIBLE, f"decodes to {decoded.strip()}"
-    problem = molecule_problem(text)
+    problem = rdkit_problem(text)
     return (UNPARSABLE, problem) if problem else None
 
 

@@ -84,7 +84,7 @@ def log_likelihood(
     Raises:
         ValueError: if shapes do not agree or lengths are not integers.
     """
-    _check(emission, transition, num_targets, num_states)
+    num_targets, num_states = _lengths(emission, transition, num_targets, num_states)
     return _LogLikelihood.apply(emission, transition, num_targets, num_states, backend)
 
 
@@ -99,7 +99,7 @@ def posterior(
 
     Rows of the first sum to 1 for every real target, the second sums to T - 1; both are 0 if there is no path.
     """
-    _check(emission, transition, num_targets, num_states)
+    num_targets, num_states = _lengths(emission, transition, num_targets, num_states)
     _, at_state, on_edge = _backend(backend, emission, transition)(
         emission, transition, num_targets, num_states, gradients=True
     )
@@ -113,7 +113,7 @@ def best_path(emission: Tensor, transition: Tensor, num_targets: Tensor, num_sta
     Returns:
         path [B, T], the state of each target (-1 on padding and if there is no path), and its log-probability [B].
     """
-    _check(emission, transition, num_targets, num_states)
+    num_targets, num_states = _lengths(emission, transition, num_targets, num_states)
     return alignment_torch.best_path(emission, transition, num_targets, num_states)
 
 
@@ -125,11 +125,12 @@ def sample(
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """One alignment [B, T] drawn from the posterior over paths (-1 on padding and if there is no path)."""
-    _check(emission, transition, num_targets, num_states)
+    num_targets, num_states = _lengths(emission, transition, num_targets, num_states)
     return alignment_torch.sample(emission, transition, num_targets, num_states, generator)
 
 
-def _check(emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor) -> None:
+def _lengths(emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor) -> tuple[Tensor, Tensor]:
+    """Both lengths as int64 on the device of `emission`, once all shapes are seen to agree."""
     if emission.dim() != 3 or transition.shape != (emission.shape[0], emission.shape[2], emission.shape[2]):
         raise ValueError(
             f"emission must be [batch, targets, states] and transition [batch, states, states], "
@@ -137,4 +138,5 @@ def _check(emission: Tensor, transition: Tensor, num_targets: Tensor, num_states
         )
     for name, lengths in (("num_targets", num_targets), ("num_states", num_states)):
         if lengths.shape != emission.shape[:1] or lengths.is_floating_point():
-            raise ValueError(f"{name} must be {emission.shape[0]} integers, got {lengths.dtype} {list(lengths.shape)}")
+            raise ValueError(f"{name} must be {len(emission)} integers, got {lengths.dtype} {list(lengths.shape)}")
+    return num_targets.to(emission.device, torch.int64), num_states.to(emission.device, torch.int64)

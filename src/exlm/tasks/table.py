@@ -11,8 +11,9 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from rdkit import Chem, rdBase
+from rdkit import rdBase
 
+from exlm.data.encoding import rdkit_problem
 from exlm.errors import InputError
 
 TaskType = Literal["binary", "multiclass", "multilabel", "regression"]
@@ -103,7 +104,7 @@ def molecule_problem(smiles: str) -> str | None:
     if len(smiles.split()) > 1:  # RDKit would take the rest as a name, the tokenizer as atoms
         return "SMILES contains a space"
     with rdBase.BlockLogs():
-        return "RDKit cannot parse it" if Chem.MolFromSmiles(smiles) is None else None
+        return "RDKit cannot parse it" if rdkit_problem(smiles) else None
 
 
 def listed(names: Iterable[object], limit: int = 20) -> str:
