@@ -19,7 +19,7 @@ OBJECTIVES = {"exlm": "ExLM (k = 2)", "mlm": "MLM"}
 LABEL = "SOL"
 
 
-def demo(output: str = "demo-output", steps: int = 400, epochs: int = 20, seeds: list[int] | None = None) -> None:
+def demo(output: str = "demo-output", steps: int = 300, epochs: int = 15, seeds: list[int] | None = None) -> None:
     """Pre-trains ExLM and the vanilla MLM alike on bundled molecules and fine-tunes both on aqueous solubility.
 
     Args:
