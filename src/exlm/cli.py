@@ -62,10 +62,14 @@ def main(arguments: list[str] | None = None) -> None:
         _run(name, rest)
     except InputError as error:
         _leave(2, f"exlm {name}: error: {error}")
+    except OSError as error:
+        _leave(
+            2, f"exlm {name}: error: a file could not be read or written: {error}; check the path and the free space"
+        )
     except TrainingStopped as error:
         _leave(3, f"exlm {name}: stopped: {error}")
     except Interrupted as error:
-        _leave(128 + error.number, f"exlm {name}: {error}; run the same command to go on")
+        _leave(128 + error.number, f"exlm {name}: {error}")
     except KeyboardInterrupt:
         _leave(128 + signal.SIGINT, f"exlm {name}: interrupted")
 

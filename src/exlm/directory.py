@@ -1,5 +1,9 @@
 """Model directories: Hugging Face format, with the tokenizer, the resolved recipe and a manifest of SHA-256 sums."""
 
+import hashlib
+import json
+import math
+import tempfile
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -8,33 +12,52 @@ import yaml
 from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
 
+from . import files
 from .data.tokenization import load_tokenizer, tokenizer_hash
 from .errors import InputError
-from .train import checkpoint
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, tuples and paths as what YAML and JSON can hold."""
+    """Dataclasses, tuples, paths and NaN as what YAML and JSON can hold."""
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no NaN
     return str(value) if isinstance(value, Path) else value
 
 
 def write_yaml(path: Path, content: Any) -> None:
-    path.write_text(yaml.safe_dump(plain(content), sort_keys=False))
+    files.write_text(path, yaml.safe_dump(plain(content), sort_keys=False))
+
+
+def write_json(path: Path, content: Any) -> None:
+    files.write_text(path, json.dumps(plain(content), indent=1, allow_nan=False))
 
 
 def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **facts: Any) -> None:
-    """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them, and the manifest."""
+    """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them, and the manifest.
+
+    Everything is written beside its place first; the manifest is replaced last.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    written = [*directory.glob("*.safetensors"), *directory.glob("tokenizer*"), directory / "config.json"]
-    checkpoint.write_manifest(directory, written, tokenizer_hash=tokenizer_hash(tokenizer), **facts)
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-") as name:
+        partial = Path(name)
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        files.write_manifest(partial, list(partial.iterdir()), tokenizer_hash=tokenizer_hash(tokenizer), **facts)
+        for path in sorted(partial.iterdir(), key=lambda p: p.name == files.MANIFEST):
+            path.replace(directory / path.name)
+
+
+def fingerprint(path: str) -> str:
+    """SHA-256 of the weights in a model directory."""
+    return hashlib.sha256(
+        "".join(files.sha256(p) for p in sorted(Path(path).glob("*.safetensors"))).encode()
+    ).hexdigest()
 
 
 def verify(path: str) -> None:
@@ -42,7 +65,7 @@ def verify(path: str) -> None:
     directory = Path(path)
     if not (directory / "config.json").is_file():
         raise InputError(f"{path} is not a model directory (no config.json); give the output of a finished run")
-    if (directory / "manifest.json").exists() and (reason := checkpoint.problem(directory)):
+    if (directory / files.MANIFEST).exists() and (reason := files.problem(directory)):
         raise InputError(f"the model in {path} is damaged: {reason}; restore it or train again")
 
 

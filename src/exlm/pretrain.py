@@ -1,11 +1,10 @@
 """Pre-training: from a recipe to a Hugging Face model directory."""
 
 import dataclasses
-import fcntl
 import json
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,15 +13,17 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
 from .data.batching import MaskedBatches, SpecialTokens, masked_batch
 from .data.corpus import Corpus
-from .data.masking import Purpose, mix
 from .data.tokenization import load_tokenizer
-from .directory import plain, save_model, write_yaml
+from .directory import plain, save_model, write_json, write_yaml
 from .errors import InputError
+from .files import lock, problem
 from .model.configuration_exlm import ExLMConfig
 from .model.modeling_exlm import ExLMForMaskedLM, num_parameters
+from .randomness import Purpose, mix
 from .train import distributed
 from .train.loop import LoopConfig, autocast, fit
 from .train.tracking import read_log
@@ -66,6 +67,13 @@ class ArchitectureConfig:
         dag: `full` or `sparse`.
         transition: `gated` (release) or `single` (paper's equation).
         boundary_states: states of BOS and EOS, `1` or `k`.
+        hidden_size: width of the encoder.
+        num_hidden_layers: its layers.
+        num_attention_heads: heads of every layer, and of the gated transition.
+        intermediate_size: width inside the feed-forward blocks.
+        hidden_dropout_prob: dropout on embeddings and on the output of every block.
+        attention_probs_dropout_prob: dropout on attention weights.
+        activation_dropout: dropout inside the feed-forward blocks.
         max_position_embeddings: longest expanded sequence of the gated transition.
     """
 
@@ -104,6 +112,7 @@ def pretrain(
     train: LoopConfig = LoopConfig(),
     seed: int = 0,
     compile: bool = False,
+    resume_anyway: bool = False,
 ) -> dict[str, Any]:
     """Pre-trains ExLM, or a baseline, on a prepared corpus; run again to resume after an interruption.
 
@@ -114,36 +123,34 @@ def pretrain(
         train: length of the run, optimizer, precision, evaluation and checkpoints.
         seed: of initial weights, order, masks and dropout.
         compile: compile the encoder layers with torch.compile.
+        resume_anyway: go on from a checkpoint although training settings (not data or model) have changed.
 
     Returns:
         The final evaluation, also in `result.json`.
     """
     recipe = plain({"output": output, "data": data, "model": model, "train": train, "seed": seed, "compile": compile})
-    corpus, tokenizer = Corpus(data.corpus, "train"), load_tokenizer(data.corpus)
+    corpus, tokenizer = _open_corpus(data.corpus)
     special = SpecialTokens.of(tokenizer)
     directory = Path(output)
-    with distributed.process_group() as (rank, world), run_lock(directory, rank):
-        if (finished := finished_result(directory, recipe)) is not None:
+    with distributed.process_group() as (rank, world), lock(directory) if rank == 0 else nullcontext():
+        identity = {"tokenizer": corpus.tokenizer_hash, "corpus": corpus.corpus_hash, **facts(recipe, "model")}
+        settings = facts(recipe, "train") | facts(recipe, "data") | {"seed": seed}
+        if (finished := _finished(directory, identity | settings)) is not None:
             print(f"{directory} is finished already: {_describe(finished)}")
             return finished
+        if rank == 0 and not (directory / "recipe.yaml").exists():
+            write_yaml(directory / "recipe.yaml", recipe)
         torch.manual_seed(seed)
         network = ExLMForMaskedLM(model.build(tokenizer))
         distributed.place(network)
         if compile:
             for layer in network.exlm.layers:
                 layer.compile(dynamic=True)
-        if distributed.is_main():
-            write_yaml(directory / "recipe.yaml", recipe)
-        held_out = list(held_out_batches(data, special, seed, rank, world))
+        measure = partial(
+            evaluate, batches=list(held_out_batches(data, special, seed, rank, world)), precision=train.precision
+        )
         batches = MaskedBatches(
-            corpus,
-            special,
-            data.tokens_per_batch,
-            data.tokens_per_micro_batch,
-            data.mask_ratio,
-            seed,
-            rank,
-            world,
+            corpus, special, data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio, seed, rank, world
         )
         fit(
             network,
@@ -152,27 +159,32 @@ def pretrain(
             train,
             directory,
             seed,
-            dropout_seed,
-            evaluate=partial(evaluate, batches=held_out, precision=train.precision),
-            identity={
-                "tokenizer": corpus.tokenizer_hash,
-                "corpus": corpus.corpus_hash,
-                **training_facts(recipe),
-            },
+            evaluate=measure,
+            identity=identity if resume_anyway else identity | settings,
             description=f"{model.objective} {num_parameters(network) / 1e6:.1f}M",
         )
-        return _finish(directory, network, tokenizer, recipe) if distributed.is_main() else {}
+        final = measure(network)
+        if not distributed.is_main():
+            return {}
+        result = _result(directory, network, final, train.steps) | {"identity": identity | settings, "recipe": recipe}
+        save_model(directory, network.eval(), tokenizer, step=train.steps)
+        write_yaml(directory / "recipe.yaml", recipe)
+        write_json(directory / "result.json", result)
+        print(f"{directory}: {_describe(result)}")
+        return result
+
+
+def _open_corpus(path: str) -> tuple[Corpus, PreTrainedTokenizerFast]:
+    """The training split, every file of it verified, and its tokenizer."""
+    corpus = Corpus(path, "train")
+    corpus.verify()
+    return corpus, load_tokenizer(path)
 
 
 def pretraining_loss(model: torch.nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """(sum, count, infeasible sequences) of any objective."""
     output = model(**batch)
     return output.total, output.count, output.infeasible
-
-
-def dropout_seed(seed: int, step: int, piece: int) -> int:
-    """Seed of the global generator for one piece of one step."""
-    return int(mix(seed, Purpose.DROPOUT, step, piece)) >> 1
 
 
 def held_out_batches(
@@ -182,9 +194,10 @@ def held_out_batches(
     corpus = Corpus(data.corpus, "valid")
     if not len(corpus):
         raise InputError(f"{data.corpus} has no held-out sequences; prepare it with a larger held_out")
-    count = min(data.eval_sequences or len(corpus), len(corpus))
-    order = np.argsort(np.asarray(corpus.lengths[:count]), kind="stable")
-    for part in np.array_split(order, max(1, -(-count // 256)))[rank::world]:
+    draw = np.argsort(mix(seed, Purpose.HELD_OUT, np.arange(len(corpus))), kind="stable")
+    chosen = draw[: data.eval_sequences or len(corpus)]
+    chosen = chosen[np.argsort(corpus.lengths[chosen], kind="stable")]
+    for part in np.array_split(chosen, -(-len(chosen) // 256))[rank::world]:
         if len(part):
             yield masked_batch(corpus, part, special, seed, HELD_OUT_EPOCH, data.mask_ratio)
 
@@ -207,59 +220,44 @@ def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], precision
     }
 
 
-def training_facts(recipe: dict[str, Any]) -> dict[str, Any]:
-    """The part of a recipe that a resumed run must share: all but where it is written and what it reports."""
-    free = ("log_every", "eval_every", "save_every", "keep_checkpoints")
-    train = {key: value for key, value in recipe["train"].items() if key not in free}
-    flat = {f"train.{key}": value for key, value in train.items()}
-    flat |= {f"model.{key}": value for key, value in recipe["model"].items()}
-    skipped = ("corpus", "eval_sequences")
-    flat |= {f"data.{key}": value for key, value in recipe["data"].items() if key not in skipped}
-    return flat | {"seed": recipe["seed"]}
+REPORTING = ("log_every", "eval_every", "save_every", "keep_checkpoints", "eval_sequences", "corpus")
 
 
-def finished_result(directory: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
-    """The result of a finished run with the same settings, or None."""
-    path = directory / "result.json"
-    if not path.exists():
+def facts(recipe: dict[str, Any], section: str) -> dict[str, Any]:
+    """The settings of a section that a resumed run must share, flat; all but what only changes where and when."""
+    flat: dict[str, Any] = {}
+    for key, value in recipe[section].items():
+        if isinstance(value, dict):
+            flat |= {f"{section}.{key}.{name}": item for name, item in value.items()}
+        elif key not in REPORTING:
+            flat[f"{section}.{key}"] = value
+    return flat
+
+
+def _finished(directory: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """The result of a finished, undamaged run with the same settings, or None if there is none."""
+    try:
+        result = json.loads((directory / "result.json").read_text())
+        before = result["identity"]
+    except (OSError, ValueError, KeyError):
         return None
-    result = json.loads(path.read_text())
-    if training_facts(result["recipe"]) != training_facts(recipe):
-        raise InputError(f"{directory} holds a finished run with other settings; choose another output directory")
-    return result
+    for name, value in identity.items():
+        if before.get(name) != value:
+            raise InputError(
+                f"{directory} holds a finished run with {name} {before.get(name)!r} instead of {value!r}; choose "
+                "another output directory"
+            )
+    return result if problem(directory) is None else None
 
 
-@contextmanager
-def run_lock(directory: Path, rank: int) -> Iterator[None]:
-    """Two runs must not write into one directory."""
-    directory.mkdir(parents=True, exist_ok=True)
-    if rank:
-        yield
-        return
-    with (directory / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"another run is writing to {directory}; wait for it or choose another output") from None
-        yield
-
-
-def _finish(directory: Path, network: ExLMForMaskedLM, tokenizer: Any, recipe: dict[str, Any]) -> dict[str, Any]:
-    log = read_log(directory / "log.jsonl")
-    final = next(record for record in reversed(log) if record["kind"] == "eval")
-    seconds = sum(record["seconds"] for record in log if record["kind"] == "train")
-    result = {
+def _result(directory: Path, network: ExLMForMaskedLM, final: dict[str, float], steps: int) -> dict[str, Any]:
+    log = [record for record in read_log(directory / "log.jsonl") if record["kind"] == "train"]
+    return {
         "parameters": num_parameters(network),
-        "evaluation": final,
-        "training_seconds": seconds,
-        "infeasible": sum(record["infeasible"] for record in log if record["kind"] == "train"),
-        "recipe": recipe,
+        "evaluation": {"step": steps, **final},
+        "training_seconds": sum(record["seconds"] for record in log),
+        "infeasible": sum(record["infeasible"] for record in log),
     }
-    network.eval()
-    save_model(directory, network, tokenizer, step=final["step"])
-    (directory / "result.json").write_text(json.dumps(result, indent=1))
-    print(f"{directory}: {_describe(result)}")
-    return result
 
 
 def _describe(result: dict[str, Any]) -> str:

@@ -190,7 +190,7 @@ def test_keep_keeps_all_but_the_too_long(tmp_path):
     assert manifest["counts"]["kept_invalid"] == 2
     assert [row[3:] for row in _skipped(tmp_path / "out")] == [
         ("unknown_token", "kept"),
-        ("unknown_token", "kept"),
+        ("unparsable", "kept"),
         ("too_long", "skipped"),
     ]
 
@@ -278,7 +278,7 @@ def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
         ("empty.smi", b"", "empty.smi has no rows"),
         ("empty.csv.gz", gzip.compress(b""), "empty.csv.gz has no rows"),
         ("header.csv", b"smiles,y\n", "header.csv has no rows"),
-        ("two.csv", b"smiles,SMILES\nC,C\n", "two.csv has 2 columns called smiles or text.*'smiles', 'SMILES'"),
+        ("two.csv", b"smiles,SMILES\nC,C\n", "two.csv has 2 columns called smiles or mol or text.*'smiles', 'SMILES'"),
         ("in.docx", b"x", "format of .*in.docx is not known"),
         ("cut.smi.gz", gzip.compress(b"CCO\n" * 1000)[:-9], "cut.smi.gz cannot be read"),
         ("cut.smi.xz", lzma.compress(os.urandom(999))[:-40], "cut.smi.xz cannot be read"),
@@ -286,8 +286,8 @@ def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
         ("latin.txt", "é".encode("latin-1"), "latin.txt cannot be read"),
         ("bad.jsonl", b'{"smiles": "CC"}\nCC\n', "bad.jsonl, row 2: 'CC' is not a JSON object"),
         ("number.jsonl", b'{"smiles": 3}\n', "number.jsonl, row 1: 3 is not text"),
-        ("blank.smi", b"\n\n", "no SMILES token"),
-        ("words.smi", b"C(\nC1\n", "no usable row among 2"),
+        ("blank.smi", b"\n\n", "no valid SMILES found"),
+        ("words.smi", b"C(\nC1\n", "no valid SMILES found"),
     ],
 )
 def test_unusable_inputs(tmp_path, name, content, message):
@@ -311,7 +311,7 @@ def test_reader_notices_damage(smi, tmp_path):
     tokens = out / "tokens-00000.bin"
     content = tokens.read_bytes()
     tokens.write_bytes(bytes([content[0] ^ 1]) + content[1:])
-    with pytest.raises(InputError, match="tokens-00000.bin is damaged"):
+    with pytest.raises(InputError, match="tokens-00000.bin does not match its SHA-256"):
         Corpus(out).verify()
     tokens.write_bytes(content[:-2])
     with pytest.raises(InputError, match="tokens-00000.bin has"):

@@ -167,6 +167,46 @@ def test_classification_losses_ignore_missing_labels():
     torch.testing.assert_close(total, F.cross_entropy(logits, torch.tensor([0, 1]), reduction="sum"))
 
 
+def test_the_problem_type_is_inferred_as_in_transformers():
+    logits = torch.randn(3, 2)
+    whole, several = torch.tensor([0, 1, 1]), torch.tensor([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
+    assert classification_loss(logits, whole, None)[0] == F.cross_entropy(logits, whole, reduction="sum")
+    expected = F.binary_cross_entropy_with_logits(logits, several, reduction="sum")
+    torch.testing.assert_close(classification_loss(logits, several, None)[0], expected)
+    expected = F.mse_loss(logits[:, 0], several[:, 0], reduction="sum")
+    torch.testing.assert_close(classification_loss(logits[:, :1], several[:, 0], None)[0], expected)
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=ids)
+def test_mask_filling_works_under_autocast_and_in_half_precision(tiny_config, tiny_batch, switches):
+    model = ExLMForMaskedLM(tiny_config(**switches)).eval()
+    inputs = {name: tiny_batch[name] for name in ("input_ids", "attention_mask")}
+    expected = model(**inputs).logits[0, 2].softmax(-1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = model(**inputs).logits[0, 2]
+        assert mixed.dtype == torch.float32
+    half = model.to(torch.bfloat16)(**inputs).logits[0, 2].float()
+    for logits in (mixed, half):
+        torch.testing.assert_close(logits.softmax(-1), expected, atol=0.01, rtol=0.1)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_an_empty_row_in_a_batch_leaves_the_others_finite(tiny_config, tiny_batch, precision):
+    model = ExLMForMaskedLM(tiny_config())
+    tiny_batch["attention_mask"][2] = 0
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
+        output = model(**tiny_batch)
+    output.loss.backward()
+    assert output.infeasible == 1 and output.loss.isfinite()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_the_encoder_gives_a_tuple_on_request(tiny_config, tiny_batch):
+    model = ExLMModel(tiny_config()).eval()
+    (hidden,) = model(tiny_batch["input_ids"], tiny_batch["attention_mask"], return_dict=False)
+    assert hidden.shape == (4, 7, 32)
+
+
 def test_classifiers_read_masks_as_ordinary_tokens_and_load_pretrained_encoders(tiny_config, tiny_batch, tmp_path):
     pretrained = ExLMForMaskedLM(tiny_config())
     pretrained.save_pretrained(tmp_path)

@@ -94,8 +94,17 @@ def test_results_predictions_and_report_agree(pretrained, table, tmp_path):
         labels, values = (test[[c]].astype(float).to_numpy() for c in ("nitrogen", "predicted nitrogen"))
         scores.append(evaluate("binary", labels, values)["roc_auc"])
     assert report["test"]["roc_auc"] == pytest.approx((np.mean(scores), np.std(scores, ddof=1)))
-    left_out = pd.read_csv(out / "left_out.csv")
-    assert left_out["row"].tolist() == [5, 7]
+    invalid = pd.read_csv(out / "invalid_rows.csv")
+    assert invalid["row"].tolist() == [5, 7] and set(invalid["action"]) == {"left out"}
+
+
+def test_doubtful_rows_can_be_kept(pretrained, table, tmp_path):
+    run(pretrained, table, tmp_path, ["nitrogen"], on_invalid="keep")
+    frame = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")
+    assert frame.loc[[5, 7], "split"].isin(["train", "valid", "test"]).all()
+    assert frame["predicted nitrogen"].notna().all()
+    invalid = pd.read_csv(tmp_path / "out/invalid_rows.csv")
+    assert invalid["row"].tolist() == [5, 7] and set(invalid["action"]) == {"kept"}
 
 
 def test_finished_seeds_are_not_repeated_and_settings_must_agree(pretrained, table, tmp_path):
@@ -104,8 +113,11 @@ def test_finished_seeds_are_not_repeated_and_settings_must_agree(pretrained, tab
     second = run(pretrained, table, tmp_path, ["nitrogen"], seeds=(0, 1))
     assert (tmp_path / "out/seed-0/model.safetensors").stat().st_mtime_ns == stamp
     assert second["runs"][0] == first["runs"][0] and len(second["runs"]) == 2
-    with pytest.raises(InputError, match="other settings"):
+    with pytest.raises(InputError, match=r"other settings \(task\)"):
         run(pretrained, table, tmp_path, ["ring"])
+    table.write_text(table.read_text().replace("m1,", "n1,"))
+    with pytest.raises(InputError, match=r"other settings \(dataset_sha256\)"):
+        run(pretrained, table, tmp_path, ["nitrogen"])
 
 
 def test_the_same_seed_gives_the_same_result(pretrained, table, tmp_path):
@@ -143,6 +155,45 @@ def test_predict_keeps_every_row_and_column_and_averages_seeds(pretrained, table
     np.testing.assert_allclose(frame["predicted nitrogen std"], np.std(single, 0, ddof=1), atol=4e-3)
     assert frame.loc[5, "problem"] and np.isnan(frame.loc[5, "predicted nitrogen"])
     assert "298 rows predicted, 2 marked" in capsys.readouterr().out
+
+
+def test_predict_scores_a_multiclass_table_that_lacks_a_class(pretrained, table, tmp_path, capsys):
+    run(pretrained, table, tmp_path, ["element"])
+    frame = pd.read_csv(table)
+    frame = frame[frame["element"] != "neither"]
+    frame.to_csv(tmp_path / "part.csv", index=False)
+    result = predict(str(tmp_path / "out"), str(tmp_path / "part.csv"))
+    names = ["predicted neither", "predicted nitrogen", "predicted oxygen"]
+    rows = result[result["problem"] == ""]
+    guess = rows[names].to_numpy().argmax(1)
+    accuracy = np.mean([names[g] == f"predicted {e}" for g, e in zip(guess, rows["element"], strict=True)])
+    assert f"accuracy {accuracy:.4f}" in capsys.readouterr().out
+    assert (tmp_path / "part-predictions.csv").exists()
+
+
+def test_predict_never_overwrites_a_column_and_scores_only_what_it_can(pretrained, table, tmp_path, capsys):
+    run(pretrained, table, tmp_path, ["nitrogen"])
+    frame = pd.DataFrame({"smiles": ["CCO", "CCN"], "problem": ["mine", "too"], "nitrogen": ["?", "?"]})
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    predict(str(tmp_path / "out"), str(tmp_path / "new.csv"), str(tmp_path / "new.parquet"))
+    written = pd.read_parquet(tmp_path / "new.parquet")
+    assert list(written["problem"]) == ["mine", "too"] and list(written["exlm problem"]) == ["", ""]
+    assert "not scored" in capsys.readouterr().out
+
+
+def test_predict_needs_a_finetuned_model(pretrained, table):
+    with pytest.raises(InputError, match="is not fine-tuned"):
+        predict(str(pretrained), str(table))
+
+
+def test_a_valid_part_with_one_class_is_an_error(pretrained, table, tmp_path):
+    frame = pd.read_csv(table)
+    frame["part"] = ["train"] * 200 + ["valid"] * 50 + ["test"] * 50
+    frame.loc[frame["part"] == "valid", "nitrogen"] = 1
+    frame.to_csv(table, index=False)
+    task = TaskConfig(str(table), label_columns=["nitrogen"], split="column:part")
+    with pytest.raises(InputError, match="roc_auc of the valid part is not defined"):
+        finetune(str(tmp_path / "out"), str(pretrained), task, FAST, [0])
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])

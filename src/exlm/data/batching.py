@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .masking import IGNORED, Purpose, choose_masked, mix
+from ..randomness import Purpose, mix
+from .masking import IGNORED, choose_masked
 
+SMALLEST_BATCH = 8  # sequences; fewer join the batch before them, which then exceeds the budget by these
 BUCKET = 4  # lengths are equal up to this many tokens within a batch: about 3% padding on molecules
 
 
@@ -80,19 +82,21 @@ class BatchPlan:
 
     def _plan(self, epoch: int) -> list[np.ndarray]:
         key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
-        order = np.lexsort((key, self.lengths // BUCKET))
+        order = np.lexsort((key, -(self.lengths // BUCKET)))
         batches = list(self._cut(order))
         shuffled = np.argsort(mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(batches))))
         return [batches[i] for i in shuffled]
 
     def _cut(self, order: np.ndarray) -> Iterator[np.ndarray]:
+        """Cuts from the longest to the shortest, so that leftovers are short."""
+        longest = self.lengths[order] // BUCKET * BUCKET + BUCKET - 1
         start = 0
         while start < len(order):
-            window = order[start : start + self.budget // int(self.lengths[order[start]]) + 1]
-            longest = np.maximum.accumulate(self.lengths[window])
-            fits = int(np.searchsorted(longest * np.arange(1, len(window) + 1), self.budget, side="right"))
-            yield window[:fits]
-            start += fits
+            size = max(1, self.budget // int(longest[start]))
+            if len(order) - start - size < SMALLEST_BATCH:
+                size = len(order) - start
+            yield order[start : start + size]
+            start += size
 
 
 def masked_batch(
@@ -123,7 +127,7 @@ def masked_batch(
 class MaskedBatches:
     """The micro-batches of every step, for one process of `world`.
 
-    A step's batch is cut into equal pieces of at most `tokens_per_micro_batch` tokens, at least one per process;
+    A step's batch is cut into equal pieces of about `tokens_per_micro_batch` tokens, at least one per process;
     process `rank` gets pieces rank, rank + world, ... Each piece comes with its number, which seeds dropout, so that
     the result does not depend on how pieces are spread over processes.
     """
@@ -142,21 +146,15 @@ class MaskedBatches:
         self.source, self.special, self.ratio, self.seed = source, special, mask_ratio, seed
         self.plan = BatchPlan(source.lengths, tokens_per_batch, seed)
         self.micro, self.rank, self.world = tokens_per_micro_batch, rank, world
-
-    def examples(self, step: int) -> tuple[int, np.ndarray]:
-        """(epoch, example numbers) of a step over all processes."""
-        return self.plan.batch(step)
+        if min(len(batch) for batch in self.plan.epoch(0)) < world:
+            raise InputError(f"a batch has fewer sequences than the {world} processes; raise tokens_per_batch")
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
         """(piece number, batch) for every piece of this process."""
         epoch, examples = self.plan.batch(step)
         tokens = len(examples) * int(self.plan.lengths[examples].max())
-        pieces = -(-tokens // (self.micro * self.world)) * self.world
-        if len(examples) < pieces:
-            raise InputError(
-                f"step {step} has {len(examples)} sequences for {pieces} pieces; raise tokens_per_batch or "
-                "tokens_per_micro_batch"
-            )
+        tokens = min(tokens, self.plan.budget)  # leftovers do not call for another piece
+        pieces = min(-(-tokens // (self.micro * self.world)), len(examples) // self.world) * self.world
         return [
             (p, masked_batch(self.source, examples[p::pieces], self.special, self.seed, epoch, self.ratio))
             for p in range(self.rank, pieces, self.world)

@@ -12,7 +12,6 @@ A corpus is a directory of
 Dropped duplicates stay in the token files, but no index points at them.
 """
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any, Literal
@@ -20,9 +19,9 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import InputError
+from ..files import MANIFEST, problem
 
 FORMAT_VERSION = 1
-MANIFEST = "manifest.json"
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
 
 Split = Literal["train", "valid"]
@@ -90,14 +89,13 @@ class Corpus:
         return ids, lengths
 
     def verify(self) -> None:
-        """Read every file and compare it with the manifest.
+        """Reads every file and compares it with the manifest.
 
         Raises:
-            InputError: naming the first file whose SHA-256 differs.
+            InputError: naming the first file that differs.
         """
-        for name, entry in self.manifest["files"].items():
-            if sha256_of(self.path / name) != entry["sha256"]:
-                raise InputError(f"{self.path / name} is damaged: its SHA-256 is not the manifest's; {_REDO}")
+        if reason := problem(self.path):
+            raise InputError(f"the corpus {self.path} is damaged: {reason}; {_REDO}")
 
     def _check_sizes(self) -> None:
         for name, entry in self.manifest["files"].items():
@@ -125,15 +123,6 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if version != FORMAT_VERSION:
         raise InputError(f"{path} has corpus format {version}, this is {FORMAT_VERSION}; {_REDO}")
     return manifest
-
-
-def sha256_of(file: Path) -> str:
-    """SHA-256 of a file in hexadecimal, read in pieces of 1 MiB."""
-    digest = hashlib.sha256()
-    with open(file, "rb") as stream:
-        while piece := stream.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 _REDO = "prepare the corpus again with exlm prepare"

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError
-from .corpus import INDEX, MANIFEST
+from ..files import MANIFEST
+from .corpus import INDEX
 from .masking import mix, uniform
 
 SHARD_TOKENS = 2**28

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 from rdkit import Chem, rdBase
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
+
+from .tokenization import count_smiles_tokens
 
 TOO_LONG, UNKNOWN, NOT_REVERSIBLE, UNPARSABLE = "too_long", "unknown_token", "not_reversible", "unparsable"
 SPECIALS = 2  # BOS and EOS, added around every sequence
@@ -45,6 +47,12 @@ class EncodedChunk:
     digests: np.ndarray  # [kept, 2] uint64, blake2b-128 of the text
     problems: list[Problem]
     unknown: Counter[str]  # the pieces of kept and skipped rows that became <unk>
+
+
+def count_tokens(molecules_only: bool, texts: list[str]) -> Counter[str]:
+    """SMILES tokens of `texts`; with `molecules_only`, of those that RDKit reads."""
+    with rdBase.BlockLogs():
+        return count_smiles_tokens(t for t in texts if not molecules_only or rdkit_problem(t) is None)
 
 
 def encode_chunk(checks: Checks, texts: list[str]) -> EncodedChunk:
@@ -86,13 +94,19 @@ def _problems(
     decoded = tokenizer.decode_batch(ids, skip_special_tokens=False) if checks.molecules else texts
     with rdBase.BlockLogs():
         for i, text in enumerate(texts):
-            problem = _length_problem(checks, ids[i])
-            problem = problem or _unknown_problem(checks, tokenizer, text, ids[i], unknown)
-            if not problem and checks.molecules:
-                problem = _smiles_problem(text, decoded[i])
+            pieces = _unknown_pieces(tokenizer, text, ids[i], checks.unknown_id)
+            problem = (
+                _length_problem(checks, ids[i])
+                or (checks.molecules and _molecule_problem(text))
+                or _unknown_problem(pieces)
+                or (checks.molecules and _round_trip_problem(text, decoded[i]))
+            )
             if problem:
                 reason, detail = problem
-                yield Problem(i, reason, detail, checks.keep_invalid and reason != TOO_LONG)
+                kept = checks.keep_invalid and reason != TOO_LONG
+                if kept or reason == UNKNOWN:
+                    unknown.update(pieces)
+                yield Problem(i, reason, detail, kept)
 
 
 def _length_problem(checks: Checks, ids: list[int]) -> tuple[str, str] | None:
@@ -100,26 +114,27 @@ def _length_problem(checks: Checks, ids: list[int]) -> tuple[str, str] | None:
     return (TOO_LONG, f"{length} tokens, at most {checks.max_length}") if length > checks.max_length else None
 
 
-def _unknown_problem(
-    checks: Checks, tokenizer: Tokenizer, text: str, ids: list[int], unknown: Counter[str]
-) -> tuple[str, str] | None:
-    if checks.unknown_id not in ids:
-        return None
-    pieces = _pieces(tokenizer.encode(text, add_special_tokens=False), text, checks.unknown_id)
-    unknown.update(pieces)
-    return UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(pieces))}"
-
-
-def _pieces(encoding: Encoding, text: str, unknown_id: int | None) -> list[str]:
+def _unknown_pieces(tokenizer: Tokenizer, text: str, ids: list[int], unknown_id: int | None) -> list[str]:
+    """The parts of `text` that became `<unk>`."""
+    if unknown_id not in ids:
+        return []
+    encoding = tokenizer.encode(text, add_special_tokens=False)
     spans = zip(encoding.ids, encoding.offsets, strict=True)
     return [text[start:end] for i, (start, end) in spans if i == unknown_id]
 
 
-def _smiles_problem(text: str, decoded: str) -> tuple[str, str] | None:
-    if decoded.strip() != text:  # some tokenizers put a space before the first word
-        return NOT_REVERSIBLE, f"decodes to {decoded.strip()}"
+def _unknown_problem(pieces: list[str]) -> tuple[str, str] | None:
+    return (UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(pieces))}") if pieces else None
+
+
+def _molecule_problem(text: str) -> tuple[str, str] | None:
     problem = rdkit_problem(text)
     return (UNPARSABLE, problem) if problem else None
+
+
+def _round_trip_problem(text: str, decoded: str) -> tuple[str, str] | None:
+    same = decoded.strip() == text  # some tokenizers put a space before the first word
+    return None if same else (NOT_REVERSIBLE, f"decodes to {decoded.strip()}")
 
 
 def _digests(texts: list[str]) -> np.ndarray:

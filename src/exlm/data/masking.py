@@ -1,38 +1,10 @@
 """Masking as a pure function of (seed, epoch, example), so that resuming and re-sharding need no saved state."""
 
-from enum import IntEnum
-
 import numpy as np
 
+from ..randomness import Purpose, mix, uniform
+
 IGNORED = -100
-
-
-class Purpose(IntEnum):
-    """Keeps draws for different uses independent."""
-
-    MASK_POSITIONS = 1
-    MASK_COUNT = 2
-    ORDER = 3
-    BATCH_ORDER = 4
-    DROPOUT = 5
-
-
-def mix(*parts: int | np.ndarray) -> np.ndarray:
-    """Counter-based random bits: uint64 of the broadcast shape of `parts` (chained SplitMix64 finalisers)."""
-    state = np.zeros((), dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        for part in parts:
-            state = state ^ np.asarray(part).astype(np.uint64)
-            state = state + np.uint64(0x9E3779B97F4A7C15)
-            state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            state = state ^ (state >> np.uint64(31))
-    return state
-
-
-def uniform(bits: np.ndarray) -> np.ndarray:
-    """uint64 bits to float64 in [0, 1)."""
-    return (bits >> np.uint64(11)) * 2.0**-53
 
 
 def choose_masked(

@@ -16,11 +16,12 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from ..errors import InputError
-from .corpus import FORMAT_VERSION, MANIFEST, sha256_of
+from ..files import MANIFEST, entries
+from .corpus import FORMAT_VERSION
 from .corpus_writer import TokenWriter, flag_duplicates, new_directory, temporary_directory, write_split
-from .encoding import SPECIALS, Checks, EncodedChunk, encode_chunk
+from .encoding import SPECIALS, Checks, EncodedChunk, count_tokens, encode_chunk
 from .sources import Source, find_sources
-from .tokenization import count_smiles_tokens, load_tokenizer, smiles_tokenizer, tokenizer_hash
+from .tokenization import load_tokenizer, smiles_tokenizer, tokenizer_hash
 from .workers import Chunk, Workers, chunks
 
 OnInvalid = Literal["error", "skip", "keep"]
@@ -83,7 +84,9 @@ def prepare(
     sources, ignored = find_sources(inputs)
     given = None if tokenizer == "smiles" else load_tokenizer(tokenizer)
     with new_directory(Path(output), overwrite) as folder, Workers(workers) as pool:
-        vocabulary, rows = (given, None) if given else _learn(sources, column, pool)
+        vocabulary, rows = (
+            (given, None) if given else _learn(sources, column, pool, check_molecules and on_invalid != "keep")
+        )
         vocabulary.save_pretrained(folder)
         checks = Checks(
             str(folder / "tokenizer.json"),
@@ -147,11 +150,15 @@ def _options(arguments: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in arguments.items() if k not in ("output", "workers", "overwrite")}
 
 
-def _learn(sources: list[Source], column: str | None, pool: Workers) -> tuple[PreTrainedTokenizerFast, int]:
+def _learn(
+    sources: list[Source], column: str | None, pool: Workers, molecules_only: bool
+) -> tuple[PreTrainedTokenizerFast, int]:
     """A SMILES tokenizer for the sources, and their number of rows."""
     counts: Counter[str] = Counter()
     rows = 0
-    for chunk, found in pool.map(count_smiles_tokens, _progress(chunks(sources, column), "vocabulary")):
+    for chunk, found in pool.map(
+        partial(count_tokens, molecules_only), _progress(chunks(sources, column), "vocabulary")
+    ):
         counts.update(found)
         rows += chunk.read
     return smiles_tokenizer(counts), rows
@@ -234,7 +241,7 @@ def _percentiles(histogram: np.ndarray) -> dict[str, int]:
 
 
 def _identity(folder: Path, writer: TokenWriter, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
-    files = {path.name: _file_entry(path) for path in sorted(folder.iterdir())}
+    files = entries(folder.iterdir())
     fingerprint = tokenizer_hash(tokenizer)
     content = [files[name]["sha256"] for name in (*writer.shards, "train.npy", "valid.npy")]
     return {
@@ -247,10 +254,6 @@ def _identity(folder: Path, writer: TokenWriter, tokenizer: PreTrainedTokenizerF
         "versions": {package: version(package) for package in ("exlm", "rdkit", "tokenizers")},
         "files": files,
     }
-
-
-def _file_entry(file: Path) -> dict[str, Any]:
-    return {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
 
 
 def _token_dtype(tokenizer: PreTrainedTokenizerFast) -> np.dtype:

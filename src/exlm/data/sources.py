@@ -18,7 +18,7 @@ import pyarrow.parquet
 from ..errors import InputError
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
-TEXT_COLUMNS = ("smiles", "text")
+TEXT_COLUMNS = ("smiles", "mol", "text")
 LONGEST_FIELD = 2**24  # characters; an unclosed quote must not read the whole file into memory
 NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
 UNREADABLE = (OSError, EOFError, UnicodeError, csv.Error, lzma.LZMAError, zlib.error, pyarrow.ArrowInvalid)
@@ -72,7 +72,7 @@ def read_rows(source: Source, column: str | None = None) -> Iterator[str]:
 
 
 def choose_column(columns: Iterable[str], wanted: str | None, where: str) -> str:
-    """`wanted` if it exists, else the only column called smiles or text in any case.
+    """`wanted` if it exists, else the only column called smiles, mol or text in any case.
 
     Raises:
         InputError: listing the columns that exist.
@@ -86,8 +86,10 @@ def choose_column(columns: Iterable[str], wanted: str | None, where: str) -> str
 
 
 def _directory(folder: Path) -> tuple[list[str], int]:
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    data = [str(path) for path in files if _reader(path) and not path.name.lower().startswith(NOT_DATA)]
+    files = sorted(folder.iterdir())
+    data = [
+        str(path) for path in files if path.is_file() and _reader(path) and not path.name.lower().startswith(NOT_DATA)
+    ]
     if not data:
         raise InputError(f"the directory {folder} has no {', '.join(SUFFIXES)} file; name the files themselves")
     return data, len(files) - len(data)

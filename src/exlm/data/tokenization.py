@@ -44,7 +44,7 @@ def smiles_tokenizer(counts: Mapping[str, int], min_frequency: int = 1) -> PreTr
     """
     tokens = sorted((t for t, n in counts.items() if n >= min_frequency), key=lambda t: (-counts[t], t))
     if not tokens:
-        raise InputError("no SMILES token found to build a vocabulary from; check the input and its column")
+        raise InputError("no valid SMILES found to learn a vocabulary from; check the input and its column")
     vocabulary = {token: i for i, token in enumerate([BOS, PAD, EOS, UNK, *tokens, MASK])}
     return PreTrainedTokenizerFast(
         tokenizer_object=_word_level(vocabulary),

@@ -31,7 +31,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: 
     """
     if query.device.type != "cpu" or query.dtype != torch.bfloat16:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-    bias = torch.zeros(mask.shape, dtype=query.dtype).masked_fill_(~mask, float("-inf"))
+    bias = torch.zeros(mask.shape, dtype=query.dtype).masked_fill_(~mask, torch.finfo(query.dtype).min)
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2) + bias
     return F.dropout(scores.softmax(-1), dropout, training=dropout > 0) @ value
 
@@ -87,9 +87,10 @@ class ExLMPredictionHead(nn.Module):
             return self.norm(self.activation(self.dense(hidden.to(self.dense.weight.dtype))))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Logits [..., V]; half-precision logits would be off by up to 0.03 nats."""
+        """Logits [..., V], at least float32; under autocast they would be off by up to 0.03 nats."""
         with torch.autocast(hidden.device.type, enabled=False):
-            return self.decoder(self.transform(hidden))
+            logits = self.decoder(self.transform(hidden))
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 class ExLMTransitionHead(nn.Module):
@@ -111,22 +112,23 @@ class ExLMTransitionHead(nn.Module):
     def forward(self, states: Tensor, lattice: Lattice) -> Tensor:
         """states [B, N, D] -> [B, N, N], at least float32."""
         edges = transition.edge_mask(lattice.num_states, states.shape[1], lattice.group if self.sparse else None)
-        if not self.gated:
-            query, key = self.query(states), self.key(states)
-            with torch.autocast(states.device.type, enabled=False):
-                return transition.single(query, key, edges)
+        with torch.autocast(states.device.type, enabled=False):
+            states = states.to(self.query.weight.dtype)
+            if not self.gated:
+                return transition.single(self.query(states), self.key(states), edges)
+            return transition.gated(*self._mixture(states, lattice), edges)
+
+    def _mixture(self, states: Tensor, lattice: Lattice) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys [B, N, H, D / H] and log gates [B, N, H] of states joined with their position."""
         if lattice.input_ids.shape[1] > self.positions.num_embeddings:
             raise InputError(
                 f"a sequence expands to {lattice.input_ids.shape[1]} positions but max_position_embeddings is "
                 f"{self.positions.num_embeddings}; shorten the sequences or raise it"
             )
-        features = torch.cat([states, self.positions(lattice.state_index).to(states.dtype)], dim=-1)
-        query = self.query(features).unflatten(-1, (self.heads, -1))
-        key = self.key(features).unflatten(-1, (self.heads, -1))
+        features = torch.cat([states, self.positions(lattice.state_index)], dim=-1)
+        query, key = (linear(features).unflatten(-1, (self.heads, -1)) for linear in (self.query, self.key))
         gate = self.gate(features)
-        with torch.autocast(states.device.type, enabled=False):
-            log_gate = gate.log_softmax(-1, dtype=torch.promote_types(gate.dtype, torch.float32))
-            return transition.gated(query, key, log_gate, edges)
+        return query, key, gate.log_softmax(-1, dtype=torch.promote_types(gate.dtype, torch.float32))
 
 
 class ExLMPreTrainedModel(PreTrainedModel):
@@ -190,19 +192,25 @@ class ExLMModel(ExLMPreTrainedModel):
         return self.norm(hidden)
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, masked: Tensor | None = None
-    ) -> BaseModelOutput:
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        masked: Tensor | None = None,
+        return_dict: bool = True,
+    ) -> BaseModelOutput | tuple[Tensor, ...]:
         """Hidden states [B, S, D] of the input tokens; a masked token is represented by its first state.
 
         Args:
             input_ids: [B, S].
             attention_mask: [B, S], 1 on real tokens; all ones where absent.
             masked: [B, S] bool, tokens to expand; the [MASK] tokens where absent.
+            return_dict: a tuple where false, as in transformers.
         """
         lattice = self.expand(input_ids, attention_mask, masked)
         hidden = self.encode(lattice)
         first = lattice.first.clamp(max=hidden.shape[1] - 1)
-        return BaseModelOutput(last_hidden_state=gather_rows(hidden, first))
+        output = BaseModelOutput(last_hidden_state=gather_rows(hidden, first))
+        return output if return_dict else output.to_tuple()
 
 
 def gather_rows(hidden: Tensor, index: Tensor) -> Tensor:
@@ -276,7 +284,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         logits = self.head(gather_rows(hidden, lattice.first.clamp(max=hidden.shape[1] - 1)))
         marginal = self.marginals(lattice, gather_rows(hidden, lattice.state_index))
         rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
-        logits[rows, lattice.target_index[rows, targets]] = marginal[rows, targets]
+        logits[rows, lattice.target_index[rows, targets]] = marginal[rows, targets].to(logits.dtype)
         return logits
 
     @torch.no_grad()
@@ -309,7 +317,8 @@ class ExLMClassificationHead(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden [B, D] -> logits [B, num_labels] float32."""
         inner = torch.tanh(self.dense(self.dropout(hidden)))
-        return self.output(self.dropout(inner)).float()
+        logits = self.output(self.dropout(inner))
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 class ExLMForSequenceClassification(ExLMPreTrainedModel):
@@ -332,7 +341,7 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
             labels: [B] class indices, or [B, num_labels] floats in which NaN marks a missing label.
         """
         nothing = torch.zeros_like(input_ids, dtype=torch.bool)
-        hidden = self.exlm(input_ids, attention_mask, masked=nothing).last_hidden_state
+        hidden = self.exlm.encode(self.exlm.expand(input_ids, attention_mask, masked=nothing))
         logits = self.classifier(hidden[:, 0])
         if labels is None:
             return SequenceClassifierOutput(logits=logits)

@@ -55,7 +55,8 @@ def exlm_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -
     matrix = model.transition(states, lattice)
     free = matrix.new_zeros(*lattice.targets.shape, states.shape[1])
     visits, _ = alignment.posterior(free, matrix, lattice.num_targets, lattice.num_states)
-    return (visits @ model.head(states).softmax(-1)).clamp(min=1e-38).log()
+    with torch.autocast(states.device.type, enabled=False):
+        return (visits @ model.head(states).softmax(-1).to(visits.dtype)).clamp(min=1e-38).log()
 
 
 def mlm_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Parts:
@@ -128,14 +129,16 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
     Args:
         logits: [B, tasks or classes].
         labels: [B] class indices (single_label_classification), else [B, tasks] with NaN where missing.
-        problem_type: as in transformers.
+        problem_type: as in transformers; inferred from the labels where it is None, as there.
     """
+    if problem_type is None and logits.shape[1] > 1:
+        problem_type = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
     if problem_type == "single_label_classification":
         return F.cross_entropy(logits, labels.long(), reduction="sum"), logits.new_tensor(len(logits))
     labels = labels.to(logits.dtype).reshape(logits.shape)
     known = ~labels.isnan()
     filled = labels.nan_to_num(0.0)
-    if problem_type == "regression":
+    if problem_type in ("regression", None):
         each = (logits - filled) ** 2
     else:
         each = F.binary_cross_entropy_with_logits(logits, filled, reduction="none")

@@ -79,7 +79,7 @@ def log_likelihood(
     num_states: Tensor,
     backend: str = "auto",
 ) -> Tensor:
-    """log f [B]: the log-probability of the targets summed over all alignments. Differentiable.
+    """log f [B], at least float32: the log-probability of the targets summed over all alignments. Differentiable.
 
     Raises:
         ValueError: if shapes do not agree or lengths are not integers.

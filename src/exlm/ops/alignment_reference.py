@@ -10,7 +10,7 @@ from torch import Tensor
 def forward_backward(
     emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor, gradients: bool = True
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Value [B] and, if asked for, the posteriors [B, T, N] and [B, N, N], in the dtype of `emission`."""
+    """Value [B], at least float32, and, if asked for, the posteriors [B, T, N] and [B, N, N]."""
     at_state = torch.zeros_like(emission, dtype=torch.float64)
     on_edge = torch.zeros_like(transition, dtype=torch.float64)
     values = []
@@ -20,7 +20,8 @@ def forward_backward(
             emission[b, :targets, :states].double(), transition[b, :states, :states].double()
         )
         values.append(value)
-    value = torch.stack(values).to(emission.dtype)
+    value = torch.stack(values) if values else emission.new_zeros(0)
+    value = value.to(torch.promote_types(emission.dtype, torch.float32))
     if not gradients:
         return value, None, None
     return value, at_state.to(emission.dtype), on_edge.to(transition.dtype)

@@ -42,7 +42,8 @@ def _clean(emission: Tensor, transition: Tensor, num_targets: Tensor, num_states
     slack = (num_states - num_targets)[:, None, None]
     band = (state >= target) & (state - target <= slack)
     emission = emission.to(dtype).clamp(min=IMPOSSIBLE).masked_fill(~band, IMPOSSIBLE)
-    transition = transition.to(dtype).clamp(min=IMPOSSIBLE).masked_fill(state[:, None] >= state, IMPOSSIBLE)
+    forward = (state[:, None] < state) & (state < num_states[:, None, None])
+    transition = transition.to(dtype).clamp(min=IMPOSSIBLE).masked_fill(~forward, IMPOSSIBLE)
     return emission, transition
 
 
@@ -59,8 +60,8 @@ def _forward(
     width = max(int((num_states - num_targets).max()), 0) + 1 if batch else 1
     alpha = torch.full_like(emission, IMPOSSIBLE)
     total = torch.full_like(emission, IMPOSSIBLE)
-    alpha[:, 0, :1] = 0.0
-    shift = emission[:, 0, 0].double() if states else emission.new_zeros(batch, dtype=torch.float64)
+    alpha[:, :1, :1] = 0.0
+    shift = emission[:, :1, :1].double().sum((1, 2))
     last = (num_states - 1).clamp(min=0, max=max(states - 1, 0))
     value = torch.where((num_targets == 1) & (num_states == 1), shift, torch.full_like(shift, IMPOSSIBLE))
     for i in range(1, min(targets, states)):
@@ -89,9 +90,9 @@ def _end(sweep: _Sweep, i: int, num_targets: Tensor, num_states: Tensor) -> Tens
 def forward_backward(
     emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor, gradients: bool = True
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Value [B] and, if asked for, the posteriors [B, T, N] and [B, N, N], in the dtypes of the inputs."""
+    """Value [B], at least float32, and, if asked for, the posteriors [B, T, N] and [B, N, N] in the inputs' dtypes."""
     sweep = _forward(emission, transition, num_targets, num_states)
-    value = sweep.value.to(emission.dtype)
+    value = sweep.value.to(sweep.alpha.dtype)
     if not gradients:
         return value, None, None
     at_state = torch.zeros_like(sweep.alpha)
@@ -114,7 +115,7 @@ def best_path(emission: Tensor, transition: Tensor, num_targets: Tensor, num_sta
     """Viterbi: the same sweep with max for sum, then the arg max back from the last state."""
     sweep = _forward(emission, transition, num_targets, num_states, best=True)
     path = _trace(sweep, num_targets, num_states, lambda score: score.argmax(1))
-    return path, sweep.value.to(emission.dtype)
+    return path, sweep.value.to(sweep.alpha.dtype)
 
 
 def sample(

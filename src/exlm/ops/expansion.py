@@ -93,6 +93,8 @@ def expand(
 ) -> Lattice:
     """Copies every masked token `num_states` times, BOS and EOS `boundary_states` times, and lays out the lattice.
 
+    BOS and EOS are the first and the last real token of a sequence, whatever they are: mask what stands between them.
+
     Args:
         input_ids: [B, S] token ids with [MASK] in place.
         attention_mask: [B, S] 1 on real tokens, 0 on padding.

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 import rdkit
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.data.tokenization import load_tokenizer
-from exlm.directory import load_model, plain, save_model, verify, write_yaml
+from exlm.directory import fingerprint, load_model, plain, save_model, verify, write_json, write_yaml
 from exlm.errors import InputError
+from exlm.files import lock, sha256, write_text
 from exlm.model.modeling_exlm import ExLMForSequenceClassification
-from exlm.pretrain import dropout_seed, run_lock
 from exlm.tasks.metrics import MAIN_METRIC, evaluate, summarise
 from exlm.tasks.molnet import MOLECULENET, find_dataset
 from exlm.tasks.splits import PARTS, Split, make_split, random_split, split_hash
@@ -28,8 +27,9 @@ from exlm.tasks.supervised import (
     prediction_columns,
     supervised_loss,
     tokenize_rows,
+    with_columns,
 )
-from exlm.tasks.table import LabelledTable, TaskType, listed, load_table, molecule_problem
+from exlm.tasks.table import LabelledTable, TaskType, listed, load_table
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
@@ -53,8 +53,10 @@ class TaskConfig:
         label_columns: columns of the labels; every other numeric column where absent.
         task_type: binary, multiclass, multilabel (cells may be missing) or regression; inferred where absent.
         split: `scaffold`, `random`, `column:NAME` or `file:INDICES.json`; a missing valid part is drawn from train.
-        molecules: the texts are SMILES: rows that RDKit cannot parse are reported and left out.
-        on_invalid: `skip` reports unusable rows in a file, `error` stops at the first.
+        molecules: the texts are SMILES: rows that RDKit cannot parse are invalid.
+        on_invalid: invalid rows (not a molecule, tokens outside the vocabulary) are reported and left out (`skip`),
+            reported and used all the same (`keep`; a scaffold split cannot), or stop the run (`error`). Rows without
+            text or label and over-long ones are always left out.
         max_length: longest text in tokens.
         data_dir: where the MoleculeNet files are.
     """
@@ -65,7 +67,7 @@ class TaskConfig:
     task_type: TaskType | None = None
     split: str = "scaffold"
     molecules: bool = True
-    on_invalid: Literal["error", "skip"] = "skip"
+    on_invalid: Literal["error", "skip", "keep"] = "skip"
     max_length: int = 512
     data_dir: str | None = None
 
@@ -100,8 +102,13 @@ class FinetuneConfig:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "learning_rate"):
-            if (value := getattr(self, name)) is not None and value <= 0:
+            if (value := getattr(self, name)) is not None and not value > 0:
                 raise InputError(f"{name} is {value}; it must be positive")
+        for name in ("warmup_ratio", "dropout", "pooler_dropout"):
+            if (value := getattr(self, name)) is not None and not 0 <= value < 1:
+                raise InputError(f"{name} is {value}; it must lie in [0, 1)")
+        if self.patience < 0:
+            raise InputError(f"patience is {self.patience}; it must be 0 (never stop early) or more")
 
 
 DEFAULTS = {
@@ -141,13 +148,15 @@ def finetune(
     verify(model)
     task, hyper = resolve(task, train)
     tokenizer = load_tokenizer(model)
-    rows = tokenize_rows(_read(task), tokenizer, task.max_length)
+    table = load_table(task.dataset, task.text_column, task.label_columns, task.task_type)
+    rows = tokenize_rows(table, tokenizer, task.max_length, task.molecules, task.on_invalid == "keep")
     _announce(task, rows)
     directory = Path(output)
     settings = plain({"model": model, "task": task, "train": hyper, "from_scratch": from_scratch})
-    with run_lock(directory, 0):
+    settings |= {"model_sha256": fingerprint(model), "dataset_sha256": sha256(Path(task.dataset))}
+    with lock(directory):
         write_yaml(directory / "recipe.yaml", {"output": output, **settings, "seeds": seeds})
-        rows.unusable().to_csv(directory / "left_out.csv", index=False)
+        write_text(directory / "invalid_rows.csv", rows.report().to_csv(index=False))
         results = []
         for seed in seeds:
             place = directory / f"seed-{seed}"
@@ -156,7 +165,7 @@ def finetune(
                 network, facts, split = _start(model, task, hyper, rows, seed, from_scratch)
                 result = {"seed": seed, "settings": settings}
                 result |= _train(place, network, facts, rows, split, hyper, seed, tokenizer)
-                (place / "result.json").write_text(json.dumps(result, indent=1))
+                write_json(place / "result.json", result)
             results.append(result)
         return _summarise(directory, rows.table, seeds, results, settings)
 
@@ -165,14 +174,15 @@ def _announce(task: TaskConfig, rows: Rows) -> None:
     """Says what was understood of the table, and which rows cannot be used."""
     guess = "" if task.task_type else " (inferred; set task.task_type if that is wrong)"
     print(f"{task.dataset}: {rows.table.task_type} of {listed(rows.table.label_columns, 5)}{guess}")
-    bad = rows.unusable()
+    bad = rows.report()
     if not len(bad):
         return
     first = bad.iloc[0]
     example = f"row {first['row']}, value {first['value']!r}: {first['reason']}"
     if task.on_invalid == "error":
-        raise InputError(f"{task.dataset}: {example}; correct or remove it")
-    print(f"{len(bad)} of {len(rows.ids)} rows cannot be used and are listed in left_out.csv; the first: {example}")
+        raise InputError(f"{task.dataset}: {example}; correct or remove it, or set task.on_invalid to skip")
+    actions = ", ".join(f"{count} {action}" for action, count in bad["action"].value_counts().items())
+    print(f"{len(bad)} of {len(rows.ids)} rows are invalid ({actions}; see invalid_rows.csv), the first: {example}")
 
 
 def resolve(task: TaskConfig, train: FinetuneConfig) -> tuple[TaskConfig, FinetuneConfig]:
@@ -191,11 +201,6 @@ def resolve(task: TaskConfig, train: FinetuneConfig) -> tuple[TaskConfig, Finetu
         )
     missing = {name: known.get(name, default) for name, default in DEFAULTS.items() if getattr(train, name) is None}
     return task, replace(train, **missing)
-
-
-def _read(task: TaskConfig) -> LabelledTable:
-    check = molecule_problem if task.molecules else None
-    return load_table(task.dataset, task.text_column, task.label_columns, task.task_type, task.on_invalid, check)
 
 
 def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
@@ -250,7 +255,8 @@ def _train(
 
     selector = Selector(network, partial(score, part="valid"), task_type, hyper.patience)
     targets = (labels - facts["mean"]) / facts["std"] if task_type == "regression" else labels
-    batches = RowBatches(rows.ids, targets, split["train"], hyper.batch_size or 1, pad, seed)
+    assert hyper.batch_size  # filled in by `resolve`
+    batches = RowBatches(rows.ids, targets, split["train"], hyper.batch_size, pad, seed)
     place.mkdir(parents=True, exist_ok=True)
     fit(
         network,
@@ -259,7 +265,6 @@ def _train(
         _loop(hyper, batches.per_epoch),
         place,
         seed,
-        dropout_seed,
         evaluate=selector,
         description=f"{place.parent.name} {place.name}",
     )
@@ -281,6 +286,10 @@ def _scale(table: LabelledTable, train: np.ndarray) -> tuple[list[float], list[f
     """Mean and standard deviation [tasks] of the training labels; 0 and 1 for classification."""
     if table.task_type != "regression":
         return [0.0] * table.labels.shape[1], [1.0] * table.labels.shape[1]
+    known = (~np.isnan(table.labels[train])).any(0)
+    if not known.all():
+        column = table.label_columns[int(np.argmin(known))]
+        raise InputError(f"column {column!r} has no label in the train part; leave it out or use another split")
     mean, std = np.nanmean(table.labels[train], 0), np.nanstd(table.labels[train], 0)
     return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
 
@@ -302,47 +311,54 @@ def _build(
 
 
 def _loop(hyper: FinetuneConfig, per_epoch: int) -> LoopConfig:
-    steps = (hyper.epochs or 1) * per_epoch
+    assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None  # filled in by `resolve`
+    steps = hyper.epochs * per_epoch
     optimizer = OptimizerConfig(
-        learning_rate=hyper.learning_rate or 1e-4,
-        warmup_steps=int((hyper.warmup_ratio or 0.0) * steps),
+        learning_rate=hyper.learning_rate,
+        warmup_steps=int(hyper.warmup_ratio * steps),
         weight_decay=hyper.weight_decay,
         clip_norm=hyper.clip_norm,
     )
-    return LoopConfig(steps, optimizer, hyper.precision, log_every=per_epoch, eval_every=per_epoch)
+    return LoopConfig(steps, optimizer, hyper.precision, log_every=per_epoch, eval_every=per_epoch, save_every=0)
 
 
 def _write_predictions(place: Path, rows: Rows, split: Split, predictions: np.ndarray, facts: dict[str, Any]) -> None:
     part = np.full(len(rows.ids), "", dtype=object)
     for name, chosen in split.items():
         part[chosen] = name
-    extra = pd.DataFrame({"split": part, "problem": rows.problems})
-    extra[prediction_columns(facts)] = predictions
-    frame = rows.table.frame.drop(columns=list(extra), errors="ignore")
-    pd.concat([frame, extra], axis=1).to_csv(place / "predictions.csv", index=False)
+    names = prediction_columns(facts)
+    columns = {"split": part} | {name: predictions[:, i] for i, name in enumerate(names)} | {"problem": rows.reasons()}
+    place.mkdir(parents=True, exist_ok=True)
+    write_text(place / "predictions.csv", with_columns(rows.table.frame, columns).to_csv(index=False))
 
 
 def _finished(place: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    path = place / "result.json"
-    if not path.exists():
+    """The result of a finished seed with the same settings, data and model, or None."""
+    try:
+        result = json.loads((place / "result.json").read_text())
+        before = result["settings"]
+    except (OSError, ValueError, KeyError):
         return None
-    result = json.loads(path.read_text())
-    if result["settings"] != settings:
-        raise InputError(f"{place} holds a finished run with other settings; choose another output directory")
+    for name, value in settings.items():
+        if before.get(name) != value:
+            raise InputError(
+                f"{place} holds a finished run with other settings ({name}); choose another output directory"
+            )
     return result
 
 
 def _summarise(
-    directory: Path,
-    table: LabelledTable,
-    seeds: list[int],
-    results: list[dict[str, Any]],
-    settings: dict[str, Any],
+    directory: Path, table: LabelledTable, seeds: list[int], results: list[dict[str, Any]], settings: dict[str, Any]
 ) -> dict[str, Any]:
-    summary = {part: summarise([result[part] for result in results]) for part in ("valid", "test")}
+    defined = [
+        {part: {k: np.nan if v is None else v for k, v in r[part].items()} for part in PARTS[1:]} for r in results
+    ]
+    summary = {part: summarise([result[part] for result in defined]) for part in PARTS[1:]}
     report = {"settings": settings, "seeds": seeds, **summary, "runs": results}
-    (directory / "results.json").write_text(json.dumps(report, indent=1))
+    write_json(directory / "results.json", report)
     name, _ = MAIN_METRIC[table.task_type]
     mean, std = summary["test"][name]
-    print(f"test {name} {mean:.4f} +- {std:.4f} over {len(seeds)} seeds; everything is in {directory}")
+    value = f"{mean:.4f} +- {std:.4f} over {len(seeds)} seeds" if len(seeds) > 1 else f"{mean:.4f} (one seed)"
+    note = "" if np.isfinite(mean) else " (not defined: the test part has only one class)"
+    print(f"test {name} {value}{note}; everything is in {directory}")
     return report

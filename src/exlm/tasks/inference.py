@@ -11,21 +11,19 @@ from transformers import PreTrainedTokenizerFast
 from exlm.train.loop import autocast
 
 
-def tokenize(
-    texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, max_length: int
-) -> tuple[list[list[int]], list[str | None]]:
-    """Token ids with BOS and EOS of every text, and why a text cannot be used (None if it can).
-
-    A text is over-long beyond `max_length` tokens and foreign if the tokenizer would turn part of it into <unk>.
-    """
-    ids = tokenizer(list(texts))["input_ids"] if len(texts) else []
-    return ids, [_problem(row, tokenizer, max_length) for row in ids]
+def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast) -> list[list[int]]:
+    """Token ids with BOS and EOS of every text."""
+    return tokenizer(list(texts))["input_ids"] if len(texts) else []
 
 
-def _problem(ids: list[int], tokenizer: PreTrainedTokenizerFast, max_length: int) -> str | None:
-    if len(ids) > max_length:
-        return f"{len(ids)} tokens, the limit is {max_length}"
-    unknown = ids.count(tokenizer.unk_token_id)
+def too_long(ids: Sequence[int], max_length: int) -> str | None:
+    """Why a text has too many tokens, or None."""
+    return f"{len(ids)} tokens, the limit is {max_length}" if len(ids) > max_length else None
+
+
+def foreign(ids: Sequence[int], tokenizer: PreTrainedTokenizerFast) -> str | None:
+    """Why a text cannot be encoded without loss, or None."""
+    unknown = list(ids).count(tokenizer.unk_token_id)
     return f"{unknown} tokens are not in the model's vocabulary" if unknown else None
 
 

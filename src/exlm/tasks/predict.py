@@ -13,11 +13,12 @@ from transformers import PreTrainedModel
 
 from exlm.directory import load_model
 from exlm.errors import InputError
+from exlm.files import replacing
 from exlm.model.modeling_exlm import ExLMForSequenceClassification, ExLMModel
 from exlm.tasks import inference
 from exlm.tasks.metrics import evaluate
-from exlm.tasks.supervised import predict_rows, prediction_columns, tokenize_rows
-from exlm.tasks.table import load_table, molecule_problem
+from exlm.tasks.supervised import predict_rows, prediction_columns, tokenize_rows, with_columns
+from exlm.tasks.table import load_table
 from exlm.train import distributed
 
 
@@ -31,28 +32,43 @@ def predict(model: str, input: str, output: str | None = None, text_column: str 
     Args:
         model: output directory of `exlm finetune`, or of one of its seeds.
         input: CSV, TSV, JSONL or Parquet file.
-        output: CSV to write; INPUT-predictions.csv where absent.
+        output: .csv, .tsv or .parquet file to write; INPUT-predictions.csv beside the input where absent.
         text_column: column of the SMILES or text; found by its name where absent.
     """
+    target = _target(input, output, "predictions.csv", (".csv", ".tsv", ".parquet"))
     members = [load_model(path, ExLMForSequenceClassification) for path in _members(model)]
-    facts = members[0][0].config.task
-    table = load_table(input, text_column, [], check=molecule_problem if facts["molecules"] else None)
-    target = Path(output or f"{Path(input).name.split('.')[0]}-predictions.csv")
+    facts = getattr(members[0][0].config, "task", None)
+    if facts is None:
+        raise InputError(f"{model} is not fine-tuned; run exlm finetune and give its output directory")
+    table = load_table(input, text_column, [])
     runs = []
     for network, tokenizer in members:
-        rows = tokenize_rows(table, tokenizer, facts["max_length"])
+        rows = tokenize_rows(table, tokenizer, facts["max_length"], facts["molecules"])
         distributed.place(network)
         runs.append(predict_rows(network, rows.ids, np.flatnonzero(rows.usable), facts, tokenizer.pad_token_id))
-    frame = table.frame.copy()
+    columns: dict[str, Any] = {}
     for i, name in enumerate(prediction_columns(facts)):
-        frame[name] = np.mean(runs, 0)[:, i]
+        columns[name] = np.mean(runs, 0)[:, i]
         if len(runs) > 1:
-            frame[f"{name} std"] = np.std(runs, 0, ddof=1)[:, i]
-    frame["problem"] = rows.problems
-    target.parent.mkdir(parents=True, exist_ok=True)
-    frame.to_csv(target, index=False)
-    _report(frame, target, rows.usable, np.mean(runs, 0), input, text_column, facts)
+            columns[f"{name} std"] = np.std(runs, 0, ddof=1)[:, i]
+    frame = with_columns(table.frame, columns | {"problem": rows.reasons()})
+    with replacing(target) as partial:
+        if target.suffix == ".parquet":
+            frame.to_parquet(partial, index=False)
+        else:
+            frame.to_csv(partial, index=False, sep="\t" if target.suffix == ".tsv" else ",")
+    print(f"{rows.usable.sum()} rows predicted, {(~rows.usable).sum()} marked in the column problem: {target}")
+    if all(column in table.frame for column in facts["label_columns"]):
+        print(_scores(input, text_column, facts, rows.usable, np.mean(runs, 0)))
     return frame
+
+
+def _target(input: str, output: str | None, ending: str, suffixes: tuple[str, ...]) -> Path:
+    """Where to write: `output`, or a name beside the input."""
+    target = Path(output) if output else Path(input).with_name(f"{Path(input).name.split('.')[0]}-{ending}")
+    if target.suffix not in suffixes:
+        raise InputError(f"cannot write {target}; the name must end in {' or '.join(suffixes)}")
+    return target
 
 
 def _members(model: str) -> list[str]:
@@ -61,21 +77,17 @@ def _members(model: str) -> list[str]:
     return [str(path.parent) for path in seeds] or [model]
 
 
-def _report(
-    frame: pd.DataFrame,
-    target: Path,
-    usable: np.ndarray,
-    predictions: np.ndarray,
-    input: str,
-    text_column: str | None,
-    facts: dict[str, Any],
-) -> None:
-    print(f"{int(usable.sum())} rows predicted, {int((~usable).sum())} marked in the column problem: {target}")
-    if all(column in frame for column in facts["label_columns"]):
-        table = load_table(input, text_column, facts["label_columns"], facts["task_type"])
+def _scores(
+    input: str, text_column: str | None, facts: dict[str, Any], usable: np.ndarray, predictions: np.ndarray
+) -> str:
+    """The metrics of the labelled rows as one line, or why there are none."""
+    try:
+        table = load_table(input, text_column, facts["label_columns"], facts["task_type"], facts["classes"])
         scored = usable & ~np.isnan(table.labels).all(1)
         values = evaluate(facts["task_type"], table.labels[scored], predictions[scored])
-        print("  ".join(f"{name} {value:.4f}" for name, value in values.items()))
+    except InputError as error:
+        return f"not scored: {error}"
+    return f"{scored.sum()} labelled rows: " + "  ".join(f"{name} {value:.4f}" for name, value in values.items())
 
 
 def embed(
@@ -94,42 +106,44 @@ def embed(
         model: a pre-trained or fine-tuned model directory.
         input: CSV, TSV, JSONL or Parquet file.
         output: `.parquet` (columns row, text, embedding, problem) or `.npy` ([rows, width] float32, NaN for rows
-            that cannot be used); INPUT-embeddings.parquet where absent.
+            that cannot be used); INPUT-embeddings.parquet beside the input where absent.
         pooling: mean over the tokens, or the first state.
         text_column: column of the SMILES or text; found by its name where absent.
         molecules: the texts are SMILES: rows that RDKit cannot parse are marked.
         max_length: longest text in tokens.
         rows_per_chunk: rows held in memory at a time.
     """
-    target = Path(output or f"{Path(input).name.split('.')[0]}-embeddings.parquet")
-    if target.suffix not in (".parquet", ".npy"):
-        raise InputError(f"cannot write embeddings to {target}; the name must end in .parquet or .npy")
+    target = _target(input, output, "embeddings.parquet", (".parquet", ".npy"))
+    if rows_per_chunk < 1:
+        raise InputError(f"rows_per_chunk is {rows_per_chunk}; it must be at least 1")
     network, tokenizer = load_model(model, ExLMModel)
     distributed.place(network)
-    table = load_table(input, text_column, [], check=molecule_problem if molecules else None)
-    known = dict(zip(table.problems["row"], table.problems["reason"], strict=True))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    writer = _Writer(target, len(table.texts), network.config.hidden_size)
-    bad = 0
-    for start in range(0, len(table.texts), rows_per_chunk):
-        texts = table.texts[start : start + rows_per_chunk]
-        ids, problems = inference.tokenize(texts, tokenizer, max_length)
-        problems = [known.get(start + i) or problem for i, problem in enumerate(problems)]
-        good = np.array([problem is None for problem in problems])
-        vectors = np.full((len(texts), network.config.hidden_size), np.nan, dtype=np.float32)
-        if good.any():
-            vectors[good] = inference.run(
-                network,
-                lambda batch: pool(network, batch, pooling),
-                [ids[i] for i in np.flatnonzero(good)],
-                tokenizer.pad_token_id,
-                progress="embed",
-            )
-        writer.write(start, texts, vectors, problems)
-        bad += int((~good).sum())
-    writer.close()
-    print(f"{len(table.texts) - bad} rows embedded, {bad} marked: {target}")
+    table = load_table(input, text_column, [])
+    rows = tokenize_rows(table, tokenizer, max_length, molecules)
+    reasons = rows.reasons()
+    with replacing(target) as partial:
+        writer = _Writer(partial, len(table.texts), network.config.hidden_size)
+        for start in range(0, len(table.texts), rows_per_chunk):
+            part = slice(start, start + rows_per_chunk)
+            vectors = _vectors(network, rows.ids[part], reasons[part], tokenizer.pad_token_id, pooling)
+            writer.write(start, table.texts[part], vectors, reasons[part])
+        writer.close()
+    print(f"{rows.usable.sum()} rows embedded, {(~rows.usable).sum()} marked in the column problem: {target}")
     return target
+
+
+def _vectors(
+    network: PreTrainedModel, ids: list[list[int]], reasons: list[str], pad_token_id: int, pooling: str
+) -> np.ndarray:
+    """[rows, D] float32, NaN where there is a reason against a row."""
+    good = np.array([not reason for reason in reasons])
+    vectors = np.full((len(ids), network.config.hidden_size), np.nan, dtype=np.float32)
+    if good.any():
+        chosen = [ids[i] for i in np.flatnonzero(good)]
+        vectors[good] = inference.run(
+            network, lambda batch: pool(network, batch, pooling), chosen, pad_token_id, progress="embed"
+        )
+    return vectors
 
 
 def pool(model: PreTrainedModel, batch: dict[str, Tensor], pooling: str) -> Tensor:
@@ -146,14 +160,16 @@ class _Writer:
     """Appends chunks to a Parquet file or fills a memory-mapped npy file."""
 
     def __init__(self, path: Path, rows: int, width: int) -> None:
-        self.array = np.lib.format.open_memmap(path, "w+", np.float32, (rows, width)) if path.suffix == ".npy" else None
+        self.array = (
+            np.lib.format.open_memmap(path, "w+", np.float32, (rows, width)) if path.name.endswith(".npy") else None
+        )
         vector = pa.list_(pa.float32(), width)
         self.schema = pa.schema(
             [("row", pa.int64()), ("text", pa.string()), ("embedding", vector), ("problem", pa.string())]
         )
         self.parquet = None if self.array is not None else pq.ParquetWriter(path, self.schema)
 
-    def write(self, start: int, texts: list[str], vectors: np.ndarray, problems: list[str | None]) -> None:
+    def write(self, start: int, texts: list[str], vectors: np.ndarray, problems: list[str]) -> None:
         if self.array is not None:
             self.array[start : start + len(vectors)] = vectors
             return

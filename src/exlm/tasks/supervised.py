@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from exlm.data.masking import Purpose, mix
+from exlm.errors import InputError
 from exlm.model.objectives import classification_loss
+from exlm.randomness import Purpose, mix
 from exlm.tasks import inference
 from exlm.tasks.metrics import MAIN_METRIC
-from exlm.tasks.table import LabelledTable, TaskType
+from exlm.tasks.table import LabelledTable, TaskType, molecule_problem
 from exlm.train.loop import EarlyStop
 
 BUCKETED_BATCHES = 8  # batches are cut from this many batches' worth of shuffled rows sorted by length
@@ -22,29 +23,51 @@ BUCKETED_BATCHES = 8  # batches are cut from this many batches' worth of shuffle
 
 @dataclass(frozen=True)
 class Rows:
-    """A table's rows as tokens. `problems` holds, for every row, why it cannot be used ("" if it can)."""
+    """A table's rows as tokens, with what is wrong with each ("" if nothing).
+
+    `problems` keep a row out; `doubts` (not a molecule, tokens outside the vocabulary) only do so unless wanted.
+    """
 
     table: LabelledTable
     ids: list[list[int]]
     problems: list[str]
+    doubts: list[str]
+    keep_doubtful: bool = False
 
     @property
     def usable(self) -> np.ndarray:
         """[rows] bool."""
-        return np.array([not problem for problem in self.problems], dtype=bool)
+        return np.array([not reason for reason in self.reasons()], dtype=bool)
 
-    def unusable(self) -> pd.DataFrame:
-        """Columns row, value and reason of the rows that cannot be used."""
-        bad = np.flatnonzero(~self.usable)
-        values, reasons = ([source[row] for row in bad] for source in (self.table.texts, self.problems))
-        return pd.DataFrame({"row": bad, "value": values, "reason": reasons})
+    def reasons(self) -> list[str]:
+        """Why each row is left out, "" if it is not."""
+        doubts = [""] * len(self.ids) if self.keep_doubtful else self.doubts
+        return [problem or doubt for problem, doubt in zip(self.problems, doubts, strict=True)]
+
+    def report(self) -> pd.DataFrame:
+        """Columns row, value, reason and action of all rows with something wrong."""
+        reasons = [problem or doubt for problem, doubt in zip(self.problems, self.doubts, strict=True)]
+        action = np.where(self.usable, "kept", "left out")
+        frame = pd.DataFrame({"value": self.table.texts, "reason": reasons, "action": action})
+        return frame[frame["reason"] != ""].rename_axis("row").reset_index()
 
 
-def tokenize_rows(table: LabelledTable, tokenizer: PreTrainedTokenizerFast, max_length: int) -> Rows:
-    """Tokens of every row; what the table found wrong with a row goes before what the tokenizer finds."""
-    ids, found = inference.tokenize(table.texts, tokenizer, max_length)
+def tokenize_rows(
+    table: LabelledTable,
+    tokenizer: PreTrainedTokenizerFast,
+    max_length: int,
+    molecules: bool,
+    keep_doubtful: bool = False,
+) -> Rows:
+    """Tokens of every row; with `molecules`, texts that RDKit cannot parse are doubtful."""
+    ids = inference.tokenize(table.texts, tokenizer)
     known = dict(zip(table.problems["row"], table.problems["reason"], strict=True))
-    return Rows(table, ids, [known.get(row) or problem or "" for row, problem in enumerate(found)])
+    problems = [known.get(row) or inference.too_long(tokens, max_length) or "" for row, tokens in enumerate(ids)]
+    doubts = [
+        (molecules and molecule_problem(text)) or inference.foreign(tokens, tokenizer) or ""
+        for text, tokens in zip(table.texts, ids, strict=True)
+    ]
+    return Rows(table, ids, problems, doubts, keep_doubtful)
 
 
 def supervised_loss(
@@ -108,8 +131,13 @@ class Selector:
         self.epoch += 1
         values = self.score(model)
         value = values[self.metric] if self.higher else -values[self.metric]
+        if not np.isfinite(value):
+            raise InputError(
+                f"{self.metric} of the valid part is not defined (only one class or value in it), so no epoch can be "
+                "chosen; use another split, for example task.split random"
+            )
         if value > self.best or not self.weights:
-            self.best, self.best_epoch = value if np.isfinite(value) else -np.inf, self.epoch
+            self.best, self.best_epoch = value, self.epoch
             self.weights = {name: t.detach().cpu().clone() for name, t in model.state_dict().items()}
         elif self.patience and self.epoch - self.best_epoch >= self.patience:
             raise EarlyStop(values)
@@ -133,3 +161,13 @@ def predict_rows(
 def prediction_columns(facts: dict[str, Any]) -> list[str]:
     """Names of the output columns: one per label, or one per class."""
     return [f"predicted {name}" for name in (facts["classes"] or facts["label_columns"])]
+
+
+def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
+    """`frame` with further columns; one whose name is taken gets "exlm " in front, so that nothing is overwritten."""
+    result = frame.copy()
+    for name, values in columns.items():
+        while name in frame:
+            name = f"exlm {name}"
+        result[name] = values
+    return result

@@ -66,8 +66,7 @@ def load_table(
     text_column: str | None,
     label_columns: Sequence[str] | None,
     task_type: TaskType | None = None,
-    on_invalid: Literal["error", "skip"] = "skip",
-    check: Callable[[str], str | None] | None = None,
+    classes: list[str] | None = None,
 ) -> LabelledTable:
     """Read a labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
 
@@ -77,8 +76,8 @@ def load_table(
     task_type: None infers it: one 0/1 column is binary, several are multilabel, one column of 2 to 50
         distinct words or 2 to 10 distinct whole numbers is multiclass, anything else is regression. (Without label
         columns nothing can be inferred and the table says regression.)
-    on_invalid: a row is unusable if `check` gives a reason against its text (by default: if it is empty)
-        or if it has no label at all. "skip" lists such rows in `problems`, "error" raises for the first.
+    classes: the classes that the labels index, where a model has fixed them; other values count as missing.
+    A row without text or without any label is listed in `problems`.
 
     Raises InputError for unusable columns, values that are not labels of the task, and no usable row.
     """
@@ -86,13 +85,12 @@ def load_table(
     text_column = _find_text_column(frame, text_column, path)
     columns = _find_label_columns(frame, text_column, label_columns, path)
     task = task_type or (_infer_task(frame, columns) if columns else "regression")
-    labels, classes = _read_labels(frame, columns, task, path)
+    labels, classes = _read_labels(frame, columns, task, path, classes)
     texts = frame[text_column].fillna("").astype(str).str.strip().tolist()
-    problems = _find_problems(texts, labels, check or _empty_text)
-    if len(problems) and (on_invalid == "error" or (columns and len(problems) == len(frame))):
+    problems = _find_problems(texts, labels)
+    if columns and len(problems) == len(frame):
         row, value, reason = problems.iloc[0]
-        why = "" if on_invalid == "error" else "no row can be used, first "
-        raise InputError(f"{path}: {why}row {row}, value {value!r}: {reason}; correct or remove it")
+        raise InputError(f"{path}: no row can be used, first row {row}, value {value!r}: {reason}; correct it")
     usable = ~np.isin(np.arange(len(frame)), problems["row"])
     return LabelledTable(frame, texts, labels, columns, task, classes, problems, usable)
 
@@ -171,16 +169,15 @@ def _infer_task(frame: pd.DataFrame, columns: list[str]) -> TaskType:
 
 
 def _read_labels(
-    frame: pd.DataFrame, columns: list[str], task: TaskType, path: str | Path
+    frame: pd.DataFrame, columns: list[str], task: TaskType, path: str | Path, classes: list[str] | None
 ) -> tuple[np.ndarray, list[str] | None]:
     if len(columns) > 1 and task in ("binary", "multiclass"):
         hint = "multilabel" if task == "binary" else "one column"
         raise InputError(f"{path}: a {task} task has one label column, not {len(columns)}; use {hint}")
-    classes = None
     labels = np.empty((len(frame), len(columns)))
     for task_index, name in enumerate(columns):
         if task == "multiclass":
-            labels[:, task_index], classes = _class_labels(frame[name])
+            labels[:, task_index], classes = _class_labels(frame[name], classes)
         else:
             labels[:, task_index] = _numeric_labels(frame[name], task, path)
     if columns and np.isnan(labels).all():
@@ -203,7 +200,7 @@ def _numeric_labels(column: pd.Series, task: TaskType, path: str | Path) -> np.n
     return numbers
 
 
-def _class_labels(column: pd.Series) -> tuple[np.ndarray, list[str]]:
+def _class_labels(column: pd.Series, classes: list[str] | None) -> tuple[np.ndarray, list[str]]:
     """The class index of each row ([rows], NaN = missing) and the class names; whole numbers sort as such."""
     present = ~_missing(column)
     numbers = _numbers(column)
@@ -211,20 +208,18 @@ def _class_labels(column: pd.Series) -> tuple[np.ndarray, list[str]]:
     # A missing value turns a column of 1, 2, 3 into floats; its classes are still "1", "2", "3".
     names = pd.Series(numbers[present]).astype(int) if whole else column[present]
     names = names.astype(str).str.strip()
-    classes = sorted(set(names), key=int if whole else str)
+    classes = classes or sorted(set(names), key=int if whole else str)
     labels = np.full(len(column), np.nan)
-    labels[present] = pd.Categorical(names, categories=classes).codes
+    codes = pd.Categorical(names, categories=classes).codes.astype(float)
+    labels[present] = np.where(codes < 0, np.nan, codes)
     return labels, classes
 
 
-def _find_problems(texts: list[str], labels: np.ndarray, check: Callable[[str], str | None]) -> pd.DataFrame:
+def _find_problems(texts: list[str], labels: np.ndarray) -> pd.DataFrame:
     unlabelled = np.isnan(labels).all(axis=1) if labels.shape[1] else np.zeros(len(texts), dtype=bool)
-    found = ((row, text, check(text) or ("no label" if unlabelled[row] else None)) for row, text in enumerate(texts))
-    return pd.DataFrame([problem for problem in found if problem[2]], columns=["row", "value", "reason"])
-
-
-def _empty_text(text: str) -> str | None:
-    return None if text else "empty text"
+    found = [(row, text, "no label" if text else "empty text") for row, text in enumerate(texts)]
+    bad = [problem for problem in found if not problem[1] or unlabelled[problem[0]]]
+    return pd.DataFrame(bad, columns=["row", "value", "reason"])
 
 
 def _missing(column: pd.Series) -> np.ndarray:

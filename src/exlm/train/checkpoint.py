@@ -6,11 +6,8 @@ bit in a weight. It is written under a temporary name, synced and renamed, so th
 moment leaves the previous checkpoint as it was.
 """
 
-import hashlib
 import json
-import os
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,44 +17,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..files import problem, sync, write_manifest
 
 PREFIX = "checkpoint-"
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_manifest(directory: Path, files: Iterable[Path], **facts: Any) -> None:
-    """`manifest.json`: size and SHA-256 of every one of `files`, and `facts`. Everything is synced to disk."""
-    files = sorted(files)
-    for path in files:
-        _sync(path)
-    manifest = {"files": {p.name: {"bytes": p.stat().st_size, "sha256": sha256(p)} for p in files}, **facts}
-    target = directory / "manifest.json"
-    target.write_text(json.dumps(manifest, indent=1))
-    _sync(target)
-    _sync(directory)
-
-
-def problem(directory: Path) -> str | None:
-    """What is wrong with a directory that has a manifest, naming the file, or None."""
-    try:
-        files = json.loads((directory / "manifest.json").read_text())["files"]
-    except FileNotFoundError:
-        return "manifest.json is missing (the write was interrupted)"
-    except (ValueError, KeyError, TypeError):
-        return "manifest.json is damaged"
-    for name, expected in files.items():
-        path = directory / name
-        if Path(name).name != name or not path.is_file():
-            return f"{name} is missing"
-        if path.stat().st_size != expected["bytes"]:
-            return f"{name} has {path.stat().st_size} bytes instead of {expected['bytes']} (truncated?)"
-        if sha256(path) != expected["sha256"]:
-            return f"{name} does not match its SHA-256 (damaged on disk or in a copy)"
-    return None
 
 
 def save(directory: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> Path:
@@ -77,7 +39,7 @@ def save(directory: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
         write_manifest(partial, list(partial.iterdir()))
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
-        _sync(directory)
+        sync(directory)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise InputError(
@@ -98,15 +60,20 @@ def candidates(directory: Path) -> list[Path]:
     return sorted((p for p in directory.glob(f"{PREFIX}*") if p.is_dir()), reverse=True)
 
 
-def newest(directory: Path) -> tuple[Path | None, list[str]]:
-    """The newest checkpoint that verifies, and a line for each newer one that does not."""
-    rejected: list[str] = []
+def newest(directory: Path) -> tuple[Path | None, dict[Path, str]]:
+    """The newest checkpoint that verifies, and what is wrong with each newer one."""
+    rejected: dict[Path, str] = {}
     for path in candidates(directory):
         reason = problem(path)
         if reason is None:
             return path, rejected
-        rejected.append(f"{path}: {reason}")
+        rejected[path] = reason
     return None, rejected
+
+
+def set_aside(path: Path) -> None:
+    """Renames a damaged checkpoint, so that it neither counts as one nor is lost."""
+    path.rename(path.with_name(f"damaged-{path.name}"))
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -123,8 +90,7 @@ def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None
         prefix = f"{name}/"
         found = {key.removeprefix(prefix): value for key, value in moments.items() if key.startswith(prefix)}
         if found:
-            step = found.pop("step")
-            optimizer.state[parameter] = {k: v.to(parameter.device) for k, v in found.items()} | {"step": step}
+            optimizer.state[parameter] = {k: v.to(parameter.device) for k, v in found.items()}
 
 
 def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -139,11 +105,3 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

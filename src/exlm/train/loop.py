@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..randomness import dropout_seed
 from . import checkpoint, distributed
 from .optim import OptimizerConfig, build_optimizer, learning_rate
 from .tracking import Tracker
@@ -59,7 +60,7 @@ class LoopConfig:
         precision: `auto` takes bfloat16 autocast where the processor has it, else float32.
         log_every: updates between log lines.
         eval_every: updates between evaluations on held-out data; 0 evaluates at the end only.
-        save_every: updates between checkpoints; 0 saves none.
+        save_every: updates between checkpoints, and one at the end; 0 saves none, so that nothing can be resumed.
         keep_checkpoints: how many of the newest are kept.
         max_infeasible_steps: stop after this many updates in a row with sequences that have no alignment.
     """
@@ -69,13 +70,16 @@ class LoopConfig:
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     log_every: int = 10
     eval_every: int = 0
-    save_every: int = 0
+    save_every: int = 500
     keep_checkpoints: int = 2
     max_infeasible_steps: int = 20
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.log_every < 1 or self.keep_checkpoints < 1:
-            raise InputError("steps, log_every and keep_checkpoints must be at least 1")
+        for name in ("steps", "log_every", "keep_checkpoints", "max_infeasible_steps"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.optimizer.warmup_steps > self.steps:
+            raise InputError(f"warmup_steps ({self.optimizer.warmup_steps}) exceed the {self.steps} steps of the run")
         if self.eval_every < 0 or self.save_every < 0:
             raise InputError("eval_every and save_every must not be negative")
 
@@ -98,7 +102,6 @@ def fit(
     config: LoopConfig,
     directory: Path,
     seed: int,
-    mix_seed: Callable[[int, int, int], int],
     evaluate: Evaluate | None = None,
     identity: dict[str, Any] | None = None,
     description: str = "train",
@@ -112,7 +115,6 @@ def fit(
         config: see `LoopConfig`.
         directory: gets checkpoints, `log.jsonl` and TensorBoard events.
         seed: of dropout.
-        mix_seed: (seed, step, piece) -> seed of the generator.
         evaluate: metrics on held-out data.
         identity: facts that must be equal between a checkpoint and this run.
         description: of the progress bar.
@@ -148,7 +150,7 @@ def fit(
         model.train()
         for step in range(start, config.steps):
             rate = learning_rate(config.optimizer, step, config.steps)
-            pieces = [(mix_seed(seed, step, piece), batch) for piece, batch in batches(step)]
+            pieces = [(dropout_seed(seed, step, piece), batch) for piece, batch in batches(step)]
             sums, stop = _accumulate(wrapped, loss, pieces, context, received)
             norm = _update(model, optimizer, rate, config.optimizer.clip_norm, sums, step)
             meter.add(sums, step)
@@ -162,7 +164,10 @@ def fit(
             if due or stop:
                 save(step + 1)
             if stop and step + 1 < config.steps:
-                raise Interrupted(stop, f"interrupted after step {step + 1} of {config.steps}")
+                kept = (
+                    "run the same command to go on" if config.save_every else "the same command starts this part again"
+                )
+                raise Interrupted(stop, f"interrupted after step {step + 1} of {config.steps}; {kept}")
 
 
 def _resume(
@@ -170,18 +175,22 @@ def _resume(
 ) -> int:
     """Restores everything from the newest good checkpoint; returns the number of finished updates."""
     path, rejected = checkpoint.newest(directory)
-    for line in rejected if distributed.is_main() else []:
-        print(f"warning: passed over {line}", flush=True)
+    distributed.barrier()
+    if distributed.is_main() and path is not None:
+        for damaged, reason in rejected.items():
+            print(f"warning: {damaged} is passed over and set aside: {reason}", flush=True)
+            checkpoint.set_aside(damaged)
     if path is None:
         if rejected:
-            raise InputError(f"no checkpoint in {directory} verifies; delete the directory to start again")
+            first, reason = next(iter(rejected.items()))
+            raise InputError(f"no checkpoint verifies ({first}: {reason}); delete {directory} to start again")
         return 0
     state = checkpoint.read_state(path)
     for name, value in identity.items():
         if state["identity"].get(name) != value:
             raise InputError(
-                f"{path} was trained with {name} {state['identity'].get(name)!r}, this run has {value!r}; "
-                "use another output directory or restore the original setting"
+                f"{path} was trained with {name} {state['identity'].get(name)!r}, this run has {value!r}; restore it, "
+                "use another output directory, or (training settings only) add --resume_anyway true"
             )
     with torch.no_grad():
         checkpoint.load(path, model, optimizer)
@@ -232,7 +241,8 @@ def _update(
     if not (torch.isfinite(norm) and math.isfinite(sums.total)):
         raise TrainingStopped(
             f"the loss or its gradient is not finite at step {step + 1} (loss sum {sums.total}, gradient norm "
-            f"{float(norm)}); the last good checkpoint is kept: lower the learning rate or set precision to fp32"
+            f"{float(norm)}); the last good checkpoint is kept: to go on from it with another learning rate or "
+            "precision, change the setting and add --resume_anyway true"
         )
     if clip_norm:
         torch._foreach_mul_(gradients, torch.clamp(clip_norm / (norm + 1e-6), max=1.0))
@@ -257,7 +267,8 @@ class _Meter:
         if self.infeasible_run >= self.limit:
             raise TrainingStopped(
                 f"{self.infeasible_run} updates in a row up to step {step + 1} had sequences without any alignment of "
-                "finite probability; the last good checkpoint is kept: lower the learning rate"
+                "finite probability; the last good checkpoint is kept: to go on from it with a lower learning rate, "
+                "change it and add --resume_anyway true"
             )
 
     @contextmanager

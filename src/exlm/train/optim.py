@@ -1,5 +1,6 @@
 """Adam with decoupled weight decay, and learning rates as pure functions of the step."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,8 +33,10 @@ class OptimizerConfig:
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.learning_rate <= 0:
-            raise InputError(f"learning_rate is {self.learning_rate}; it must be positive")
+        if not 0 < self.learning_rate < math.inf:
+            raise InputError(f"learning_rate is {self.learning_rate}; it must be a positive number")
+        if not all(0 <= beta < 1 for beta in self.adam_betas) or self.adam_eps < 0:
+            raise InputError(f"adam_betas are {self.adam_betas}; each must lie in [0, 1), and adam_eps not below 0")
         if self.warmup_steps < 0 or self.weight_decay < 0 or self.clip_norm < 0:
             raise InputError("warmup_steps, weight_decay and clip_norm must not be negative")
 

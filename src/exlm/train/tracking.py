@@ -7,6 +7,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..files import write_text
+
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The records of a JSON-lines file; a last line cut off by a crash is ignored."""
@@ -40,7 +42,7 @@ class Tracker:
             return
         path = directory / "log.jsonl"
         kept = [record for record in read_log(path) if record["step"] <= start]
-        path.write_text("".join(json.dumps(record) + "\n" for record in kept))
+        write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
         self.file = path.open("a")
         self.board = _summary_writer(directory / "tensorboard", purge_step=start + 1)
 
