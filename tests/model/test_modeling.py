@@ -201,6 +201,14 @@ def test_an_empty_row_in_a_batch_leaves_the_others_finite(tiny_config, tiny_batc
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_classifiers_pool_real_tokens_only(tiny_config, tiny_batch, pooling):
+    model = ExLMForSequenceClassification(tiny_config(classifier_pooling=pooling, num_labels=2)).eval()
+    together = model(tiny_batch["input_ids"], tiny_batch["attention_mask"]).logits
+    for b, n in enumerate(tiny_batch["attention_mask"].sum(1).tolist()):
+        torch.testing.assert_close(model(tiny_batch["input_ids"][b : b + 1, :n]).logits[0], together[b])
+
+
 def test_the_encoder_gives_a_tuple_on_request(tiny_config, tiny_batch):
     model = ExLMModel(tiny_config()).eval()
     (hidden,) = model(tiny_batch["input_ids"], tiny_batch["attention_mask"], return_dict=False)

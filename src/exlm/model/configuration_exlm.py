@@ -12,6 +12,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "dag": ("full", "sparse"),
     "transition": ("gated", "single"),
     "boundary_states": (1, "k"),
+    "classifier_pooling": ("first", "mean"),
     "hidden_act": ("gelu", "relu"),
 }
 
@@ -32,6 +33,7 @@ class ExLMConfig(PreTrainedConfig):
         max_position_embeddings: rows of the position table that the gated transition adds to its features, and so
             the longest expanded sequence that can be pre-trained with it. The encoder itself has no such limit.
         classifier_dropout: dropout before and inside the classification head.
+        classifier_pooling: what the classification head reads, the `first` state (paper) or the `mean` over tokens.
     """
 
     model_type = "exlm"
@@ -46,6 +48,7 @@ class ExLMConfig(PreTrainedConfig):
     attention_probs_dropout_prob: float = 0.1
     activation_dropout: float = 0.0
     classifier_dropout: float = 0.1
+    classifier_pooling: str = "first"
     layer_norm_eps: float = 1e-5
     initializer_range: float = 0.02
     rotary_base: float = 10000.0

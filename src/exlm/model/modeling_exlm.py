@@ -306,7 +306,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
 
 
 class ExLMClassificationHead(nn.Module):
-    """Dropout, Linear, tanh, dropout, Linear on the first state of BOS, as RoBERTa's."""
+    """Dropout, Linear, tanh, dropout, Linear on one vector per sequence, as RoBERTa's."""
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__()
@@ -341,12 +341,22 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
             labels: [B] class indices, or [B, num_labels] floats in which NaN marks a missing label.
         """
         nothing = torch.zeros_like(input_ids, dtype=torch.bool)
-        hidden = self.exlm.encode(self.exlm.expand(input_ids, attention_mask, masked=nothing))
-        logits = self.classifier(hidden[:, 0])
+        lattice = self.exlm.expand(input_ids, attention_mask, masked=nothing)
+        logits = self.classifier(
+            pool(self.exlm.encode(lattice), lattice.attention_mask, self.config.classifier_pooling)
+        )
         if labels is None:
             return SequenceClassifierOutput(logits=logits)
         total, count = classification_loss(logits, labels, self.config.problem_type)
         return SequenceClassifierOutput(loss=total / count.clamp(min=1), logits=logits)
+
+
+def pool(hidden: Tensor, attention_mask: Tensor, pooling: str) -> Tensor:
+    """[B, L, D] and [B, L] -> [B, D]: the `first` position, or the `mean` over the real ones."""
+    if pooling == "first":
+        return hidden[:, 0]
+    weight = attention_mask[..., None].to(hidden.dtype)
+    return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
 
 
 def num_parameters(model: nn.Module) -> int:

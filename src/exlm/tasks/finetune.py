@@ -83,6 +83,7 @@ class FinetuneConfig:
         warmup_ratio: share of the updates spent warming up.
         dropout: of the encoder.
         pooler_dropout: of the classification head.
+        pooling: what the classification head reads, the `first` state (paper) or the `mean` over tokens.
         patience: stop after this many epochs without a better valid score; 0 never stops early.
         weight_decay: decoupled weight decay.
         clip_norm: largest gradient norm, 0 for none.
@@ -95,6 +96,7 @@ class FinetuneConfig:
     warmup_ratio: float | None = None
     dropout: float | None = None
     pooler_dropout: float | None = None
+    pooling: Literal["first", "mean"] = "first"
     patience: int = 20
     weight_decay: float = 0.0
     clip_norm: float = 1.0
@@ -305,6 +307,7 @@ def _build(
         "hidden_dropout_prob": hyper.dropout,
         "attention_probs_dropout_prob": hyper.dropout,
         "classifier_dropout": hyper.pooler_dropout,
+        "classifier_pooling": hyper.pooling,
         "task": facts,
     }
     return load_model(path, ExLMForSequenceClassification, changes, from_scratch)[0]

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from exlm.directory import load_model
 from exlm.errors import InputError
 from exlm.files import replacing
-from exlm.model.modeling_exlm import ExLMForSequenceClassification, ExLMModel
+from exlm.model.modeling_exlm import ExLMForSequenceClassification, ExLMModel, pool
 from exlm.tasks import inference
 from exlm.tasks.metrics import evaluate
 from exlm.tasks.supervised import predict_rows, prediction_columns, tokenize_rows, with_columns
@@ -136,24 +136,18 @@ def _vectors(
     network: PreTrainedModel, ids: list[list[int]], reasons: list[str], pad_token_id: int, pooling: str
 ) -> np.ndarray:
     """[rows, D] float32, NaN where there is a reason against a row."""
+
+    def embedding(batch: dict[str, Tensor]) -> Tensor:
+        nothing = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
+        hidden = network(**batch, masked=nothing).last_hidden_state.float()
+        return pool(hidden, batch["attention_mask"], pooling)
+
     good = np.array([not reason for reason in reasons])
     vectors = np.full((len(ids), network.config.hidden_size), np.nan, dtype=np.float32)
     if good.any():
         chosen = [ids[i] for i in np.flatnonzero(good)]
-        vectors[good] = inference.run(
-            network, lambda batch: pool(network, batch, pooling), chosen, pad_token_id, progress="embed"
-        )
+        vectors[good] = inference.run(network, embedding, chosen, pad_token_id, progress="embed")
     return vectors
-
-
-def pool(model: PreTrainedModel, batch: dict[str, Tensor], pooling: str) -> Tensor:
-    """[n, D]: the first state, or the mean over the real tokens."""
-    nothing = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
-    hidden = model(**batch, masked=nothing).last_hidden_state.float()
-    if pooling == "first":
-        return hidden[:, 0]
-    weight = batch["attention_mask"][..., None].float()
-    return (hidden * weight).sum(1) / weight.sum(1)
 
 
 class _Writer:
