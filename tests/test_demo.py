@@ -1,0 +1,18 @@
+"""The main job end to end, as short as it can be."""
+
+import pandas as pd
+import pytest
+
+from exlm.demo import demo
+
+
+def test_the_demo_compares_both_models_and_says_where_everything_is(tmp_path, capsys):
+    pytest.importorskip("datamol")
+    demo(str(tmp_path / "out"), steps=4, epochs=1, seeds=[0])
+    text = capsys.readouterr().out
+    table = (tmp_path / "out/results.md").read_text()
+    assert table in text and "| ExLM (k = 2)" in table and "| MLM " in table
+    assert (tmp_path / "out/training.png").stat().st_size > 10_000
+    predictions = pd.read_csv(tmp_path / "out/solubility-exlm/seed-0/predictions.csv")
+    assert (predictions["exlm split"] == "test").sum() > 200
+    assert predictions.loc[predictions["exlm split"] == "test", "predicted SOL"].notna().all()
