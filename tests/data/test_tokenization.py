@@ -81,7 +81,7 @@ def test_hash_tells_tokenizers_apart_but_not_their_use(tokenizer):
 
 
 def test_nothing_to_learn_from():
-    with pytest.raises(InputError, match="no SMILES token"):
+    with pytest.raises(InputError, match="no valid SMILES found"):
         train_smiles_tokenizer(["", "yyy"])
 
 

@@ -31,7 +31,7 @@ def as_lists(split: dict[str, np.ndarray]) -> dict[str, list[int]]:
 def table(tmp_path) -> LabelledTable:
     rows = [f"{'C' * n}c1ccccc1,{n % 2},{part}" for n, part in enumerate(["train"] * 8 + ["dev", "TEST"])]
     path = tmp_path / "a.csv"
-    path.write_text("\n".join(["smiles,y,part", "xx,1,train", *rows]))
+    path.write_text("\n".join(["smiles,y,part", ",1,train", *rows]))
     return load_table(path, None, ["y"])
 
 
