@@ -20,7 +20,7 @@ from exlm.tasks.splits import (
 )
 from exlm.tasks.table import LabelledTable, load_table
 
-DATA = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[2] / "shared/data")) / "molecules"
+DATA = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[3] / "shared/data")) / "molecules"
 
 
 def as_lists(split: dict[str, np.ndarray]) -> dict[str, list[int]]:
