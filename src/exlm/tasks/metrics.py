@@ -42,12 +42,6 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
     return _evaluate_regression(pairs) if task_type == "regression" else _evaluate_binary(pairs)
 
 
-def roc_auc_per_task(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    """ROC-AUC of each task, [tasks]; NaN where the labelled rows do not have both classes."""
-    pairs = _labelled_pairs(labels, predictions)
-    return np.array([roc_auc_score(*pair) if _has_both(pair[0]) else np.nan for pair in pairs])
-
-
 def summarise(rows: Sequence[dict[str, float]]) -> dict[str, tuple[float, float]]:
     """Mean and sample standard deviation (ddof=1; 0.0 for a single run) of each metric over runs."""
     columns = {name: np.array([row[name] for row in rows]) for name in (rows[0] if rows else {})}
