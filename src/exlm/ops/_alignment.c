@@ -45,86 +45,105 @@ INLINE float base2(float x) {
     return y > IMPOSSIBLE ? y : IMPOSSIBLE;
 }
 
-/* alpha[i] and total[i] of all rows; returns log2 f, or IMPOSSIBLE. edges: [n][n] in base 2. */
+/* Rows of the scratch arrays are `room` long, a multiple of LANES, and inner loops run over whole groups of LANES from
+ * the one that holds `first` to the one that holds `last`: no remainders, which short bands would consist of. What lies
+ * outside a row's band is IMPOSSIBLE in `edges` or has no weight, so the extra lanes add nothing. */
+#define LANES 16
+#define GROUPS(u, first, last) for (long u = (first) / LANES * LANES; u < ROOM((last) + 1); u++)
+#define ROOM(n) (((n) + LANES - 1) / LANES * LANES)
+
+/* alpha[i] and total[i] of all rows; returns log2 f, or IMPOSSIBLE. edges: [n][room] in base 2. */
 MULTIVERSION
-static double forward(const float *emission, long stride, const float *edges, long t, long n, float *alpha,
-                      float *total, float *peak) {
+static double forward(const float *restrict emission, long stride, const float *restrict edges, long t, long n,
+                      long room, float *restrict alpha, float *restrict total, float *restrict peak) {
     long slack = n - t;
     double shift = base2(emission[0]);
-    for (long u = 0; u < t * n; u++) alpha[u] = total[u] = IMPOSSIBLE;
+    for (long u = 0; u < t * room; u++) alpha[u] = IMPOSSIBLE;
     alpha[0] = 0.0f;
     for (long i = 1; i < t; i++) {
-        const float *before = alpha + (i - 1) * n;
-        float *here = alpha + i * n, *sum = total + i * n;
-        long first = i, last = i + slack;
-        for (long u = first; u <= last; u++) { peak[u] = IMPOSSIBLE * 4.0f; sum[u] = 0.0f; }
+        const float *before = alpha + (i - 1) * room;
+        float *restrict here = alpha + i * room, *restrict sum = total + i * room;
+        long last = i + slack;
+        for (long u = 0; u < room; u++) { peak[u] = IMPOSSIBLE * 4.0f; sum[u] = 0.0f; }
         for (long v = i - 1; v < last; v++) {
-            const float a = before[v], *row = edges + v * n;
-            for (long u = v + 1 > first ? v + 1 : first; u <= last; u++) {
+            const float a = before[v], *restrict row = edges + v * room;
+            GROUPS(u, v + 1, last) {
                 float x = a + row[u];
                 peak[u] = x > peak[u] ? x : peak[u];
             }
         }
         for (long v = i - 1; v < last; v++) {
-            const float a = before[v], *row = edges + v * n;
-            for (long u = v + 1 > first ? v + 1 : first; u <= last; u++) sum[u] += exp2_negative(a + row[u] - peak[u]);
+            const float a = before[v], *restrict row = edges + v * room;
+            GROUPS(u, v + 1, last) sum[u] += exp2_negative(a + row[u] - peak[u]);
         }
         float best = IMPOSSIBLE * 8.0f;
-        for (long u = first; u <= last; u++) {
+        for (long u = i; u <= last; u++) {
             sum[u] = peak[u] + log2f(sum[u]);
             here[u] = sum[u] + base2(emission[i * stride + u]);
             best = here[u] > best ? here[u] : best;
         }
-        for (long u = first; u <= last; u++) here[u] -= best;
+        for (long u = i; u <= last; u++) here[u] -= best;
         shift += best;
     }
-    return shift + alpha[t * n - 1];
+    return shift + alpha[(t - 1) * room + n - 1];
 }
 
-/* Posteriors: at_state [t][stride] and on_edge [stride][stride], both zero on entry. */
+/* Posteriors: at_state [t][stride], and used [n][room], zero on entry; weight [2][room] is scratch. */
 MULTIVERSION
-static void backward(const float *edges, long t, long n, const float *alpha, const float *total, float *at_state,
-                     float *on_edge, long stride) {
+static void backward(const float *restrict edges, long t, long n, long room, const float *restrict alpha,
+                     const float *restrict total, float *restrict at_state, long stride, float *restrict used,
+                     float *restrict weight) {
     long slack = n - t;
-    at_state[(t - 1) * stride + n - 1] = 1.0f;
+    memset(weight, 0, 2 * (size_t)room * sizeof(float));
+    weight[(t - 1) % 2 * room + n - 1] = 1.0f;
     for (long i = t - 1; i > 0; i--) {
-        const float *before = alpha + (i - 1) * n, *sum = total + i * n, *gradient = at_state + i * stride;
-        float *previous = at_state + (i - 1) * stride;
+        const float *before = alpha + (i - 1) * room, *restrict sum = total + i * room;
+        float *restrict gradient = weight + i % 2 * room, *restrict previous = weight + (i - 1) % 2 * room;
         long last = i + slack;
+        memcpy(at_state + i * stride, gradient, n * sizeof(float));
+        memset(previous, 0, room * sizeof(float));
         for (long v = i - 1; v < last; v++) {
-            const float a = before[v], *row = edges + v * n;
-            float *used = on_edge + v * stride, flow = 0.0f;
-            long first = v + 1 > i ? v + 1 : i;
+            const float a = before[v], *restrict row = edges + v * room;
+            float *restrict use = used + v * room, flow = 0.0f;
 #pragma omp simd reduction(+ : flow)
-            for (long u = first; u <= last; u++) {
+            GROUPS(u, v + 1, last) {
                 float x = a + row[u] - sum[u];
-                float use = gradient[u] * exp2_negative(x < 0.0f ? x : 0.0f);
-                used[u] += use;
-                flow += use;
+                float part = gradient[u] * exp2_negative(x < 0.0f ? x : 0.0f);
+                use[u] += part;
+                flow += part;
             }
             previous[v] = flow;
         }
     }
+    memcpy(at_state, weight, n * sizeof(float));
 }
 
-/* One sequence; returns log f, -inf without a path, NaN if an input is NaN. */
+/* One sequence; returns log f, -inf without a path, NaN if an input is NaN. scratch: 2 n + 2 t + 2 rows. */
 static double one_sequence(const float *emission, const float *transition, long t, long n, long rows, long stride,
                            float *at_state, float *on_edge, float *scratch) {
     if (t < 1 || t > rows || n < t || n > stride || (t == 1 && n != 1)) return -INFINITY;
-    float *edges = scratch, *alpha = edges + n * n, *total = alpha + t * n, *peak = total + t * n;
+    long room = ROOM(n);
+    float *edges = scratch, *alpha = edges + n * room, *total = alpha + t * room, *spare = total + t * room;
     float check = 0.0f;
-    for (long v = 0; v < n; v++)
+    for (long v = 0; v < n; v++) {
+        for (long u = 0; u < room; u++) edges[v * room + u] = IMPOSSIBLE;
         for (long u = v + 1; u < n; u++) {
             float x = transition[v * stride + u];
             check += x != x ? x : 0.0f;
-            edges[v * n + u] = base2(x);
+            edges[v * room + u] = base2(x);
         }
+    }
     for (long i = 0; i < t; i++)
         for (long u = i; u <= i + n - t; u++) check += emission[i * stride + u] != emission[i * stride + u] ? NAN : 0.0f;
     if (check != check) return NAN;
-    double value = forward(emission, stride, edges, t, n, alpha, total, peak);
+    double value = forward(emission, stride, edges, t, n, room, alpha, total, spare);
     if (!(value > DEAD)) return -INFINITY;
-    if (at_state) backward(edges, t, n, alpha, total, at_state, on_edge, stride);
+    if (at_state) {
+        float *used = spare + 2 * room;
+        memset(used, 0, (size_t)n * room * sizeof(float));
+        backward(edges, t, n, room, alpha, total, at_state, stride, used, spare);
+        for (long v = 0; v < n; v++) memcpy(on_edge + v * stride, used + v * room, n * sizeof(float));
+    }
     return value * LN2;
 }
 
@@ -134,7 +153,7 @@ int exlm_alignment(const float *emission, const float *transition, const long lo
                    const long long *num_states, double *values, float *at_state, float *on_edge, long batch,
                    long targets, long states, int threads) {
     int failed = 0;
-    size_t room = (size_t)states * states + 2 * (size_t)targets * states + states + 1;
+    size_t room = (2 * (size_t)states + 2 * (size_t)targets + 2) * ROOM((size_t)states) + 1;
 #pragma omp parallel num_threads(threads) reduction(| : failed)
     {
         float *scratch = malloc(room * sizeof(float));
