@@ -209,7 +209,7 @@ def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], precision
     sums = dict.fromkeys(("total", "count", "infeasible", "masked", "correct", "nll"), 0.0)
     for batch in batches:
         with autocast(device, precision):
-            part = model.evaluate_batch(**{name: tensor.to(device) for name, tensor in batch.items()})
+            part = model.evaluate_batch(**batch)
         sums = {name: sums[name] + part[name] for name in sums}
     total, count, infeasible, masked, correct, nll = distributed.sum_over_processes(list(sums.values()))
     return {

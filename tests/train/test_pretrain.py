@@ -119,7 +119,8 @@ def test_a_signal_saves_and_the_next_run_goes_on_identically(recipe, whole, monk
     with pytest.raises(Interrupted) as caught:
         pretrain(**recipe)
     assert caught.value.number == number
-    assert checkpoint.newest(Path(recipe["output"]))[0].name == "checkpoint-00000005"
+    # The batch is made ahead of its update, while that of the step before it may be under way.
+    assert checkpoint.newest(Path(recipe["output"]))[0].name in ("checkpoint-00000004", "checkpoint-00000005")
     pretrain(**recipe)
     assert same(recipe["output"], whole)
 

@@ -1,74 +1,29 @@
-"""The encoder and its heads. From the bottom up: embeddings, attention, layer, encoder, heads, models.
-
-The encoder is a pre-LayerNorm Transformer without absolute positions: x + Attn(LN(x)), x + FFN(LN(x)), and one
-final LayerNorm. Shapes follow the legend of `exlm.ops`.
-"""
+"""The heads and the models of Hugging Face on top of `encoder.py`. Shapes follow the legend of `exlm.ops`."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput
 
 from ..errors import InputError
 from ..ops import rotary, transition
+from ..ops.dropout import Dropout
 from ..ops.expansion import IGNORED, Lattice, expand
 from .configuration_exlm import ExLMConfig
+from .encoder import ACTIVATIONS, ExLMLayer, can_pack
+from .layout import gather_rows, packed, padded
 from .objectives import OBJECTIVES, classification_loss
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 
-
-def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: float) -> Tensor:
-    """Softmax attention; query, key, value [B, H, L, d], mask [B, 1, 1, L] bool, true where attended.
-
-    The fused kernel's backward in bfloat16 is about five times slower than plain products on a CPU.
-    """
-    if query.device.type != "cpu" or query.dtype != torch.bfloat16:
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-    bias = torch.zeros(mask.shape, dtype=query.dtype).masked_fill_(~mask, torch.finfo(query.dtype).min)
-    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2) + bias
-    return F.dropout(scores.softmax(-1), dropout, training=dropout > 0) @ value
-
-
-class ExLMAttention(nn.Module):
-    def __init__(self, config: ExLMConfig) -> None:
-        super().__init__()
-        self.heads = config.num_attention_heads
-        self.dropout = config.attention_probs_dropout_prob
-        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
-        self.output = nn.Linear(config.hidden_size, config.hidden_size)
-
-    def forward(self, hidden: Tensor, tables: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
-        """hidden [B, L, D] -> [B, L, D]."""
-        query, key, value = self.qkv(hidden).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        cos, sin = (table.to(query.dtype) for table in tables)
-        query, key = rotary.apply_rotary(query, cos, sin), rotary.apply_rotary(key, cos, sin)
-        mixed = attention(query, key, value, mask, self.dropout if self.training else 0.0)
-        return self.output(mixed.transpose(1, 2).flatten(2))
-
-
-class ExLMLayer(nn.Module):
-    def __init__(self, config: ExLMConfig) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.attention = ExLMAttention(config)
-        self.ffn_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.ffn_in = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.ffn_out = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.activation = ACTIVATIONS[config.hidden_act]
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.activation_dropout = nn.Dropout(config.activation_dropout)
-
-    def forward(self, hidden: Tensor, tables: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
-        hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden), tables, mask))
-        inner = self.activation_dropout(self.activation(self.ffn_in(self.ffn_norm(hidden))))
-        return hidden + self.dropout(self.ffn_out(inner))
+def head_precision(device: torch.device) -> AbstractContextManager:
+    """The heads in the precision of their weights on a CPU, where bfloat16 products have bfloat16 results: logits would
+    be off by up to 0.03 nats. On a GPU, autocast as it is."""
+    return torch.autocast("cpu", enabled=False) if device.type == "cpu" else nullcontext()
 
 
 class ExLMPredictionHead(nn.Module):
@@ -82,14 +37,23 @@ class ExLMPredictionHead(nn.Module):
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
 
     def transform(self, hidden: Tensor) -> Tensor:
-        """[..., D] -> [..., D] in the precision of the weights, also under autocast."""
-        with torch.autocast(hidden.device.type, enabled=False):
+        """[..., D] -> [..., D]."""
+        with head_precision(hidden.device):
             return self.norm(self.activation(self.dense(hidden.to(self.dense.weight.dtype))))
 
+    def operands(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What `ops.emission` multiplies: [..., D], [V, D] in the precision of products, and the bias [V]."""
+        hidden, weight = self.transform(hidden), self.decoder.weight
+        dtype = weight.dtype
+        if hidden.device.type != "cpu" and torch.is_autocast_enabled(hidden.device.type):
+            dtype = torch.get_autocast_dtype(hidden.device.type)
+        return hidden.to(dtype), weight.to(dtype), self.decoder.bias
+
     def forward(self, hidden: Tensor) -> Tensor:
-        """Logits [..., V], at least float32; under autocast they would be off by up to 0.03 nats."""
+        """Logits [..., V], at least float32."""
+        hidden = self.transform(hidden).to(self.decoder.weight.dtype)
         with torch.autocast(hidden.device.type, enabled=False):
-            logits = self.decoder(self.transform(hidden))
+            logits = self.decoder(hidden)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -112,7 +76,7 @@ class ExLMTransitionHead(nn.Module):
     def forward(self, states: Tensor, lattice: Lattice) -> Tensor:
         """states [B, N, D] -> [B, N, N], at least float32."""
         edges = transition.edge_mask(lattice.num_states, states.shape[1], lattice.group if self.sparse else None)
-        with torch.autocast(states.device.type, enabled=False):
+        with head_precision(states.device):
             states = states.to(self.query.weight.dtype)
             if not self.gated:
                 return transition.single(self.query(states), self.key(states), edges)
@@ -146,7 +110,7 @@ class ExLMModel(ExLMPreTrainedModel):
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)
         self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
         self.layers = nn.ModuleList(ExLMLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.post_init()
@@ -165,10 +129,10 @@ class ExLMModel(ExLMPreTrainedModel):
         masked: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> Lattice:
-        """The lattice of a batch. Labelled tokens expand, or the given ones, or else every [MASK]."""
+        """The lattice of a batch, on its device. Labelled tokens expand, or the given ones, or else every [MASK]."""
         if masked is None:
             masked = input_ids == self.config.mask_token_id if labels is None else labels != IGNORED
-        return expand(
+        lattice = expand(
             input_ids,
             torch.ones_like(input_ids) if attention_mask is None else attention_mask,
             masked,
@@ -177,19 +141,33 @@ class ExLMModel(ExLMPreTrainedModel):
             labels,
             self.config.pad_token_id or 0,
         )
+        if self.config.rotary == "2d":
+            return lattice
+        place = torch.arange(lattice.input_ids.shape[1], device=input_ids.device)
+        return replace(lattice, position_ids=place.expand_as(lattice.input_ids)[..., None])
 
-    def encode(self, lattice: Lattice) -> Tensor:
-        """Hidden states [B, L, D] of the expanded sequence."""
-        positions = lattice.position_ids
-        if self.config.rotary == "1d":
-            positions = torch.arange(positions.shape[1], device=positions.device).expand(positions.shape[:2])[..., None]
-        head_dim = self.config.hidden_size // self.config.num_attention_heads
-        tables = rotary.rotary_tables(positions, head_dim, self.config.rotary_base)
-        mask = lattice.attention_mask[:, None, None, :]
-        hidden = self.dropout(self.embeddings(lattice.input_ids))
-        for layer in self.layers:
-            hidden = layer(hidden, tables, mask)
-        return self.norm(hidden)
+    def encode(self, lattice: Lattice, read: Tensor | None = None, count: Tensor | None = None) -> Tensor:
+        """Hidden states of the expanded sequence, on the model's device.
+
+        Args:
+            lattice: on any device; on the host it costs the GPU no wait.
+            read: [B, N] positions to return; what no head reads need not be computed. All where absent.
+            count: [B] how many of `read` are real in each sequence.
+
+        Returns:
+            [B, N, D], or [B, L, D] without `read`.
+        """
+        config, device = self.config, self.embeddings.weight.device
+        head_dim = config.hidden_size // config.num_attention_heads
+        rate = config.attention_probs_dropout_prob if self.training else 0.0
+        pack = can_pack(device, head_dim, rate)
+        layout = (packed(lattice, read, count) if pack else padded(lattice, read)).to(device)
+        tables = rotary.rotary_tables(layout.position_ids, head_dim, config.rotary_base)
+        hidden = self.dropout(self.embeddings(layout.input_ids))
+        for layer in self.layers[:-1]:
+            hidden = layer(hidden, tables, layout)
+        hidden = self.layers[-1](hidden, tables, layout, layout.read)
+        return layout.unpack(self.norm(hidden))
 
     def forward(
         self,
@@ -208,14 +186,9 @@ class ExLMModel(ExLMPreTrainedModel):
         """
         lattice = self.expand(input_ids, attention_mask, masked)
         hidden = self.encode(lattice)
-        first = lattice.first.clamp(max=hidden.shape[1] - 1)
+        first = lattice.first.clamp(max=hidden.shape[1] - 1).to(hidden.device)
         output = BaseModelOutput(last_hidden_state=gather_rows(hidden, first))
         return output if return_dict else output.to_tuple()
-
-
-def gather_rows(hidden: Tensor, index: Tensor) -> Tensor:
-    """hidden [B, L, D] at index [B, N] -> [B, N, D]."""
-    return hidden.gather(1, index[..., None].expand(-1, -1, hidden.shape[-1]))
 
 
 @dataclass
@@ -257,7 +230,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
 
     def states(self, lattice: Lattice) -> Tensor:
         """Hidden states [B, N, D] of the lattice states: all that the heads ever see in training."""
-        return gather_rows(self.exlm.encode(lattice), lattice.state_index)
+        return self.exlm.encode(lattice, lattice.state_index, lattice.num_states)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None
@@ -272,7 +245,9 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
         if labels is None:
             return ExLMMaskedLMOutput(logits=self._fill_mask_logits(lattice))
-        total, count, infeasible = OBJECTIVES[self.config.objective].loss(self, self.states(lattice), lattice)
+        states = self.states(lattice)
+        lattice = lattice.to(states.device)
+        total, count, infeasible = OBJECTIVES[self.config.objective].loss(self, states, lattice)
         return ExLMMaskedLMOutput(total / count.clamp(min=1), None, total, count, infeasible)
 
     def marginals(self, lattice: Lattice, states: Tensor) -> Tensor:
@@ -281,6 +256,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
 
     def _fill_mask_logits(self, lattice: Lattice) -> Tensor:
         hidden = self.exlm.encode(lattice)
+        lattice = lattice.to(hidden.device)
         logits = self.head(gather_rows(hidden, lattice.first.clamp(max=hidden.shape[1] - 1)))
         marginal = self.marginals(lattice, gather_rows(hidden, lattice.state_index))
         rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
@@ -292,6 +268,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         """Sums over a batch: objective, marginal log-probability and hits of the masked tokens, and their counts."""
         lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
         states = self.states(lattice)
+        lattice = lattice.to(states.device)
         total, count, infeasible = OBJECTIVES[self.config.objective].loss(self, states, lattice)
         chosen = lattice.target_is_mask
         marginal, answers = self.marginals(lattice, states)[chosen], lattice.targets[chosen]
@@ -342,20 +319,20 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         """
         nothing = torch.zeros_like(input_ids, dtype=torch.bool)
         lattice = self.exlm.expand(input_ids, attention_mask, masked=nothing)
-        logits = self.classifier(
-            pool(self.exlm.encode(lattice), lattice.attention_mask, self.config.classifier_pooling)
-        )
+        logits = self.classifier(pooled(self.exlm, lattice, self.config.classifier_pooling))
         if labels is None:
             return SequenceClassifierOutput(logits=logits)
-        total, count = classification_loss(logits, labels, self.config.problem_type)
+        total, count = classification_loss(logits, labels.to(logits.device), self.config.problem_type)
         return SequenceClassifierOutput(loss=total / count.clamp(min=1), logits=logits)
 
 
-def pool(hidden: Tensor, attention_mask: Tensor, pooling: str) -> Tensor:
-    """[B, L, D] and [B, L] -> [B, D]: the `first` position, or the `mean` over the real ones."""
+def pooled(encoder: ExLMModel, lattice: Lattice, pooling: str) -> Tensor:
+    """One vector per sequence [B, D]: the `first` position, or the `mean` over the real ones."""
     if pooling == "first":
-        return hidden[:, 0]
-    weight = attention_mask[..., None].to(hidden.dtype)
+        first = torch.zeros_like(lattice.input_ids[:, :1])
+        return encoder.encode(lattice, first, first[:, 0] + 1)[:, 0]
+    hidden = encoder.encode(lattice)
+    weight = lattice.attention_mask[..., None].to(hidden)
     return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
 
 

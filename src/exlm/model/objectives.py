@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..ops import alignment
-from ..ops.emission import emission
+from ..ops.emission import cross_entropy, emission
 from ..ops.expansion import Lattice
 
 if TYPE_CHECKING:
@@ -30,9 +30,19 @@ class Objective:
 
 
 def _emission(model: "ExLMForMaskedLM", states: Tensor, targets: Tensor) -> Tensor:
-    hidden = model.head.transform(states)
+    operands = model.head.operands(states)
     with torch.autocast(states.device.type, enabled=False):
-        return emission(hidden, model.head.decoder.weight, model.head.decoder.bias, targets)
+        return emission(*operands, targets)
+
+
+def _of_masks(model: "ExLMForMaskedLM", states: Tensor) -> Tensor:
+    """[B, N, ...] -> [B, T - 2, k, ...]: states between those of BOS and of EOS, by mask.
+
+    A sequence with fewer masks than others has its EOS and padding there: to be hidden by `target_is_mask`.
+    """
+    k, boundary = model.config.states_per_mask, model.config.states_per_boundary
+    masks = max((states.shape[1] - 2 * boundary) // k, 0)
+    return states[:, boundary : boundary + masks * k].unflatten(1, (masks, k))
 
 
 def exlm_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Parts:
@@ -61,10 +71,12 @@ def exlm_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -
 
 def mlm_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Parts:
     """Cross entropy of the masked tokens; state i is target i since nothing was expanded."""
-    chosen = lattice.target_is_mask
-    logits = model.head(states[chosen])
-    total = F.cross_entropy(logits, lattice.targets[chosen], reduction="sum")
-    return total, chosen.sum(), torch.zeros_like(lattice.num_targets[0])
+    inside = slice(1, lattice.targets.shape[1] - 1)
+    chosen, answers = lattice.target_is_mask[:, inside], lattice.targets[:, inside]
+    operands = model.head.operands(_of_masks(model, states).flatten(0, 2))
+    with torch.autocast(states.device.type, enabled=False):
+        losses = cross_entropy(*operands, answers.flatten()).view_as(answers)
+    return torch.where(chosen, losses, 0.0).sum(), chosen.sum(), torch.zeros_like(lattice.num_targets[0])
 
 
 def mlm_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Tensor:
@@ -89,30 +101,27 @@ def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
     return inside if after is None else torch.logaddexp(inside, after)
 
 
-def _by_mask(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Tensor:
-    """Log-probabilities [k, masks, V] of the states of every mask in the batch."""
-    flat = model.head(states[lattice.state_is_mask]).log_softmax(-1)
-    return flat.unflatten(0, (-1, model.config.states_per_mask)).transpose(0, 1)
-
-
 def ctc_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Parts:
     """ExLM without transitions: the mean over a sequence's masks of their own CTC loss, `<unk>` as blank."""
-    log_probs = _by_mask(model, states, lattice)
-    chosen = lattice.target_is_mask
-    answers = lattice.targets[chosen].expand(len(log_probs), -1)
-    target = log_probs.gather(2, answers[..., None])[..., 0]
-    value = single_target_ctc(target, log_probs[..., model.config.unk_token_id])
-    per_sequence = chosen.sum(1, keepdim=True).expand_as(chosen)[chosen]
-    return -(value / per_sequence).sum(), chosen.any(1).sum(), torch.zeros_like(lattice.num_targets[0])
+    inside = slice(1, lattice.targets.shape[1] - 1)
+    chosen, answers = lattice.target_is_mask[:, inside], lattice.targets[:, inside]
+    blank = torch.full_like(answers, model.config.unk_token_id)
+    own = torch.stack([answers, blank], dim=-1)  # [B, T - 2, 2]
+    by_mask = _of_masks(model, states)
+    scores = _emission(model, by_mask.flatten(0, 1), own.flatten(0, 1)).view(*own.shape, by_mask.shape[2])
+    value = single_target_ctc(*scores.permute(2, 3, 0, 1))
+    per_sequence = chosen.sum(1, keepdim=True).clamp(min=1)
+    total = -torch.where(chosen, value / per_sequence, 0.0).sum()
+    return total, chosen.any(1).sum(), torch.zeros_like(lattice.num_targets[0])
 
 
 def ctc_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Tensor:
-    log_probs = _by_mask(model, states, lattice)
+    log_probs = model.head(_of_masks(model, states)).log_softmax(-1).movedim(2, 0)  # [k, B, T - 2, V]
     blank = log_probs[..., model.config.unk_token_id, None]
     score = single_target_ctc(log_probs, blank.expand_as(log_probs))
     score[..., model.config.unk_token_id] = -torch.inf  # the blank is not an answer
     result = score.new_zeros(*lattice.targets.shape, score.shape[-1])
-    result[lattice.target_is_mask] = score.log_softmax(-1)
+    result[:, 1 : lattice.targets.shape[1] - 1] = score.log_softmax(-1)
     return result
 
 

@@ -1,8 +1,23 @@
-"""Emission: the log-probability of every target at every state, log softmax(H W^T + b) (paper, section 4.2)."""
+"""Emission: the log-probability of every target at every state, log softmax(H W^T + b) (paper, section 4.2).
+
+Of the N x V logits of a sequence, T columns and one normaliser per state are needed. The columns are a small product
+with T rows of W. The normaliser is summed over chunks of states, and the chunks are computed again for the gradient,
+so that no [B, N, V] tensor is ever held. Logits are at least float32: in bfloat16 they would be off by 0.03 nats.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cache, wraps
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+# Logits held at a time, by type of device. Every chunk reads W and its gradient once, so it must not be small either.
+CHUNK = {"cpu": 2**24, "cuda": 2**27}
+LOG2E = math.log2(math.e)
 
 
 def emission(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
@@ -11,13 +26,151 @@ def emission(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> T
     Args:
         hidden: [B, N, D] states after the prediction head's transform.
         weight: [V, D] token embeddings (tied).
-        bias: [V].
+        bias: [V], -inf for a token that is forbidden.
         targets: [B, T] token ids.
 
     Returns:
         [B, T, N] at least float32.
     """
-    logits = F.linear(hidden, weight, bias)  # [B, N, V]
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    columns = targets[:, None, :].expand(-1, logits.shape[1], -1)
-    return (logits.gather(2, columns) - logits.logsumexp(-1, keepdim=True)).transpose(1, 2)
+    rows = _exact(F.embedding(targets, weight))
+    logits = rows @ _exact(hidden).transpose(1, 2) + _exact(bias)[targets][..., None]
+    return logits - linear_logsumexp(hidden.flatten(0, 1), weight, bias).view(hidden.shape[0], 1, hidden.shape[1])
+
+
+def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+    """Negative log-probability of one target per row: hidden [R, D], targets [R] -> [R], at least float32."""
+    rows = _exact(F.embedding(targets, weight))
+    return linear_logsumexp(hidden, weight, bias) - ((_exact(hidden) * rows).sum(-1) + _exact(bias)[targets])
+
+
+def linear_logsumexp(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """logsumexp(hidden @ weight.T + bias) over the vocabulary, without holding the logits of all rows.
+
+    Args:
+        hidden: [R, D].
+        weight: [V, D].
+        bias: [V].
+
+    Returns:
+        [R] at least float32. Where all tokens are forbidden it is the lowest finite number instead of -inf, so that
+        a log-probability is still -inf there, not NaN.
+    """
+    return _LinearLogsumexp.apply(hidden, weight, bias)
+
+
+def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _exact(x: Tensor) -> Tensor:
+    return x.to(_at_least_float32(x.dtype))
+
+
+class _LinearLogsumexp(torch.autograd.Function):
+    """Both sweeps work on exponentials E = exp(logits - shift), where `shift` is the largest logit of a row.
+
+    With total = E.sum(1) the probabilities are E / total. Only thin factors are ever divided, never a chunk.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.dtype = _operand_dtype(hidden, weight)
+        keep = ctx.dtype if any(ctx.needs_input_grad) and len(hidden) <= _chunk_rows(weight) else None
+        shift, total = weight.new_empty(2, len(hidden), 1, dtype=_at_least_float32(ctx.dtype))
+        kept = None
+        for part, logits in _logits(hidden.to(ctx.dtype), weight.to(ctx.dtype)):
+            shift[part], total[part], kept = _normaliser(logits, bias, keep)
+        ctx.save_for_backward(hidden, weight, bias, shift, total, kept)
+        return (shift + total.log()).squeeze(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, shift, total, kept = ctx.saved_tensors
+        operands = hidden.to(ctx.dtype), weight.to(ctx.dtype)
+        if kept is not None:
+            chunks = iter([(slice(None), kept)])
+        else:
+            chunks = ((part, _exponentials(x, bias, shift[part], ctx.dtype)) for part, x in _logits(*operands))
+        gradients = _gradients(chunks, *operands, grad[:, None] / total, ctx.needs_input_grad)
+        return tuple(d if d is None else d.to(x.dtype) for d, x in zip(gradients, (hidden, weight, bias), strict=True))
+
+
+def _gradients(
+    chunks: Iterator[tuple[slice, Tensor]], hidden: Tensor, weight: Tensor, scale: Tensor, needed: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of hidden, weight and bias as far as needed, in the precision of `scale` = gradient / total [R, 1]."""
+    d_hidden, d_weight, d_bias = (
+        scale.new_zeros(shape) if asked else None
+        for shape, asked in zip((hidden.shape, weight.shape, (len(weight), 1)), needed, strict=True)
+    )
+    for part, exponentials in chunks:
+        if d_hidden is not None:
+            _add_product(d_hidden[part], exponentials, weight).mul_(scale[part])
+        if d_weight is not None:
+            _add_product(d_weight, exponentials.T, (scale[part] * hidden[part]).to(hidden.dtype))
+        if d_bias is not None:
+            _add_product(d_bias, exponentials.T, scale[part].to(hidden.dtype))
+    return d_hidden, d_weight, None if d_bias is None else d_bias.squeeze(1)
+
+
+def _operand_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
+    """Operands of the products: bfloat16 only where it can be multiplied into float32 sums."""
+    dtype = torch.promote_types(hidden.dtype, weight.dtype)
+    return dtype if hidden.is_cuda and dtype == torch.bfloat16 else _at_least_float32(dtype)
+
+
+def _chunk_rows(weight: Tensor) -> int:
+    return max(1, CHUNK.get(weight.device.type, CHUNK["cpu"]) // len(weight))
+
+
+def _logits(hidden: Tensor, weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """hidden @ weight.T, chunk by chunk: a slice of the rows, and their logits in a buffer that all chunks share."""
+    size = min(_chunk_rows(weight), len(hidden))
+    buffer = weight.new_empty(size, len(weight), dtype=_at_least_float32(weight.dtype))
+    for start in range(0, len(hidden), max(size, 1)):
+        rows = hidden[start : start + size]
+        yield slice(start, start + size), _add_product(buffer[: len(rows)], rows, weight.T, beta=0)
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor, beta: float = 1) -> Tensor:
+    """beta * total + left @ right in the place and in the precision of `total` [n, m]."""
+    mixed: dict[str, Any] = {} if left.dtype == total.dtype else {"out_dtype": total.dtype}
+    return torch.addmm(total, left, right, beta=beta, out=total, **mixed)
+
+
+def _fused(function: Callable) -> Callable:
+    """`function(logits, ...)`, which uses its logits up; on CUDA, where memory traffic counts, in one kernel.
+
+    On a CPU it works in place, since fresh memory for a chunk is slow. Compiled, the clone is never written.
+    """
+
+    @cache
+    def compiled() -> Callable:
+        return torch.compile(lambda logits, *rest: function(logits.clone(), *rest), dynamic=True)
+
+    @wraps(function)
+    def dispatch(logits: Tensor, *rest: Any) -> Any:
+        return compiled()(logits, *rest) if logits.is_cuda else function(logits, *rest)
+
+    return dispatch
+
+
+@_fused
+def _normaliser(logits: Tensor, bias: Tensor, keep: torch.dtype | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The shift [n, 1], finite also where every logit is -inf, and the total [n, 1]; E [n, V] if it is to be kept."""
+    shift = logits.add_(bias).amax(1, keepdim=True).clamp(min=torch.finfo(logits.dtype).min)
+    exponentials = _exp_(logits.sub_(shift))
+    total = exponentials.sum(1, keepdim=True).clamp(min=1)
+    return shift, total, None if keep is None else exponentials.to(keep)
+
+
+@_fused
+def _exponentials(logits: Tensor, bias: Tensor, shift: Tensor, dtype: torch.dtype) -> Tensor:
+    """E [n, V] once more."""
+    return _exp_(logits.add_(bias).sub_(shift)).to(dtype)
+
+
+def _exp_(x: Tensor) -> Tensor:
+    """In base 2: the natural one takes ten times as long on a CPU where it underflows."""
+    return x.mul_(LOG2E).exp2_()

@@ -7,17 +7,35 @@ state c       0    0     1   2     0    0
 lattice       0          1   2          3          states, in order
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 IGNORED = -100
 
+Record = TypeVar("Record")
+
+
+def to_device(record: Record, device: torch.device) -> Record:
+    """A dataclass with all its tensors on `device`; copies to a GPU do not wait for it."""
+
+    def move(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            pinned = value.pin_memory() if value.device.type == "cpu" and device.type == "cuda" else value
+            return pinned.to(device, non_blocking=True)
+        return type(value)(*map(move, value)) if isinstance(value, tuple) else value
+
+    return replace(record, **{f.name: move(getattr(record, f.name)) for f in fields(record)})  # type: ignore[arg-type,type-var]
+
 
 @dataclass(frozen=True)
 class Lattice:
     """The expanded input and the states among its positions.
+
+    Sizes depend on the data. `expand` therefore runs best on the host, where asking for them costs nothing, and
+    `to` brings the result to the device.
 
     Attributes:
         input_ids: [B, L] expanded token ids, padded on the right.
@@ -42,6 +60,9 @@ class Lattice:
     targets: Tensor
     num_targets: Tensor
     target_index: Tensor
+
+    def to(self, device: torch.device) -> "Lattice":
+        return to_device(self, device)
 
     @property
     def group(self) -> Tensor:

@@ -4,8 +4,11 @@ In two dimensions the first half of each head's features rotates by the word pos
 state index, so that attention scores depend on differences of words and on differences of states.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def rotary_tables(positions: Tensor, head_dim: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:
@@ -17,7 +20,7 @@ def rotary_tables(positions: Tensor, head_dim: int, base: float = 10000.0) -> tu
         base: the longest wavelength is 2 pi times this.
 
     Returns:
-        cos and sin, each [B, 1, L, A, head_dim / A].
+        cos and sin, each [B, L, A, 2, head_dim / 2A]; the sine of the first of each pair is negated.
 
     Raises:
         ValueError: if `head_dim` is not a multiple of 2 A.
@@ -28,13 +31,32 @@ def rotary_tables(positions: Tensor, head_dim: int, base: float = 10000.0) -> tu
     width = head_dim // axes
     exponent = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
     angle = positions[..., None].float() * base**-exponent  # [B, L, A, width / 2]
-    angle = torch.cat([angle, angle], dim=-1).unsqueeze(1)
-    return angle.cos(), angle.sin()
+    cos, sin = angle.cos(), angle.sin()
+    return torch.stack([cos, cos], dim=-2), torch.stack([-sin, sin], dim=-2)
+
+
+class _Rotation(torch.autograd.Function):
+    """Written out because its gradient is a rotation too, backwards: no intermediate need be kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _rotate(x, cos, sin)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return _rotate(grad, cos, -sin), None, None
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    x = x.contiguous()  # then all but one of the passes below run over whole rows of L x head_dim
+    first, second = x.unflatten(-1, cos.shape[-3:]).unbind(-2)
+    swapped = torch.stack([second, first], dim=-2).flatten(-3)
+    return (x * cos.flatten(-3)[:, None]).addcmul_(swapped, sin.flatten(-3)[:, None])
 
 
 def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotates `x [B, H, L, head_dim]` by the tables of `rotary_tables`; result in the dtype of `x`."""
-    parts = x.unflatten(-1, cos.shape[-2:])
-    left, right = parts.chunk(2, dim=-1)
-    turned = torch.cat([-right, left], dim=-1)
-    return (parts * cos + turned * sin).flatten(-2).to(x.dtype)
+    return _Rotation.apply(x, cos.to(x.dtype), sin.to(x.dtype))

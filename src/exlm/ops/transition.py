@@ -3,10 +3,20 @@
 `single` is the paper's equation, one softmax over Q K^T / sqrt(d); `gated` is what the authors' release trains:
 one such distribution per head, mixed by a learned gate. Both are at least float32 whatever the model's precision,
 since a bfloat16 log-probability is off by up to 3% per link.
+
+Heads are mixed one after the other and computed again for the gradient, so that no [B, N, N, H] tensor is ever held.
 """
+
+import math
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+LOG2E = math.log2(math.e)
 
 
 def edge_mask(num_states: Tensor, width: int, group: Tensor | None = None) -> Tensor:
@@ -46,10 +56,68 @@ def gated(query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor) -> Tensor
     Returns:
         [B, N, N] at least float32; -inf where there is no edge. States without successors have rows of -inf.
     """
-    dtype = torch.promote_types(query.dtype, torch.float32)
-    query = query.to(dtype).transpose(1, 2) * query.shape[-1] ** -0.5
-    scores = query @ key.to(dtype).permute(0, 2, 3, 1)  # [B, H, N, N]
-    # A finite floor: rows without a successor would otherwise give NaN in the softmax and in its gradient.
-    scores = scores.masked_fill(~edges[:, None], torch.finfo(scores.dtype).min)
-    heads = scores.log_softmax(-1) + log_gate.to(dtype).transpose(1, 2)[..., None]
-    return heads.logsumexp(1).masked_fill(~edges, float("-inf"))
+    return _Mixture.apply(query, key, log_gate, edges)
+
+
+class _Mixture(torch.autograd.Function):
+    """log sum over heads of exp(gate + log softmax of the head)."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor) -> Tensor:
+        dtype = torch.promote_types(query.dtype, torch.float32)
+        floor = _floor(~edges, dtype)
+        heads = (_log_softmax(q, k, floor).add_(gate) for q, k, gate in _heads(query, key, log_gate, dtype))
+        mixture = reduce(lambda total, head: torch.logaddexp(total, head, out=total), heads)
+        mixture.masked_fill_(~edges, -torch.inf)
+        ctx.save_for_backward(query, key, log_gate, mixture)
+        return mixture
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, log_gate, mixture = ctx.saved_tensors
+        # Without an edge, or in a row whose gates are all -inf: no weight there, whatever the incoming gradient is.
+        dead = mixture == -torch.inf
+        floor, grad = _floor(dead, mixture.dtype), torch.where(dead, 0.0, grad)
+        mixture = torch.where(dead, torch.inf, mixture)
+        gradients = tuple(torch.empty_like(x) for x in (query, key, log_gate))
+        for h, (q, k, gate) in enumerate(_heads(query, key, log_gate, mixture.dtype)):
+            for gradient, part in zip(gradients, _head_gradients(q, k, gate, floor, mixture, grad), strict=True):
+                gradient[:, :, h] = part
+        return *gradients, None
+
+
+def _floor(dead: Tensor, dtype: torch.dtype) -> Tensor:
+    """Added to scores, it masks them; finite, since a softmax over nothing but -inf is NaN, and so is its gradient."""
+    return dead.to(dtype) * (torch.finfo(dtype).min / 2)
+
+
+def _heads(query: Tensor, key: Tensor, log_gate: Tensor, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
+    """Query [B, N, d], key [B, N, d] and log gate [B, N, 1] of every head."""
+    for q, k, gate in zip(query.unbind(2), key.unbind(2), log_gate.unbind(2), strict=True):
+        yield q.to(dtype), k.to(dtype), gate.to(dtype)[..., None]
+
+
+def _log_softmax(query: Tensor, key: Tensor, floor: Tensor) -> Tensor:
+    """Of one head: [B, N, N]."""
+    scale = query.shape[-1] ** -0.5
+    return torch.baddbmm(floor, query, key.transpose(1, 2), alpha=scale).log_softmax(-1)
+
+
+def _head_gradients(
+    query: Tensor, key: Tensor, gate: Tensor, floor: Tensor, mixture: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients [B, N, d], [B, N, d], [B, N] of one head's query, key and gate.
+
+    A link's gradient goes to the heads by their share of the link, and through a head's softmax to its scores.
+    """
+    head = _log_softmax(query, key, floor)
+    share = _exp_((head + gate).sub_(mixture)).mul_(grad)
+    d_gate = share.sum(-1, keepdim=True)
+    d_scores = share.addcmul_(_exp_(head), d_gate, value=-1).mul_(query.shape[-1] ** -0.5)
+    return d_scores @ key, d_scores.transpose(1, 2) @ query, d_gate.squeeze(-1)
+
+
+def _exp_(x: Tensor) -> Tensor:
+    """In base 2: the natural one takes ten times as long on a CPU where it underflows, as it does without an edge."""
+    return x.mul_(LOG2E).exp2_()

@@ -64,7 +64,7 @@ def run(
         while start < len(order):
             size = max(1, tokens_per_batch // len(ids[order[start]]))
             chosen = order[start : start + size]
-            batch = {name: t.to(device) for name, t in pad([ids[i] for i in chosen], pad_token_id).items()}
+            batch = pad([ids[i] for i in chosen], pad_token_id)
             with autocast(device, precision):
                 values = function(batch).float().cpu().numpy()
             if result is None:

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from exlm.directory import load_model
 from exlm.errors import InputError
 from exlm.files import replacing
-from exlm.model.modeling_exlm import ExLMForSequenceClassification, ExLMModel, pool
+from exlm.model.modeling_exlm import ExLMForSequenceClassification, ExLMModel, pooled
 from exlm.tasks import inference
 from exlm.tasks.metrics import evaluate
 from exlm.tasks.supervised import predict_rows, prediction_columns, tokenize_rows, with_columns
@@ -133,14 +133,13 @@ def embed(
 
 
 def _vectors(
-    network: PreTrainedModel, ids: list[list[int]], reasons: list[str], pad_token_id: int, pooling: str
+    network: ExLMModel, ids: list[list[int]], reasons: list[str], pad_token_id: int, pooling: str
 ) -> np.ndarray:
     """[rows, D] float32, NaN where there is a reason against a row."""
 
     def embedding(batch: dict[str, Tensor]) -> Tensor:
         nothing = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
-        hidden = network(**batch, masked=nothing).last_hidden_state.float()
-        return pool(hidden, batch["attention_mask"], pooling)
+        return pooled(network, network.expand(**batch, masked=nothing), pooling).float()
 
     good = np.array([not reason for reason in reasons])
     vectors = np.full((len(ids), network.config.hidden_size), np.nan, dtype=np.float32)

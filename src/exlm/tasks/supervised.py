@@ -75,7 +75,7 @@ def supervised_loss(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(sum over labelled entries, their number, 0)."""
     logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-    total, count = classification_loss(logits, batch["labels"], problem_type)
+    total, count = classification_loss(logits, batch["labels"].to(logits.device), problem_type)
     return total, count, torch.zeros_like(count)
 
 

@@ -10,6 +10,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,7 +111,8 @@ def fit(
 
     Args:
         model: on its device, in training precision.
-        loss: (model, batch) -> (sum of losses, count, sequences that could not be aligned).
+        loss: (model, batch) -> (sum of losses, count, sequences that could not be aligned). Batches come on the host; the
+            model brings them to its device when it knows their layout, so that no step waits for sizes.
         batches: step -> [(piece number, batch)] of this process.
         config: see `LoopConfig`.
         directory: gets checkpoints, `log.jsonl` and TensorBoard events.
@@ -148,9 +150,9 @@ def fit(
 
     with Tracker(directory, start, config.steps, distributed.is_main(), description) as tracker, _signals() as received:
         model.train()
-        for step in range(start, config.steps):
+        for step, made in _ahead(batches, start, config.steps):
             rate = learning_rate(config.optimizer, step, config.steps)
-            pieces = [(dropout_seed(seed, step, piece), batch) for piece, batch in batches(step)]
+            pieces = [(dropout_seed(seed, step, piece), batch) for piece, batch in made]
             sums, stop = _accumulate(wrapped, loss, pieces, context, received)
             norm = _update(model, optimizer, rate, config.optimizer.clip_norm, sums, step)
             meter.add(sums, step)
@@ -198,6 +200,17 @@ def _resume(
     return int(state["step"])
 
 
+def _ahead(batches: MicroBatches, start: int, steps: int) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:
+    """(step, batches) of every step; a thread makes the next ones while the present ones are used."""
+    with ThreadPoolExecutor(1) as worker:
+        following = worker.submit(batches, start)
+        for step in range(start, steps):
+            made = following.result()
+            if step + 1 < steps:
+                following = worker.submit(batches, step + 1)
+            yield step, made
+
+
 class Sums(NamedTuple):
     """Of one update, over all its micro-batches and processes."""
 
@@ -216,16 +229,15 @@ def _accumulate(
 ) -> tuple[Sums, int]:
     """Adds up gradients of the summed loss; returns the sums and the signal that asks for a stop (0 for none)."""
     device = next(model.parameters()).device
-    sums = torch.zeros(4, dtype=torch.float64)
+    sums = torch.zeros(4, dtype=torch.float64, device=device)
     for number, (seed, batch) in enumerate(pieces):
         torch.manual_seed(seed)
-        batch = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
         with distributed.no_sync(model) if number + 1 < len(pieces) else nullcontext():
             with context:
                 total, count, infeasible = loss(model, batch)
             total.backward()
         parts = (total.detach(), count, infeasible, batch["attention_mask"].sum())
-        sums += torch.stack([part.double().cpu() for part in parts])
+        sums += torch.stack([part.double().to(device, non_blocking=True) for part in parts])
     *values, stop = distributed.sum_over_processes([*sums.tolist(), float(max(received, default=0))])
     return Sums(*values), max(received, default=0) or (int(signal.SIGTERM) if stop else 0)
 

@@ -1,0 +1,102 @@
+"""Attention and layers of the encoder, a pre-LayerNorm Transformer: x + Attn(LN(x)), x + FFN(LN(x)).
+
+In the last layer only the positions that a head reads are computed: a quarter of the work of that layer in
+pre-training, exact for all objectives.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.attention import varlen
+
+from ..ops.dropout import Dropout, dropout
+from ..ops.rotary import apply_rotary
+from .configuration_exlm import ExLMConfig
+from .layout import Layout, Spans, gather_rows
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rate: float) -> Tensor:
+    """Softmax attention; query [B, H, N, d], key, value [B, H, L, d], mask [B, 1, 1, L] bool, true where attended.
+
+    On a CPU the fused kernel's backward in bfloat16 is two to five times slower than plain products, and with dropout
+    it is not fused.
+    """
+    if query.device.type != "cpu" or (query.dtype != torch.bfloat16 and rate == 0):
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=rate)
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
+    if mask is not None:
+        scores = scores + torch.zeros(mask.shape, dtype=query.dtype).masked_fill_(~mask, torch.finfo(query.dtype).min)
+    return dropout(scores.softmax(-1), rate) @ value
+
+
+def packed_attention(query: Tensor, key: Tensor, value: Tensor, queries: Spans, keys: Spans) -> Tensor:
+    """Attention within each sequence of a packed row; query [1, H, N, d], key, value [1, H, L, d]."""
+    streams = (x[0].transpose(0, 1) for x in (query, key, value))
+    mixed = varlen.varlen_attn(*streams, queries.offsets, keys.offsets, queries.longest, keys.longest)
+    assert isinstance(mixed, Tensor)
+    return mixed.transpose(0, 1)[None]
+
+
+def can_pack(device: torch.device, head_dim: int, rate: float) -> bool:
+    """Whether `packed_attention` can be used: on a GPU, in half precision, without dropout of attention weights."""
+    half = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") in (torch.bfloat16, torch.float16)
+    return device.type == "cuda" and half and rate == 0 and head_dim % 8 == 0 and head_dim <= 256
+
+
+class ExLMAttention(nn.Module):
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__()
+        self.heads = config.num_attention_heads
+        self.dropout = config.attention_probs_dropout_prob
+        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
+        self.output = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(
+        self, hidden: Tensor, tables: tuple[Tensor, Tensor], layout: Layout, read: Tensor | None = None
+    ) -> Tensor:
+        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at the positions `read [R, N]`."""
+        if read is None:
+            query, key, value = self._project(hidden, 0, 3)
+            query = apply_rotary(query, *tables)
+        else:
+            (query,), (key, value) = self._project(gather_rows(hidden, read), 0, 1), self._project(hidden, 1, 3)
+            query = apply_rotary(query, *(gather_rows(table, read) for table in tables))
+        key = apply_rotary(key, *tables)
+        if layout.keys is not None and layout.queries is not None:
+            queries = layout.keys if read is None else layout.queries
+            mixed = packed_attention(query, key, value, queries, layout.keys)
+        else:
+            mixed = attention(query, key, value, layout.mask, self.dropout if self.training else 0.0)
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def _project(self, hidden: Tensor, first: int, last: int) -> Tensor:
+        """[R, L, D] -> [last - first, R, H, L, d]: queries (0), keys (1), values (2)."""
+        part = slice(first * hidden.shape[-1], last * hidden.shape[-1])
+        projected = F.linear(hidden, self.qkv.weight[part], self.qkv.bias[part])
+        return projected.unflatten(-1, (last - first, self.heads, -1)).permute(2, 0, 3, 1, 4)
+
+
+class ExLMLayer(nn.Module):
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention = ExLMAttention(config)
+        self.ffn_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.ffn_in = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.ffn_out = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.activation_dropout = Dropout(config.activation_dropout)
+
+    def forward(
+        self, hidden: Tensor, tables: tuple[Tensor, Tensor], layout: Layout, read: Tensor | None = None
+    ) -> Tensor:
+        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at the positions `read [R, N]`."""
+        mixed = self.attention(self.attention_norm(hidden), tables, layout, read)
+        hidden = (hidden if read is None else gather_rows(hidden, read)) + self.dropout(mixed)
+        inner = self.activation_dropout(self.activation(self.ffn_in(self.ffn_norm(hidden))))
+        return hidden + self.dropout(self.ffn_out(inner))

@@ -1,0 +1,96 @@
+"""The encoder gives the same hidden states however the batch is laid out and however few positions are read."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from exlm import ExLMForMaskedLM, ExLMModel
+from exlm.model import encoder, modeling_exlm
+from exlm.model.layout import gather_rows
+
+READS = ["states", "all"]
+
+
+def each_sequence(query, key, value, cu_q, cu_k, max_q, max_k):
+    """What variable-length attention promises, one sequence at a time."""
+    parts = []
+    for b in range(len(cu_q) - 1):
+        assert cu_q[b + 1] - cu_q[b] <= max_q and cu_k[b + 1] - cu_k[b] <= max_k
+        q, k, v = (x[ends[b] : ends[b + 1]].transpose(0, 1) for x, ends in ((query, cu_q), (key, cu_k), (value, cu_k)))
+        parts.append(F.scaled_dot_product_attention(q, k, v).transpose(0, 1))
+    return torch.cat(parts)
+
+
+@pytest.fixture
+def pack(monkeypatch):
+    """Packs on this machine too."""
+
+    def switch_on():
+        monkeypatch.setattr(modeling_exlm, "can_pack", lambda *_: True)
+        monkeypatch.setattr(encoder.varlen, "varlen_attn", each_sequence)
+
+    return switch_on
+
+
+def hidden_states(model, lattice, read):
+    if read == "all":
+        return model.encode(lattice), lattice.attention_mask
+    real = torch.arange(lattice.state_index.shape[1]) < lattice.num_states[:, None]
+    return model.encode(lattice, lattice.state_index, lattice.num_states), real
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("switches", [{}, {"rotary": "1d", "boundary_states": "k"}, {"num_hidden_layers": 1}], ids=str)
+def test_packed_equals_padded(tiny_config, tiny_batch, pack, switches, read):
+    model = ExLMModel(tiny_config(**switches)).eval()
+    lattice = model.expand(**tiny_batch)
+    expected, real = hidden_states(model, lattice, read)
+    pack()
+    ours, _ = hidden_states(model, lattice, read)
+    assert ours.shape == expected.shape
+    torch.testing.assert_close(ours[real], expected[real], atol=1e-5, rtol=1e-4)
+
+
+def test_packed_trains_with_the_same_gradients(tiny_config, tiny_batch, pack):
+    model = ExLMForMaskedLM(tiny_config()).eval()
+    losses, gradients = [], []
+    for prepare in (lambda: None, pack):
+        prepare()
+        model.zero_grad()
+        output = model(**tiny_batch)
+        output.loss.backward()
+        losses.append(output.loss.detach())
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    torch.testing.assert_close(*losses)
+    for left, right in zip(*gradients, strict=True):
+        torch.testing.assert_close(left, right, atol=1e-6, rtol=1e-3)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_states_that_are_read_are_those_of_the_whole_sequence(tiny_config, tiny_batch, precision):
+    model = ExLMModel(tiny_config()).eval()
+    lattice = model.expand(**tiny_batch)
+    with torch.autocast("cpu", dtype=precision, enabled=precision != torch.float32):
+        whole = gather_rows(model.encode(lattice), lattice.state_index)
+        ours, real = hidden_states(model, lattice, "states")
+    tolerance = 1e-5 if precision == torch.float32 else 5e-2
+    torch.testing.assert_close(ours[real], whole[real], atol=tolerance, rtol=tolerance)
+
+
+def test_the_last_layer_does_not_compute_what_nobody_reads(tiny_config, tiny_batch):
+    model = ExLMModel(tiny_config()).eval()
+    rows = []
+    for layer in model.layers:
+        layer.ffn_in.register_forward_hook(lambda _, inputs, __: rows.append(inputs[0].shape[1]))
+    lattice = model.expand(**tiny_batch)
+    model.encode(lattice, lattice.state_index, lattice.num_states)
+    assert rows == [lattice.input_ids.shape[1], lattice.state_index.shape[1]]
+
+
+def test_gathering_rows_and_its_gradient():
+    hidden = torch.randn(3, 5, 2, dtype=torch.float64, requires_grad=True)
+    index = torch.tensor([[0, 4, 4], [1, 2, 3], [2, 0, 0]])
+    assert all(
+        torch.equal(gather_rows(hidden, index)[b, n], hidden[b, index[b, n]]) for b in range(3) for n in range(3)
+    )
+    assert torch.autograd.gradcheck(lambda x: gather_rows(x, index), hidden)
