@@ -6,7 +6,7 @@ import math
 import tempfile
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from safetensors import SafetensorError
@@ -15,6 +15,8 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
 from . import files
 from .data.tokenization import load_tokenizer, tokenizer_hash
 from .errors import InputError
+
+Model = TypeVar("Model", bound=PreTrainedModel)
 
 
 def plain(value: Any) -> Any:
@@ -71,10 +73,10 @@ def verify(path: str) -> None:
 
 def load_model(
     path: str,
-    model_class: type[PreTrainedModel],
+    model_class: type[Model],
     changes: dict[str, Any] | None = None,
     from_scratch: bool = False,
-) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+) -> tuple[Model, PreTrainedTokenizerFast]:
     """A model and its tokenizer from a local directory, verified first if it has a manifest.
 
     Args:

@@ -69,8 +69,8 @@ def packed(lattice: Lattice, read: Tensor | None = None, count: Tensor | None = 
         chosen, queries = torch.arange(read.shape[1], device=read.device) < count[:, None], _spans(count)
         read = (read + keys.offsets[:-1, None])[chosen][None]
     place = (chosen.flatten().cumsum(0) - 1).clamp_(min=0).view_as(chosen)
-    flat = (x.flatten(0, 1)[real][None] for x in (lattice.input_ids, lattice.position_ids))
-    return Layout(*flat, read, keys=keys, queries=queries, place=place)
+    input_ids, position_ids = (x.flatten(0, 1)[real][None] for x in (lattice.input_ids, lattice.position_ids))
+    return Layout(input_ids, position_ids, read, keys=keys, queries=queries, place=place)
 
 
 def _spans(lengths: Tensor) -> Spans:

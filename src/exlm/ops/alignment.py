@@ -16,7 +16,10 @@ and treat a sequence without any path (more targets than states, missing edges, 
 tensors) as -inf with a zero gradient. The recursion is that of DA-Transformer (Huang et al., 2022).
 """
 
+import logging
 from collections.abc import Callable
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -25,21 +28,44 @@ from torch.autograd.function import once_differentiable
 
 from . import alignment_c, alignment_reference, alignment_torch
 
+logger = logging.getLogger(__name__)
+
+
+@cache
+def _gpu() -> ModuleType | None:
+    """The back end in Triton, or None where there is no Triton (said once in the log)."""
+    try:
+        from . import alignment_triton
+    except ImportError as error:
+        logger.warning("Triton is not installed (%s); the alignment runs in PyTorch (slower on a GPU)", error)
+        return None
+    return alignment_triton
+
+
+def _triton(*args: Any, **options: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    return (_gpu() or alignment_torch).forward_backward(*args, **options)
+
+
 # Each back end: (emission, transition, num_targets, num_states) -> (log_likelihood [B], emission posterior
 # [B, T, N], transition posterior [B, N, N]); the posteriors are None unless asked for by `gradients=True`.
 BACKENDS: dict[str, Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]] = {
     "reference": alignment_reference.forward_backward,
     "torch": alignment_torch.forward_backward,
     "c": alignment_c.forward_backward,
+    "triton": _triton,
 }
 
 
 def _backend(
     name: str, emission: Tensor, transition: Tensor
 ) -> Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]:
-    """The back end called `name`; `auto` takes the compiled one where it can be used."""
+    """The back end called `name`; `auto` takes the compiled ones where they can be used, C on a CPU, Triton on CUDA."""
     if name == "auto":
-        name = "c" if alignment_c.usable(emission, transition) else "torch"
+        name = "torch"
+        if alignment_c.usable(emission, transition):
+            name = "c"
+        elif emission.is_cuda and (gpu := _gpu()) and gpu.usable(emission, transition):
+            name = "triton"
     return BACKENDS[name]
 
 

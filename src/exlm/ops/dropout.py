@@ -16,7 +16,7 @@ INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def keep_bits(shape: torch.Size, level: int) -> Tensor:
-    """int16 of this shape: all bits set where an element is kept, 0 (probability level / LEVELS) where it is dropped."""
+    """int16 of this shape: 0 where an element is dropped (probability level / LEVELS), all bits set elsewhere."""
     count = shape.numel()
     words = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None)
     draw = words.view(torch.int16)[:count].bitwise_and_(LEVELS - 1)

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from exlm.directory import load_model
 from exlm.errors import InputError

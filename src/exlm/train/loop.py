@@ -111,9 +111,9 @@ def fit(
 
     Args:
         model: on its device, in training precision.
-        loss: (model, batch) -> (sum of losses, count, sequences that could not be aligned). Batches come on the host; the
-            model brings them to its device when it knows their layout, so that no step waits for sizes.
-        batches: step -> [(piece number, batch)] of this process.
+        loss: (model, batch) -> (sum of losses, count, sequences that could not be aligned).
+        batches: step -> [(piece number, batch)] of this process. They stay on the host: the model brings them to its
+            device when it knows their layout, so that no step waits for sizes.
         config: see `LoopConfig`.
         directory: gets checkpoints, `log.jsonl` and TensorBoard events.
         seed: of dropout.

@@ -1,0 +1,218 @@
+"""The GPU back end in Triton: float32 on CUDA; anything else goes to the PyTorch back end.
+
+* `_sweep`: alpha and beta at once, one program per sequence and direction. Every row is shifted by the peak of the row
+  before, and only the value sums the shifts, in float64: float32 rounding does not grow with log f.
+* The posterior of the states is alpha + beta, normalised row by row: what the two are relative to drops out.
+* `_edge_posterior`: the posterior of a state is shared out among its predecessors with weights of at most 1, as in the
+  other back ends, but for all targets at once: one program per sequence and tile of edges.
+
+All in base 2, "no path" is a large negative number. Both directions read the same inputs, those on a path of the right
+length, so that no posterior is NaN if the value is not. Nothing waits for the device: shapes alone decide on sizes.
+"""
+# mypy: disable-error-code="no-untyped-def, assignment"
+
+import logging
+import math
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from . import alignment_torch
+from .alignment_torch import DEAD, IMPOSSIBLE
+
+logger = logging.getLogger(__name__)
+
+PERSISTENT = 768  # up to so many states one program walks all the rows; many share each row of a wider lattice
+LONGEST = 46_000  # offsets within a sequence are int32
+LANES = 128  # states that a sweep works on at a time, at most
+ROWS, UNROLL = 4, 8  # predecessors of these at a time, and in turn; a thread has UNROLL loads under way
+TILE = 64  # side of a tile of edges
+PADDING = 64  # what may be read beyond a row of states: up to ROWS * UNROLL or TILE
+LOG2E = math.log2(math.e)
+
+
+@triton.jit
+def _lengths(num_targets, num_states, b, T, N):
+    """Targets of sequence b, and its states beyond them; no targets if the lengths allow no path."""
+    targets, states = tl.load(num_targets + b), tl.load(num_states + b)
+    possible = (targets >= 1) & (targets <= T) & (targets <= states) & (states <= N)
+    possible &= (targets > 1) | (states == 1)
+    return tl.where(possible, targets, 0).to(tl.int32), tl.where(possible, states - targets, 0).to(tl.int32)
+
+
+@triton.jit
+def _band(i, targets, slack):
+    """Range [low, high) of the states that target i can sit on: the first target has to start, the last one to end."""
+    return tl.where(i == targets - 1, i + slack, i), tl.where(i == 0, 1, i + slack + 1)
+
+
+@triton.jit
+def _origins(c, low, high, backward):
+    """Range within [low, high) of the states from which a sweep reaches state c."""
+    return tl.where(backward, tl.maximum(c + 1, low), low), tl.where(backward, high, tl.minimum(c, high))
+
+
+@triton.jit(do_not_specialize=["batch", "T", "N", "first", "last"])
+def _sweep(
+    emission, transition, transposed, num_targets, num_states, rows, sums, peaks, batch, T, N, first, last,
+    WIDTH: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr, PADDING: tl.constexpr,
+    LOG2E: tl.constexpr, IMPOSSIBLE: tl.constexpr, DEAD: tl.constexpr,
+):  # fmt: skip
+    """Rows `first` to `last` - 1, counted along the sweep; the grid is (directions * batch, programs that share a row).
+
+    transposed  [batch, N, N]  transitions, so that neighbouring threads read neighbouring ones backwards, too
+    rows        [directions, batch, T, N + PADDING]  out: alpha and beta, both with emission; IMPOSSIBLE on entry
+    sums        [batch, T, N]  out: log-sum over the predecessors, relative to the alpha before; IMPOSSIBLE on entry
+    peaks       [batch, T]  out: what the next alpha is shifted by; 0 on entry
+    """
+    b = (tl.program_id(0) % batch).to(tl.int64)
+    backward = tl.program_id(0) >= batch
+    targets, slack = _lengths(num_targets, num_states, b, T, N)
+    stride = N + PADDING
+    edges = (transposed if backward else transition) + b * N * N
+    emission, sums, peaks = emission + b * T * N, sums + b * T * N, peaks + b * T
+    rows += tl.program_id(0).to(tl.int64) * T * stride
+    row, lane, column = tl.arange(0, ROWS)[:, None], tl.arange(0, LANES), tl.arange(0, WIDTH)
+
+    begins = (first == 0) & (targets > 0)  # with the only state of the first row
+    i, u = tl.where(backward, targets - 1, 0), tl.where(backward, targets - 1 + slack, 0)
+    start = tl.load(emission + i * N + u, mask=begins, other=0.0) * LOG2E
+    tl.store(rows + i * stride + u, tl.where(start < IMPOSSIBLE, IMPOSSIBLE, start), mask=begins)
+    tl.store(sums + i * N + u, 0.0, mask=begins & (not backward))
+    tl.debug_barrier()
+
+    for step in range(tl.maximum(first, 1), tl.minimum(last, targets)):
+        i = tl.where(backward, targets - 1 - step, step)
+        before = tl.where(backward, i + 1, i - 1)
+        from_row = rows + before * stride
+        peak = tl.max(tl.load(from_row + column, mask=column < N, other=IMPOSSIBLE), 0)
+        peak = tl.where(peak > DEAD, peak, 0.0)  # a row that nothing reaches must not raise the ones behind it
+        tl.store(peaks + before, peak, mask=(tl.program_id(1) == 0) & (not backward))
+        low, high = _band(before, targets, slack)
+        first_state, end_state = _band(i, targets, slack)
+        for block in range(tl.program_id(1), tl.cdiv(slack + 1, LANES), tl.num_programs(1)):
+            left = i + block * LANES
+            c = left + lane
+            real = (c >= first_state) & (c < end_state)
+            emitted = tl.load(emission + i * N + c, mask=real, other=0.0) * LOG2E
+            begin, end = _origins(c, low, high, backward)
+            begin, end = begin[None, :] - row, tl.where(real, end, 0)[None, :] - row
+            begin_all, _ = _origins(left, low, high, backward)
+            _, end_all = _origins(left + LANES - 1, low, high, backward)
+            tile = edges + (row * N + c[None, :])
+            # Every (row, lane) has a sum of its own, relative to its own peak: no thread waits for another in the loop.
+            top = tl.full([ROWS, LANES], 1e8 * IMPOSSIBLE, tl.float32)  # below all scores, yet finite
+            total = tl.full([ROWS, LANES], 1.0, tl.float32)
+            for p in range(begin_all, end_all, ROWS * UNROLL):
+                scores = ()
+                for k in tl.static_range(0, ROWS * UNROLL, ROWS):
+                    alive = (p >= begin - k) & (p < end - k)
+                    edge = tl.load(tile + p * N + k * N, mask=alive, other=float("-inf"))
+                    scores += (tl.load(from_row + p + row + k) + edge * LOG2E,)
+                higher = top
+                for k in tl.static_range(UNROLL):
+                    higher = tl.maximum(higher, scores[k])
+                total *= tl.exp2(top - higher)
+                for k in tl.static_range(UNROLL):
+                    total += tl.exp2(scores[k] - higher)
+                top = higher
+            highest = tl.max(top, 0)
+            result = highest + tl.log2(tl.sum(total * tl.exp2(top - highest[None, :]), 0))
+            tl.store(sums + i * N + c, result, mask=real & (not backward))
+            result += emitted - peak
+            tl.store(rows + i * stride + c, tl.where(result < IMPOSSIBLE, IMPOSSIBLE, result), mask=real)
+        tl.debug_barrier()
+
+
+@triton.jit(do_not_specialize=["T", "N"])
+def _edge_posterior(
+    transition, num_targets, num_states, rows, sums, at_state, corners, on_edge, T, N,
+    TILE: tl.constexpr, PADDING: tl.constexpr, LOG2E: tl.constexpr,
+):  # fmt: skip
+    """One tile of the expected use of edges; the grid is (batch, tiles).
+
+    at_state  [batch, T, N]  posterior of the states
+    corners   [2, tiles]  the tiles on and above the diagonal, as multiples of TILE
+    on_edge   [batch, N, N]  out; 0 on entry
+    """
+    b = tl.program_id(0).to(tl.int64)
+    targets, slack = _lengths(num_targets, num_states, b, T, N)
+    v0 = tl.load(corners + tl.program_id(1)).to(tl.int32) * TILE
+    u0 = tl.load(corners + tl.num_programs(1) + tl.program_id(1)).to(tl.int32) * TILE
+    v, u = v0 + tl.arange(0, TILE), u0 + tl.arange(0, TILE)
+    inside = (v[:, None] < u[None, :]) & (u < targets + slack)[None, :]
+    tile = b * N * N + (v[:, None] * N + u[None, :])
+    edge = tl.load(transition + tile, mask=inside, other=float("-inf")) * LOG2E
+    edge = tl.where(edge == edge, edge, float("-inf"))  # NaN on a path is in `at_state`; this one is on none
+    rows, sums, at_state = rows + b * T * (N + PADDING), sums + b * T * N, at_state + b * T * N
+    used = tl.zeros([TILE, TILE], tl.float32)
+    for i in range(tl.maximum(tl.maximum(v0 + 1, u0) - slack, 1), tl.minimum(tl.minimum(v0 + 1, u0) + TILE, targets)):
+        share = tl.load(at_state + i * N + u, mask=u < N, other=0.0)[None, :]
+        total = tl.load(sums + i * N + u, mask=u < N, other=0.0)[None, :]
+        score = tl.load(rows + (i - 1) * (N + PADDING) + v)[:, None] + edge
+        used += share * tl.exp2(tl.minimum(score - total, 0.0))
+    tl.store(on_edge + tile, used, mask=inside)
+
+
+@cache
+def _device_works() -> bool:
+    """Whether kernels can be built and run here (said once in the log if not)."""
+    try:
+        target = triton.runtime.driver.active.get_current_target()
+        assert target.arch >= 80, f"{target} is too old"
+        return True
+    except Exception as error:  # from the driver, or from the C compiler that Triton needs
+        logger.warning("the alignment in Triton cannot be used (%s); PyTorch takes its place (slower)", error)
+        return False
+
+
+def usable(emission: Tensor, transition: Tensor) -> bool:
+    """Whether this back end can take these tensors: float32 on CUDA, or on any device in Triton's interpreter."""
+    if not emission.dtype == transition.dtype == torch.float32 or emission.shape[-1] > LONGEST:
+        return False
+    return triton.knobs.runtime.interpret or (emission.is_cuda and transition.is_cuda and _device_works())
+
+
+def forward_backward(
+    emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor, gradients: bool = True
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Value [B] and, if asked for, the posteriors [B, T, N] and [B, N, N]."""
+    if not usable(emission, transition) or not emission.numel():
+        return alignment_torch.forward_backward(emission, transition, num_targets, num_states, gradients)
+    batch, targets, states = emission.shape
+    inputs = [x.contiguous() for x in (emission, transition, num_targets, num_states)]
+    emission, transition, num_targets, num_states = inputs
+    with torch.cuda.device_of(emission):
+        rows = emission.new_full((2 if gradients else 1, batch, targets, states + PADDING), IMPOSSIBLE)
+        sums = torch.full_like(emission, IMPOSSIBLE)
+        peaks = emission.new_zeros(batch, targets)
+        transposed = transition.transpose(1, 2).contiguous() if gradients else transition
+        tensors = (emission, transition, transposed, num_targets, num_states, rows, sums, peaks)
+        width = max(triton.next_power_of_2(states), 32)
+        lanes = min(width, LANES)
+        constants = (width, lanes, ROWS, UNROLL, PADDING, LOG2E, IMPOSSIBLE, DEAD)
+        persistent = states <= PERSISTENT or batch >= 64  # the sequences alone fill a device
+        programs, steps = (1, targets) if persistent else (triton.cdiv(states, lanes), 1)
+        for i in range(0, min(targets, states), steps):
+            arguments = (*tensors, batch, targets, states, i, i + steps, *constants)
+            _sweep[(len(rows) * batch, programs)](*arguments, num_warps=lanes * ROWS // 32)
+
+        final = (num_targets - 1).clamp(0, targets - 1), (num_states - 1).clamp(0, states - 1)
+        alpha = rows[0, torch.arange(batch, device=rows.device), *final]
+        value = (peaks.sum(1, dtype=torch.float64) + alpha) * math.log(2)
+        value = value.masked_fill(alpha <= DEAD, -torch.inf).float()
+        if not gradients:
+            return value, None, None
+        at_state = sums + rows[1, :, :, :states]
+        top = at_state.amax(2, keepdim=True)
+        at_state.sub_(top).exp2_()
+        at_state.div_(at_state.sum(2, keepdim=True).masked_fill(top <= DEAD, torch.inf))
+        on_edge = torch.zeros_like(transition)
+        tiles = triton.cdiv(states, TILE)
+        corners = torch.triu_indices(tiles, tiles, device=emission.device)
+        tensors = (transition, num_targets, num_states, rows, sums, at_state, corners, on_edge)
+        _edge_posterior[(batch, corners.shape[1])](*tensors, targets, states, TILE, PADDING, LOG2E, num_warps=8)
+    return value, at_state, on_edge
