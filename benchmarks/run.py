@@ -1,0 +1,95 @@
+"""Every measurement in one command.
+
+    python benchmarks/run.py --device cpu --out results.jsonl       about 12 minutes on two cores
+    python benchmarks/run.py --device cuda --out results.jsonl      within 10 minutes on an H200
+
+Each job is a process of its own with a time limit and appends its results as they come, so that an interruption loses
+at most the job that ran. A job that fails or takes too long leaves a line that says so; the others go on.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from timing import record
+
+# Most important first; each with its limit in seconds.
+JOBS: dict[str, list[tuple[str, int]]] = {
+    "cpu": [
+        ("step.py exlm --preset molecules", 180),
+        ("step.py exlm --preset molecules-1M", 120),
+        ("step.py exlm --preset text-small", 180),
+        ("step.py peers --preset molecules --pairs 7", 240),
+        ("step.py defaults --preset molecules --pairs 7", 180),
+        ("heads.py loss --pairs 3", 120),
+        ("heads.py memory", 120),
+        ("heads.py emission --pairs 2", 120),
+        ("alignment.py", 240),
+        ("alignment.py --growth", 120),
+        ("loader.py", 120),
+        ("step.py exlm --preset molecules --dropout 0.1 --no-memory", 120),
+        ("step.py peers --preset molecules-1M --pairs 7", 120),
+    ],
+    "cuda": [
+        ("step.py exlm --preset text-base-512 text-base-128 molecules-paper", 180),
+        ("step.py peers --preset text-base-512 molecules-paper", 180),
+        ("alignment.py", 120),
+        ("heads.py memory --batch 64 --layers 12", 90),
+        ("heads.py loss", 90),
+        ("heads.py emission --large", 60),
+        ("alignment.py --growth", 90),
+        ("step.py exlm --preset text-base-512 --dropout 0.1", 120),
+        ("step.py exlm --preset text-base-512 --compile", 180),
+        ("step.py peers --preset text-base-512 --compile --pairs 5", 240),
+        ("step.py defaults --preset text-base-512 --batch 16 --pairs 3", 120),
+    ],
+}
+BUDGET = {"cpu": 900, "cuda": 590}
+
+
+def run(job: str, limit: float, device: str, out: Path) -> str | None:
+    """Runs one job; what went wrong, or None."""
+    script, *options = job.split()
+    command = [sys.executable, str(Path(__file__).parent / script), *options, "--device", device, "--out", str(out)]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        code = process.wait(limit)
+    except BaseException as reason:
+        os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
+        process.wait()
+        if isinstance(reason, subprocess.TimeoutExpired):
+            return f"took more than {limit:.0f} s"
+        raise
+    return f"ended with exit code {code}" if code else None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", choices=JOBS)
+    parser.add_argument("--out", type=Path, default=Path("results.jsonl"))
+    parser.add_argument("--only", default="", help="jobs whose command contains this")
+    parser.add_argument("--budget", type=float, help="seconds after which no job starts and a running one is stopped")
+    options = parser.parse_args()
+    end = time.monotonic() + (options.budget or BUDGET[options.device])
+    failures = 0
+    for job, limit in JOBS[options.device]:
+        if options.only not in job:
+            continue
+        start = time.monotonic()
+        left = end - start
+        print(f"\n> {job}", flush=True)
+        failure = run(job, min(limit, left), options.device, options.out) if left > 10 else "not started: no time left"
+        if failure:
+            failures += 1
+            print(f"{job}: {failure}", flush=True)
+            record(options.out, "failure", options.device, job=job, reason=failure)
+        print(f"  {time.monotonic() - start:.0f} s", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""The cost model: known ratios, and what PyTorch counts in a real step."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from exlm import ExLMConfig, ExLMForMaskedLM
+from exlm.analysis import cost
+from exlm.analysis.cost import Shape
+from exlm.ops.emission import CHUNK
+
+# The release's boundary states (k) and a last layer that computes all rows, as the figures below were worked out.
+TEXT = Shape(64, 512, 0.15, 4, 768, 12, 12, 3072, 50265, boundary_states=4)
+MOLECULES = Shape(1560, 42, 0.15, 2, 768, 9, 12, 2048, 369, boundary_states=2)
+
+
+def k(num_states: int, **changes) -> Shape:
+    return replace(TEXT, num_states=num_states, boundary_states=num_states, **changes)
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunk", "expected"),
+    [
+        (TEXT, None, 1.70),
+        (TEXT, 0, 1.74),
+        (replace(TEXT, length=128), None, 1.71),
+        (replace(TEXT, length=128), 0, 1.77),
+        (k(2), None, 1.23),
+        (k(8), None, 2.69),
+        (replace(TEXT, mask_ratio=0.387), None, 2.69),
+        (MOLECULES, None, 1.215),
+        (MOLECULES, 0, 1.215),
+    ],
+)
+def test_ratio_of_a_step_without_last_layer_sparsity(shape, chunk, expected):
+    # Worked out without the product for the targets' logits, which adds at most 0.006.
+    assert cost.ratio_bound(shape, sparse_last=False, chunk=chunk) == pytest.approx(expected, abs=0.008)
+
+
+def test_operations_of_one_text_sequence():
+    mlm, exlm = (cost.parts(replace(TEXT, batch=1), name, sparse_last=False) for name in ("mlm", "exlm"))
+    giga = {name: part.flops / 1e9 for name, part in exlm.items()}
+    assert mlm["trunk"].flops / 1e9 == pytest.approx(86.97, abs=0.01)
+    assert mlm["attention"].flops / 1e9 == pytest.approx(9.66, abs=0.01)
+    assert (mlm["transform"] + mlm["vocabulary"]).flops / 1e9 == pytest.approx(6.04, abs=0.01)
+    assert giga["trunk"] == pytest.approx(127.2, abs=0.1)
+    assert giga["attention"] == pytest.approx(20.7, abs=0.1)
+    assert giga["transform"] + giga["vocabulary"] == pytest.approx(24.8, abs=0.1)
+    assert giga["transition"] + giga["mixture"] == pytest.approx(1.66, abs=0.01)
+
+
+SMALL_MOLECULES = Shape(128, 46, 0.15, 2, 256, 6, 4, 1024, 400, boundary_states=2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mlm", "exlm"),
+    [
+        (TEXT, 0.057, 0.035),
+        (SMALL_MOLECULES, 0.12, 0.09),
+        (replace(SMALL_MOLECULES, hidden=128, layers=4, intermediate=512), 0.17, 0.14),
+    ],
+)
+def test_what_last_layer_sparsity_saves(shape, mlm, exlm):
+    for name, expected in (("mlm", mlm), ("exlm", exlm)):
+        saved = 1 - cost.step_flops(shape, name) / cost.step_flops(shape, name, sparse_last=False)
+        assert saved == pytest.approx(expected, abs=0.01)
+
+
+def test_the_paper_boundary_lowers_the_ratio_a_little():
+    released, paper = (cost.ratio_bound(replace(TEXT, boundary_states=b)) for b in (4, 1))
+    assert 0.95 * released < paper < released
+
+
+def test_bytes():
+    kept, made_again = (cost.vocabulary_product(TEXT, TEXT.states, keep).saved for keep in (True, False))
+    assert kept - made_again == 4 * 64 * 316 * 50265
+    assert cost.mixture(TEXT).saved == pytest.approx(25.6e6 + 4 * 64 * 316 * 2 * 768, rel=0.01)
+    assert cost.alignment(TEXT).saved == pytest.approx(25.6e6 + 6.4e6, rel=0.01)
+    assert cost.alignment(TEXT).traffic == pytest.approx(2 * 25.6e6 + 4 * 6.4e6, rel=0.01)
+
+
+def test_a_shape_counts_what_the_lattice_holds(batch, model):
+    lattice = model("exlm").exlm.expand(**batch)
+    assert lattice.input_ids.shape[1] == SMALL.expanded
+    assert lattice.num_states.tolist() == [SMALL.states] * 2
+    assert lattice.num_targets.tolist() == [SMALL.targets] * 2
+
+
+SMALL = Shape(2, 20, 0.3, 3, 32, 3, 4, 48, 50)
+
+
+@pytest.fixture
+def batch() -> dict[str, torch.Tensor]:
+    ids = torch.randint(5, 49, (2, 20))
+    labels = torch.full_like(ids, -100)
+    labels[:, 3 : 3 + SMALL.masks] = ids[:, 3 : 3 + SMALL.masks]
+    return {"input_ids": ids.masked_fill(labels >= 0, 49), "labels": labels}
+
+
+@pytest.fixture
+def model():
+    def build(objective: str) -> ExLMForMaskedLM:
+        return ExLMForMaskedLM(
+            ExLMConfig(
+                vocab_size=SMALL.vocabulary,
+                hidden_size=SMALL.hidden,
+                num_hidden_layers=SMALL.layers,
+                num_attention_heads=SMALL.heads,
+                intermediate_size=SMALL.intermediate,
+                mask_token_id=49,
+                objective=objective,
+                num_states=SMALL.num_states,
+            )
+        )
+
+    return build
+
+
+def counted(function) -> tuple[int, object]:
+    """Operations that PyTorch counts in a call, and what it returns."""
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        result = function()
+    return counter.get_total_flops(), result
+
+
+@pytest.mark.parametrize("objective", ["exlm", "mlm"])
+def test_the_encoder_computes_what_the_model_of_it_says(objective, batch, model):
+    network = model(objective)
+    lattice = network.exlm.expand(**batch)
+    expected = cost.parts(SMALL, objective)
+    flops, _ = counted(lambda: network.states(lattice))
+    assert flops == expected["trunk"].flops + expected["attention"].flops
+
+
+@pytest.mark.parametrize("objective", ["exlm", "mlm"])
+def test_the_heads_compute_what_the_model_of_them_says(objective, batch, model):
+    network = model(objective)
+    lattice = network.exlm.expand(**batch)
+    encoder, _ = counted(lambda: network.states(lattice))
+    whole, output = counted(lambda: network(**batch))
+    expected = cost.parts(SMALL, objective)
+    unseen = expected["alignment"].flops if objective == "exlm" else 0  # no matrix product
+    heads = sum(part.flops for name, part in expected.items() if name not in ("trunk", "attention")) - unseen
+    assert whole - encoder == heads
+    backward, _ = counted(output.loss.backward)
+    step = cost.step_flops(SMALL, objective, chunk=CHUNK["cpu"]) - 3 * unseen
+    assert whole + backward == pytest.approx(step, rel=1e-3)  # a gradient of a bias may be a product too
+
+
+@pytest.mark.parametrize("objective", ["exlm", "mlm"])
+def test_logits_that_do_not_fit_a_chunk_are_made_again(objective, batch, model, monkeypatch):
+    network = model(objective)
+    fitting, _ = counted(network(**batch).loss.backward)
+    monkeypatch.setitem(CHUNK, "cpu", 100)
+    chunked, _ = counted(network(**batch).loss.backward)
+    once_more = cost.parts(SMALL, objective)["vocabulary"].flops
+    assert chunked - fitting == once_more
+    assert cost.step_flops(SMALL, objective, chunk=100) - cost.step_flops(SMALL, objective, chunk=10**6) == once_more
