@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+if not torch.cuda.is_available():  # the interpreter has to be on before anything imports Triton
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 from exlm import ExLMConfig
 from exlm.data.prepare import prepare
 

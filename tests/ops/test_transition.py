@@ -1,12 +1,13 @@
-"""Transitions and emissions against float64 sums written out."""
+"""Transitions against float64 sums written out, and head by head against all heads at once."""
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from exlm.ops.emission import emission
 from exlm.ops.transition import edge_mask, gated, single
 
 STATES = torch.tensor([6, 4])
+INF = float("inf")
 
 
 def features(heads=2, dtype=torch.float64):
@@ -48,6 +49,125 @@ def test_single_is_one_softmax():
     torch.testing.assert_close(result[0, :5], scores[:5].log_softmax(-1), atol=1e-5, rtol=1e-5)
 
 
+class LargestTensor(TorchDispatchMode):
+    """Remembers the largest number of elements that any operation returns."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for x in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(x, torch.Tensor):
+                self.numel = max(self.numel, x.numel())
+        return result
+
+
+def dense(query, key, log_gate, edges):
+    """All heads at once, differentiated by autograd."""
+    scores = torch.einsum("bnhd,bmhd->bhnm", query, key) * query.shape[-1] ** -0.5
+    heads = (
+        scores.masked_fill(~edges[:, None], torch.finfo(scores.dtype).min).log_softmax(-1)
+        + log_gate.transpose(1, 2)[..., None]
+    )
+    return heads.logsumexp(1).masked_fill(~edges, -INF)
+
+
+def gradients(function, inputs, edges):
+    """The result, and the gradients of its edges weighted by fixed random numbers."""
+    result = function(*inputs, edges)
+    up = torch.randn(result.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    up = torch.where(result == -INF, 0.0, up)
+    return result, torch.autograd.grad(result, inputs, up.to(result.dtype))
+
+
+def assert_equal_to_dense(inputs, edges, tolerance):
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    result, grads = gradients(gated, inputs, edges)
+    expected, expected_grads = gradients(dense, exact, edges)
+    for ours, theirs in zip((result, *grads), (expected, *expected_grads), strict=True):
+        size = max(1.0, float(theirs.detach()[theirs > -INF].abs().max()))
+        torch.testing.assert_close(ours.double() / size, theirs / size, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("kind", ["ordinary", "large", "closed head", "identical", "sparse"])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_head_by_head_equals_all_heads_at_once(heads, kind, dtype):
+    query, key, gate = features(heads)
+    edges = edge_mask(STATES, 6)
+    if kind == "large":
+        query, gate = query * 1e4, gate * 1e2
+    elif kind == "closed head":
+        gate[:, 1::2, 0] = -INF if heads > 1 else 0.0
+    elif kind == "identical":
+        query[:], key[:] = query[:1, :1, :1], key[:1, :1, :1]
+    elif kind == "sparse":
+        edges = edge_mask(STATES, 6, torch.tensor([[0, 2, 2, 3, 3, 4]] * 2))
+    inputs = [x.to(dtype).requires_grad_() for x in (query, key, gate)]
+    # In float32 a score of 1e4 is off by 1e-3, and so are the probabilities.
+    float32 = 2e-3 if kind == "large" else 1e-5
+    assert_equal_to_dense(inputs, edges, 1e-11 if dtype == torch.float64 else float32)
+
+
+def test_gradients_are_those_of_finite_differences():
+    inputs = tuple(x.requires_grad_() for x in features())
+    edges = edge_mask(STATES, 6)
+    assert torch.autograd.gradcheck(lambda *x: torch.where(edges, gated(*x, edges), 0.0), inputs)
+
+
+@pytest.mark.parametrize("up", [INF, -INF, float("nan")])
+def test_an_incoming_gradient_where_there_is_no_probability_is_ignored(up):
+    """States without successors, and a state all of whose heads are closed."""
+    query, key, gate = features()
+    gate[0, 2] = -INF
+    inputs = [x.requires_grad_() for x in (query, key, gate)]
+    result = gated(*inputs, edge_mask(STATES, 6))
+    impossible = result == -INF
+    assert impossible[0, 2].all() and impossible[1, 3:].all() and not result.isnan().any()
+    wild, calm = (
+        torch.autograd.grad(result, inputs, torch.where(impossible, x, 1.0).double(), retain_graph=True)
+        for x in (up, 0.0)
+    )
+    torch.testing.assert_close(wild, calm, atol=0, rtol=0)
+    assert all(x.isfinite().all() for x in wild)
+    assert wild[0].abs().max() > 0 and not wild[0][0, 2].any() and not wild[2][1, 3:].any()
+
+
+def test_bfloat16_inputs_give_float32_results():
+    inputs = [x.bfloat16().requires_grad_() for x in features()]
+    result, grads = gradients(gated, inputs, edge_mask(STATES, 6))
+    expected, expected_grads = gradients(
+        dense, [x.detach().double().requires_grad_() for x in inputs], edge_mask(STATES, 6)
+    )
+    assert result.dtype == torch.float32 and {x.dtype for x in grads} == {torch.bfloat16}
+    torch.testing.assert_close(result, expected.float())
+    for ours, theirs in zip(grads, expected_grads, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, atol=0.01, rtol=0.01)
+
+
+def test_no_tensor_holds_every_head():
+    batch, states, heads, width = 2, 40, 6, 4
+    shapes = (batch, states, heads, width), (batch, states, heads, width), (batch, states, heads)
+    inputs = [torch.randn(*shape, requires_grad=True) for shape in shapes]
+    largest = {}
+    for function in (dense, gated):
+        with LargestTensor() as recorder:
+            gradients(function, inputs, edge_mask(torch.tensor([40, 30]), states))
+        largest[function] = recorder.numel
+    assert largest[dense] == batch * states * states * heads
+    assert largest[gated] == batch * states * states
+
+
+@pytest.mark.parametrize("width", [0, 1])
+def test_no_edges_at_all(width):
+    inputs = [torch.randn(2, width, 2, 4, requires_grad=True) for _ in range(2)]
+    gate = torch.zeros(2, width, 2, requires_grad=True)
+    result = gated(*inputs, gate, edge_mask(torch.full((2,), width), width))
+    assert result.shape == (2, width, width) and (result == -INF).all()
+    result.sum().backward()
+    assert not any(x.grad.any() for x in (*inputs, gate))
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_gradients_are_finite_even_for_rows_without_successors(scale):
     query, key, gate = (x.float().mul(scale).requires_grad_() for x in features())
@@ -55,12 +175,3 @@ def test_gradients_are_finite_even_for_rows_without_successors(scale):
     torch.where(result == -torch.inf, 0.0, result).sum().backward()
     assert all(x.grad.isfinite().all() for x in (query, key, gate))
     assert query.grad[1, 3:].abs().max() == 0
-
-
-def test_emission_is_the_log_softmax_at_the_targets():
-    hidden, weight, bias = torch.randn(2, 5, 8), torch.randn(11, 8), torch.randn(11)
-    targets = torch.randint(0, 11, (2, 3))
-    result = emission(hidden, weight, bias, targets)
-    full = (hidden.double() @ weight.double().T + bias.double()).log_softmax(-1)
-    for b in range(2):
-        torch.testing.assert_close(result[b].double(), full[b][:, targets[b]].T, atol=1e-5, rtol=1e-5)

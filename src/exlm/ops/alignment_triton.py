@@ -26,9 +26,8 @@ from .alignment_torch import DEAD, IMPOSSIBLE
 logger = logging.getLogger(__name__)
 
 PERSISTENT = 768  # up to so many states one program walks all the rows; many share each row of a wider lattice
-LONGEST = 46_000  # offsets within a sequence are int32
-LANES = 128  # states that a sweep works on at a time, at most
-ROWS, UNROLL = 4, 8  # predecessors of these at a time, and in turn; a thread has UNROLL loads under way
+LONGEST = 23_000  # states, so that offsets within a sequence fit int32, and its tiles of edges a grid
+LANES, ROWS, UNROLL = 128, 4, 8  # a sweep's tile: states; predecessors side by side; and in turn, one load each
 TILE = 64  # side of a tile of edges
 PADDING = 64  # what may be read beyond a row of states: up to ROWS * UNROLL or TILE
 LOG2E = math.log2(math.e)
@@ -77,7 +76,7 @@ def _sweep(
     rows += tl.program_id(0).to(tl.int64) * T * stride
     row, lane, column = tl.arange(0, ROWS)[:, None], tl.arange(0, LANES), tl.arange(0, WIDTH)
 
-    begins = (first == 0) & (targets > 0)  # with the only state of the first row
+    begins = (first == 0) & (targets > 0) & (tl.program_id(1) == 0)  # with the only state of the first row
     i, u = tl.where(backward, targets - 1, 0), tl.where(backward, targets - 1 + slack, 0)
     start = tl.load(emission + i * N + u, mask=begins, other=0.0) * LOG2E
     tl.store(rows + i * stride + u, tl.where(start < IMPOSSIBLE, IMPOSSIBLE, start), mask=begins)

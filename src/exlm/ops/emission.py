@@ -1,8 +1,8 @@
 """Emission: the log-probability of every target at every state, log softmax(H W^T + b) (paper, section 4.2).
 
-Of the N x V logits of a sequence, T columns and one normaliser per state are needed. The columns are a small product
-with T rows of W. The normaliser is summed over chunks of states, and the chunks are computed again for the gradient,
-so that no [B, N, V] tensor is ever held. Logits are at least float32: in bfloat16 they would be off by 0.03 nats.
+Of the N x V logits of a sequence, T columns and one normaliser per state are read. Both are taken from chunks of
+states, and the chunks are computed again for the gradient, so that no [B, N, V] tensor is ever held. Logits are at
+least float32: in bfloat16 they would be off by 0.03 nats.
 """
 
 import math
@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 # Logits held at a time, by type of device. Every chunk reads W and its gradient once, so it must not be small either.
 CHUNK = {"cpu": 2**24, "cuda": 2**27}
@@ -32,15 +31,15 @@ def emission(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> T
     Returns:
         [B, T, N] at least float32.
     """
-    rows = _exact(F.embedding(targets, weight))
-    logits = rows @ _exact(hidden).transpose(1, 2) + _exact(bias)[targets][..., None]
-    return logits - linear_logsumexp(hidden.flatten(0, 1), weight, bias).view(hidden.shape[0], 1, hidden.shape[1])
+    columns = targets[:, None].expand(-1, hidden.shape[1], -1)  # [B, N, T]
+    logits, normaliser = _Columns.apply(hidden.flatten(0, 1), weight, bias, columns.flatten(0, 1))
+    return (logits - normaliser[:, None]).view(columns.shape).transpose(1, 2)
 
 
 def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     """Negative log-probability of one target per row: hidden [R, D], targets [R] -> [R], at least float32."""
-    rows = _exact(F.embedding(targets, weight))
-    return linear_logsumexp(hidden, weight, bias) - ((_exact(hidden) * rows).sum(-1) + _exact(bias)[targets])
+    logits, normaliser = _Columns.apply(hidden, weight, bias, targets[:, None])
+    return normaliser - logits.squeeze(1)
 
 
 def linear_logsumexp(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -55,63 +54,68 @@ def linear_logsumexp(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         [R] at least float32. Where all tokens are forbidden it is the lowest finite number instead of -inf, so that
         a log-probability is still -inf there, not NaN.
     """
-    return _LinearLogsumexp.apply(hidden, weight, bias)
+    return _Columns.apply(hidden, weight, bias, hidden.new_empty(len(hidden), 0, dtype=torch.int64))[1]
 
 
 def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def _exact(x: Tensor) -> Tensor:
-    return x.to(_at_least_float32(x.dtype))
+class _Columns(torch.autograd.Function):
+    """Of logits = hidden @ weight.T + bias [R, V]: the given columns [R, T] of every row, and its logsumexp [R].
 
-
-class _LinearLogsumexp(torch.autograd.Function):
-    """Both sweeps work on exponentials E = exp(logits - shift), where `shift` is the largest logit of a row.
-
-    With total = E.sum(1) the probabilities are E / total. Only thin factors are ever divided, never a chunk.
+    Both sweeps work on E = exp(logits - shift), where `shift` is a row's largest logit: with total = E.sum(1), the
+    softmax is E / total.
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
         ctx.dtype = _operand_dtype(hidden, weight)
         keep = ctx.dtype if any(ctx.needs_input_grad) and len(hidden) <= _chunk_rows(weight) else None
-        shift, total = weight.new_empty(2, len(hidden), 1, dtype=_at_least_float32(ctx.dtype))
+        picked = weight.new_empty(columns.shape, dtype=_at_least_float32(ctx.dtype))
+        shift, total = picked.new_empty(2, len(hidden), 1)
         kept = None
         for part, logits in _logits(hidden.to(ctx.dtype), weight.to(ctx.dtype)):
+            picked[part] = logits.gather(1, columns[part]) + bias[columns[part]]
             shift[part], total[part], kept = _normaliser(logits, bias, keep)
-        ctx.save_for_backward(hidden, weight, bias, shift, total, kept)
-        return (shift + total.log()).squeeze(1)
+        ctx.save_for_backward(hidden, weight, bias, columns, shift, total, kept)
+        return picked, (shift + total.log()).squeeze(1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, shift, total, kept = ctx.saved_tensors
-        operands = hidden.to(ctx.dtype), weight.to(ctx.dtype)
+    def backward(ctx: Any, d_picked: Tensor, d_normaliser: Tensor) -> tuple[Tensor | None, ...]:
+        *inputs, columns, shift, total, kept = ctx.saved_tensors
+        hidden, weight = (x.to(ctx.dtype) for x in inputs[:2])
+        scale = d_normaliser[:, None] / total
         if kept is not None:
-            chunks = iter([(slice(None), kept)])
+            chunks = iter([(slice(None), (kept * scale).to(ctx.dtype))])
         else:
-            chunks = ((part, _exponentials(x, bias, shift[part], ctx.dtype)) for part, x in _logits(*operands))
-        gradients = _gradients(chunks, *operands, grad[:, None] / total, ctx.needs_input_grad)
-        return tuple(d if d is None else d.to(x.dtype) for d, x in zip(gradients, (hidden, weight, bias), strict=True))
+            logits = _logits(hidden, weight)
+            chunks = ((part, _exponentials(x, inputs[2], shift[part], scale[part], ctx.dtype)) for part, x in logits)
+        d_logits = ((part, x.scatter_add_(1, columns[part], d_picked[part].to(x.dtype))) for part, x in chunks)
+        gradients = _gradients(d_logits, hidden, weight, total.dtype, ctx.needs_input_grad)
+        return *(d if d is None else d.to(x.dtype) for d, x in zip(gradients, inputs, strict=True)), None
 
 
 def _gradients(
-    chunks: Iterator[tuple[slice, Tensor]], hidden: Tensor, weight: Tensor, scale: Tensor, needed: tuple[bool, ...]
+    d_logits: Iterator[tuple[slice, Tensor]],
+    hidden: Tensor,
+    weight: Tensor,
+    dtype: torch.dtype,
+    needed: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of hidden, weight and bias as far as needed, in the precision of `scale` = gradient / total [R, 1]."""
-    d_hidden, d_weight, d_bias = (
-        scale.new_zeros(shape) if asked else None
-        for shape, asked in zip((hidden.shape, weight.shape, (len(weight), 1)), needed, strict=True)
-    )
-    for part, exponentials in chunks:
+    """Gradients of hidden, weight and bias, those that are needed, summed over the chunks in `dtype`."""
+    d_hidden = torch.empty_like(hidden, dtype=dtype) if needed[0] else None
+    d_weight = torch.zeros_like(weight, dtype=dtype) if needed[1] else None
+    d_bias = weight.new_zeros(len(weight), dtype=dtype) if needed[2] else None
+    for part, chunk in d_logits:
         if d_hidden is not None:
-            _add_product(d_hidden[part], exponentials, weight).mul_(scale[part])
+            _add_product(d_hidden[part], chunk, weight, beta=0)
         if d_weight is not None:
-            _add_product(d_weight, exponentials.T, (scale[part] * hidden[part]).to(hidden.dtype))
+            _add_product(d_weight, chunk.T, hidden[part])
         if d_bias is not None:
-            _add_product(d_bias, exponentials.T, scale[part].to(hidden.dtype))
-    return d_hidden, d_weight, None if d_bias is None else d_bias.squeeze(1)
+            d_bias += chunk.sum(0, dtype=dtype)
+    return d_hidden, d_weight, d_bias
 
 
 def _operand_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
@@ -166,9 +170,9 @@ def _normaliser(logits: Tensor, bias: Tensor, keep: torch.dtype | None) -> tuple
 
 
 @_fused
-def _exponentials(logits: Tensor, bias: Tensor, shift: Tensor, dtype: torch.dtype) -> Tensor:
-    """E [n, V] once more."""
-    return _exp_(logits.add_(bias).sub_(shift)).to(dtype)
+def _exponentials(logits: Tensor, bias: Tensor, shift: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """E [n, V] once more, its rows multiplied by the scale [n, 1]."""
+    return _exp_(logits.add_(bias).sub_(shift)).mul_(scale).to(dtype)
 
 
 def _exp_(x: Tensor) -> Tensor:

@@ -1,0 +1,193 @@
+"""The kernels of the GPU back end: on a GPU where there is one, else in Triton's interpreter; and their compilation."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from exlm.ops import alignment, alignment_torch
+
+from .test_alignment import CASES, random_case
+
+triton = pytest.importorskip("triton")
+from exlm.ops import alignment_triton  # noqa: E402
+
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+MANY_TILES = dict(seed=30, batch=3, targets=6, states=35, missing=0.1)
+
+
+def run(case, one_program=True):
+    """Value and posteriors on the CPU, from tiles so small that a lattice of a few dozen states needs many."""
+    emission, transition, *lengths = (x.to(DEVICE) for x in case)
+    emission, transition = emission.float(), transition.float()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in dict(LANES=16, ROWS=2, UNROLL=2, TILE=4, PERSISTENT=768 * one_program).items():
+            patch.setattr(alignment_triton, name, size)
+        assert alignment_triton.usable(emission, transition)
+        return [x.cpu() for x in alignment_triton.forward_backward(emission, transition, *lengths)]
+
+
+def assert_close(results, case):
+    """The results are those of the reference in float64, and zero where these are zero."""
+    value, *posteriors = alignment.BACKENDS["reference"](case[0].double(), case[1].double(), *case[2:])
+    torch.testing.assert_close(results[0].double(), value, rtol=1e-6, atol=1e-5)
+    for got, want in zip(results[1:], posteriors, strict=True):
+        assert (got.double() - want).abs().max() < 2e-4
+        assert (got[want == 0] == 0).all()
+
+
+@pytest.mark.parametrize("settings", [*CASES.values(), MANY_TILES], ids=str)
+def test_both_ways_to_share_out_the_rows_are_equal_and_close_to_the_reference(settings):
+    case = random_case(**settings)
+    if settings is MANY_TILES:
+        case[0][:, 0, 0] = -1.0
+        case[2][:], case[3][:] = torch.tensor([6, 4, 5]), torch.tensor([35, 34, 20])
+    results = run(case)
+    assert_close(results, case)
+    assert all(map(torch.equal, results, run(case, one_program=False)))
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    targets=st.integers(1, 7),
+    states=st.integers(1, 40),
+    spread=st.sampled_from([1.0, 100.0]),
+    missing=st.sampled_from([0.0, 0.3]),
+    one_program=st.booleans(),
+)
+def test_random_lattices_are_close_to_the_reference(seed, targets, states, spread, missing, one_program):
+    case = random_case(seed, 2, targets, states, spread, missing, torch.float32)
+    assert_close(run(case, one_program), case)
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN")
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), targets=st.integers(1, 4), more=st.integers(0, 4))
+@example(seed=17, targets=3, more=6)  # an edge that is too long for any path
+def test_nan_is_in_the_value_or_has_no_effect(seed, targets, more):
+    """NaN in one input of the first sequence: its value is NaN, or nothing changes; the second one never changes."""
+    case = random_case(seed, 2, targets, targets + more, dtype=torch.float32)
+    clean = run(case)
+    inputs = case[seed % 2]
+    inputs[0].view(-1)[seed // 2 % inputs[0].numel()] = float("nan")
+    spoilt = run(case)
+    for before, after in zip(clean, spoilt, strict=True):
+        assert torch.equal(before[1], after[1])
+        assert torch.equal(before[0], after[0]) or spoilt[0][0].isnan()
+
+
+@pytest.mark.parametrize("length", [-(2**40), -1, 0, 7, 2**40])
+def test_absurd_lengths_are_infeasible(length):
+    emission, transition, *_ = random_case(31, batch=2, targets=4, states=6)
+    for lengths in ([length, 4], [6, 6]), ([4, 4], [length, 6]):
+        value, *posteriors = run((emission, transition, *map(torch.tensor, lengths)))
+        assert value.isinf().tolist() == [True, False]
+        assert all((x[0] == 0).all() and (x[1] != 0).any() for x in posteriors)
+
+
+def test_the_value_alone_and_views_as_inputs():
+    emission, transition, *lengths = (x.to(DEVICE) for x in random_case(32, dtype=torch.float32))
+    value, *nothing = alignment_triton.forward_backward(emission, transition, *lengths, gradients=False)
+    assert nothing == [None, None]
+    views = emission.transpose(1, 2).contiguous().transpose(1, 2), transition.mT.contiguous().mT, *lengths
+    assert torch.equal(alignment_triton.forward_backward(*views)[0], value)
+
+
+def test_other_inputs_go_to_pytorch(monkeypatch):
+    case = random_case(33)
+    expected = alignment_torch.forward_backward(*case)
+    assert not alignment_triton.usable(*case[:2])
+    assert all(map(torch.equal, alignment_triton.forward_backward(*case), expected))
+    single = [x.float() for x in case[:2]]
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
+    assert not alignment_triton.usable(*single)
+
+
+def test_without_triton_pytorch_takes_over(monkeypatch, caplog):
+    monkeypatch.delattr("exlm.ops.alignment_triton")
+    monkeypatch.setitem(sys.modules, "exlm.ops.alignment_triton", None)
+    case = random_case(34, dtype=torch.float32)
+    alignment._gpu.cache_clear()
+    try:
+        values = [alignment.log_likelihood(*case, backend=name) for name in ("triton", "triton", "torch")]
+    finally:
+        alignment._gpu.cache_clear()
+    assert all(torch.equal(value, values[-1]) for value in values)
+    assert len(caplog.records) == 1
+
+
+def test_a_device_that_cannot_compile_is_said_once(monkeypatch, caplog):
+    monkeypatch.setattr(triton.runtime, "driver", None)
+    alignment_triton._device_works.cache_clear()
+    try:
+        assert not alignment_triton._device_works() and not alignment_triton._device_works()
+    finally:
+        alignment_triton._device_works.cache_clear()
+    assert len(caplog.records) == 1
+
+
+COMPILE = """
+import json, subprocess, torch, triton
+from triton.backends.compiler import GPUTarget
+from exlm.ops import alignment_triton
+
+class Utils:
+    load_binary = staticmethod(lambda *_: (1, 1, 0, 0, 1024))
+    get_device_properties = staticmethod(lambda _: {"max_shared_mem": 100_000})
+
+class Device:  # compiles for real, launches nothing
+    utils = Utils
+    launcher_cls = staticmethod(lambda *_: lambda *_: None)
+    get_current_device = get_current_stream = staticmethod(lambda *_: 0)
+    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
+
+triton.runtime.driver.set_active(Device)
+alignment_triton.usable = lambda *_: True
+for batch, targets, states in [(1, 1, 1), (64, 79, 316), (2, 3, 2048)]:
+    lengths = torch.tensor([targets] * batch), torch.tensor([states] * batch)
+    alignment_triton.forward_backward(
+        torch.zeros(batch, targets, states), torch.zeros(batch, states, states), *lengths
+    )
+for kernel in alignment_triton._sweep, alignment_triton._edge_posterior:
+    for compiled in kernel.device_caches[0][0].values():
+        with open("kernel.cubin", "wb") as file:
+            file.write(compiled.kernel)
+        command = triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name
+        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        print(json.dumps([compiled.name, usage]))
+"""
+
+
+def test_all_kernels_compile_for_a_gpu_without_spilling(tmp_path):
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}
+    command = [sys.executable, "-c", COMPILE]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    kernels = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted({name for name, _ in kernels}) == ["_edge_posterior", "_sweep"] and len(kernels) == 4
+    for _, usage in kernels:
+        assert "STACK:0 " in usage and "LOCAL:0 " in usage, usage
+
+
+@pytest.mark.skipif(not GPU, reason="no GPU")
+@pytest.mark.parametrize("shape", [(8, 79, 316), (2, 40, 1500), (64, 8, 16)])
+def test_on_a_gpu_at_full_size_without_waiting_for_it(shape):
+    case = random_case(35, *shape, missing=0.1, dtype=torch.float32)
+    case[0][:, 0, 0] = -1.0
+    inputs = [x.cuda() for x in case]
+    alignment_triton.forward_backward(*inputs)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        results = alignment_triton.forward_backward(*inputs)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    expected = alignment_torch.forward_backward(*(x.double() for x in inputs[:2]), *inputs[2:])
+    for got, want in zip(results, expected, strict=True):
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-4)
