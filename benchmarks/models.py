@@ -18,6 +18,7 @@ from transformers.modeling_outputs import MaskedLMOutput
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.analysis.cost import Shape
 from exlm.model.modeling_exlm import ExLMMaskedLMOutput
+from exlm.train.distributed import keep_freed_memory
 from exlm.train.loop import autocast
 from exlm.train.optim import OptimizerConfig, build_optimizer
 
@@ -131,6 +132,7 @@ def layers(model: nn.Module) -> nn.ModuleList:
 
 def training_step(shape: Shape, contender: Contender, device: str) -> Callable[[], Tensor]:
     """A function that does one update with a fixed batch and returns the loss; forward, backward, fused AdamW."""
+    keep_freed_memory()  # as in training; peers have it too
     model = build_model(shape, contender, device)
     optimizer = build_optimizer(model, OptimizerConfig(learning_rate=1e-4))
     batch = random_batch(shape)

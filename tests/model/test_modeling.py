@@ -273,3 +273,13 @@ def test_configuration_round_trip(tmp_path):
     ExLMConfig(objective="ctc", boundary_states="k", dag="sparse", rotary="1d").save_pretrained(tmp_path)
     loaded = ExLMConfig.from_pretrained(tmp_path)
     assert (loaded.objective, loaded.boundary_states, loaded.dag, loaded.rotary) == ("ctc", "k", "sparse", "1d")
+
+
+def test_transitions_are_normalised_to_float32_under_autocast(tiny_config, tiny_batch):
+    """In bfloat16 their rows would sum to 1 only within a few percent."""
+    model = ExLMForMaskedLM(tiny_config()).eval()
+    lattice = model.exlm.expand(**tiny_batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        matrix = model.transition(model.states(lattice), lattice)
+    inner = torch.arange(matrix.shape[1]) < lattice.num_states[:, None] - 1  # the last state has no successor
+    torch.testing.assert_close(matrix.logsumexp(2)[inner], torch.zeros(int(inner.sum())), atol=1e-5, rtol=0)

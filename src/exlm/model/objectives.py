@@ -30,9 +30,7 @@ class Objective:
 
 
 def _emission(model: "ExLMForMaskedLM", states: Tensor, targets: Tensor) -> Tensor:
-    operands = model.head.operands(states)
-    with torch.autocast(states.device.type, enabled=False):
-        return emission(*operands, targets)
+    return emission(*model.head.operands(states), targets)
 
 
 def _of_masks(model: "ExLMForMaskedLM", states: Tensor) -> Tensor:
@@ -73,9 +71,8 @@ def mlm_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Part
     """Cross entropy of the masked tokens; state i is target i since nothing was expanded."""
     inside = slice(1, lattice.targets.shape[1] - 1)
     chosen, answers = lattice.target_is_mask[:, inside], lattice.targets[:, inside]
-    operands = model.head.operands(_of_masks(model, states).flatten(0, 2))
-    with torch.autocast(states.device.type, enabled=False):
-        losses = cross_entropy(*operands, answers.flatten()).view_as(answers)
+    losses = cross_entropy(*model.head.operands(_of_masks(model, states).flatten(0, 2)), answers.flatten())
+    losses = losses.view_as(answers)
     return torch.where(chosen, losses, 0.0).sum(), chosen.sum(), torch.zeros_like(lattice.num_targets[0])
 
 

@@ -32,13 +32,13 @@ def emission(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> T
         [B, T, N] at least float32.
     """
     columns = targets[:, None].expand(-1, hidden.shape[1], -1)  # [B, N, T]
-    logits, normaliser = _Columns.apply(hidden.flatten(0, 1), weight, bias, columns.flatten(0, 1))
+    logits, normaliser = _columns(hidden.flatten(0, 1), weight, bias, columns.flatten(0, 1))
     return (logits - normaliser[:, None]).view(columns.shape).transpose(1, 2)
 
 
 def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     """Negative log-probability of one target per row: hidden [R, D], targets [R] -> [R], at least float32."""
-    logits, normaliser = _Columns.apply(hidden, weight, bias, targets[:, None])
+    logits, normaliser = _columns(hidden, weight, bias, targets[:, None])
     return normaliser - logits.squeeze(1)
 
 
@@ -54,7 +54,13 @@ def linear_logsumexp(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         [R] at least float32. Where all tokens are forbidden it is the lowest finite number instead of -inf, so that
         a log-probability is still -inf there, not NaN.
     """
-    return _Columns.apply(hidden, weight, bias, hidden.new_empty(len(hidden), 0, dtype=torch.int64))[1]
+    return _columns(hidden, weight, bias, hidden.new_empty(len(hidden), 0, dtype=torch.int64))[1]
+
+
+def _columns(hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    """See `_Columns`; in the precision of the operands whatever autocast says."""
+    with torch.autocast(hidden.device.type, enabled=False):
+        return _Columns.apply(hidden, weight, bias, columns)
 
 
 def _at_least_float32(dtype: torch.dtype) -> torch.dtype:

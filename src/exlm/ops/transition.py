@@ -56,7 +56,8 @@ def gated(query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor) -> Tensor
     Returns:
         [B, N, N] at least float32; -inf where there is no edge. States without successors have rows of -inf.
     """
-    return _Mixture.apply(query, key, log_gate, edges)
+    with torch.autocast(query.device.type, enabled=False):
+        return _Mixture.apply(query, key, log_gate, edges)
 
 
 class _Mixture(torch.autograd.Function):

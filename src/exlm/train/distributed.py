@@ -1,6 +1,7 @@
 """What training needs of several processes started by torchrun; with one process everything is a no-op."""
 
 import contextlib
+import ctypes
 import os
 from collections.abc import Iterator
 
@@ -8,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 
 
 def launched() -> bool:
@@ -24,7 +27,18 @@ def device() -> torch.device:
 
 def place(model: nn.Module) -> None:
     """Moves a model to this process's device."""
+    if device().type == "cpu":
+        keep_freed_memory()
     model.to(device())
+
+
+def keep_freed_memory() -> None:
+    """Lets the C library keep what tensors free. By default it hands large blocks back to the system and every step
+    faults them in again, page by page: 4 to 9% of a step on a CPU. Does nothing where the library is not glibc."""
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(M_MMAP_THRESHOLD, 2**25)
 
 
 @contextlib.contextmanager
