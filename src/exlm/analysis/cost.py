@@ -133,12 +133,6 @@ def vocabulary_product(shape: Shape, rows: int, keep_logits: bool = True) -> Cos
     return replace(cost, saved=cost.saved + logits) if keep_logits else replace(cost, traffic=cost.traffic - logits)
 
 
-def target_product(shape: Shape) -> Cost:
-    """Logits of the targets at the states, [B, T, N]: all that the alignment reads besides the normalisers."""
-    sequence = product(shape.states, shape.hidden, shape.targets, FLOAT32)
-    return sequence * shape.batch
-
-
 def transition_head(shape: Shape) -> Cost:
     """Queries, keys and gates of states joined with their positions."""
     rows, features = shape.batch * shape.states, 2 * shape.hidden
@@ -184,8 +178,7 @@ def parts(shape: Shape, objective: Objective, sparse_last: bool = True, chunk: i
     }
     if objective == "mlm":
         return result
-    heads = {"targets": target_product(shape), "transition": transition_head(shape), "mixture": mixture(shape)}
-    return result | heads | {"alignment": alignment(shape)}
+    return result | {"transition": transition_head(shape), "mixture": mixture(shape), "alignment": alignment(shape)}
 
 
 def fits(shape: Shape, rows: int, chunk: int) -> bool:
