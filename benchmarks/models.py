@@ -168,7 +168,7 @@ def loss_of(model: nn.Module, batch: Batch, precision: str) -> Tensor:
 def check(shape: Shape, contender: Contender, device: str) -> dict[str, float]:
     """Loss and number of parameters, once the loss is finite and every weight matrix has a finite gradient.
 
-    A peer's loss must be the mean cross entropy of the masked tokens, that of `mlm` must count as many.
+    A peer's loss must be the mean cross entropy of the masked tokens, that of `mlm` the mean of what it predicts there.
 
     Raises:
         AssertionError: if any of this does not hold.
@@ -185,6 +185,12 @@ def check(shape: Shape, contender: Contender, device: str) -> dict[str, float]:
         torch.testing.assert_close(output.loss, expected, rtol=1e-4, atol=0.0)
     elif contender.name == "mlm":
         assert output.count is not None and int(output.count) == int(masked.sum())
+        with torch.no_grad():
+            predicted = output_of(model.eval(), {**batch, "labels": None}, "fp32").logits
+        assert predicted is not None
+        expected = F.nll_loss(predicted[masked.to(device)].float(), batch["labels"][masked].to(device))
+        torch.testing.assert_close(output.loss, expected)
+        model.train()
     del output
     loss = loss_of(model, batch, contender.precision)
     loss.backward()

@@ -31,7 +31,6 @@ def test_states_and_targets_run_from_bos_to_eos():
     assert result.state_index.tolist() == [[0, 2, 3, 5], [0, 1, 2, 3]]
     assert result.targets.tolist() == [[0, 6, 2], [0, 8, 2]]
     assert result.num_targets.tolist() == [3, 3]
-    assert result.state_is_mask.tolist() == [[False, True, True, False]] * 2
     assert result.target_is_mask.tolist() == [[False, True, False]] * 2
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from exlm.ops.transition import edge_mask, gated, single
+
+from .recorder import LargestTensor
 
 STATES = torch.tensor([6, 4])
 INF = float("inf")
@@ -47,19 +48,6 @@ def test_single_is_one_softmax():
     result = single(query[:, :, 0], key[:, :, 0], edge_mask(STATES, 6)).double()
     scores = (query[0, :, 0] @ key[0, :, 0].T / 2).masked_fill(~edge_mask(STATES, 6)[0], -torch.inf)
     torch.testing.assert_close(result[0, :5], scores[:5].log_softmax(-1), atol=1e-5, rtol=1e-5)
-
-
-class LargestTensor(TorchDispatchMode):
-    """Remembers the largest number of elements that any operation returns."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for x in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(x, torch.Tensor):
-                self.numel = max(self.numel, x.numel())
-        return result
 
 
 def dense(query, key, log_gate, edges):

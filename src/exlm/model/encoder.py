@@ -42,9 +42,10 @@ def packed_attention(query: Tensor, key: Tensor, value: Tensor, queries: Spans, 
 
 
 def can_pack(device: torch.device, head_dim: int, rate: float) -> bool:
-    """Whether `packed_attention` can be used: on a GPU, in half precision, without dropout of attention weights."""
-    half = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") in (torch.bfloat16, torch.float16)
-    return device.type == "cuda" and half and rate == 0 and head_dim % 8 == 0 and head_dim <= 256
+    """Whether `packed_attention` can be used: on a recent GPU under autocast, without dropout of attention weights."""
+    if device.type != "cuda" or not torch.is_autocast_enabled("cuda") or rate > 0 or head_dim % 8 or head_dim > 256:
+        return False
+    return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 class ExLMAttention(nn.Module):
@@ -60,10 +61,13 @@ class ExLMAttention(nn.Module):
     ) -> Tensor:
         """hidden [R, L, D] -> [R, L, D], or [R, N, D] at the positions `read [R, N]`."""
         if read is None:
-            query, key, value = self._project(hidden, 0, 3)
+            query, key, value = self._split(self.qkv(hidden))
             query = apply_rotary(query, *tables)
         else:
-            (query,), (key, value) = self._project(gather_rows(hidden, read), 0, 1), self._project(hidden, 1, 3)
+            sizes = [hidden.shape[-1], 2 * hidden.shape[-1]]
+            of_query, of_both = zip(self.qkv.weight.split(sizes), self.qkv.bias.split(sizes), strict=True)
+            (query,) = self._split(F.linear(gather_rows(hidden, read), *of_query))
+            key, value = self._split(F.linear(hidden, *of_both))
             query = apply_rotary(query, *(gather_rows(table, read) for table in tables))
         key = apply_rotary(key, *tables)
         if layout.keys is not None and layout.queries is not None:
@@ -73,11 +77,11 @@ class ExLMAttention(nn.Module):
             mixed = attention(query, key, value, layout.mask, self.dropout if self.training else 0.0)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
-    def _project(self, hidden: Tensor, first: int, last: int) -> Tensor:
-        """[R, L, D] -> [last - first, R, H, L, d]: queries (0), keys (1), values (2)."""
-        part = slice(first * hidden.shape[-1], last * hidden.shape[-1])
-        projected = F.linear(hidden, self.qkv.weight[part], self.qkv.bias[part])
-        return projected.unflatten(-1, (last - first, self.heads, -1)).permute(2, 0, 3, 1, 4)
+    def _split(self, projected: Tensor) -> tuple[Tensor, ...]:
+        """[R, L, n D] -> n tensors [R, H, L, d]."""
+        width = self.output.in_features
+        heads = projected.unflatten(-1, (-1, self.heads, width // self.heads))
+        return heads.permute(2, 0, 3, 1, 4).unbind(0)
 
 
 class ExLMLayer(nn.Module):

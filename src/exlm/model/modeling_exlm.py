@@ -1,7 +1,6 @@
-"""The heads and the models of Hugging Face on top of `encoder.py`. Shapes follow the legend of `exlm.ops`."""
+"""The models of Hugging Face on top of `encoder.py` and `heads.py`. Shapes follow the legend of `exlm.ops`."""
 
 import math
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,81 +9,14 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput
 
-from ..errors import InputError
-from ..ops import rotary, transition
+from ..ops import rotary
 from ..ops.dropout import Dropout
 from ..ops.expansion import IGNORED, Lattice, expand
 from .configuration_exlm import ExLMConfig
-from .encoder import ACTIVATIONS, ExLMLayer, can_pack
+from .encoder import ExLMLayer, can_pack
+from .heads import ExLMClassificationHead, ExLMPredictionHead, ExLMTransitionHead
 from .layout import gather_rows, packed, padded
 from .objectives import OBJECTIVES, classification_loss
-
-
-class ExLMPredictionHead(nn.Module):
-    """Linear, GELU, LayerNorm; the vocabulary projection is the tied embedding plus `bias`."""
-
-    def __init__(self, config: ExLMConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.activation = ACTIVATIONS[config.hidden_act]
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-
-    def transform(self, hidden: Tensor) -> Tensor:
-        """[..., D] -> [..., D]. On a CPU without autocast, whose bfloat16 results put logits off by up to 0.03 nats."""
-        with torch.autocast("cpu", enabled=False) if hidden.device.type == "cpu" else nullcontext():
-            return self.norm(self.activation(self.dense(hidden.to(self.dense.weight.dtype))))
-
-    def operands(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What `ops.emission` multiplies: [..., D], [V, D] in the precision of products, and the bias [V]."""
-        hidden, weight = self.transform(hidden), self.decoder.weight
-        dtype = weight.dtype
-        if hidden.device.type != "cpu" and torch.is_autocast_enabled(hidden.device.type):
-            dtype = torch.get_autocast_dtype(hidden.device.type)
-        return hidden.to(dtype), weight.to(dtype), self.decoder.bias
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Logits [..., V], at least float32."""
-        hidden = self.transform(hidden).to(self.decoder.weight.dtype)
-        with torch.autocast(hidden.device.type, enabled=False):
-            logits = self.decoder(hidden)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
-class ExLMTransitionHead(nn.Module):
-    """Log transition matrix over the lattice states (`exlm.ops.transition`)."""
-
-    def __init__(self, config: ExLMConfig) -> None:
-        super().__init__()
-        self.gated = config.transition == "gated"
-        self.sparse = config.dag == "sparse"
-        self.heads = config.num_attention_heads if self.gated else 1
-        width = config.hidden_size
-        features = 2 * width if self.gated else width
-        self.query = nn.Linear(features, width, bias=self.gated)
-        self.key = nn.Linear(features, width, bias=self.gated)
-        if self.gated:
-            self.gate = nn.Linear(features, self.heads)
-            self.positions = nn.Embedding(config.max_position_embeddings, width)
-
-    def forward(self, states: Tensor, lattice: Lattice) -> Tensor:
-        """states [B, N, D] -> [B, N, N], at least float32."""
-        edges = transition.edge_mask(lattice.num_states, states.shape[1], lattice.group if self.sparse else None)
-        if self.gated:
-            return transition.gated(*self._mixture(states, lattice), edges)
-        return transition.single(self.query(states), self.key(states), edges)
-
-    def _mixture(self, states: Tensor, lattice: Lattice) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys [B, N, H, D / H] and log gates [B, N, H] of states joined with their position."""
-        if lattice.input_ids.shape[1] > self.positions.num_embeddings:
-            raise InputError(
-                f"a sequence expands to {lattice.input_ids.shape[1]} positions but max_position_embeddings is "
-                f"{self.positions.num_embeddings}; shorten the sequences or raise it"
-            )
-        features = torch.cat([states, self.positions(lattice.state_index)], dim=-1)
-        query, key = (linear(features).unflatten(-1, (self.heads, -1)) for linear in (self.query, self.key))
-        gate = self.gate(features)
-        return query, key, gate.log_softmax(-1, dtype=torch.promote_types(gate.dtype, torch.float32))
 
 
 class ExLMPreTrainedModel(PreTrainedModel):
@@ -136,7 +68,7 @@ class ExLMModel(ExLMPreTrainedModel):
         if self.config.rotary == "2d":
             return lattice
         place = torch.arange(lattice.input_ids.shape[1], device=input_ids.device)
-        return replace(lattice, position_ids=place.expand_as(lattice.input_ids)[..., None])
+        return replace(lattice, position_ids=place.expand_as(lattice.input_ids)[..., None].contiguous())
 
     def encode(self, lattice: Lattice, read: Tensor | None = None, count: Tensor | None = None) -> Tensor:
         """Hidden states of the expanded sequence, on the model's device.
@@ -154,7 +86,10 @@ class ExLMModel(ExLMPreTrainedModel):
         rate = config.attention_probs_dropout_prob if self.training else 0.0
         pack = can_pack(device, head_dim, rate)
         layout = (packed(lattice, read, count) if pack else padded(lattice, read)).to(device)
-        tables = rotary.rotary_tables(layout.position_ids, head_dim, config.rotary_base)
+        half = torch.is_autocast_enabled(device.type)
+        dtype = torch.get_autocast_dtype(device.type) if half else self.embeddings.weight.dtype
+        cos, sin = rotary.rotary_tables(layout.position_ids, head_dim, config.rotary_base)
+        tables = cos.to(dtype), sin.to(dtype)
         hidden = self.dropout(self.embeddings(layout.input_ids))
         for layer in self.layers[:-1]:
             hidden = layer(hidden, tables, layout)
@@ -274,22 +209,6 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         }
 
 
-class ExLMClassificationHead(nn.Module):
-    """Dropout, Linear, tanh, dropout, Linear on one vector per sequence, as RoBERTa's."""
-
-    def __init__(self, config: ExLMConfig) -> None:
-        super().__init__()
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.output = nn.Linear(config.hidden_size, int(config.num_labels or 1))
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """hidden [B, D] -> logits [B, num_labels] float32."""
-        inner = torch.tanh(self.dense(self.dropout(hidden)))
-        logits = self.output(self.dropout(inner))
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
 class ExLMForSequenceClassification(ExLMPreTrainedModel):
     """Classification (binary, multi-class, multi-label) and regression by `config.problem_type`."""
 
@@ -322,7 +241,7 @@ def pooled(encoder: ExLMModel, lattice: Lattice, pooling: str) -> Tensor:
     """One vector per sequence [B, D]: the `first` position, or the `mean` over the real ones."""
     if pooling == "first":
         first = torch.zeros_like(lattice.input_ids[:, :1])
-        return encoder.encode(lattice, first, first[:, 0] + 1)[:, 0]
+        return encoder.encode(lattice, first, lattice.attention_mask.any(1).long())[:, 0]
     hidden = encoder.encode(lattice)
     weight = lattice.attention_mask[..., None].to(hidden)
     return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)

@@ -54,7 +54,7 @@ def exlm_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Par
     )
     infeasible = value == -torch.inf
     loss = torch.where(infeasible, 0.0, -value / lattice.num_targets)
-    return loss.sum(), value.new_tensor(len(value)), infeasible.sum()
+    return loss.sum(), value.new_full((), len(value)), infeasible.sum()
 
 
 def exlm_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Tensor:
@@ -140,7 +140,7 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
     if problem_type is None and logits.shape[1] > 1:
         problem_type = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
     if problem_type == "single_label_classification":
-        return F.cross_entropy(logits, labels.long(), reduction="sum"), logits.new_tensor(len(logits))
+        return F.cross_entropy(logits, labels.long(), reduction="sum"), logits.new_full((), len(logits))
     labels = labels.to(logits.dtype).reshape(logits.shape)
     known = ~labels.isnan()
     filled = labels.nan_to_num(0.0)

@@ -11,9 +11,7 @@ length, so that no posterior is NaN if the value is not. Nothing waits for the d
 """
 # mypy: disable-error-code="no-untyped-def, assignment"
 
-import logging
 import math
-from functools import cache
 
 import torch
 import triton
@@ -22,15 +20,13 @@ from torch import Tensor
 
 from . import alignment_torch
 from .alignment_torch import DEAD, IMPOSSIBLE
-
-logger = logging.getLogger(__name__)
+from .fusion import LOG2E, triton_works
 
 PERSISTENT = 768  # up to so many states one program walks all the rows; many share each row of a wider lattice
 LONGEST = 23_000  # states, so that offsets within a sequence fit int32, and its tiles of edges a grid
 LANES, ROWS, UNROLL = 128, 4, 8  # a sweep's tile: states; predecessors side by side; and in turn, one load each
 TILE = 64  # side of a tile of edges
 PADDING = 64  # what may be read beyond a row of states: up to ROWS * UNROLL or TILE
-LOG2E = math.log2(math.e)
 
 
 @triton.jit
@@ -156,23 +152,11 @@ def _edge_posterior(
     tl.store(on_edge + tile, used, mask=inside)
 
 
-@cache
-def _device_works() -> bool:
-    """Whether kernels can be built and run here (said once in the log if not)."""
-    try:
-        target = triton.runtime.driver.active.get_current_target()
-        assert target.arch >= 80, f"{target} is too old"
-        return True
-    except Exception as error:  # from the driver, or from the C compiler that Triton needs
-        logger.warning("the alignment in Triton cannot be used (%s); PyTorch takes its place (slower)", error)
-        return False
-
-
 def usable(emission: Tensor, transition: Tensor) -> bool:
     """Whether this back end can take these tensors: float32 on CUDA, or on any device in Triton's interpreter."""
     if not emission.dtype == transition.dtype == torch.float32 or emission.shape[-1] > LONGEST:
         return False
-    return triton.knobs.runtime.interpret or (emission.is_cuda and transition.is_cuda and _device_works())
+    return triton.knobs.runtime.interpret or (emission.is_cuda and transition.is_cuda and triton_works())
 
 
 def forward_backward(

@@ -5,18 +5,17 @@ states, and the chunks are computed again for the gradient, so that no [B, N, V]
 least float32: in bfloat16 they would be off by 0.03 nats.
 """
 
-import math
-from collections.abc import Callable, Iterator
-from functools import cache, wraps
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .fusion import exp_, fused
+
 # Logits held at a time, by type of device. Every chunk reads W and its gradient once, so it must not be small either.
-CHUNK = {"cpu": 2**24, "cuda": 2**27}
-LOG2E = math.log2(math.e)
+CHUNK = {"cpu": 2**24, "cuda": 2**26}
 
 
 def emission(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
@@ -42,21 +41,6 @@ def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor)
     return normaliser - logits.squeeze(1)
 
 
-def linear_logsumexp(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """logsumexp(hidden @ weight.T + bias) over the vocabulary, without holding the logits of all rows.
-
-    Args:
-        hidden: [R, D].
-        weight: [V, D].
-        bias: [V].
-
-    Returns:
-        [R] at least float32. Where all tokens are forbidden it is the lowest finite number instead of -inf, so that
-        a log-probability is still -inf there, not NaN.
-    """
-    return _columns(hidden, weight, bias, hidden.new_empty(len(hidden), 0, dtype=torch.int64))[1]
-
-
 def _columns(hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
     """See `_Columns`; in the precision of the operands whatever autocast says."""
     with torch.autocast(hidden.device.type, enabled=False):
@@ -77,7 +61,7 @@ class _Columns(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
         ctx.dtype = _operand_dtype(hidden, weight)
-        keep = ctx.dtype if any(ctx.needs_input_grad) and len(hidden) <= _chunk_rows(weight) else None
+        keep = any(ctx.needs_input_grad) and len(hidden) <= _chunk_rows(weight)
         picked = weight.new_empty(columns.shape, dtype=_at_least_float32(ctx.dtype))
         shift, total = picked.new_empty(2, len(hidden), 1)
         kept = None
@@ -94,11 +78,11 @@ class _Columns(torch.autograd.Function):
         hidden, weight = (x.to(ctx.dtype) for x in inputs[:2])
         scale = d_normaliser[:, None] / total
         if kept is not None:
-            chunks = iter([(slice(None), (kept * scale).to(ctx.dtype))])
+            chunks = iter([(slice(None), kept * scale)])
         else:
-            logits = _logits(hidden, weight)
-            chunks = ((part, _exponentials(x, inputs[2], shift[part], scale[part], ctx.dtype)) for part, x in logits)
-        d_logits = ((part, x.scatter_add_(1, columns[part], d_picked[part].to(x.dtype))) for part, x in chunks)
+            chunks = ((part, _softmax_(x, inputs[2], shift[part], scale[part])) for part, x in _logits(hidden, weight))
+        # Rounded only after the two have met: where a target is all but certain, they cancel.
+        d_logits = ((part, x.scatter_add_(1, columns[part], d_picked[part]).to(ctx.dtype)) for part, x in chunks)
         gradients = _gradients(d_logits, hidden, weight, total.dtype, ctx.needs_input_grad)
         return *(d if d is None else d.to(x.dtype) for d, x in zip(gradients, inputs, strict=True)), None
 
@@ -125,9 +109,10 @@ def _gradients(
 
 
 def _operand_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
-    """Operands of the products: bfloat16 only where it can be multiplied into float32 sums."""
-    dtype = torch.promote_types(hidden.dtype, weight.dtype)
-    return dtype if hidden.is_cuda and dtype == torch.bfloat16 else _at_least_float32(dtype)
+    """Operands of the products: that of `hidden`, but bfloat16 only where it can be multiplied into float32 sums."""
+    if hidden.is_cuda and hidden.dtype == torch.bfloat16:
+        return hidden.dtype
+    return _at_least_float32(torch.promote_types(hidden.dtype, weight.dtype))
 
 
 def _chunk_rows(weight: Tensor) -> int:
@@ -149,38 +134,21 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor, beta: float = 1) ->
     return torch.addmm(total, left, right, beta=beta, out=total, **mixed)
 
 
-def _fused(function: Callable) -> Callable:
-    """`function(logits, ...)`, which uses its logits up; on CUDA, where memory traffic counts, in one kernel.
+@fused
+def _normaliser(logits: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The shift [n, 1], finite also where every logit is -inf, and the total [n, 1]; E [n, V] if it is to be kept.
 
-    On a CPU it works in place, since fresh memory for a chunk is slow. Compiled, the clone is never written.
+    Uses the logits up, since fresh memory for a chunk is slow on a CPU; the clone of a compiled call is never written.
     """
-
-    @cache
-    def compiled() -> Callable:
-        return torch.compile(lambda logits, *rest: function(logits.clone(), *rest), dynamic=True)
-
-    @wraps(function)
-    def dispatch(logits: Tensor, *rest: Any) -> Any:
-        return compiled()(logits, *rest) if logits.is_cuda else function(logits, *rest)
-
-    return dispatch
-
-
-@_fused
-def _normaliser(logits: Tensor, bias: Tensor, keep: torch.dtype | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The shift [n, 1], finite also where every logit is -inf, and the total [n, 1]; E [n, V] if it is to be kept."""
+    if torch.compiler.is_compiling():
+        logits = logits.clone()
     shift = logits.add_(bias).amax(1, keepdim=True).clamp(min=torch.finfo(logits.dtype).min)
-    exponentials = _exp_(logits.sub_(shift))
+    exponentials = exp_(logits.sub_(shift))
     total = exponentials.sum(1, keepdim=True).clamp(min=1)
-    return shift, total, None if keep is None else exponentials.to(keep)
+    return shift, total, exponentials if keep else None
 
 
-@_fused
-def _exponentials(logits: Tensor, bias: Tensor, shift: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
-    """E [n, V] once more, its rows multiplied by the scale [n, 1]."""
-    return _exp_(logits.add_(bias).sub_(shift)).mul_(scale).to(dtype)
-
-
-def _exp_(x: Tensor) -> Tensor:
-    """In base 2: the natural one takes ten times as long on a CPU where it underflows."""
-    return x.mul_(LOG2E).exp2_()
+@fused
+def _softmax_(logits: Tensor, bias: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """E [n, V] once more, its rows multiplied by the scale [n, 1], in the place of the logits."""
+    return exp_(logits.add_(bias).sub_(shift)).mul_(scale)

@@ -23,8 +23,9 @@ def to_device(record: Record, device: torch.device) -> Record:
 
     def move(value: Any) -> Any:
         if isinstance(value, Tensor):
-            pinned = value.pin_memory() if value.device.type == "cpu" and device.type == "cuda" else value
-            return pinned.to(device, non_blocking=True)
+            if value.device.type == "cpu" and device.type == "cuda":
+                return value.contiguous().pin_memory().to(device, non_blocking=True)
+            return value.to(device)
         return type(value)(*map(move, value)) if isinstance(value, tuple) else value
 
     return replace(record, **{f.name: move(getattr(record, f.name)) for f in fields(record)})  # type: ignore[arg-type,type-var]
@@ -68,14 +69,6 @@ class Lattice:
     def group(self) -> Tensor:
         """[B, N] the input token each state belongs to; states of one mask share it (Sparse DAG)."""
         return self.source.gather(1, self.state_index)
-
-    @property
-    def state_is_mask(self) -> Tensor:
-        """[B, N] bool, the states of masked tokens: all but those of BOS, of EOS and padding."""
-        group = self.group
-        last = group.gather(1, (self.num_states - 1).clamp(min=0)[:, None])
-        real = torch.arange(group.shape[1], device=group.device) < self.num_states[:, None]
-        return real & (group != group[:, :1]) & (group != last)
 
     @property
     def target_is_mask(self) -> Tensor:

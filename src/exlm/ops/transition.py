@@ -7,16 +7,14 @@ since a bfloat16 log-probability is off by up to 3% per link.
 Heads are mixed one after the other and computed again for the gradient, so that no [B, N, N, H] tensor is ever held.
 """
 
-import math
 from collections.abc import Iterator
-from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-LOG2E = math.log2(math.e)
+from .fusion import exp_, fused
 
 
 def edge_mask(num_states: Tensor, width: int, group: Tensor | None = None) -> Tensor:
@@ -67,8 +65,9 @@ class _Mixture(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor) -> Tensor:
         dtype = torch.promote_types(query.dtype, torch.float32)
         floor = _floor(~edges, dtype)
-        heads = (_log_softmax(q, k, floor).add_(gate) for q, k, gate in _heads(query, key, log_gate, dtype))
-        mixture = reduce(lambda total, head: torch.logaddexp(total, head, out=total), heads)
+        mixture = torch.full(edges.shape, -torch.inf, dtype=dtype, device=edges.device)
+        for q, k, gate in _heads(query, key, log_gate, dtype):
+            mixture = _add_head(mixture, q, k, gate, floor)
         mixture.masked_fill_(~edges, -torch.inf)
         ctx.save_for_backward(query, key, log_gate, mixture)
         return mixture
@@ -99,12 +98,19 @@ def _heads(query: Tensor, key: Tensor, log_gate: Tensor, dtype: torch.dtype) -> 
         yield q.to(dtype), k.to(dtype), gate.to(dtype)[..., None]
 
 
+@fused
+def _add_head(mixture: Tensor, query: Tensor, key: Tensor, gate: Tensor, floor: Tensor) -> Tensor:
+    """The log of a sum [B, N, N] with one more head in it."""
+    return torch.logaddexp(mixture, _log_softmax(query, key, floor).add_(gate))
+
+
 def _log_softmax(query: Tensor, key: Tensor, floor: Tensor) -> Tensor:
     """Of one head: [B, N, N]."""
     scale = query.shape[-1] ** -0.5
     return torch.baddbmm(floor, query, key.transpose(1, 2), alpha=scale).log_softmax(-1)
 
 
+@fused
 def _head_gradients(
     query: Tensor, key: Tensor, gate: Tensor, floor: Tensor, mixture: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -113,12 +119,7 @@ def _head_gradients(
     A link's gradient goes to the heads by their share of the link, and through a head's softmax to its scores.
     """
     head = _log_softmax(query, key, floor)
-    share = _exp_((head + gate).sub_(mixture)).mul_(grad)
+    share = exp_((head + gate).sub_(mixture)).mul_(grad)
     d_gate = share.sum(-1, keepdim=True)
-    d_scores = share.addcmul_(_exp_(head), d_gate, value=-1).mul_(query.shape[-1] ** -0.5)
+    d_scores = share.addcmul_(exp_(head), d_gate, value=-1).mul_(query.shape[-1] ** -0.5)
     return d_scores @ key, d_scores.transpose(1, 2) @ query, d_gate.squeeze(-1)
-
-
-def _exp_(x: Tensor) -> Tensor:
-    """In base 2: the natural one takes ten times as long on a CPU where it underflows, as it does without an edge."""
-    return x.mul_(LOG2E).exp2_()

@@ -35,7 +35,7 @@ def place(model: nn.Module) -> None:
 def keep_freed_memory() -> None:
     """Lets the C library keep what tensors free. By default it hands large blocks back to the system and every step
     faults them in again, page by page: 4 to 9% of a step on a CPU. Does nothing where the library is not glibc."""
-    with contextlib.suppress(OSError, AttributeError):
+    with contextlib.suppress(OSError, AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
         mallopt(M_MMAP_THRESHOLD, 2**25)

@@ -1,0 +1,101 @@
+"""What reads the encoder's states: prediction of tokens, transitions between states, classification.
+
+Heads leave autocast: their products are small, and errors in log-probabilities add up along a path.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..ops import transition
+from ..ops.expansion import Lattice
+from .configuration_exlm import ExLMConfig
+from .encoder import ACTIVATIONS
+
+
+class ExLMPredictionHead(nn.Module):
+    """Linear, GELU, LayerNorm; the vocabulary projection is the tied embedding plus `bias`."""
+
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+
+    def transform(self, hidden: Tensor) -> Tensor:
+        """[..., D] -> [..., D]."""
+        with torch.autocast(hidden.device.type, enabled=False):
+            return self.norm(self.activation(self.dense(hidden.to(self.dense.weight.dtype))))
+
+    def operands(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What `ops.emission` multiplies: hidden states [..., D], weight [V, D], bias [V].
+
+        The product with the vocabulary is the one that counts: on a GPU its operands take the precision of autocast, its
+        results float32. On a CPU bfloat16 products have bfloat16 results: logits would be off by up to 0.03 nats.
+        """
+        transformed = self.transform(hidden)
+        if hidden.device.type != "cpu" and torch.is_autocast_enabled(hidden.device.type):
+            transformed = transformed.to(torch.get_autocast_dtype(hidden.device.type))
+        return transformed, self.decoder.weight, self.decoder.bias
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Logits [..., V], at least float32."""
+        hidden = self.transform(hidden).to(self.decoder.weight.dtype)
+        with torch.autocast(hidden.device.type, enabled=False):
+            logits = self.decoder(hidden)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+class ExLMTransitionHead(nn.Module):
+    """Log transition matrix over the lattice states (`exlm.ops.transition`)."""
+
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__()
+        self.gated = config.transition == "gated"
+        self.sparse = config.dag == "sparse"
+        self.heads = config.num_attention_heads if self.gated else 1
+        width = config.hidden_size
+        features = 2 * width if self.gated else width
+        self.query = nn.Linear(features, width, bias=self.gated)
+        self.key = nn.Linear(features, width, bias=self.gated)
+        if self.gated:
+            self.gate = nn.Linear(features, self.heads)
+            self.positions = nn.Embedding(config.max_position_embeddings, width)
+
+    def forward(self, states: Tensor, lattice: Lattice) -> Tensor:
+        """states [B, N, D] -> [B, N, N], at least float32: in bfloat16 a link would be off by 3% and more."""
+        edges = transition.edge_mask(lattice.num_states, states.shape[1], lattice.group if self.sparse else None)
+        with torch.autocast(states.device.type, enabled=False):
+            states = states.to(self.query.weight.dtype)
+            if self.gated:
+                return transition.gated(*self._mixture(states, lattice), edges)
+            return transition.single(self.query(states), self.key(states), edges)
+
+    def _mixture(self, states: Tensor, lattice: Lattice) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys [B, N, H, D / H] and log gates [B, N, H] of states joined with their position."""
+        if lattice.input_ids.shape[1] > self.positions.num_embeddings:
+            raise InputError(
+                f"a sequence expands to {lattice.input_ids.shape[1]} positions but max_position_embeddings is "
+                f"{self.positions.num_embeddings}; shorten the sequences or raise it"
+            )
+        features = torch.cat([states, self.positions(lattice.state_index)], dim=-1)
+        query, key = (linear(features).unflatten(-1, (self.heads, -1)) for linear in (self.query, self.key))
+        gate = self.gate(features)
+        return query, key, gate.log_softmax(-1, dtype=torch.promote_types(gate.dtype, torch.float32))
+
+
+class ExLMClassificationHead(nn.Module):
+    """Dropout, Linear, tanh, dropout, Linear on one vector per sequence, as RoBERTa's."""
+
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.output = nn.Linear(config.hidden_size, int(config.num_labels or 1))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden [B, D] -> logits [B, num_labels] float32."""
+        inner = torch.tanh(self.dense(self.dropout(hidden)))
+        logits = self.output(self.dropout(inner))
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
