@@ -16,6 +16,7 @@ from torch import Tensor
 
 from exlm.analysis.cost import alignment_visits
 from exlm.ops import alignment, alignment_c
+from exlm.ops.fusion import triton_works
 from timing import Call, arguments, interleaved, record, summary
 
 Lattice = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -69,8 +70,8 @@ def gradients(function: Function, lattice: Lattice) -> tuple[Tensor, Tensor, Ten
 
 def backends(device: str) -> dict[str, Function]:
     """Those that can be measured here."""
-    names = ["torch", "c" if device == "cpu" else "triton"]
-    names = [name for name in names if name in alignment.BACKENDS and (name != "c" or alignment_c.library())]
+    compiled, works = ("c", alignment_c.library()) if device == "cpu" else ("triton", triton_works())
+    names = ["torch", *([compiled] if works else [])]
     return {name: partial(alignment.log_likelihood, backend=name) for name in names}
 
 

@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 import torch
 
-from exlm.analysis.cost import Objective, Shape, ratio_bound, step_flops
+from exlm.analysis.cost import Cost, Objective, Shape, parts, ratio_bound, step_flops
 from exlm.ops.emission import CHUNK
 from models import PEERS, PRESETS, Contender, check, training_step
 from timing import Call, arguments, in_fresh_process, interleaved, peak_memory, ratio, record, summary
@@ -84,6 +84,7 @@ def compare(preset: str, options: Namespace) -> dict[str, Any]:
     }
     if options.comparison == "exlm":
         result |= {"bound": ratio_bound(shape), "bound_of_chunks": ratio_bound(shape, chunk=CHUNK[device])}
+        result["forward"] = {name: forward_cost(shape, name, CHUNK[device]) for name in get_args(Objective)}
     if device == "cuda":
         result["flop_utilisation"] = {
             name: step_flops(shape, name) / summary(times[name])["median"] / options.peak_flops
@@ -91,6 +92,11 @@ def compare(preset: str, options: Namespace) -> dict[str, Any]:
             if name in times
         }
     return result
+
+
+def forward_cost(shape: Shape, name: Objective, chunk: int) -> dict[str, float]:
+    """Operations, and bytes moved and kept, of a forward pass by the cost model."""
+    return dataclasses.asdict(sum(parts(shape, name, chunk=chunk).values(), Cost()))
 
 
 def show(result: dict[str, Any]) -> None:
@@ -108,6 +114,10 @@ def show(result: dict[str, Any]) -> None:
         )
     if "bound" in result:
         print(f"{'bound':>12} {result['bound']:.3f}, {result['bound_of_chunks']:.3f} with logits made again")
+        for name, cost in result["forward"].items():
+            cells = f"{cost['flops'] / 1e9:.1f} GFLOP, {cost['traffic'] / 2**20:.0f} MiB moved"
+            measured = result["memory"].get(name, {}).get("step", 0) / 2**20
+            print(f"{name:>12} forward {cells}, {cost['saved'] / 2**20:.0f} MiB kept; step measured {measured:.0f} MiB")
 
 
 def main() -> None:

@@ -155,7 +155,7 @@ def pretrain(
         fit(
             network,
             pretraining_loss,
-            batches,
+            lambda step: [(piece, with_lattice(network, batch)) for piece, batch in batches(step)],
             train,
             directory,
             seed,
@@ -181,7 +181,12 @@ def _open_corpus(path: str) -> tuple[Corpus, PreTrainedTokenizerFast]:
     return corpus, load_tokenizer(path)
 
 
-def pretraining_loss(model: torch.nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def with_lattice(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[str, Any]:
+    """The batch and its expansion, so that the thread that makes batches ahead does this too."""
+    return {**batch, "lattice": model.exlm.expand(**batch)}
+
+
+def pretraining_loss(model: torch.nn.Module, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
     """(sum, count, infeasible sequences) of any objective."""
     output = model(**batch)
     return output.total, output.count, output.infeasible
@@ -196,10 +201,15 @@ def held_out_batches(
         raise InputError(f"{data.corpus} has no held-out sequences; prepare it with a larger held_out")
     draw = np.argsort(mix(seed, Purpose.HELD_OUT, np.arange(len(corpus))), kind="stable")
     chosen = draw[: data.eval_sequences or len(corpus)]
-    chosen = chosen[np.argsort(corpus.lengths[chosen], kind="stable")]
-    for part in np.array_split(chosen, -(-len(chosen) // 256))[rank::world]:
-        if len(part):
-            yield masked_batch(corpus, part, special, seed, HELD_OUT_EPOCH, data.mask_ratio)
+    chosen = chosen[np.argsort(-corpus.lengths[chosen], kind="stable")]
+    parts, start = [], 0
+    while start < len(chosen):
+        # An evaluation holds the predictions of every token: as few sequences as in training.
+        size = max(1, data.tokens_per_micro_batch // (int(corpus.lengths[chosen[start]]) + 2))
+        parts.append(chosen[start : start + size])
+        start += size
+    for part in parts[rank::world]:
+        yield masked_batch(corpus, part, special, seed, HELD_OUT_EPOCH, data.mask_ratio)
 
 
 def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], precision: str) -> dict[str, float]:

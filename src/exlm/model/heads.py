@@ -31,8 +31,8 @@ class ExLMPredictionHead(nn.Module):
     def operands(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What `ops.emission` multiplies: hidden states [..., D], weight [V, D], bias [V].
 
-        The product with the vocabulary is the one that counts: on a GPU its operands take the precision of autocast, its
-        results float32. On a CPU bfloat16 products have bfloat16 results: logits would be off by up to 0.03 nats.
+        The product with the vocabulary is the one that counts: on a GPU its operands take the precision of autocast and
+        its results are float32. On a CPU results would be bfloat16 too: logits would be off by up to 0.03 nats.
         """
         transformed = self.transform(hidden)
         if hidden.device.type != "cpu" and torch.is_autocast_enabled(hidden.device.type):

@@ -160,7 +160,11 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         return self.exlm.encode(lattice, lattice.state_index, lattice.num_states)
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        lattice: Lattice | None = None,
     ) -> ExLMMaskedLMOutput:
         """Loss if `labels` are given, otherwise logits.
 
@@ -168,8 +172,9 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             input_ids: [B, S] with [MASK] in place.
             attention_mask: [B, S].
             labels: [B, S] original tokens at the masked positions, -100 elsewhere.
+            lattice: what `expand` makes of all these, if it was made ahead.
         """
-        lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
+        lattice = lattice or self.exlm.expand(input_ids, attention_mask, labels=labels)
         if labels is None:
             return ExLMMaskedLMOutput(logits=self._fill_mask_logits(lattice))
         states = self.states(lattice)

@@ -57,7 +57,9 @@ def _forward(
 ) -> _Sweep:
     emission, transition = _clean(emission, transition, num_targets, num_states)
     batch, targets, states = emission.shape
-    width = max(int((num_states - num_targets).max()), 0) + 1 if batch else 1
+    # A narrow band saves work, but on a GPU asking for it would wait for all work before.
+    narrow = batch and not emission.is_cuda
+    width = max(int((num_states - num_targets).max()), 0) + 1 if narrow else states
     alpha = torch.full_like(emission, IMPOSSIBLE)
     total = torch.full_like(emission, IMPOSSIBLE)
     alpha[:, :1, :1] = 0.0

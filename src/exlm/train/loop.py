@@ -25,7 +25,7 @@ from . import checkpoint, distributed
 from .optim import OptimizerConfig, build_optimizer, learning_rate
 from .tracking import Tracker
 
-Batch = dict[str, Tensor]
+Batch = dict[str, Any]  # tensors on the host; attention_mask [B, S] among them
 MicroBatches = Callable[[int], list[tuple[int, Batch]]]
 Loss = Callable[[nn.Module, Batch], tuple[Tensor, Tensor, Tensor]]
 Evaluate = Callable[[nn.Module], dict[str, float]]
