@@ -55,7 +55,7 @@ class Trainer:
     def __init__(self, recipe: dict[str, Any], tokenizer: Any, device: str) -> None:
         torch.manual_seed(0)
         self.model = ExLMForMaskedLM(ArchitectureConfig(**recipe["model"]).build(tokenizer))
-        self.model.to(torch.device(device)).train()  # type: ignore[arg-type]
+        self.model.to(torch.device(device)).train()
         self.optimizer = build_optimizer(self.model, OptimizerConfig())
         self.device = device
 

@@ -186,7 +186,8 @@ def check(shape: Shape, contender: Contender, device: str) -> dict[str, float]:
     elif contender.name == "mlm":
         assert output.count is not None and int(output.count) == int(masked.sum())
         with torch.no_grad():
-            predicted = output_of(model.eval(), {**batch, "labels": None}, "fp32").logits
+            unlabelled = {name: tensor for name, tensor in batch.items() if name != "labels"}
+            predicted = output_of(model.eval(), unlabelled, "fp32").logits
         assert predicted is not None
         expected = F.nll_loss(predicted[masked.to(device)].float(), batch["labels"][masked].to(device))
         torch.testing.assert_close(output.loss, expected)
