@@ -1,6 +1,6 @@
-"""The figures of docs/, from the results of `run.py`.
+"""The figures of docs/performance.md, from the results of `run.py`.
 
-    python benchmarks/plot.py results.jsonl [more.jsonl] --output docs
+    python benchmarks/plot.py results.jsonl [more.jsonl] --output docs/performance
 
 Of several results of the same measurement, the last one counts.
 """
@@ -183,13 +183,14 @@ FIGURES: dict[str, Callable[[list[Record]], Figure | None]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--output", type=Path, default=Path("docs"))
+    parser.add_argument("--output", type=Path, default=Path("docs/performance"))
     parser.add_argument("--format", default="svg", choices=("svg", "png"))
     options = parser.parse_args()
     plt.rcParams.update(
         {"svg.hashsalt": "exlm", "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
          "font.size": 9, "axes.axisbelow": True}
     )  # fmt: skip
+    options.output.mkdir(parents=True, exist_ok=True)
     records = read(options.results)
     for name, draw in FIGURES.items():
         figure = draw(records)
