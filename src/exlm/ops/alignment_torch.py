@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .fusion import fused
+
 IMPOSSIBLE = -1e30  # any sum of fewer than 1e8 of these is finite in float32
 DEAD = -1e29
 
@@ -68,8 +70,7 @@ def _forward(
     value = torch.where((num_targets == 1) & (num_states == 1), shift, torch.full_like(shift, IMPOSSIBLE))
     for i in range(1, min(targets, states)):
         before, here = _windows(i, width, states)
-        score = alpha[:, i - 1, before, None] + transition[:, before, here]
-        row = score.amax(1) if best else score.logsumexp(1)
+        row = _enter(alpha[:, i - 1, before], transition[:, before, here], best)
         total[:, i, here] = row
         row = row + emission[:, i, here]
         peak = row.amax(1)
@@ -80,6 +81,20 @@ def _forward(
     beyond = (num_targets > num_states) | (num_targets > targets) | (num_states > states)
     value = value.masked_fill((value <= DEAD) | beyond, -torch.inf)
     return _Sweep(alpha, total, transition, value, width)
+
+
+@fused
+def _enter(alpha: Tensor, transition: Tensor, best: bool) -> Tensor:
+    """Log-sum, or maximum, over predecessors: alpha [B, V], transition [B, V, U] -> [B, U]."""
+    score = alpha[:, :, None] + transition
+    return score.amax(1) if best else score.logsumexp(1)
+
+
+@fused
+def _share(alpha: Tensor, transition: Tensor, total: Tensor, posterior: Tensor) -> Tensor:
+    """The posterior [B, U] of a row shared out among predecessors: [B, V, U]."""
+    score = alpha[:, :, None] + transition
+    return (score - total[:, None]).clamp_(max=0.0).exp_().mul_(posterior[:, None])
 
 
 def _end(sweep: _Sweep, i: int, num_targets: Tensor, num_states: Tensor) -> Tensor:
@@ -105,9 +120,8 @@ def forward_backward(
         if i == 0:
             break
         before, here = _windows(i, sweep.width, states)
-        score = sweep.alpha[:, i - 1, before, None] + sweep.transition[:, before, here]
-        weight = (score - sweep.total[:, i, None, here]).clamp_(max=0.0).exp_()
-        flow = weight.mul_(at_state[:, i, None, here])
+        rows = sweep.alpha[:, i - 1, before], sweep.transition[:, before, here], sweep.total[:, i, here]
+        flow = _share(*rows, at_state[:, i, here])
         on_edge[:, before, here] += flow
         at_state[:, i - 1, before] += flow.sum(2)
     return value, at_state.to(emission.dtype), on_edge.to(transition.dtype)
