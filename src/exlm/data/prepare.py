@@ -35,10 +35,7 @@ def prepare(
     inputs: list[str],
     output: str,
     tokenizer: str = "smiles",
-    vocabulary_size: int = 50265,
     column: str | None = None,
-    documents: Documents = "none",
-    cross_documents: bool = True,
     max_length: int = 512,
     held_out: float = 0.01,
     drop_duplicates: bool = False,
@@ -47,6 +44,9 @@ def prepare(
     workers: int = 0,
     seed: int = 0,
     overwrite: bool = False,
+    documents: Documents = "none",
+    cross_documents: bool = True,
+    vocabulary_size: int = 50265,
 ) -> dict[str, Any]:
     """Tokenise molecules or text once, into a corpus that training maps into memory.
 
@@ -59,12 +59,7 @@ def prepare(
         output: directory to write.
         tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as uncased BERT's) learn
             a vocabulary from the inputs; otherwise a saved tokenizer.
-        vocabulary_size: of bpe and wordpiece, special tokens included.
         column: of tables; by default the only one called smiles or text.
-        documents: `none`, every row is an example; or rows are packed into examples of max_length tokens, where `row`
-            makes every row a document, and `blank` has blank rows (and ends of files) separate documents.
-        cross_documents: pack all documents into one stream with EOS between them; otherwise no example has tokens of
-            two documents, and the last one of each document is shorter.
         max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless they are packed.
         held_out: share of the examples for validation, chosen by content: equal rows are on the same side. Packed
             documents are held out whole, chosen by their first row.
@@ -76,6 +71,11 @@ def prepare(
         workers: processes; 0 is one per core.
         seed: of the held-out choice.
         overwrite: replace the corpus at `output`.
+        documents: `none`, every row is an example; or rows are packed into examples of max_length tokens, where `row`
+            makes every row a document, and `blank` has blank rows (and ends of files) separate documents.
+        cross_documents: pack all documents into one stream with EOS between them; otherwise no example has tokens of
+            two documents, and the last one of each document is shorter.
+        vocabulary_size: of bpe and wordpiece, special tokens included.
 
     Returns:
         the manifest.
