@@ -52,8 +52,7 @@ class TokenWriter:
         staged = np.empty(len(lengths), STAGED)
         staged["offset"] = self.tokens + np.cumsum(lengths) - lengths
         staged["length"] = lengths
-        # equal texts have equal digests, so they never end up on both sides
-        staged["valid"] = uniform(mix(self.seed, digests[:, 0])) < self.held_out
+        staged["valid"] = is_held_out(digests, self.held_out, self.seed)
         return staged
 
     def _append_digests(self, digests: np.ndarray) -> None:
@@ -63,6 +62,11 @@ class TokenWriter:
         bucket = digests[:, 0] % BUCKETS
         for b in np.unique(bucket):
             _append(self.staging / f"digests-{b:02d}", records[bucket == b])
+
+
+def is_held_out(digests: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """[n] bool for digests [n, 2]: equal texts have equal digests, so they never end up on both sides."""
+    return uniform(mix(seed, digests[:, 0])) < share
 
 
 def flag_duplicates(staging: Path, examples: int) -> None:

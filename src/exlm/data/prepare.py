@@ -3,9 +3,10 @@
 import csv
 import hashlib
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -20,24 +21,14 @@ from ..files import MANIFEST, entries
 from .corpus import FORMAT_VERSION
 from .corpus_writer import TokenWriter, flag_duplicates, new_directory, temporary_directory, write_split
 from .encoding import SPECIALS, Checks, EncodedChunk, count_tokens, encode_chunk
+from .packing import Documents, Packer
+from .report import Counts, describe, require_examples, statistics
 from .sources import Source, find_sources
+from .text_tokenizers import TRAINERS, check_vocabulary_size, train_text_tokenizer
 from .tokenization import load_tokenizer, smiles_tokenizer, tokenizer_hash
 from .workers import Chunk, Workers, chunks
 
 OnInvalid = Literal["error", "skip", "keep"]
-PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
-REPORTED_UNKNOWN = 20
-MAX_UNKNOWN = 20_000  # different unknown pieces that are counted at a time
-
-
-@dataclass
-class _Counts:
-    rows: int = 0
-    blank: int = 0
-    invalid: Counter[str] = field(default_factory=Counter)
-    skipped: int = 0
-    unknown: Counter[str] = field(default_factory=Counter)
-    unknown_total: int = 0
 
 
 def prepare(
@@ -48,11 +39,14 @@ def prepare(
     max_length: int = 512,
     held_out: float = 0.01,
     drop_duplicates: bool = False,
-    on_invalid: OnInvalid = "skip",
-    check_molecules: bool = True,
+    on_invalid: OnInvalid | None = None,
+    check_molecules: bool | None = None,
     workers: int = 0,
     seed: int = 0,
     overwrite: bool = False,
+    documents: Documents = "none",
+    cross_documents: bool = True,
+    vocabulary_size: int = 50265,
 ) -> dict[str, Any]:
     """Tokenise molecules or text once, into a corpus that training maps into memory.
 
@@ -63,16 +57,25 @@ def prepare(
             them, or Hugging Face data sets (`owner/name`, `owner/name:split`). Of a .smi line, the first
             word counts.
         output: directory to write.
-        tokenizer: `smiles` learns an atom-level vocabulary from the inputs; otherwise a saved tokenizer.
+        tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as uncased BERT's) learn
+            a vocabulary from the inputs; otherwise a saved tokenizer.
         column: of tables; by default the only one called smiles or text.
-        max_length: tokens per example, BOS and EOS included; longer rows are never kept.
-        held_out: share of the examples for validation, chosen by content: equal rows are on the same side.
+        max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless they are packed.
+        held_out: share of the examples for validation, chosen by content: equal rows are on the same side. Packed
+            documents are held out whole, chosen by their first row.
         drop_duplicates: keep only the first of equal rows.
-        on_invalid: stop at the first invalid row, skip invalid rows, or keep them (with `<unk>` tokens).
-        check_molecules: a row must be SMILES that RDKit reads and that decodes to itself. Turn off for text.
+        on_invalid: stop at the first invalid row, skip invalid rows, or keep them (with `<unk>` tokens). By default
+            they are skipped, but kept where rows are packed.
+        check_molecules: a row must be SMILES that RDKit reads and that decodes to itself. By default on, but off for
+            bpe and wordpiece and where rows are packed.
         workers: processes; 0 is one per core.
         seed: of the held-out choice.
         overwrite: replace the corpus at `output`.
+        documents: `none`, every row is an example; or rows are packed into examples of max_length tokens, where `row`
+            makes every row a document, and `blank` has blank rows (and ends of files) separate documents.
+        cross_documents: pack all documents into one stream with EOS between them; otherwise no example has tokens of
+            two documents, and the last one of each document is shorter.
+        vocabulary_size: of bpe and wordpiece, special tokens included.
 
     Returns:
         the manifest.
@@ -80,61 +83,44 @@ def prepare(
     Raises:
         InputError: for unusable inputs or options, an invalid row with `on_invalid="error"`, no usable row.
     """
+    packed = documents != "none"
+    on_invalid = on_invalid or ("keep" if packed else "skip")
+    if check_molecules is None:
+        check_molecules = tokenizer not in TRAINERS and not packed
     options = _options(locals())
     sources, ignored = find_sources(inputs)
-    given = None if tokenizer == "smiles" else load_tokenizer(tokenizer)
     with new_directory(Path(output), overwrite) as folder, Workers(workers) as pool:
-        vocabulary, rows = (
-            (given, None) if given else _learn(sources, column, pool, check_molecules and on_invalid != "keep")
-        )
+        molecules_only = check_molecules and on_invalid != "keep"
+        vocabulary, rows = _vocabulary(tokenizer, vocabulary_size, sources, column, pool, molecules_only)
         vocabulary.save_pretrained(folder)
         checks = Checks(
             str(folder / "tokenizer.json"),
             vocabulary.unk_token_id,
-            max_length,
+            sys.maxsize if packed else max_length,
             check_molecules,
             on_invalid == "keep",
         )
-        progress = _progress(chunks(sources, column), "tokenising", rows)
-        encoded = pool.map(partial(encode_chunk, checks), progress)
+        encoded = pool.map(partial(encode_chunk, checks), _progress(chunks(sources, column), "tokenising", rows))
+        separator = vocabulary.eos_token_id if cross_documents else None
+        packer = Packer(max_length - SPECIALS, documents, separator, held_out, seed) if packed else None
         with temporary_directory(folder / "staging") as staging:
             writer = TokenWriter(folder, staging, _token_dtype(vocabulary), held_out, seed)
-            counts = _write(writer, encoded, folder / "skipped.csv", stop=on_invalid == "error")
+            examples = packer(encoded) if packer else encoded
+            counts = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
             if drop_duplicates and writer.examples:
                 flag_duplicates(staging, writer.examples)
             histograms = write_split(folder, staging, max_length)
-        _require_examples(histograms, counts)
+        require_examples(histograms, counts)
         about = {
             "options": options,
             "sources": [asdict(source) for source in sources],
             "ignored_files": ignored,
-            "counts": _summary(counts, writer, histograms),
-            "length_percentiles": _percentiles(histograms["train"] + histograms["valid"]),
-            "most_frequent_unknown": dict(counts.unknown.most_common(REPORTED_UNKNOWN)),
+            **statistics(counts, writer.examples, packer.packed if packer else None, histograms),
         }
         manifest = {"format_version": FORMAT_VERSION} | about | _identity(folder, writer, vocabulary)
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8")
-    print(_describe(manifest, output))
+    print(describe(manifest, output))
     return manifest
-
-
-def _describe(manifest: dict[str, Any], output: str) -> str:
-    """What a user must know of the result."""
-    counts = manifest["counts"]
-    lines = [
-        f"{output}: {counts['rows']:,} rows gave {counts['train_examples']:,} training and "
-        f"{counts['valid_examples']:,} held-out sequences, {counts['train_tokens'] + counts['valid_tokens']:,} tokens, "
-        f"vocabulary {manifest['vocabulary_size']}"
-    ]
-    if counts["invalid"]:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts["invalid"].items())
-        lines.append(f"{counts['skipped']:,} rows skipped, {counts['kept_invalid']:,} kept ({reasons}): skipped.csv")
-    if counts["unknown_tokens"]:
-        common = ", ".join(list(manifest["most_frequent_unknown"])[:5])
-        lines.append(f"{counts['unknown_tokens']:,} unknown tokens, most often {common}")
-    if counts["blank"] or counts["duplicates"]:
-        lines.append(f"{counts['blank']:,} blank rows, {counts['duplicates']:,} duplicates dropped")
-    return "\n".join(lines)
 
 
 def _options(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -143,24 +129,37 @@ def _options(arguments: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"held_out is {arguments['held_out']} but must be at least 0 and less than 1")
     if arguments["max_length"] <= SPECIALS:
         raise InputError(f"max_length is {arguments['max_length']} but must be at least {SPECIALS + 1}")
-    if arguments["on_invalid"] not in get_args(OnInvalid):
-        raise InputError(f"on_invalid is {arguments['on_invalid']} but must be error, skip or keep")
+    for name, kind in (("on_invalid", OnInvalid), ("documents", Documents)):
+        if arguments[name] not in get_args(kind):
+            raise InputError(f"{name} is {arguments[name]} but must be one of {', '.join(get_args(kind))}")
     if arguments["workers"] < 0:
         raise InputError(f"workers is {arguments['workers']} but must be 0 (one per core) or more")
-    return {k: v for k, v in arguments.items() if k not in ("output", "workers", "overwrite")}
+    if arguments["packed"] and arguments["drop_duplicates"]:
+        raise InputError("drop_duplicates compares rows, but these are packed; leave it out or use documents=none")
+    if arguments["tokenizer"] in TRAINERS:
+        check_vocabulary_size(arguments["vocabulary_size"])
+    return {k: v for k, v in arguments.items() if k not in ("output", "workers", "overwrite", "packed")}
 
 
-def _learn(
-    sources: list[Source], column: str | None, pool: Workers, molecules_only: bool
-) -> tuple[PreTrainedTokenizerFast, int]:
-    """A SMILES tokenizer for the sources, and their number of rows."""
-    counts: Counter[str] = Counter()
+def _vocabulary(
+    name: str, size: int, sources: list[Source], column: str | None, pool: Workers, molecules_only: bool
+) -> tuple[PreTrainedTokenizerFast, int | None]:
+    """The tokenizer called `name`, and the sources' number of rows if they had to be read for it."""
+    if name != "smiles" and name not in TRAINERS:
+        return load_tokenizer(name), None
     rows = 0
-    for chunk, found in pool.map(
-        partial(count_tokens, molecules_only), _progress(chunks(sources, column), "vocabulary")
-    ):
+
+    def counted() -> Iterator[Chunk]:
+        nonlocal rows
+        for chunk in _progress(chunks(sources, column), "vocabulary"):
+            yield chunk
+            rows += chunk.read
+
+    if name in TRAINERS:
+        return train_text_tokenizer(name, (text for chunk in counted() for text in chunk.texts), size), rows
+    counts: Counter[str] = Counter()
+    for _, found in pool.map(partial(count_tokens, molecules_only), counted()):
         counts.update(found)
-        rows += chunk.read
     return smiles_tokenizer(counts), rows
 
 
@@ -171,15 +170,15 @@ def _progress(source: Iterable[Chunk], title: str, total: int | None = None) -> 
             bar.update(chunk.read)
 
 
-def _write(writer: TokenWriter, encoded: Iterable[tuple[Chunk, EncodedChunk]], skipped: Path, stop: bool) -> _Counts:
-    counts = _Counts()
+def _write(writer: TokenWriter, encoded: Iterable[tuple[Chunk, EncodedChunk]], skipped: Path, stop: bool) -> Counts:
+    counts = Counts()
     with open(skipped, "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(["file", "row", "value", "reason", "detail", "action"])
         for chunk, result in encoded:
             table.writerows(_report(chunk, result, stop))
             writer.append(result.tokens, result.lengths, result.digests)
-            _count(counts, chunk, result)
+            counts.add(chunk, result)
     return counts
 
 
@@ -192,52 +191,6 @@ def _report(chunk: Chunk, result: EncodedChunk, stop: bool) -> Iterator[tuple[st
                 "correct it or use on_invalid=skip"
             )
         yield chunk.source, row, value, problem.reason, problem.detail, "kept" if problem.kept else "skipped"
-
-
-def _count(counts: _Counts, chunk: Chunk, result: EncodedChunk) -> None:
-    counts.rows += chunk.read
-    counts.blank += chunk.read - len(chunk.texts)
-    counts.invalid.update(problem.reason for problem in result.problems)
-    counts.skipped += sum(not problem.kept for problem in result.problems)
-    counts.unknown.update(result.unknown)
-    counts.unknown_total += result.unknown.total()
-    if len(counts.unknown) > MAX_UNKNOWN:
-        counts.unknown = Counter(dict(counts.unknown.most_common(MAX_UNKNOWN // 2)))
-
-
-def _require_examples(histograms: dict[str, np.ndarray], counts: _Counts) -> None:
-    if histograms["train"].any():
-        return
-    if histograms["valid"].any():
-        raise InputError("every example was held out and none is left for training; lower held_out")
-    reasons = ", ".join(f"{n} {reason}" for reason, n in counts.invalid.most_common()) or "none invalid"
-    raise InputError(
-        f"no usable row among {counts.rows} ({counts.blank} blank, {reasons}); check the column and tokenizer"
-    )
-
-
-def _summary(
-    counts: _Counts, writer: TokenWriter, histograms: dict[str, np.ndarray]
-) -> dict[str, int | dict[str, int]]:
-    examples = {f"{split}_examples": int(h.sum()) for split, h in histograms.items()}
-    tokens = {f"{split}_tokens": int(h @ np.arange(len(h))) for split, h in histograms.items()}
-    return {
-        "rows": counts.rows,
-        "blank": counts.blank,
-        "invalid": dict(sorted(counts.invalid.items())),
-        "skipped": counts.skipped,
-        "kept_invalid": counts.invalid.total() - counts.skipped,
-        "unknown_tokens": counts.unknown_total,
-        "duplicates": writer.examples - sum(examples.values()),
-        **examples,
-        **tokens,
-    }
-
-
-def _percentiles(histogram: np.ndarray) -> dict[str, int]:
-    """Tokens per example, special tokens not counted."""
-    below = np.cumsum(histogram)
-    return {str(p): int(np.searchsorted(below, max(1, p / 100 * below[-1]))) for p in PERCENTILES}
 
 
 def _identity(folder: Path, writer: TokenWriter, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:

@@ -8,9 +8,10 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 import pyarrow
 import pyarrow.parquet
@@ -64,6 +65,8 @@ def read_rows(source: Source, column: str | None = None) -> Iterator[str]:
         for row, value in enumerate(READERS[source.reader](source.name, column), 1):  # noqa: B007
             yield value.strip()
     except UNREADABLE as error:
+        if isinstance(error, UnicodeDecodeError) and (place := _not_utf8(source)):
+            raise InputError(f"{source.name} is not UTF-8: {place}; convert it, or remove what is damaged") from error
         raise InputError(
             f"{source.name} cannot be read after row {row} ({error}); check that it is complete and UTF-8"
         ) from error
@@ -116,15 +119,28 @@ def _reader(path: Path) -> str | None:
     return None if compressed and suffix == ".parquet" else SUFFIXES.get(suffix)
 
 
-def _open(name: str) -> TextIO:
+def _open(name: str, errors: str = "strict") -> TextIO:
+    return io.TextIOWrapper(_open_binary(name), "utf-8-sig", errors, newline="")
+
+
+def _open_binary(name: str) -> BinaryIO:
     suffix = Path(name).suffix.lower()
-    if suffix == ".gz":
-        return gzip.open(name, "rt", encoding="utf-8-sig", newline="")
-    if suffix == ".xz":
-        return lzma.open(name, "rt", encoding="utf-8-sig", newline="")
     if suffix == ".zst":  # Arrow reads every frame and notices a cut; the zstandard package does neither
-        return io.TextIOWrapper(pyarrow.input_stream(name, compression="zstd"), "utf-8-sig", newline="")
-    return open(name, encoding="utf-8-sig", newline="")
+        return pyarrow.input_stream(name, compression="zstd")
+    opener: Callable[..., BinaryIO] = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)  # type: ignore[assignment]
+    return opener(name, "rb")
+
+
+def _not_utf8(source: Source) -> str | None:
+    """The first line that is not UTF-8: decoding goes by blocks, so that its own error does not tell."""
+    if source.reader in ("parquet", "hub"):
+        return None
+    with suppress(*UNREADABLE), _open(source.name, "surrogateescape") as file:
+        for number, line in enumerate(file, 1):
+            bad = next((character for character in line if "\udc80" <= character <= "\udcff"), None)
+            if bad:
+                return f"line {number} has the byte 0x{ord(bad) - 0xDC00:02x} after {line[: line.index(bad)][-20:]!r}"
+    return None
 
 
 def _lines(name: str, column: str | None) -> Iterator[str]:

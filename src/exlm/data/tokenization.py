@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -19,9 +20,21 @@ from ..errors import InputError
 EXTENSIONS = r"%\([0-9]+\)|->|<-"
 SCHWALLER = r"\[[^\]]+\]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>|\*|\$|%[0-9]{2}|[0-9]"
 SMILES_PATTERN = f"{EXTENSIONS}|{SCHWALLER}"
-BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 
 _pieces = re.compile(SMILES_PATTERN).findall
+
+
+class Specials(NamedTuple):
+    """Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it."""
+
+    bos: str = "<s>"
+    pad: str = "<pad>"
+    eos: str = "</s>"
+    unk: str = "<unk>"
+    mask: str = "<mask>"
+
+
+SPECIAL = Specials()
 
 
 def count_smiles_tokens(lines: Iterable[str]) -> Counter[str]:
@@ -45,16 +58,23 @@ def smiles_tokenizer(counts: Mapping[str, int], min_frequency: int = 1) -> PreTr
     tokens = sorted((t for t, n in counts.items() if n >= min_frequency), key=lambda t: (-counts[t], t))
     if not tokens:
         raise InputError("no valid SMILES found to learn a vocabulary from; check the input and its column")
-    vocabulary = {token: i for i, token in enumerate([BOS, PAD, EOS, UNK, *tokens, MASK])}
+    vocabulary = {token: i for i, token in enumerate([*SPECIAL[:-1], *tokens, SPECIAL.mask])}
+    return fast_tokenizer(_word_level(vocabulary), SPECIAL)
+
+
+def fast_tokenizer(tokenizer: Tokenizer, special: Specials, mask_takes_space: bool = False) -> PreTrainedTokenizerFast:
+    """The Hugging Face class around `tokenizer`. Tokens it lacks are added; the mask may take the space before it."""
+    mask = AddedToken(special.mask, lstrip=mask_takes_space, special=True)
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special[:-1]] + [mask])
     return PreTrainedTokenizerFast(
-        tokenizer_object=_word_level(vocabulary),
-        bos_token=BOS,
-        eos_token=EOS,
-        cls_token=BOS,
-        sep_token=EOS,
-        pad_token=PAD,
-        unk_token=UNK,
-        mask_token=MASK,
+        tokenizer_object=tokenizer,
+        bos_token=special.bos,
+        eos_token=special.eos,
+        cls_token=special.bos,
+        sep_token=special.eos,
+        pad_token=special.pad,
+        unk_token=special.unk,
+        mask_token=mask,
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
     )
@@ -93,15 +113,15 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
 
 
 def _word_level(vocabulary: dict[str, int]) -> Tokenizer:
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
+    bos, eos = SPECIAL.bos, SPECIAL.eos
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL.unk))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SMILES_PATTERN), "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{BOS} $A {EOS}",
-        pair=f"{BOS} $A {EOS} $B {EOS}",
-        special_tokens=[(BOS, vocabulary[BOS]), (EOS, vocabulary[EOS])],
+        single=f"{bos} $A {eos}",
+        pair=f"{bos} $A {eos} $B {eos}",
+        special_tokens=[(bos, vocabulary[bos]), (eos, vocabulary[eos])],
     )
-    tokenizer.add_special_tokens([AddedToken(t, special=True) for t in (BOS, PAD, EOS, UNK, MASK)])
     return tokenizer
 
 

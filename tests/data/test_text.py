@@ -1,0 +1,198 @@
+import json
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer
+
+import exlm.data.workers as workers
+from exlm.data.corpus import Corpus
+from exlm.data.encoding import EncodedChunk, Problem
+from exlm.data.packing import Packer
+from exlm.data.prepare import prepare
+from exlm.data.text_tokenizers import BERT, ROBERTA, evenly_spaced, train_text_tokenizer
+from exlm.data.tokenization import load_tokenizer, tokenizer_hash
+from exlm.errors import InputError
+
+TEXT = "the quick brown fox jumps over lazy dogs while naïve cafés sell crêpes to élégant people"
+WORDS = TEXT.split()
+DOCUMENTS = [
+    [" ".join(WORDS[(i + j + k) % len(WORDS)] for k in range(4 + 3 * j)) + f" {i}." for j in range(1 + i % 4)]
+    for i in range(60)
+]
+SIZE = 400
+
+
+@pytest.fixture(scope="module", params=["bpe", "wordpiece"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def trained(kind):
+    return train_text_tokenizer(kind, (row for rows in DOCUMENTS for row in rows), SIZE)
+
+
+@pytest.fixture
+def text_file(tmp_path, monkeypatch):
+    """Paragraphs of documents, read a few rows at a time."""
+    monkeypatch.setattr(workers, "CHUNK_ROWS", 7)
+    path = tmp_path / "in.txt"
+    path.write_text("\n\n".join("\n".join(rows) for rows in DOCUMENTS), encoding="utf-8")
+    return str(path)
+
+
+def _prepare(file, output, **options):
+    defaults = {"tokenizer": "bpe", "vocabulary_size": SIZE, "documents": "blank", "max_length": 16, "held_out": 0.0}
+    return prepare([file], str(output), **defaults | {"workers": 1} | options)
+
+
+def _examples(path, split="train"):
+    corpus = Corpus(path, split)
+    return [corpus[i].tolist() for i in range(len(corpus))]
+
+
+def _documents(path):
+    """[document] token ids of all its paragraphs."""
+    tokenizer = load_tokenizer(path)
+    return [[t for row in rows for t in tokenizer(row, add_special_tokens=False)["input_ids"]] for rows in DOCUMENTS]
+
+
+def _joined(documents, separator):
+    return sum(([separator] * (i > 0) + tokens for i, tokens in enumerate(documents)), [])
+
+
+def test_ids_and_templates(trained, kind):
+    special = ROBERTA if kind == "bpe" else BERT
+    assert trained.convert_ids_to_tokens([0, 1, 2, 3, len(trained) - 1]) == list(special)
+    a, b = trained("fox", add_special_tokens=False)["input_ids"], trained("dogs", add_special_tokens=False)["input_ids"]
+    assert trained("fox")["input_ids"] == [0, *a, 2]
+    assert trained("fox", "dogs")["input_ids"] == [0, *a, *[2] * (2 if kind == "bpe" else 1), *b, 2]
+    assert (trained.bos_token_id, trained.eos_token_id) == (trained.cls_token_id, trained.sep_token_id) == (0, 2)
+
+
+def test_mask_of_bpe_takes_the_space_before_it(tmp_path):
+    train_text_tokenizer("bpe", ["the fox"] * 9, SIZE).save_pretrained(tmp_path)
+    stock = AutoTokenizer.from_pretrained(tmp_path)
+    ids = stock("the <mask> fox", add_special_tokens=False)["input_ids"]
+    assert stock.convert_ids_to_tokens(ids) == ["the", "<mask>", "Ġfox"]
+
+
+def test_stock_auto_tokenizer_loads_the_same(trained, tmp_path):
+    trained.save_pretrained(tmp_path)
+    assert "auto_map" not in json.loads((tmp_path / "tokenizer_config.json").read_text())
+    stock = AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer_hash(stock) == tokenizer_hash(load_tokenizer(tmp_path)) == tokenizer_hash(trained)
+    assert stock.mask_token_id == len(stock) - 1 and len(stock) <= SIZE
+    assert stock("quick fox", "dogs")["input_ids"] == trained("quick fox", "dogs")["input_ids"]
+
+
+def test_learning_is_reproducible(trained, kind):
+    again = train_text_tokenizer(kind, (row for rows in DOCUMENTS for row in rows), SIZE)
+    assert tokenizer_hash(again) == tokenizer_hash(trained)
+
+
+_bpe = Tokenizer.from_str(train_text_tokenizer("bpe", ["the quick brown fox"], 300).backend_tokenizer.to_str())
+_bpe.encode_special_tokens = True  # as when a corpus is written
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text() | st.lists(st.sampled_from(["<mask>", "</s>", " ", "é", "\0", "𝔘"])).map("".join))
+def test_bpe_round_trips_any_text(text):
+    ids = _bpe.encode(text, add_special_tokens=False).ids
+    assert _bpe.decode(ids, skip_special_tokens=False) == text
+    assert _bpe.token_to_id("<mask>") not in ids
+
+
+def test_sample_is_evenly_spaced_and_bounded():
+    rows = [f"{i:04d}" for i in range(1000)]
+    sample = evenly_spaced(rows, 400)
+    assert 200 < sum(map(len, sample)) <= 400
+    assert {int(b) - int(a) for a, b in pairwise(sample)} == {16}
+    assert evenly_spaced(rows, 4000) == rows
+    assert evenly_spaced(["x" * 99], 9) == ["x" * 99]
+
+
+@pytest.mark.parametrize("documents", ["blank", "row"])
+def test_unbroken_stream_loses_no_token(text_file, tmp_path, documents):
+    manifest = _prepare(text_file, tmp_path / "out", documents=documents)
+    examples = _examples(tmp_path / "out")
+    assert {len(e) for e in examples[:-1]} == {14}
+    tokenizer = load_tokenizer(tmp_path / "out")
+    expected = _documents(tmp_path / "out")
+    if documents == "row":
+        expected = [tokenizer(row, add_special_tokens=False)["input_ids"] for rows in DOCUMENTS for row in rows]
+    assert sum(examples, []) == _joined(expected, tokenizer.eos_token_id)
+    assert manifest["counts"]["documents"] == len(expected)
+    assert sum(manifest["length_histogram"].values()) == len(examples)
+
+
+def test_examples_end_with_their_documents(text_file, tmp_path):
+    _prepare(text_file, tmp_path / "out", cross_documents=False)
+    pieces = [d[i : i + 14] for d in _documents(tmp_path / "out") for i in range(0, len(d), 14)]
+    assert _examples(tmp_path / "out") == pieces
+
+
+@pytest.mark.parametrize("cross", [True, False])
+def test_documents_are_held_out_whole(text_file, tmp_path, cross):
+    _prepare(text_file, tmp_path / "out", held_out=0.3, cross_documents=cross)
+    eos, documents = load_tokenizer(tmp_path / "out").eos_token_id, _documents(tmp_path / "out")
+    train, valid = (sum(_examples(tmp_path / "out", split), []) for split in ("train", "valid"))
+    sides = [[], []]
+    for document in documents:  # each is next on one of the two sides
+        side = next(s for s, stream in enumerate((train, valid)) if _starts(stream, sides[s], document, eos, cross))
+        sides[side].append(document)
+    assert [_joined(s, eos) if cross else sum(s, []) for s in sides] == [train, valid]
+    assert 0.1 < len(sides[1]) / len(documents) < 0.5
+
+
+def _starts(stream, before, document, eos, cross):
+    expected = _joined([*before, document], eos) if cross else sum(before, []) + document
+    return stream[: len(expected)] == expected
+
+
+def test_result_does_not_depend_on_workers(text_file, tmp_path):
+    one = _prepare(text_file, tmp_path / "one", held_out=0.2)
+    assert one == _prepare(text_file, tmp_path / "two", held_out=0.2, workers=2)
+    Corpus(tmp_path / "two").verify()
+
+
+def test_a_dropped_first_row_still_separates_documents():
+    digest = np.arange(6, dtype=np.uint64).reshape(-1, 2)
+    first = EncodedChunk(np.array([5, 5, 5]), np.array([3]), digest[:1], [Problem(1, "x", "", False)], Counter())
+    second = EncodedChunk(np.array([6, 6, 7]), np.array([2, 1]), digest[1:], [], Counter())
+    chunks = [(workers.Chunk("f", [1, 3], ["", ""], 3), first), (workers.Chunk("f", [4, 6], ["", ""], 3), second)]
+    packer = Packer(2, "blank", None, 0.0, 0)
+    lengths = [result.lengths.tolist() for _, result in packer(chunks)]
+    assert lengths == [[2], [1, 2], [1]] and packer.packed == 3
+
+
+def test_wordpiece_counts_unknown_characters_and_keeps_their_rows(text_file, tmp_path):
+    _prepare(text_file, tmp_path / "first", tokenizer="wordpiece")
+    other = tmp_path / "other.txt"
+    other.write_text("the fox 狐 jumps\n")
+    manifest = _prepare(str(other), tmp_path / "out", tokenizer=str(tmp_path / "first"))
+    assert manifest["most_frequent_unknown"] == {"狐": 1}
+    assert load_tokenizer(tmp_path / "out").decode(_examples(tmp_path / "out")[0]) == "the fox [UNK] jumps"
+
+
+@pytest.mark.parametrize(
+    "content, options, message",
+    [
+        (b"good\n" * 5000 + b"bad \xff\n", {}, "not UTF-8: line 5001 has the byte 0xff after 'bad '"),
+        (b"a b\n", {"vocabulary_size": 260}, "vocabulary_size is 260 but must be at least 261"),
+        (b"\n\n", {}, "no text found to learn a vocabulary from"),
+        (b"a b\n", {"documents": "page"}, "documents is page but must be one of none, row, blank"),
+        (b"a b\n", {"drop_duplicates": True}, "drop_duplicates"),
+        (b"a b c d e f\n", {"documents": "none", "max_length": 3}, "no usable row among 1 .*1 too_long"),
+    ],
+)
+def test_unusable_text(tmp_path, content, options, message):
+    (tmp_path / "in.txt").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        _prepare(str(tmp_path / "in.txt"), tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
