@@ -234,16 +234,16 @@ def _accumulate(
 ) -> tuple[Sums, int]:
     """Adds up gradients of the summed loss; returns the sums and the signal that asks for a stop (0 for none)."""
     device = next(model.parameters()).device
-    sums = torch.zeros(4, dtype=torch.float64, device=device)
+    sums, tokens = torch.zeros(3, dtype=torch.float64, device=device), 0
     for number, (seed, batch) in enumerate(pieces):
         torch.manual_seed(seed)
         with distributed.no_sync(model) if number + 1 < len(pieces) else nullcontext():
             with context:
                 total, count, infeasible = loss(model, batch)
             total.backward()
-        parts = (total.detach(), count, infeasible, batch["attention_mask"].sum())
-        sums += torch.stack([part.double().to(device, non_blocking=True) for part in parts])
-    *values, stop = distributed.sum_over_processes([*sums.tolist(), float(max(received, default=0))])
+        sums += torch.stack([part.double() for part in (total.detach(), count, infeasible)])
+        tokens += int(batch["attention_mask"].sum())  # on the host, as all batches
+    *values, stop = distributed.sum_over_processes([*sums.tolist(), float(tokens), float(max(received, default=0))])
     return Sums(*values), max(received, default=0) or (int(signal.SIGTERM) if stop else 0)
 
 
