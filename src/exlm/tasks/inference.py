@@ -8,41 +8,56 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
+from exlm.model.modeling_exlm import ExLMPreTrainedModel
 from exlm.train.loop import autocast
 
-
-def tokenize(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast) -> list[list[int]]:
-    """Token ids with BOS and EOS of every text."""
-    return tokenizer(list(texts))["input_ids"] if len(texts) else []
+Example = dict[str, list[int]]  # input_ids [S] and whatever else the model takes, as token_type_ids [S]
 
 
-def too_long(ids: Sequence[int], max_length: int) -> str | None:
-    """Why a text has too many tokens, or None."""
-    return f"{len(ids)} tokens, the limit is {max_length}" if len(ids) > max_length else None
+def tokenize(
+    texts: Sequence[str],
+    tokenizer: PreTrainedTokenizerFast,
+    pairs: Sequence[str] | None = None,
+    max_length: int | None = None,
+) -> list[Example]:
+    """Tokens, special ones included, of every text or pair of texts; over `max_length` the longer one is cut."""
+    if not len(texts):
+        return []
+    second = None if pairs is None else list(pairs)
+    names = [name for name in tokenizer.model_input_names if name != "attention_mask"]
+    columns = tokenizer(list(texts), second, truncation=max_length is not None, max_length=max_length)
+    return [dict(zip(names, row, strict=True)) for row in zip(*(columns[name] for name in names), strict=True)]
 
 
-def foreign(ids: Sequence[int], tokenizer: PreTrainedTokenizerFast) -> str | None:
+def length(example: Example) -> int:
+    """Tokens of an example."""
+    return len(example["input_ids"])
+
+
+def unknown(example: Example, tokenizer: PreTrainedTokenizerFast) -> str | None:
     """Why a text cannot be encoded without loss, or None."""
-    unknown = list(ids).count(tokenizer.unk_token_id)
-    return f"{unknown} tokens are not in the model's vocabulary" if unknown else None
+    count = example["input_ids"].count(tokenizer.unk_token_id)
+    return f"{count} tokens are not in the model's vocabulary" if count else None
 
 
-def pad(rows: Sequence[Sequence[int]], pad_token_id: int) -> dict[str, Tensor]:
-    """input_ids and attention_mask [n, S], padded on the right."""
-    width = max(len(row) for row in rows)
-    ids = torch.full((len(rows), width), pad_token_id, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for i, row in enumerate(rows):
-        ids[i, : len(row)] = torch.tensor(row)
-        mask[i, : len(row)] = 1
-    return {"input_ids": ids, "attention_mask": mask}
+def pad(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
+    """Tensors [n, S] of the examples' entries and attention_mask, padded on the tokenizer's side."""
+    return dict(tokenizer.pad(list(examples), return_tensors="pt", return_attention_mask=True))
+
+
+def placed(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The batch where the model wants it: ExLM moves it by itself, once it knows the layout."""
+    if isinstance(getattr(model, "module", model), ExLMPreTrainedModel):
+        return batch
+    device = next(model.parameters()).device
+    return {name: values.to(device) for name, values in batch.items()}
 
 
 def run(
     model: nn.Module,
     function: Callable[[dict[str, Tensor]], Tensor],
-    ids: Sequence[Sequence[int]],
-    pad_token_id: int,
+    examples: Sequence[Example],
+    tokenizer: PreTrainedTokenizerFast,
     tokens_per_batch: int = 16384,
     precision: str = "auto",
     progress: str | None = None,
@@ -50,25 +65,25 @@ def run(
     """`function(batch) -> [n, width]` over all rows, longest first, so that too large a batch fails at once.
 
     Returns:
-        [rows, width] float32 in the order of `ids`.
+        [rows, width] float32 in the order of `examples`.
     """
     model.eval()
     device = next(model.parameters()).device
-    order = np.argsort([-len(row) for row in ids], kind="stable")
+    order = np.argsort([-length(row) for row in examples], kind="stable")
     result: np.ndarray | None = None
     start = 0
     with (
         torch.inference_mode(),
-        tqdm(total=len(ids), desc=progress, unit="row", disable=progress is None) as bar,
+        tqdm(total=len(examples), desc=progress, unit="row", disable=progress is None) as bar,
     ):
         while start < len(order):
-            size = max(1, tokens_per_batch // len(ids[order[start]]))
+            size = max(1, tokens_per_batch // length(examples[order[start]]))
             chosen = order[start : start + size]
-            batch = pad([ids[i] for i in chosen], pad_token_id)
+            batch = placed(model, pad([examples[i] for i in chosen], tokenizer))
             with autocast(device, precision):
                 values = function(batch).float().cpu().numpy()
             if result is None:
-                result = np.empty((len(ids), values.shape[1]), dtype=np.float32)
+                result = np.empty((len(examples), values.shape[1]), dtype=np.float32)
             result[chosen] = values
             start += len(chosen)
             bar.update(len(chosen))

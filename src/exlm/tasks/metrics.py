@@ -3,18 +3,25 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from scipy.stats import spearmanr
-from sklearn.metrics import average_precision_score, f1_score, r2_score, roc_auc_score
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import average_precision_score, f1_score, matthews_corrcoef, r2_score, roc_auc_score
 
 from exlm.errors import InputError
 from exlm.tasks.table import TaskType
 
-MAIN_METRIC: dict[TaskType, tuple[str, bool]] = {  # name, higher is better
-    "binary": ("roc_auc", True),
-    "multilabel": ("roc_auc", True),
-    "multiclass": ("accuracy", True),
-    "regression": ("rmse", False),
+MAIN_METRIC: dict[TaskType, str] = {
+    "binary": "roc_auc",
+    "multilabel": "roc_auc",
+    "multiclass": "accuracy",
+    "regression": "rmse",
 }
+METRICS: dict[TaskType, tuple[str, ...]] = {
+    "binary": ("roc_auc", "average_precision", "accuracy", "f1", "matthews"),
+    "multilabel": ("roc_auc", "average_precision", "accuracy", "f1", "matthews"),
+    "multiclass": ("accuracy", "macro_f1", "matthews"),
+    "regression": ("rmse", "mae", "r2", "spearman", "pearson"),
+}
+LOWER_IS_BETTER = {"rmse", "mae"}
 
 
 def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
@@ -25,9 +32,11 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
         multiclass: [rows, classes] probabilities.
 
     binary, multilabel: roc_auc and average_precision, means over the tasks with both labels present
-        (tasks_scored of them; NaN if none), and accuracy at 0.5, mean over the tasks with a label.
-    multiclass: accuracy and macro_f1. regression: rmse, mae, r2 and spearman, means over tasks; r2 and
-        spearman leave out tasks where they are undefined (constant values), and are NaN if none is left.
+        (tasks_scored of them; NaN if none); accuracy, f1 of label 1 and Matthews correlation (0 where a row or
+        column of the confusion matrix is empty) at 0.5, means over the tasks with a label.
+    multiclass: accuracy, macro_f1 and matthews. regression: rmse, mae, r2, spearman and pearson, means over tasks;
+        r2 and the correlations leave out tasks where they are undefined (constant values), and are NaN if none is
+        left.
 
     Raises InputError for predictions that are not finite, ValueError for shapes that do not match.
     """
@@ -42,11 +51,19 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
     return _evaluate_regression(pairs) if task_type == "regression" else _evaluate_binary(pairs)
 
 
-def summarise(rows: Sequence[dict[str, float]]) -> dict[str, tuple[float, float]]:
-    """Mean and sample standard deviation (ddof=1; 0.0 for a single run) of each metric over runs."""
-    columns = {name: np.array([row[name] for row in rows]) for name in (rows[0] if rows else {})}
-    spread = {name: float(values.std(ddof=1)) if len(rows) > 1 else 0.0 for name, values in columns.items()}
-    return {name: (float(values.mean()), spread[name]) for name, values in columns.items()}
+def summarise(rows: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Mean, sample standard deviation (0 for a single run), median, min and max of each metric over runs."""
+    columns = {name: np.array([row[name] for row in rows], dtype=float) for name in (rows[0] if rows else {})}
+    return {
+        name: {
+            "mean": float(values.mean()),
+            "std": float(values.std(ddof=1)) if len(rows) > 1 else 0.0,
+            "median": float(np.median(values)),
+            "min": float(values.min()),
+            "max": float(values.max()),
+        }
+        for name, values in columns.items()
+    }
 
 
 Pair = tuple[np.ndarray, np.ndarray]  # labels and predictions of one task's labelled rows
@@ -65,6 +82,8 @@ def _evaluate_binary(pairs: list[Pair]) -> dict[str, float]:
         "roc_auc": _mean(roc_auc_score(*pair) for pair in scored),
         "average_precision": _mean(average_precision_score(*pair) for pair in scored),
         "accuracy": _mean(np.mean(truth == (guess >= 0.5)) for truth, guess in pairs),
+        "f1": _mean(f1_score(truth, guess >= 0.5, zero_division=0) for truth, guess in pairs),
+        "matthews": _mean(matthews_corrcoef(truth, guess >= 0.5) for truth, guess in pairs),
         "tasks_scored": float(len(scored)),
     }
 
@@ -74,10 +93,14 @@ def _evaluate_multiclass(labels: np.ndarray, predictions: np.ndarray) -> dict[st
         raise ValueError(f"multiclass labels are [rows, 1] = [{len(predictions)}, 1], not {labels.shape}")
     present = ~np.isnan(labels[:, 0])
     if not present.any():
-        return {"accuracy": np.nan, "macro_f1": np.nan}
+        return dict.fromkeys(METRICS["multiclass"], np.nan)
     truth, guess = labels[present, 0].astype(int), predictions[present].argmax(axis=1)
     macro_f1 = f1_score(truth, guess, average="macro", zero_division=0)
-    return {"accuracy": float(np.mean(truth == guess)), "macro_f1": float(macro_f1)}
+    return {
+        "accuracy": float(np.mean(truth == guess)),
+        "macro_f1": float(macro_f1),
+        "matthews": float(matthews_corrcoef(truth, guess)),
+    }
 
 
 def _evaluate_regression(pairs: list[Pair]) -> dict[str, float]:
@@ -88,6 +111,7 @@ def _evaluate_regression(pairs: list[Pair]) -> dict[str, float]:
         "mae": _mean(np.mean(np.abs(truth - guess)) for truth, guess in pairs),
         "r2": _mean(r2_score(*pair) for pair in varied),
         "spearman": _mean(spearmanr(*pair).statistic for pair in rankable),
+        "pearson": _mean(pearsonr(*pair).statistic for pair in rankable),
     }
 
 

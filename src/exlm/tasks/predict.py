@@ -9,15 +9,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
 from exlm.directory import load_model
 from exlm.errors import InputError
 from exlm.files import replacing
-from exlm.model.modeling_exlm import ExLMForSequenceClassification, ExLMModel, pooled
+from exlm.model.downstream import pooled
+from exlm.model.modeling_exlm import ExLMModel
 from exlm.tasks import inference
+from exlm.tasks.encoders import load_finetuned, task_facts
+from exlm.tasks.frames import read_frame, write_frame
+from exlm.tasks.grid import members
+from exlm.tasks.inference import Example
 from exlm.tasks.metrics import evaluate
+from exlm.tasks.question_answering import answer_file
 from exlm.tasks.supervised import predict_rows, prediction_columns, tokenize_rows, with_columns
-from exlm.tasks.table import load_table
+from exlm.tasks.table import LabelledTable, load_table, make_table
 from exlm.train import distributed
 
 
@@ -35,31 +42,35 @@ def predict(model: str, input: str, output: str | None = None, text_column: str 
         text_column: column of the SMILES or text; found by its name where absent.
     """
     target = _target(input, output, "predictions.csv", (".csv", ".tsv", ".parquet"))
-    members = [load_model(path, ExLMForSequenceClassification) for path in _members(model)]
-    facts = getattr(members[0][0].config, "task", None)
-    if facts is None:
-        raise InputError(f"{model} is not fine-tuned; run exlm finetune and give its output directory")
-    table = load_table(input, text_column, [])
+    places = [str(path) for path in members(model)]
+    facts = task_facts(places[0])
+    if facts["task_type"] == "question_answering":
+        return answer_file(places, input, target, facts)
+    table = _table(input, text_column, facts)
     runs = []
-    for network, tokenizer in members:
+    for place in places:
+        network, tokenizer = load_finetuned(place, "classification")
         rows = tokenize_rows(table, tokenizer, facts["max_length"], facts["molecules"])
         distributed.place(network)
-        runs.append(predict_rows(network, rows.ids, np.flatnonzero(rows.usable), facts, tokenizer.pad_token_id))
+        runs.append(predict_rows(network, rows.examples, np.flatnonzero(rows.usable), facts, tokenizer))
     columns: dict[str, Any] = {}
     for i, name in enumerate(prediction_columns(facts)):
         columns[name] = np.mean(runs, 0)[:, i]
         if len(runs) > 1:
             columns[f"{name} std"] = np.std(runs, 0, ddof=1)[:, i]
     frame = with_columns(table.frame, columns | {"problem": rows.reasons()})
-    with replacing(target) as partial:
-        if target.suffix == ".parquet":
-            frame.to_parquet(partial, index=False)
-        else:
-            frame.to_csv(partial, index=False, sep="\t" if target.suffix == ".tsv" else ",")
+    write_frame(frame, target)
     print(f"{rows.usable.sum()} rows predicted, {(~rows.usable).sum()} marked in the column problem: {target}")
     if all(column in table.frame for column in facts["label_columns"]):
-        print(_scores(input, text_column, facts, rows.usable, np.mean(runs, 0)))
+        print(_scores(table, input, facts, rows.usable, np.mean(runs, 0)))
     return frame
+
+
+def _table(input: str, text_column: str | None, facts: dict[str, Any]) -> LabelledTable:
+    """The input's texts; its columns are those of the training table where it has them."""
+    frame = read_frame(input)
+    column = text_column or (facts["text_column"] if facts["text_column"] in frame else None)
+    return make_table(frame, input, column, [], pair_column=facts["pair_column"])
 
 
 def _target(input: str, output: str | None, ending: str, suffixes: tuple[str, ...]) -> Path:
@@ -70,18 +81,13 @@ def _target(input: str, output: str | None, ending: str, suffixes: tuple[str, ..
     return target
 
 
-def _members(model: str) -> list[str]:
-    """The model directories of an ensemble, or the one directory."""
-    seeds = sorted(Path(model).glob("seed-*/config.json"))
-    return [str(path.parent) for path in seeds] or [model]
-
-
 def _scores(
-    input: str, text_column: str | None, facts: dict[str, Any], usable: np.ndarray, predictions: np.ndarray
+    table: LabelledTable, input: str, facts: dict[str, Any], usable: np.ndarray, predictions: np.ndarray
 ) -> str:
     """The metrics of the labelled rows as one line, or why there are none."""
+    columns = (table.text_column, facts["label_columns"], facts["task_type"], facts["classes"])
     try:
-        table = load_table(input, text_column, facts["label_columns"], facts["task_type"], facts["classes"])
+        table = make_table(table.frame, input, *columns)
         scored = usable & ~np.isnan(table.labels).all(1)
         values = evaluate(facts["task_type"], table.labels[scored], predictions[scored])
     except InputError as error:
@@ -124,7 +130,7 @@ def embed(
         writer = _Writer(partial, len(table.texts), network.config.hidden_size)
         for start in range(0, len(table.texts), rows_per_chunk):
             part = slice(start, start + rows_per_chunk)
-            vectors = _vectors(network, rows.ids[part], reasons[part], tokenizer.pad_token_id, pooling)
+            vectors = _vectors(network, rows.examples[part], reasons[part], tokenizer, pooling)
             writer.write(start, table.texts[part], vectors, reasons[part])
         writer.close()
     print(f"{rows.usable.sum()} rows embedded, {(~rows.usable).sum()} marked in the column problem: {target}")
@@ -132,7 +138,7 @@ def embed(
 
 
 def _vectors(
-    network: ExLMModel, ids: list[list[int]], reasons: list[str], pad_token_id: int, pooling: str
+    network: ExLMModel, examples: list[Example], reasons: list[str], tokenizer: PreTrainedTokenizerFast, pooling: str
 ) -> np.ndarray:
     """[rows, D] float32, NaN where there is a reason against a row."""
 
@@ -141,10 +147,10 @@ def _vectors(
         return pooled(network, network.expand(**batch, masked=nothing), pooling).float()
 
     good = np.array([not reason for reason in reasons])
-    vectors = np.full((len(ids), network.config.hidden_size), np.nan, dtype=np.float32)
+    vectors = np.full((len(examples), network.config.hidden_size), np.nan, dtype=np.float32)
     if good.any():
-        chosen = [ids[i] for i in np.flatnonzero(good)]
-        vectors[good] = inference.run(network, embedding, chosen, pad_token_id, progress="embed")
+        chosen = [examples[i] for i in np.flatnonzero(good)]
+        vectors[good] = inference.run(network, embedding, chosen, tokenizer, progress="embed")
     return vectors
 
 

@@ -23,9 +23,10 @@ Split = dict[str, np.ndarray]
 
 
 def make_split(kind: str, table: LabelledTable, seed: int, fractions: Sequence[float] = DEFAULT_FRACTIONS) -> Split:
-    """Split the usable rows of a table. kind: `scaffold`, `random`, `column:NAME` or `file:PATH`.
+    """Split the usable rows of a table. kind: `scaffold`, `random`, `column:NAME`, `file:PATH` or `parts`.
 
-    The seed matters to `random` only; the last two kinds ignore the fractions and may have no valid rows.
+    `parts` are those of the table, which may have others than train, valid and test. The seed matters to `random`
+    only; the last three kinds ignore the fractions and may have no valid rows.
     Raises InputError for an unknown kind and for a split without train rows.
     """
     name, _, argument = kind.partition(":")
@@ -38,9 +39,11 @@ def make_split(kind: str, table: LabelledTable, seed: int, fractions: Sequence[f
         split = column_split(table.frame, argument)
     elif name == "file" and argument:
         split = index_split(argument, len(table.frame))
+    elif kind == "parts" and table.parts is not None:
+        split = {name: np.flatnonzero(table.parts == name) for name in dict.fromkeys([*PARTS, *table.parts])}
     else:
-        raise InputError(f"unknown split {kind!r}; use scaffold, random, column:NAME or file:PATH")
-    split = {part: np.intersect1d(split[part], rows) for part in PARTS}
+        raise InputError(f"unknown split {kind!r}; use scaffold, random, column:NAME, file:PATH, or name files for the parts")
+    split = {part: np.intersect1d(chosen, rows) for part, chosen in split.items()}
     if not len(split["train"]):
         raise InputError(f"the {kind} split of {len(rows)} usable rows has no train rows; use another split")
     return split
@@ -112,7 +115,7 @@ def index_split(path: str | Path, n_rows: int) -> Split:
 
 def split_hash(split: Split) -> str:
     """sha256 of the compact JSON text {"train":[...],"valid":[...],"test":[...]}, rows ascending, in hex."""
-    lists = {part: np.sort(split[part]).tolist() for part in PARTS}
+    lists = {part: np.sort(rows).tolist() for part, rows in split.items()}
     return hashlib.sha256(json.dumps(lists, separators=(",", ":")).encode()).hexdigest()
 
 

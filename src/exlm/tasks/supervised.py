@@ -14,8 +14,9 @@ from exlm.errors import InputError
 from exlm.model.objectives import classification_loss
 from exlm.randomness import Purpose, mix
 from exlm.tasks import inference
-from exlm.tasks.metrics import MAIN_METRIC
-from exlm.tasks.table import LabelledTable, TaskType, molecule_problem
+from exlm.tasks.inference import Example
+from exlm.tasks.metrics import LOWER_IS_BETTER
+from exlm.tasks.table import LabelledTable, molecule_problem
 from exlm.train.loop import EarlyStop
 
 BUCKETED_BATCHES = 8  # batches are cut from this many batches' worth of shuffled rows sorted by length
@@ -29,7 +30,7 @@ class Rows:
     """
 
     table: LabelledTable
-    ids: list[list[int]]
+    examples: list[Example]
     problems: list[str]
     doubts: list[str]
     keep_doubtful: bool = False
@@ -41,7 +42,7 @@ class Rows:
 
     def reasons(self) -> list[str]:
         """Why each row is left out, "" if it is not."""
-        doubts = [""] * len(self.ids) if self.keep_doubtful else self.doubts
+        doubts = [""] * len(self.examples) if self.keep_doubtful else self.doubts
         return [problem or doubt for problem, doubt in zip(self.problems, doubts, strict=True)]
 
     def report(self) -> pd.DataFrame:
@@ -59,22 +60,49 @@ def tokenize_rows(
     molecules: bool,
     keep_doubtful: bool = False,
 ) -> Rows:
-    """Tokens of every row; with `molecules`, texts that RDKit cannot parse are doubtful."""
-    ids = inference.tokenize(table.texts, tokenizer)
+    """Tokens of every row.
+
+    Molecules that are over-long are left out, those that RDKit cannot parse or the vocabulary lacks are doubtful.
+    Text that is over-long is cut; that, unknown tokens and one empty text of two are reported, and the row is kept.
+    """
+    examples = inference.tokenize(table.texts, tokenizer, table.pairs)
+    long = [row for row, example in enumerate(examples) if inference.length(example) > max_length]
+    reasons = {row: f"{inference.length(examples[row])} tokens, the limit is {max_length}" for row in long}
     known = dict(zip(table.problems["row"], table.problems["reason"], strict=True))
-    problems = [known.get(row) or inference.too_long(tokens, max_length) or "" for row, tokens in enumerate(ids)]
-    doubts = [
-        (molecules and molecule_problem(text)) or inference.foreign(tokens, tokenizer) or ""
-        for text, tokens in zip(table.texts, ids, strict=True)
-    ]
-    return Rows(table, ids, problems, doubts, keep_doubtful)
+    if molecules:
+        known = reasons | known
+        doubts = [
+            molecule_problem(text) or inference.unknown(example, tokenizer) or ""
+            for text, example in zip(table.texts, examples, strict=True)
+        ]
+    else:
+        seconds = table.pairs or table.texts
+        doubts = [
+            (reasons[row] + "; cut" if row in reasons else "")
+            or ("one of the two texts is empty" if not (text and second) else "")
+            or (inference.unknown(example, tokenizer) or "")
+            for row, (text, second, example) in enumerate(zip(table.texts, seconds, examples, strict=True))
+        ]
+        _cut(examples, long, table, tokenizer, max_length)
+    problems = [known.get(row, "") for row in range(len(examples))]
+    return Rows(table, examples, problems, doubts, keep_doubtful or not molecules)
+
+
+def _cut(
+    examples: list[Example], long: list[int], table: LabelledTable, tokenizer: PreTrainedTokenizerFast, limit: int
+) -> None:
+    pairs = [table.pairs[row] for row in long] if table.pairs else None
+    shorter = inference.tokenize([table.texts[row] for row in long], tokenizer, pairs, limit)
+    for row, example in zip(long, shorter, strict=True):
+        examples[row] = example
 
 
 def supervised_loss(
     model: nn.Module, batch: dict[str, Tensor], problem_type: str | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(sum over labelled entries, their number, 0)."""
-    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    inputs = {name: values for name, values in batch.items() if name != "labels"}
+    logits = model(**inference.placed(model, inputs)).logits.float()
     total, count = classification_loss(logits, batch["labels"].to(logits.device), problem_type)
     return total, count, torch.zeros_like(count)
 
@@ -83,11 +111,17 @@ class RowBatches:
     """Shuffled batches of labelled rows, of similar length within a batch, as a function of the step."""
 
     def __init__(
-        self, ids: list[list[int]], labels: np.ndarray, rows: np.ndarray, size: int, pad_token_id: int, seed: int
+        self,
+        examples: list[Example],
+        labels: np.ndarray,
+        rows: np.ndarray,
+        size: int,
+        tokenizer: PreTrainedTokenizerFast,
+        seed: int,
     ) -> None:
-        self.ids, self.labels, self.rows = ids, labels, rows
-        self.size, self.pad, self.seed = size, pad_token_id, seed
-        self.lengths = np.array([len(row) for row in ids])
+        self.examples, self.labels, self.rows = examples, labels, rows
+        self.size, self.tokenizer, self.seed = size, tokenizer, seed
+        self.lengths = np.array([inference.length(example) for example in examples])
         self.per_epoch = -(-len(rows) // size)
         self._epoch: tuple[int, list[np.ndarray]] | None = None
 
@@ -111,7 +145,7 @@ class RowBatches:
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
         rows = self.epoch(step // self.per_epoch)[step % self.per_epoch]
         labels = self.labels[rows]
-        batch = inference.pad([self.ids[row] for row in rows], self.pad)
+        batch = inference.pad([self.examples[row] for row in rows], self.tokenizer)
         batch["labels"] = torch.from_numpy(labels[:, 0] if labels.shape[1] == 1 else labels).float()
         return [(0, batch)]
 
@@ -120,17 +154,16 @@ class Selector:
     """Scores the model on valid after every epoch and remembers the best weights; stops when patience runs out."""
 
     def __init__(
-        self, model: nn.Module, score: Callable[[nn.Module], dict[str, float]], task: TaskType, patience: int
+        self, model: nn.Module, score: Callable[[nn.Module], dict[str, float]], metric: str, patience: int
     ) -> None:
-        self.model, self.score, self.patience = model, score, patience
-        self.metric, self.higher = MAIN_METRIC[task]
+        self.model, self.score, self.patience, self.metric = model, score, patience, metric
         self.epoch, self.best_epoch, self.best = 0, 0, -np.inf
         self.weights: dict[str, Tensor] = {}
 
     def __call__(self, model: nn.Module) -> dict[str, float]:
         self.epoch += 1
         values = self.score(model)
-        value = values[self.metric] if self.higher else -values[self.metric]
+        value = -values[self.metric] if self.metric in LOWER_IS_BETTER else values[self.metric]
         if not np.isfinite(value):
             raise InputError(
                 f"{self.metric} of the valid part is not defined (only one class or value in it), so no epoch can be "
@@ -148,11 +181,16 @@ class Selector:
 
 
 def predict_rows(
-    model: PreTrainedModel, ids: list[list[int]], chosen: np.ndarray, facts: dict[str, Any], pad_token_id: int
+    model: PreTrainedModel,
+    examples: list[Example],
+    chosen: np.ndarray,
+    facts: dict[str, Any],
+    tokenizer: PreTrainedTokenizerFast,
 ) -> np.ndarray:
     """[all rows, outputs] predictions of the chosen rows, NaN elsewhere."""
-    logits = inference.run(model, lambda batch: model(**batch).logits, [ids[row] for row in chosen], pad_token_id)
-    result = np.full((len(ids), int(model.config.num_labels or 1)), np.nan)
+    rows = [examples[row] for row in chosen]
+    logits = inference.run(model, lambda batch: model(**batch).logits, rows, tokenizer)
+    result = np.full((len(examples), int(model.config.num_labels or 1)), np.nan)
     if len(chosen):
         result[chosen] = inference.probabilities(logits, facts["task_type"], facts["mean"], facts["std"])
     return result

@@ -3,9 +3,8 @@
 Row numbers, in messages and in results, are 0-based data rows (the header is not counted).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,10 +14,12 @@ from rdkit import rdBase
 
 from exlm.data.encoding import rdkit_problem
 from exlm.errors import InputError
+from exlm.tasks.frames import existing, listed, read_frame
 
 TaskType = Literal["binary", "multiclass", "multilabel", "regression"]
 
-TEXT_COLUMNS = {"smiles", "mol", "text"}
+TEXT_COLUMNS = {"smiles", "mol", "text", "sentence"}
+PARSED_SAMPLE = 100  # texts looked at to tell whether they are molecules
 MISSING_LABELS = {"", "NA", "NaN", "nan", "null"}
 MAX_INFERRED_CLASSES = 50
 MAX_INFERRED_INTEGER_CLASSES = 10  # more whole numbers than this are counts to regress on
@@ -30,35 +31,15 @@ class LabelledTable:
 
     frame: pd.DataFrame  # every original row and column, order preserved
     texts: list[str]  # [rows] the SMILES (or text) of each row, "" where missing
+    pairs: list[str] | None  # [rows] the second text of each row, where the task has two
     labels: np.ndarray  # [rows, tasks] float64, NaN = missing; [rows, 0] when read for prediction
     label_columns: list[str]
     task_type: TaskType
     classes: list[str] | None  # multiclass: the sorted label values, whose index the labels hold
     problems: pd.DataFrame  # columns row, value, reason: the rows that cannot be used
     usable: np.ndarray  # [rows] bool
-
-
-def read_frame(path: str | Path) -> pd.DataFrame:
-    """Read CSV, TSV or JSONL, plain or compressed (.gz, .xz, .zst), or Parquet (which compresses inside).
-
-    CSV and TSV cells stay the strings that the file holds ("" where empty), so that they can be written
-    back unchanged. Raises InputError for a missing, empty or unreadable file.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    try:
-        frame = _reader(path)(path)
-    except InputError:
-        raise
-    except pd.errors.EmptyDataError:
-        raise InputError(f"{path}: is empty") from None
-    except Exception as error:  # every format and compression has errors of its own; the file is at fault
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path}: cannot be read: {reason}") from error
-    if frame.empty:
-        raise InputError(f"{path}: holds no data rows")
-    return frame
+    text_column: str = "text"
+    parts: np.ndarray | None = None  # [rows] train, valid, test, ... where the parts came as files
 
 
 def load_table(
@@ -66,33 +47,63 @@ def load_table(
     text_column: str | None,
     label_columns: Sequence[str] | None,
     task_type: TaskType | None = None,
-    classes: list[str] | None = None,
+    classes: Sequence[str] | None = None,
+    pair_column: str | None = None,
 ) -> LabelledTable:
-    """Read a labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
+    """Read a labelled table from a file; see `make_table`."""
+    return make_table(read_frame(path), path, text_column, label_columns, task_type, classes, pair_column)
 
-    text_column: None takes the one column named smiles, mol or text, in any case.
+
+def join_parts(frames: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame, np.ndarray]:
+    """One frame of all parts and the part of each row. Columns that not all parts have are filled with ""."""
+    frame = pd.concat(frames.values(), ignore_index=True).fillna("")
+    return frame, np.repeat(list(frames), [len(part) for part in frames.values()])
+
+
+def make_table(
+    frame: pd.DataFrame,
+    path: str | Path,
+    text_column: str | None,
+    label_columns: Sequence[str] | None,
+    task_type: TaskType | None = None,
+    classes: Sequence[str] | None = None,
+    pair_column: str | None = None,
+    parts: np.ndarray | None = None,
+) -> LabelledTable:
+    """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
+
+    path: where the frame comes from, for messages.
+    text_column: None takes the one column named smiles, mol, text or sentence, in any case.
     label_columns: None takes the only other column, the only numeric one, or all numeric ones if they
         hold nothing but 0 and 1.
     task_type: None infers it: one 0/1 column is binary, several are multilabel, one column of 2 to 50
         distinct words or 2 to 10 distinct whole numbers is multiclass, anything else is regression. (Without label
         columns nothing can be inferred and the table says regression.)
-    classes: the classes that the labels index, where a model has fixed them; other values count as missing.
+    classes: the classes that the labels index, where the task or a model has fixed them.
+    pair_column: the second text, for tasks on pairs.
+    parts: [rows] the part of each row.
     A row without text or without any label is listed in `problems`.
 
     Raises InputError for unusable columns, values that are not labels of the task, and no usable row.
     """
-    frame = read_frame(path)
     text_column = _find_text_column(frame, text_column, path)
-    columns = _find_label_columns(frame, text_column, label_columns, path)
+    pairs = _texts(frame[existing(frame, pair_column, path)]) if pair_column else None
+    columns = _find_label_columns(frame, text_column, pair_column, label_columns, path)
     task = task_type or (_infer_task(frame, columns) if columns else "regression")
-    labels, classes = _read_labels(frame, columns, task, path, classes)
-    texts = frame[text_column].fillna("").astype(str).str.strip().tolist()
-    problems = _find_problems(texts, labels)
+    labels, known = _read_labels(frame, columns, task, path, classes)
+    texts = _texts(frame[text_column])
+    problems = _find_problems(texts, pairs, labels)
     if columns and len(problems) == len(frame):
         row, value, reason = problems.iloc[0]
         raise InputError(f"{path}: no row can be used, first row {row}, value {value!r}: {reason}; correct it")
     usable = ~np.isin(np.arange(len(frame)), problems["row"])
-    return LabelledTable(frame, texts, labels, columns, task, classes, problems, usable)
+    return LabelledTable(frame, texts, pairs, labels, columns, task, known, problems, usable, text_column, parts)
+
+
+def are_molecules(texts: Sequence[str]) -> bool:
+    """Whether most of the first texts are SMILES that RDKit can parse."""
+    sample = [text for text in texts if text][:PARSED_SAMPLE]
+    return sum(molecule_problem(text) is None for text in sample) > len(sample) / 2
 
 
 def molecule_problem(smiles: str) -> str | None:
@@ -105,35 +116,9 @@ def molecule_problem(smiles: str) -> str | None:
         return "RDKit cannot parse it" if rdkit_problem(smiles) else None
 
 
-def listed(names: Iterable[object], limit: int = 20) -> str:
-    """Names for a message, cut short after `limit`."""
-    items = [str(name) for name in names]
-    return ", ".join(items[:limit]) + (f", ... ({len(items)} in all)" if len(items) > limit else "")
-
-
-def _reader(path: Path) -> Callable[[Path], pd.DataFrame]:
-    plain = path.with_suffix("") if path.suffix.lower() in {".gz", ".xz", ".zst"} else path
-    readers: dict[str, Callable[[Path], pd.DataFrame]] = {
-        ".csv": partial(_read_delimited, separator=","),
-        ".tsv": partial(_read_delimited, separator="\t"),
-        ".jsonl": lambda file: pd.read_json(file, lines=True, dtype=False, convert_dates=False),
-        ".parquet": pd.read_parquet,
-    }
-    if plain.suffix.lower() not in readers:
-        raise InputError(f"{path}: unknown file type; use {listed(readers)} (text also .gz, .xz, .zst)")
-    return readers[plain.suffix.lower()]
-
-
-def _read_delimited(path: Path, separator: str) -> pd.DataFrame:
-    frame = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False)
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes surplus leading fields as an index
-        raise InputError(f"{path}: its rows have more fields than its header; name every column")
-    return frame.fillna("")
-
-
 def _find_text_column(frame: pd.DataFrame, named: str | None, path: str | Path) -> str:
     if named is not None:
-        return _existing(frame, named, path)
+        return existing(frame, named, path)
     found = [str(name) for name in frame.columns if str(name).lower() in TEXT_COLUMNS]
     if len(found) != 1:
         raise InputError(f"{path}: cannot tell the text column; set text_column to one of: {listed(frame)}")
@@ -141,25 +126,19 @@ def _find_text_column(frame: pd.DataFrame, named: str | None, path: str | Path) 
 
 
 def _find_label_columns(
-    frame: pd.DataFrame, text_column: str, named: Sequence[str] | None, path: str | Path
+    frame: pd.DataFrame, text_column: str, pair_column: str | None, named: Sequence[str] | None, path: str | Path
 ) -> list[str]:
     if named is not None:
-        if text_column in named:
-            raise InputError(f"{path}: column {text_column!r} is both text and label; choose another")
-        return [_existing(frame, name, path) for name in named]
-    others = [str(name) for name in frame.columns if name != text_column]
+        if both := {text_column, pair_column} & set(named):
+            raise InputError(f"{path}: column {both.pop()!r} is both text and label; choose another")
+        return [existing(frame, name, path) for name in named]
+    others = [str(name) for name in frame.columns if name not in (text_column, pair_column)]
     numeric = others if len(others) == 1 else [name for name in others if not _not_numbers(frame[name]).any()]
     if len(numeric) == 1 or (numeric and all(_is_binary(frame[name]) for name in numeric)):
         return numeric
     if not others:
         raise InputError(f"{path}: no column besides {text_column!r}; add a column with labels")
     raise InputError(f"{path}: cannot tell the label columns; set label_columns, from: {listed(others)}")
-
-
-def _existing(frame: pd.DataFrame, name: str, path: str | Path) -> str:
-    if name not in frame.columns:
-        raise InputError(f"{path}: no column {name!r}; it has: {listed(frame)}")
-    return name
 
 
 def _infer_task(frame: pd.DataFrame, columns: list[str]) -> TaskType:
@@ -169,20 +148,21 @@ def _infer_task(frame: pd.DataFrame, columns: list[str]) -> TaskType:
 
 
 def _read_labels(
-    frame: pd.DataFrame, columns: list[str], task: TaskType, path: str | Path, classes: list[str] | None
+    frame: pd.DataFrame, columns: list[str], task: TaskType, path: str | Path, classes: Sequence[str] | None
 ) -> tuple[np.ndarray, list[str] | None]:
     if len(columns) > 1 and task in ("binary", "multiclass"):
         hint = "multilabel" if task == "binary" else "one column"
         raise InputError(f"{path}: a {task} task has one label column, not {len(columns)}; use {hint}")
     labels = np.empty((len(frame), len(columns)))
+    found = None if classes is None else list(classes)
     for task_index, name in enumerate(columns):
         if task == "multiclass":
-            labels[:, task_index], classes = _class_labels(frame[name], classes)
+            labels[:, task_index], found = _class_labels(frame[name], found, path)
         else:
             labels[:, task_index] = _numeric_labels(frame[name], task, path)
     if columns and np.isnan(labels).all():
         raise InputError(f"{path}: no label in {listed(columns)}; choose other label columns")
-    return labels, classes
+    return labels, found
 
 
 def _numeric_labels(column: pd.Series, task: TaskType, path: str | Path) -> np.ndarray:
@@ -200,7 +180,9 @@ def _numeric_labels(column: pd.Series, task: TaskType, path: str | Path) -> np.n
     return numbers
 
 
-def _class_labels(column: pd.Series, classes: list[str] | None) -> tuple[np.ndarray, list[str]]:
+def _class_labels(
+    column: pd.Series, classes: list[str] | None, path: str | Path
+) -> tuple[np.ndarray, list[str]]:
     """The class index of each row ([rows], NaN = missing) and the class names; whole numbers sort as such."""
     present = ~_missing(column)
     numbers = _numbers(column)
@@ -211,15 +193,26 @@ def _class_labels(column: pd.Series, classes: list[str] | None) -> tuple[np.ndar
     classes = classes or sorted(set(names), key=int if whole else str)
     labels = np.full(len(column), np.nan)
     codes = pd.Categorical(names, categories=classes).codes.astype(float)
-    labels[present] = np.where(codes < 0, np.nan, codes)
+    if (codes < 0).any():
+        row = int(np.flatnonzero(present)[np.argmax(codes < 0)])
+        raise InputError(
+            f"{path}: column {column.name!r}, row {row}: {column.iloc[row]!r} is not one of the labels "
+            f"{listed(classes)}; correct it, or leave it empty"
+        )
+    labels[present] = codes
     return labels, classes
 
 
-def _find_problems(texts: list[str], labels: np.ndarray) -> pd.DataFrame:
+def _find_problems(texts: list[str], pairs: list[str] | None, labels: np.ndarray) -> pd.DataFrame:
     unlabelled = np.isnan(labels).all(axis=1) if labels.shape[1] else np.zeros(len(texts), dtype=bool)
-    found = [(row, text, "no label" if text else "empty text") for row, text in enumerate(texts)]
-    bad = [problem for problem in found if not problem[1] or unlabelled[problem[0]]]
+    something = [text or second for text, second in zip(texts, pairs or texts, strict=True)]
+    found = [(row, text, "no label" if something[row] else "empty text") for row, text in enumerate(texts)]
+    bad = [problem for problem in found if not something[problem[0]] or unlabelled[problem[0]]]
     return pd.DataFrame(bad, columns=["row", "value", "reason"])
+
+
+def _texts(column: pd.Series) -> list[str]:
+    return column.fillna("").astype(str).str.strip().tolist()
 
 
 def _missing(column: pd.Series) -> np.ndarray:

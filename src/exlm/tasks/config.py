@@ -1,0 +1,142 @@
+"""What a fine-tuning recipe says, and what the known data sets fill in."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from exlm.errors import InputError
+from exlm.tasks.glue import glue_name
+from exlm.tasks.metrics import METRICS
+from exlm.tasks.molnet import MOLECULENET, find_dataset
+from exlm.tasks.table import TaskType
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """The labelled data.
+
+    Attributes:
+        dataset: a MoleculeNet set (bace, bbbp, tox21, sider, muv, clintox, toxcast, esol, freesolv, lipophilicity), a
+            GLUE task (mnli, qqp, qnli, sst-2, cola, rte, mrpc, sts-b), `squad2`, or a CSV, TSV, JSONL, Parquet or
+            SQuAD JSON file.
+        valid: file of the valid part, where it is one of its own; `dataset` is the train part then.
+        test: file of the test part, likewise.
+        text_column: column of the SMILES or text; found by its name where absent.
+        pair_column: column of the second text, for tasks on pairs.
+        label_columns: columns of the labels; every other numeric column where absent.
+        task_type: binary, multiclass, multilabel (cells may be missing), regression or question_answering; inferred
+            where absent.
+        metric: chooses the best epoch and grid cell; that of the data set or of the task type where absent.
+        split: `scaffold`, `random`, `column:NAME` or `file:INDICES.json`; a missing valid part is drawn from train.
+            Where absent: scaffold for molecules, random for text, the files where there are several.
+        molecules: the texts are SMILES: rows that RDKit cannot parse are invalid. Seen from the texts where absent.
+        on_invalid: invalid rows (not a molecule, tokens outside the vocabulary) are reported and left out (`skip`),
+            reported and used all the same (`keep`; a scaffold split cannot), or stop the run (`error`). Rows without
+            text or label and over-long molecules are always left out; over-long text is cut and reported.
+        max_length: longest text, or pair of texts, in tokens; longest window of a question and its context.
+        stride: tokens that neighbouring windows of a context share (question answering).
+        max_answer: longest answer in tokens (question answering).
+        data_dir: where the files of a named data set are; for GLUE also a hub name (nyu-mll/glue).
+    """
+
+    dataset: str
+    valid: str | None = None
+    test: str | None = None
+    text_column: str | None = None
+    pair_column: str | None = None
+    label_columns: list[str] | None = None
+    task_type: TaskType | Literal["question_answering"] | None = None
+    metric: str | None = None
+    split: str | None = None
+    molecules: bool | None = None
+    on_invalid: Literal["error", "skip", "keep"] = "skip"
+    max_length: int | None = None
+    stride: int = 128
+    max_answer: int = 30
+    data_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.test and not self.valid:
+            raise InputError("task.test names a file but task.valid does not; name both")
+        if self.valid and self.split:
+            raise InputError("task.split and task.valid exclude each other; name a split or the files of the parts")
+        if self.max_length is not None and self.max_length < 8:
+            raise InputError(f"max_length is {self.max_length}; it must be at least 8 tokens")
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    """Hyper-parameters; for MoleculeNet sets those left out come from the paper's table.
+
+    Attributes:
+        epochs: passes over the training rows.
+        batch_size: rows per update.
+        learning_rate: peak learning rate.
+        warmup_ratio: share of the updates spent warming up.
+        dropout: of the encoder.
+        pooler_dropout: of the classification head.
+        pooling: what the classification head reads, the `first` state (paper) or the `mean` over tokens (ExLM only).
+        patience: stop after this many epochs without a better valid score; 0 never stops early.
+        weight_decay: decoupled weight decay.
+        clip_norm: largest gradient norm, 0 for none.
+        precision: auto, bf16 or fp32.
+    """
+
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    warmup_ratio: float | None = None
+    dropout: float | None = None
+    pooler_dropout: float | None = None
+    pooling: Literal["first", "mean"] = "first"
+    patience: int = 20
+    weight_decay: float = 0.0
+    clip_norm: float = 1.0
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "learning_rate"):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise InputError(f"{name} is {value}; it must be positive")
+        for name in ("warmup_ratio", "dropout", "pooler_dropout"):
+            if (value := getattr(self, name)) is not None and not 0 <= value < 1:
+                raise InputError(f"{name} is {value}; it must lie in [0, 1)")
+        if self.patience < 0:
+            raise InputError(f"patience is {self.patience}; it must be 0 (never stop early) or more")
+
+
+DEFAULTS = {
+    "epochs": 40,
+    "batch_size": 64,
+    "learning_rate": 1e-4,
+    "warmup_ratio": 0.06,
+    "dropout": 0.1,
+    "pooler_dropout": 0.1,
+}
+
+
+def resolve(task: TaskConfig, train: FinetuneConfig) -> tuple[TaskConfig, FinetuneConfig]:
+    """Fills in what a MoleculeNet set brings along, then the defaults."""
+    known: dict[str, Any] = {}
+    if task.dataset.lower() in MOLECULENET:
+        entry = MOLECULENET[task.dataset.lower()]
+        known = asdict(entry)
+        columns = task.label_columns or (list(entry.label_columns) if entry.label_columns else None)
+        task = replace(
+            task,
+            dataset=str(find_dataset(task.dataset, task.data_dir)),
+            text_column=task.text_column or entry.text_column,
+            label_columns=columns,
+            task_type=task.task_type or entry.task_type,
+            molecules=True if task.molecules is None else task.molecules,
+        )
+    elif name := glue_name(task.dataset):
+        task = replace(task, dataset=name, molecules=False)
+    missing = {name: known.get(name, default) for name, default in DEFAULTS.items() if getattr(train, name) is None}
+    return task, replace(train, **missing)
+
+
+def check_metric(metric: str, task_type: TaskType) -> str:
+    """`metric`, which must be one that the task type has."""
+    if metric not in METRICS[task_type]:
+        raise InputError(f"a {task_type} task has no metric {metric!r}; use one of {', '.join(METRICS[task_type])}")
+    return metric

@@ -1,0 +1,159 @@
+"""A grid of hyper-parameters times seeds: runs what is missing, keeps the best cell, reports medians and spread."""
+
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from exlm.directory import plain, write_json
+from exlm.errors import InputError
+from exlm.tasks.config import FinetuneConfig
+from exlm.tasks.metrics import LOWER_IS_BETTER, summarise
+
+Grid = dict[str, list[Any]]
+Result = dict[str, Any]
+TrainSeed = Callable[[Path, FinetuneConfig, int], Result]  # "valid" and other parts of the result hold metrics
+
+RESULT, REPORT = "result.json", "results.json"
+WEIGHTS = "*.safetensors"
+
+
+def cells(train: FinetuneConfig, grid: Grid) -> dict[str, FinetuneConfig]:
+    """The hyper-parameters of every cell by its name; without a grid one cell, whose name is empty.
+
+    Raises InputError for what is no hyper-parameter and for one without values.
+    """
+    known = [field.name for field in fields(FinetuneConfig)]
+    for name, values in grid.items():
+        if name not in known:
+            raise InputError(f"the grid has {name!r}, which is no hyper-parameter; use {', '.join(known)}")
+        if not isinstance(values, list) or not values:
+            raise InputError(f"the grid's {name} must be a list of values, for example [1.0e-5, 2.0e-5]")
+    settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    return {",".join(f"{name}={value}" for name, value in chosen.items()): _cell(train, chosen) for chosen in settings}
+
+
+def _cell(train: FinetuneConfig, chosen: dict[str, Any]) -> FinetuneConfig:
+    for name, value in chosen.items():
+        if isinstance(value, str) and name not in ("pooling", "precision"):  # YAML reads 1e-5 as a word
+            try:
+                chosen = chosen | {name: float(value)}
+            except ValueError:
+                raise InputError(f"the grid's {name} has {value!r}, which is not a number") from None
+    return replace(train, **chosen)
+
+
+def run_grid(
+    directory: Path,
+    train_seed: TrainSeed,
+    grid: dict[str, FinetuneConfig],
+    seeds: Sequence[int],
+    settings: dict[str, Any],
+    metric: str,
+) -> dict[str, Any]:
+    """Runs every cell with every seed that is not finished, and writes `results.json`.
+
+    The best cell has the best median of `metric` on valid; only its weights are kept.
+
+    Args:
+        directory: each run goes to `CELL/seed-N`.
+        train_seed: (place, hyper-parameters, seed) -> metrics of every part.
+        grid: hyper-parameters by cell name.
+        seeds: of every cell.
+        settings: what a finished run must have been made with.
+        metric: chooses the cell.
+
+    Returns:
+        The content of `results.json`: the summaries of the best cell by part, its runs, and every cell's summary.
+    """
+    table: dict[str, dict[str, Any]] = {}
+    best, best_runs = "", []
+    for name, hyper in tqdm(grid.items(), desc="grid", unit="cell", disable=len(grid) == 1):
+        made_with = settings | {"train": plain(hyper)}
+        runs = [_seed(directory / name / f"seed-{seed}", train_seed, hyper, seed, made_with) for seed in seeds]
+        table[name] = summarise_parts(runs)
+        if not best_runs or _value(table[name], metric) > _value(table[best], metric):
+            _drop_weights(directory, best, best_runs)
+            best, best_runs = name, runs
+        else:
+            _drop_weights(directory, name, runs)
+    report = {"settings": settings, "seeds": list(seeds), "metric": metric}
+    report |= {"best": best, **table[best], "runs": best_runs}
+    if len(grid) > 1:
+        report["cells"] = table
+    write_json(directory / REPORT, report)
+    return report
+
+
+def summarise_parts(runs: Sequence[Result]) -> dict[str, dict[str, dict[str, float]]]:
+    """Summary over runs of every part's metrics."""
+    parts = list(runs[0]["scores"])
+    defined = [
+        {part: {k: np.nan if v is None else v for k, v in run["scores"][part].items()} for part in parts}
+        for run in runs
+    ]
+    return {part: summarise([scores[part] for scores in defined]) for part in parts}
+
+
+def members(path: str) -> list[Path]:
+    """The model directories of the seeds of a fine-tuning output (those of the best cell), or the one directory."""
+    directory = Path(path)
+    try:
+        best = json.loads((directory / REPORT).read_text())["best"]
+    except (OSError, ValueError, KeyError):
+        best = ""
+    return sorted(file.parent for file in (directory / best).glob("seed-*/config.json")) or [directory]
+
+
+def best_member(path: str) -> Path:
+    """The seed that is best on valid, or the one directory."""
+    places = members(path)
+    if len(places) == 1:
+        return places[0]
+    metric = json.loads((Path(path) / REPORT).read_text())["metric"]
+    scores = [json.loads((place / RESULT).read_text())["scores"]["valid"][metric] for place in places]
+    return places[int(np.argmin(scores) if metric in LOWER_IS_BETTER else np.argmax(scores))]
+
+
+def _seed(
+    place: Path, train_seed: TrainSeed, hyper: FinetuneConfig, seed: int, settings: dict[str, Any]
+) -> Result:
+    result = _finished(place, settings)
+    if result is None:
+        result = {"seed": seed, "settings": settings, **train_seed(place, hyper, seed)}
+        write_json(place / RESULT, result)
+    return result
+
+
+def _finished(place: Path, settings: dict[str, Any]) -> Result | None:
+    """The result of a finished seed with the same settings, data and model, or None."""
+    try:
+        result = json.loads((place / RESULT).read_text())
+        before = result["settings"]
+    except (OSError, ValueError, KeyError):
+        return None
+    for name, value in settings.items():
+        if before.get(name) != value:
+            raise InputError(
+                f"{place} holds a finished run with other settings ({name}); choose another output directory"
+            )
+    return result
+
+
+def _value(summary: dict[str, dict[str, dict[str, float]]], metric: str) -> float:
+    value = summary["valid"][metric]["median"]
+    return -value if metric in LOWER_IS_BETTER else value
+
+
+def _drop_weights(directory: Path, name: str, runs: Sequence[Result]) -> None:
+    """A grid of a hundred runs would fill the disk; the scores and predictions stay."""
+    for run in runs:
+        place = directory / name / f"seed-{run['seed']}"
+        for pattern in (WEIGHTS, "checkpoint-*", "config.json"):
+            for path in place.glob(pattern):
+                path.unlink() if path.is_file() else None
