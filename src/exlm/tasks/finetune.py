@@ -15,7 +15,7 @@ from exlm.data.tokenization import load_tokenizer
 from exlm.directory import fingerprint, load_model, plain, save_model, verify, write_json, write_yaml
 from exlm.errors import InputError
 from exlm.files import lock, sha256, write_text
-from exlm.model.modeling_exlm import ExLMForSequenceClassification
+from exlm.model.downstream import ExLMForSequenceClassification
 from exlm.tasks.metrics import MAIN_METRIC, evaluate, summarise
 from exlm.tasks.molnet import MOLECULENET, find_dataset
 from exlm.tasks.splits import PARTS, Split, make_split, random_split, split_hash

@@ -13,7 +13,8 @@ from torch import Tensor
 from exlm.directory import load_model
 from exlm.errors import InputError
 from exlm.files import replacing
-from exlm.model.modeling_exlm import ExLMForSequenceClassification, ExLMModel, pooled
+from exlm.model.downstream import ExLMForSequenceClassification, pooled
+from exlm.model.modeling_exlm import ExLMModel
 from exlm.tasks import inference
 from exlm.tasks.metrics import evaluate
 from exlm.tasks.supervised import predict_rows, prediction_columns, tokenize_rows, with_columns
