@@ -4,17 +4,25 @@ Importing the package registers its models with transformers, so that `AutoModel
 its siblings load ExLM directories without remote code.
 """
 
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+)
 
 from .errors import InputError
 from .model.configuration_exlm import ExLMConfig
 from .model.convert import from_official
-from .model.modeling_exlm import ExLMForMaskedLM, ExLMForSequenceClassification, ExLMModel
+from .model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification
+from .model.modeling_exlm import ExLMForMaskedLM, ExLMModel
 
 __version__ = "0.1.0"
 __all__ = [
     "ExLMConfig",
     "ExLMForMaskedLM",
+    "ExLMForQuestionAnswering",
     "ExLMForSequenceClassification",
     "ExLMModel",
     "InputError",
@@ -25,3 +33,4 @@ AutoConfig.register("exlm", ExLMConfig, exist_ok=True)
 AutoModel.register(ExLMConfig, ExLMModel, exist_ok=True)
 AutoModelForMaskedLM.register(ExLMConfig, ExLMForMaskedLM, exist_ok=True)
 AutoModelForSequenceClassification.register(ExLMConfig, ExLMForSequenceClassification, exist_ok=True)
+AutoModelForQuestionAnswering.register(ExLMConfig, ExLMForQuestionAnswering, exist_ok=True)

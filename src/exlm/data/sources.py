@@ -119,7 +119,8 @@ def _reader(path: Path) -> str | None:
     return None if compressed and suffix == ".parquet" else SUFFIXES.get(suffix)
 
 
-def _open(name: str, errors: str = "strict") -> TextIO:
+def open_text(name: str, errors: str = "strict") -> TextIO:
+    """A UTF-8 file, plain or compressed as its name says (COMPRESSIONS). Damage raises one of UNREADABLE."""
     return io.TextIOWrapper(_open_binary(name), "utf-8-sig", errors, newline="")
 
 
@@ -135,7 +136,7 @@ def _not_utf8(source: Source) -> str | None:
     """The first line that is not UTF-8: decoding goes by blocks, so that its own error does not tell."""
     if source.reader in ("parquet", "hub"):
         return None
-    with suppress(*UNREADABLE), _open(source.name, "surrogateescape") as file:
+    with suppress(*UNREADABLE), open_text(source.name, "surrogateescape") as file:
         for number, line in enumerate(file, 1):
             bad = next((character for character in line if "\udc80" <= character <= "\udcff"), None)
             if bad:
@@ -144,24 +145,24 @@ def _not_utf8(source: Source) -> str | None:
 
 
 def _lines(name: str, column: str | None) -> Iterator[str]:
-    with _open(name) as file:
+    with open_text(name) as file:
         yield from file
 
 
 def _smi(name: str, column: str | None) -> Iterator[str]:
-    with _open(name) as file:
+    with open_text(name) as file:
         for line in file:
             yield (line.split(maxsplit=1) or [""])[0]
 
 
 def _csv(name: str, column: str | None) -> Iterator[str]:
     csv.field_size_limit(LONGEST_FIELD)
-    with _open(name) as file:
+    with open_text(name) as file:
         yield from _column_of(csv.reader(file), column, name)
 
 
 def _tsv(name: str, column: str | None) -> Iterator[str]:
-    with _open(name) as file:  # quotes are ordinary characters between tabs
+    with open_text(name) as file:  # quotes are ordinary characters between tabs
         yield from _column_of(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE), column, name)
 
 
@@ -176,7 +177,7 @@ def _column_of(rows: Iterator[list[str]], column: str | None, where: str) -> Ite
 
 def _jsonl(name: str, column: str | None) -> Iterator[str]:
     chosen = ""
-    with _open(name) as file:
+    with open_text(name) as file:
         for row, line in enumerate(file, 1):
             where = f"{name}, row {row}"
             record = _record(line, where)

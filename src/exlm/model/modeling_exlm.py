@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import ModelOutput
 
 from ..ops import rotary
@@ -14,9 +14,9 @@ from ..ops.dropout import Dropout
 from ..ops.expansion import IGNORED, Lattice, expand
 from .configuration_exlm import ExLMConfig
 from .encoder import ExLMLayer, can_pack
-from .heads import ExLMClassificationHead, ExLMPredictionHead, ExLMTransitionHead
+from .heads import ExLMPredictionHead, ExLMTransitionHead
 from .layout import gather_rows, packed, padded
-from .objectives import OBJECTIVES, classification_loss
+from .objectives import OBJECTIVES
 
 
 class ExLMPreTrainedModel(PreTrainedModel):
@@ -25,7 +25,7 @@ class ExLMPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["ExLMLayer"]
     _supports_sdpa = True
     # Every head may be put on an encoder that was trained with another.
-    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^transition\.", r"^classifier\."]
+    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^transition\.", r"^classifier\.", r"^qa_outputs\."]
 
 
 class ExLMModel(ExLMPreTrainedModel):
@@ -212,44 +212,6 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             "correct": float((marginal.argmax(-1) == answers).sum()),
             "nll": -float(marginal.gather(1, answers[:, None]).double().sum()) if len(answers) else 0.0,
         }
-
-
-class ExLMForSequenceClassification(ExLMPreTrainedModel):
-    """Classification (binary, multi-class, multi-label) and regression by `config.problem_type`."""
-
-    def __init__(self, config: ExLMConfig) -> None:
-        super().__init__(config)
-        self.exlm = ExLMModel(config)
-        self.classifier = ExLMClassificationHead(config)
-        self.post_init()
-
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None
-    ) -> SequenceClassifierOutput:
-        """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given.
-
-        Args:
-            input_ids: [B, S]; [MASK] tokens are ordinary tokens here.
-            attention_mask: [B, S].
-            labels: [B] class indices, or [B, num_labels] floats in which NaN marks a missing label.
-        """
-        nothing = torch.zeros_like(input_ids, dtype=torch.bool)
-        lattice = self.exlm.expand(input_ids, attention_mask, masked=nothing)
-        logits = self.classifier(pooled(self.exlm, lattice, self.config.classifier_pooling))
-        if labels is None:
-            return SequenceClassifierOutput(logits=logits)
-        total, count = classification_loss(logits, labels.to(logits.device), self.config.problem_type)
-        return SequenceClassifierOutput(loss=total / count.clamp(min=1), logits=logits)
-
-
-def pooled(encoder: ExLMModel, lattice: Lattice, pooling: str) -> Tensor:
-    """One vector per sequence [B, D]: the `first` position, or the `mean` over the real ones."""
-    if pooling == "first":
-        first = torch.zeros_like(lattice.input_ids[:, :1])
-        return encoder.encode(lattice, first, lattice.attention_mask.any(1).long())[:, 0]
-    hidden = encoder.encode(lattice)
-    weight = lattice.attention_mask[..., None].to(hidden)
-    return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
 
 
 def num_parameters(model: nn.Module) -> int:

@@ -149,3 +149,15 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
     else:
         each = F.binary_cross_entropy_with_logits(logits, filled, reduction="none")
     return torch.where(known, each, 0.0).sum(), known.sum()
+
+
+def span_loss(start_logits: Tensor, end_logits: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
+    """Sum over a batch of the mean of both cross entropies.
+
+    Args:
+        start_logits: [B, S], and `end_logits` alike.
+        starts: [B] positions, and `ends` alike.
+    """
+    device = start_logits.device
+    first = F.cross_entropy(start_logits, starts.to(device), reduction="sum")
+    return (first + F.cross_entropy(end_logits, ends.to(device), reduction="sum")) / 2

@@ -1,0 +1,90 @@
+"""Encoders with a head for a labelled task: classification, regression and question answering."""
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import QuestionAnsweringModelOutput, SequenceClassifierOutput
+
+from ..ops.expansion import Lattice
+from .configuration_exlm import ExLMConfig
+from .heads import ExLMClassificationHead
+from .modeling_exlm import ExLMModel, ExLMPreTrainedModel
+from .objectives import classification_loss, span_loss
+
+
+class ExLMForSequenceClassification(ExLMPreTrainedModel):
+    """Classification (binary, multi-class, multi-label) and regression by `config.problem_type`."""
+
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__(config)
+        self.exlm = ExLMModel(config)
+        self.classifier = ExLMClassificationHead(config)
+        self.post_init()
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None
+    ) -> SequenceClassifierOutput:
+        """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given.
+
+        Args:
+            input_ids: [B, S]; [MASK] tokens are ordinary tokens here.
+            attention_mask: [B, S].
+            labels: [B] class indices, or [B, num_labels] floats in which NaN marks a missing label.
+        """
+        nothing = torch.zeros_like(input_ids, dtype=torch.bool)
+        lattice = self.exlm.expand(input_ids, attention_mask, masked=nothing)
+        logits = self.classifier(pooled(self.exlm, lattice, self.config.classifier_pooling))
+        if labels is None:
+            return SequenceClassifierOutput(logits=logits)
+        total, count = classification_loss(logits, labels.to(logits.device), self.config.problem_type)
+        return SequenceClassifierOutput(loss=total / count.clamp(min=1), logits=logits)
+
+
+class ExLMForQuestionAnswering(ExLMPreTrainedModel):
+    """Extractive question answering: where the answer starts and ends in the input."""
+
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__(config)
+        self.exlm = ExLMModel(config)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+    ) -> QuestionAnsweringModelOutput:
+        """Logits [B, S] of the first and the last token of the answer, and the mean loss if both positions are given.
+
+        Padding gets a logit so low that it is never chosen, and yet finite, as is the sum of two of them.
+
+        Args:
+            input_ids: [B, S]; [MASK] tokens are ordinary tokens here.
+            attention_mask: [B, S].
+            start_positions: [B] the first token of the answer.
+            end_positions: [B] its last token.
+        """
+        nothing = torch.zeros_like(input_ids, dtype=torch.bool)
+        hidden = self.exlm(input_ids, attention_mask, masked=nothing).last_hidden_state
+        with torch.autocast(hidden.device.type, enabled=False):  # bfloat16 logits would make ties of different spans
+            logits = self.qa_outputs(hidden.to(self.qa_outputs.weight.dtype))
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if attention_mask is not None:
+            padding = ~attention_mask.bool().to(logits.device)
+            logits = logits.masked_fill(padding[..., None], torch.finfo(logits.dtype).min / 2)
+        start, end = logits.unbind(-1)
+        if start_positions is None or end_positions is None:
+            return QuestionAnsweringModelOutput(start_logits=start, end_logits=end)
+        loss = span_loss(start, end, start_positions, end_positions) / len(start)
+        return QuestionAnsweringModelOutput(loss=loss, start_logits=start, end_logits=end)
+
+
+def pooled(encoder: ExLMModel, lattice: Lattice, pooling: str) -> Tensor:
+    """One vector per sequence [B, D]: the `first` position, or the `mean` over the real ones."""
+    if pooling == "first":
+        first = torch.zeros_like(lattice.input_ids[:, :1])
+        return encoder.encode(lattice, first, lattice.attention_mask.any(1).long())[:, 0]
+    hidden = encoder.encode(lattice)
+    weight = lattice.attention_mask[..., None].to(hidden)
+    return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
