@@ -105,8 +105,8 @@ def _row(pretrained: dict[str, Any], tuned: dict[str, Any]) -> dict[str, str]:
         "pre-training": f"{pretrained['training_seconds']:.0f} s",
         "held-out accuracy": f"{held_out['accuracy']:.3f}",
         "held-out perplexity": f"{held_out['perplexity']:.2f}",
-        "solubility RMSE": "{:.3f} ± {:.3f}".format(*test["rmse"]),
-        "solubility R2": "{:.3f} ± {:.3f}".format(*test["r2"]),
+        "solubility RMSE": "{mean:.3f} ± {std:.3f}".format(**test["rmse"]),
+        "solubility R2": "{mean:.3f} ± {std:.3f}".format(**test["r2"]),
     }
 
 

@@ -77,7 +77,9 @@ def test_diverged_or_misshapen_predictions_are_refused():
             evaluate(task_type, labels, np.ones((2, 3)))
 
 
-def test_summarise_uses_the_sample_deviation():
-    rows = [{"rmse": 1.0, "mae": 0.5}, {"rmse": 3.0, "mae": 0.5}]
-    assert summarise(rows) == {"rmse": (2.0, pytest.approx(math.sqrt(2))), "mae": (0.5, 0.0)}
-    assert summarise(rows[:1]) == {"rmse": (1.0, 0.0), "mae": (0.5, 0.0)}
+def test_summarise_gives_median_mean_sample_deviation_and_range():
+    rows = [{"rmse": value} for value in (1.0, 3.0, 8.0)]
+    deviation = math.sqrt(((1 - 4) ** 2 + (3 - 4) ** 2 + (8 - 4) ** 2) / 2)
+    summary = {"mean": 4.0, "std": pytest.approx(deviation), "median": 3.0, "min": 1.0, "max": 8.0}
+    assert summarise(rows) == {"rmse": summary}
+    assert summarise(rows[:1])["rmse"] == {"mean": 1.0, "std": 0.0, "median": 1.0, "min": 1.0, "max": 1.0}

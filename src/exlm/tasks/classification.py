@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import rdkit
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel
 
 from exlm.directory import save_model
 from exlm.errors import InputError
@@ -74,7 +74,9 @@ class Classification:
         task, table = self.task, self.rows.table
         guess = "" if task.task_type or task.dataset in GLUE else " (inferred; set task.task_type if that is wrong)"
         kind = "molecules" if task.molecules else "pairs of texts" if table.pairs else "texts"
-        print(f"{task.dataset}: {len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}")
+        print(
+            f"{task.dataset}: {len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
+        )
         for departure in self.departures:
             print(f"note: {departure}; scores do not compare with published ones")
         if not len(self.invalid):
@@ -88,13 +90,15 @@ class Classification:
         print(f"{reported} ({actions}; see invalid_rows.csv), the first: {example}")
 
     def train_seed(self, place: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
-        """Trains one seed, keeps the epoch that is best on valid, predicts every row; returns the scores of the parts."""
+        """Trains a seed, keeps the epoch that is best on valid, predicts every row; returns the scores of the parts."""
         torch.manual_seed(seed)
         split = split_rows(self.task, self.rows, seed)
         facts = self._facts(split)
         network = self._build(hyper, facts)
         distributed.place(network)
-        selector = Selector(network, partial(self._score, rows=split["valid"], facts=facts), self.metric, hyper.patience)
+        selector = Selector(
+            network, partial(self._score, rows=split["valid"], facts=facts), self.metric, hyper.patience
+        )
         batches = self._batches(split["train"], facts, hyper, seed)
         place.mkdir(parents=True, exist_ok=True)
         loss = partial(supervised_loss, problem_type=PROBLEM_TYPE[self.rows.table.task_type])

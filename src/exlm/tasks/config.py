@@ -59,8 +59,8 @@ class TaskConfig:
             raise InputError("task.test names a file but task.valid does not; name both")
         if self.valid and self.split:
             raise InputError("task.split and task.valid exclude each other; name a split or the files of the parts")
-        if self.max_length is not None and self.max_length < 8:
-            raise InputError(f"max_length is {self.max_length}; it must be at least 8 tokens")
+        if self.max_length is not None and self.max_length < 3:
+            raise InputError(f"max_length is {self.max_length}; it must be at least 3 tokens")
 
 
 @dataclass(frozen=True)

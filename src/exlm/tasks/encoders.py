@@ -115,7 +115,9 @@ def take_encoder(model: PreTrainedModel, path: str) -> None:
     try:
         model.base_model.load_state_dict(source.base_model.state_dict())
     except RuntimeError:
-        raise InputError(f"the encoder in {path} has another architecture; start from a model of the same size") from None
+        raise InputError(
+            f"the encoder in {path} has another architecture; start from a model of the same size"
+        ) from None
 
 
 def _longest_input(config: PreTrainedConfig) -> int | None:
@@ -140,7 +142,9 @@ def _config(name: str) -> PreTrainedConfig:
     except Exception as error:  # no network, no such model, a damaged file
         if Path(name).is_dir():
             verify(name)
-        raise InputError(f"no model could be loaded from {name} ({_first_line(error)}); give a directory or hub name") from error
+        raise InputError(
+            f"no model could be loaded from {name} ({_first_line(error)}); give a directory or hub name"
+        ) from error
 
 
 def _dropouts(config: PreTrainedConfig, dropout: float | None, head_dropout: float | None) -> Changes:
@@ -183,7 +187,9 @@ def _classes(config: PreTrainedConfig) -> tuple[type[PreTrainedModel], type[PreT
         classification = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
         answering = MODEL_FOR_QUESTION_ANSWERING_MAPPING[type(config)]
     except KeyError:
-        raise InputError(f"{config.model_type} is no encoder that transformers can fine-tune; use another model") from None
+        raise InputError(
+            f"{config.model_type} is no encoder that transformers can fine-tune; use another model"
+        ) from None
     return classification, XLNetForQuestionAnsweringSimple if config.model_type == "xlnet" else answering
 
 

@@ -71,10 +71,12 @@ def _print(report: dict[str, Any], directory: Path, start_from: str | None) -> N
     """The main metric, and which cell of how many it is of."""
     part = "test" if "test" in report else "valid"
     name, seeds = report["metric"], len(report["seeds"])
-    score = report[part][name]
-    spread = f"median of {seeds} seeds, {score['min']:.4f} to {score['max']:.4f}; mean {score['mean']:.4f} +- {score['std']:.4f}"
-    value = f"{score['median']:.4f} ({spread})" if seeds > 1 else f"{score['mean']:.4f} (one seed)"
-    note = "" if np.isfinite(score["mean"]) else f" (not defined: the {part} part has only one class)"
+    value = "{median:.4f}".format(**report[part][name])
+    if seeds > 1:
+        spread = "{min:.4f} to {max:.4f}; mean {mean:.4f} +- {std:.4f}".format(**report[part][name])
+        value += f" (median of {seeds} seeds, {spread})"
+    score = report[part][name]["mean"]
+    note = "" if np.isfinite(score) else f" (not defined: the {part} part has only one class)"
     if part == "valid":
         note += "; valid also chose the epoch" + (" and the cell" if report["best"] else "")
     if report["best"]:

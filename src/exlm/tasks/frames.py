@@ -56,7 +56,7 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
             raise InputError(f"{path}: a cell holds a tab or line break; write a .csv or .parquet file")
         else:
             frame.to_csv(partial_path, index=False, sep="\t", quoting=csv.QUOTE_NONE)
-            
+
 
 def plain_suffix(path: Path) -> str:
     """The suffix of a file's format, in lower case, whatever it is compressed with."""
@@ -111,7 +111,9 @@ def _read_tsv(path: Path, header: Sequence[str] | None) -> pd.DataFrame:
         rows.append(fields) if len(fields) == len(columns) else wrong.append((number, len(fields)))
     if wrong:
         named = ", ".join(f"line {number} has {fields}" for number, fields in wrong[:3])
-        message = f"{path}: {len(wrong)} of {len(rows) + len(wrong)} rows have not the {len(columns)} fields of the header"
+        message = (
+            f"{path}: {len(wrong)} of {len(rows) + len(wrong)} rows have not the {len(columns)} fields of the header"
+        )
         if not rows:
             raise InputError(f"{message} ({named}); is it separated by tabs?")
         print(f"{message} and are left out: {named}{', ...' if len(wrong) > 3 else ''}")

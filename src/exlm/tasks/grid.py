@@ -120,9 +120,7 @@ def best_member(path: str) -> Path:
     return places[int(np.argmin(scores) if metric in LOWER_IS_BETTER else np.argmax(scores))]
 
 
-def _seed(
-    place: Path, train_seed: TrainSeed, hyper: FinetuneConfig, seed: int, settings: dict[str, Any]
-) -> Result:
+def _seed(place: Path, train_seed: TrainSeed, hyper: FinetuneConfig, seed: int, settings: dict[str, Any]) -> Result:
     result = _finished(place, settings)
     if result is None:
         result = {"seed": seed, "settings": settings, **train_seed(place, hyper, seed)}

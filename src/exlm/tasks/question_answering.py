@@ -1,4 +1,11 @@
 """stub"""
+
+
 class QuestionAnswering: ...
-def is_question_answering(task): return False
+
+
+def is_question_answering(task):
+    return False
+
+
 def answer_file(*a): ...

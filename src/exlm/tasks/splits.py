@@ -42,7 +42,9 @@ def make_split(kind: str, table: LabelledTable, seed: int, fractions: Sequence[f
     elif kind == "parts" and table.parts is not None:
         split = {name: np.flatnonzero(table.parts == name) for name in dict.fromkeys([*PARTS, *table.parts])}
     else:
-        raise InputError(f"unknown split {kind!r}; use scaffold, random, column:NAME, file:PATH, or name files for the parts")
+        raise InputError(
+            f"unknown split {kind!r}; use scaffold, random, column:NAME, file:PATH, or name files for the parts"
+        )
     split = {part: np.intersect1d(chosen, rows) for part, chosen in split.items()}
     if not len(split["train"]):
         raise InputError(f"the {kind} split of {len(rows)} usable rows has no train rows; use another split")

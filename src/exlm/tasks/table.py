@@ -180,9 +180,7 @@ def _numeric_labels(column: pd.Series, task: TaskType, path: str | Path) -> np.n
     return numbers
 
 
-def _class_labels(
-    column: pd.Series, classes: list[str] | None, path: str | Path
-) -> tuple[np.ndarray, list[str]]:
+def _class_labels(column: pd.Series, classes: list[str] | None, path: str | Path) -> tuple[np.ndarray, list[str]]:
     """The class index of each row ([rows], NaN = missing) and the class names; whole numbers sort as such."""
     present = ~_missing(column)
     numbers = _numbers(column)
