@@ -98,7 +98,9 @@ def read_questions(path: Path | str, labelled: bool = True) -> Questions:
     read = _squad_records if plain.suffix.lower() == ".json" else _table_records
     questions = _collect(read(path, labelled), labelled, path)
     if not questions.ids:
-        row, value, reason = ([*questions.problems.itertuples(index=False)] or [(0, "", "it has none")])[0]
+        if questions.problems.empty:
+            raise InputError(f"{path}: holds no question; give a file that does")
+        row, value, reason = questions.problems.iloc[0]
         raise InputError(f"{path}: no question can be used, first row {row}, value {value!r}: {reason}; correct it")
     return questions
 
