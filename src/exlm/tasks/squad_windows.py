@@ -131,11 +131,7 @@ def _crowded(
     """Why questions do not fit, for those that do not."""
 
     def lengths(texts: list[str]) -> list[int]:
-        return (
-            [len(ids) for ids in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]]
-            if texts
-            else []
-        )
+        return [len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) for text in texts]
 
     room = config.window - tokenizer.num_special_tokens_to_add(pair=True)
     sizes = dict(zip(chosen, lengths([questions.questions[i] for i in chosen]), strict=True))
