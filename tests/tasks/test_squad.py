@@ -18,6 +18,8 @@ from exlm.tasks.question_answering import WindowBatches, answer, best_spans, pad
 from exlm.tasks.squad import Answer, read_questions
 from exlm.tasks.squad_metrics import evaluate_answers, exact_match, f1_score, normalize_answer
 from exlm.tasks.squad_windows import QAConfig, answer_spans, make_windows
+from exlm.train.loop import LoopConfig, fit
+from exlm.train.optim import OptimizerConfig
 
 NAMES = ["Ada", "Bela", "Cleo", "Dora", "Emil", "Finn", "Gita", "Hugo", "Iris", "Jane"]
 TOWNS = ["Rome", "Oslo", "Lima", "Bonn", "Cairo", "Delhi", "Quito", "Paris", "Turin", "Basel"]
@@ -469,7 +471,7 @@ def test_every_question_gets_an_answer_and_a_diverged_model_an_error(write, toke
 
 @pytest.mark.parametrize("switches", [{}, {"boundary_states": "k"}, {"rotary": "1d"}, {"objective": "mlm"}])
 def test_the_head_reads_the_tokens_at_their_places(tiny_config, switches):
-    """A sequence alone, padded on either side, and packed by hand all give the same logits; masks are tokens."""
+    """A sequence gives the same logits alone and padded on either side; masks are tokens among others."""
     model = ExLMForQuestionAnswering(tiny_config(**switches)).eval()
     row, width = [0, 5, 29, 7, 6, 2], 9
     alone = model(torch.tensor([row]))
@@ -500,26 +502,22 @@ def test_the_head_loads_on_a_pretrained_encoder(tiny_config, tmp_path):
     assert torch.equal(again.qa_outputs.weight, model.qa_outputs.weight)
 
 
-def trained(model, windows, tokenizer, epochs, rate=3e-3):
+def trained(model, windows, tokenizer, epochs, directory):
     batches = WindowBatches(windows, tokenizer, 10, seed=0)
-    optimizer = torch.optim.Adam(model.parameters(), rate)
-    model.train()
-    for step in range(epochs * batches.per_epoch):
-        total, count, _ = qa_loss(model, batches(step)[0][1])
-        optimizer.zero_grad()
-        (total / count).backward()
-        optimizer.step()
+    optimizer = OptimizerConfig(learning_rate=3e-3, schedule="constant", weight_decay=0.0)
+    config = LoopConfig(epochs * batches.per_epoch, optimizer, "fp32", log_every=10**6, save_every=0)
+    fit(model, qa_loss, batches, config, directory, seed=0)
     return model
 
 
 @pytest.mark.parametrize("tokenizer", ["bpe", "left"], indirect=True)
-def test_a_small_model_learns_to_answer_and_when_not_to(write, tokenizer, tiny_config):
+def test_a_small_model_learns_to_answer_and_when_not_to(write, tokenizer, tiny_config, tmp_path):
     questions = write(town_questions())
     config = QAConfig(window=80, stride=16)
     windows = make_windows(questions, tokenizer, config)
     sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
     quick = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.2)
-    model = trained(ExLMForQuestionAnswering(tiny_config(**sizes, **quick)), windows, tokenizer, 90)
+    model = trained(ExLMForQuestionAnswering(tiny_config(**sizes, **quick)), windows, tokenizer, 90, tmp_path)
     answers = answer(model, questions, windows, tokenizer, config, precision="fp32")
     scores = evaluate_answers(questions, answers)
     assert scores["em"] > 80 and scores["has_answer_em"] > 80 and scores["no_answer_accuracy"] > 80
@@ -533,7 +531,7 @@ def test_a_small_model_learns_to_answer_and_when_not_to(write, tokenizer, tiny_c
 
 
 @pytest.mark.parametrize("tokenizer", ["left"], indirect=True)
-def test_xlnet_learns_and_answers_with_its_own_inputs(write, tokenizer):
+def test_xlnet_learns_and_answers_with_its_own_inputs(write, tokenizer, tmp_path):
     questions = write(town_questions())
     windows = make_windows(questions, tokenizer, SMALL)
     sizes = dict(vocab_size=len(tokenizer), d_model=16, n_layer=1, n_head=2, d_inner=32)
@@ -542,7 +540,7 @@ def test_xlnet_learns_and_answers_with_its_own_inputs(write, tokenizer):
     assert batch["token_type_ids"].shape == batch["input_ids"].shape
     everything = WindowBatches(windows, tokenizer, len(windows.examples), 0)(0)[0][1]
     before = qa_loss(model.eval(), everything)[0].item()
-    trained(model, windows, tokenizer, 5)
+    trained(model, windows, tokenizer, 5, tmp_path)
     assert qa_loss(model.eval(), everything)[0].item() < before
     answers = answer(model, questions, windows, tokenizer, SMALL)
     assert len(answers) == 20 and all(a.text in c for a, c in zip(answers, questions.contexts, strict=True))

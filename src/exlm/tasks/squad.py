@@ -165,18 +165,16 @@ def _place(context: str, text: str, start: Any) -> int | str:
         first = context.find(text)
         return first if first >= 0 else "the context does not contain it"
     try:
-        number = float(start)
-    except (TypeError, ValueError):
-        number = -0.5
-    if not number.is_integer():
+        first = int(start)  # a number, or its digits
+    except (TypeError, ValueError, OverflowError):
         return f"its start {start!r} is not a whole number"
-    first = int(number)
     found = first >= 0 and context.startswith(text, first)
     return first if found else f"it is not at character {first} of the context"
 
 
 def _missing(value: Any) -> bool:
-    return value is None or value is pd.NA or value != value or (isinstance(value, str) and not value.strip())
+    nothing = value is None or value is pd.NA or (isinstance(value, float) and value != value)
+    return nothing or (isinstance(value, str) and not value.strip())
 
 
 def _text(value: Any) -> str:
