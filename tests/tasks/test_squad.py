@@ -129,6 +129,17 @@ def test_answers_that_are_not_at_their_place_are_dropped_and_counted(write):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "start,kept", [("5", True), ("5.0", True), ("", True), ("5.5", False), ("x", False), ("4", False)]
+)
+def test_starts_may_be_written_as_any_whole_number(tmp_path, start, kept):
+    rows = [{"question": "Who?", "context": "Not, Ada.", "answer": "Ada", "answer_start": start}]
+    rows.append({"question": "What?", "context": "Nothing.", "answer": " ", "answer_start": ""})
+    pd.DataFrame(rows).to_csv(tmp_path / "q.csv", index=False)
+    read = read_questions(tmp_path / "q.csv")
+    assert read.answers == ([[("Ada", 5)], []] if kept else [[]]) and len(read.problems) == (0 if kept else 2)
+
+
 def test_a_contradiction_is_not_resolved_in_silence(write):
     document = squad([("Ada is here.", [("Who?", [("Ada", 0)]), ("Where?", [])])])
     document["data"][0]["paragraphs"][0]["qas"][0]["is_impossible"] = True

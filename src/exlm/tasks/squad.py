@@ -165,9 +165,12 @@ def _place(context: str, text: str, start: Any) -> int | str:
         first = context.find(text)
         return first if first >= 0 else "the context does not contain it"
     try:
-        first = int(start)  # a number, or its digits
-    except (TypeError, ValueError, OverflowError):
+        number = float(start)  # a column with gaps may say 12.0
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not number.is_integer():
         return f"its start {start!r} is not a whole number"
+    first = int(number)
     found = first >= 0 and context.startswith(text, first)
     return first if found else f"it is not at character {first} of the context"
 
