@@ -98,7 +98,9 @@ def read_questions(path: Path | str, labelled: bool = True) -> Questions:
     read = _squad_records if plain.suffix.lower() == ".json" else _table_records
     questions = _collect(read(path, labelled), labelled, path)
     if not questions.ids:
-        row, value, reason = ([*questions.problems.itertuples(index=False)] or [(0, "", "it has none")])[0]
+        if questions.problems.empty:
+            raise InputError(f"{path}: holds no question; give a file that does")
+        row, value, reason = questions.problems.iloc[0]
         raise InputError(f"{path}: no question can be used, first row {row}, value {value!r}: {reason}; correct it")
     return questions
 
@@ -163,9 +165,9 @@ def _place(context: str, text: str, start: Any) -> int | str:
         first = context.find(text)
         return first if first >= 0 else "the context does not contain it"
     try:
-        number = float(start)
+        number = float(start)  # a column with gaps may say 12.0
     except (TypeError, ValueError):
-        number = -0.5
+        number = float("nan")
     if not number.is_integer():
         return f"its start {start!r} is not a whole number"
     first = int(number)
@@ -174,7 +176,8 @@ def _place(context: str, text: str, start: Any) -> int | str:
 
 
 def _missing(value: Any) -> bool:
-    return value is None or value is pd.NA or value != value or (isinstance(value, str) and not value.strip())
+    nothing = value is None or value is pd.NA or (isinstance(value, float) and value != value)
+    return nothing or (isinstance(value, str) and not value.strip())
 
 
 def _text(value: Any) -> str:

@@ -90,11 +90,9 @@ def make_windows(questions: Questions, tokenizer: PreTrainedTokenizerFast, confi
     problems: list[Problem] = []
     for start in range(0, len(questions.ids), CHUNK):
         chosen = list(range(start, min(start + CHUNK, len(questions.ids))))
-        crowded = _crowded([questions.questions[i] for i in chosen], [questions.contexts[i] for i in chosen],
-                           tokenizer, config)  # fmt: skip
-        reasons = dict(zip(chosen, crowded, strict=True))
-        problems += [(questions.rows[i], questions.questions[i], reason) for i, reason in reasons.items() if reason]
-        for i, cut in _cut([i for i in chosen if not reasons[i]], questions, tokenizer, config):
+        reasons = _crowded(chosen, questions, tokenizer, config)
+        problems += [(questions.rows[i], questions.questions[i], reason) for i, reason in reasons.items()]
+        for i, cut in _cut([i for i in chosen if i not in reasons], questions, tokenizer, config):
             answers = questions.answers[i][:1] if questions.answers is not None else []
             spans = answer_spans([offsets for _, offsets, _ in cut], *answers[0]) if answers else [None] * len(cut)
             learnable = not answers or any(spans)
@@ -128,19 +126,22 @@ def answer_spans(offsets: list[np.ndarray], text: str, start: int) -> list[tuple
 
 
 def _crowded(
-    questions: list[str], contexts: list[str], tokenizer: PreTrainedTokenizerFast, config: QAConfig
-) -> list[str | None]:
-    """Why each question does not fit, or None."""
-    special = tokenizer.num_special_tokens_to_add(pair=True)
-    lengths = list(map(len, tokenizer(questions, add_special_tokens=False, verbose=False)["input_ids"]))
-    reasons: list[str | None] = [None] * len(lengths)
-    for i, length in enumerate(lengths):
-        room = config.window - special - length
-        if room < config.stride + LEAST_STEP:
-            context = len(tokenizer(contexts[i], add_special_tokens=False, verbose=False)["input_ids"])
-            if context > room:
-                reasons[i] = f"a question longer than the window: its {length} tokens leave {max(room, 0)} for the text"
-    return reasons
+    chosen: list[int], questions: Questions, tokenizer: PreTrainedTokenizerFast, config: QAConfig
+) -> dict[int, str]:
+    """Why questions do not fit, for those that do not."""
+
+    def lengths(texts: list[str]) -> list[int]:
+        return [len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) for text in texts]
+
+    room = config.window - tokenizer.num_special_tokens_to_add(pair=True)
+    sizes = dict(zip(chosen, lengths([questions.questions[i] for i in chosen]), strict=True))
+    large = [i for i in chosen if room - sizes[i] < config.stride + LEAST_STEP]
+    contexts = dict(zip(large, lengths([questions.contexts[i] for i in large]), strict=True))
+    return {
+        i: f"a question longer than the window: of {config.window} tokens it takes {sizes[i]}"
+        for i in large
+        if sizes[i] + contexts[i] > room
+    }
 
 
 _Cut = tuple[dict[str, np.ndarray], np.ndarray, int]  # example, offsets, position of CLS
@@ -175,7 +176,7 @@ def _window(encoding: BatchEncoding, number: int, tokenizer: PreTrainedTokenizer
     offsets = np.where(context[:, None], encoding["offset_mapping"][number], -1).astype(np.int32)
     special = np.array([part is None for part in sequence])
     for token in (tokenizer.cls_token_id, tokenizer.bos_token_id):
-        places = np.flatnonzero(special & (example["input_ids"] == token)) if token is not None else []
+        places = np.flatnonzero(special & (example["input_ids"] == (-1 if token is None else token)))
         if len(places):
             return example, offsets, int(places[0])
     raise InputError("the tokenizer puts neither CLS nor BOS before or behind its texts, for answers that are missing")

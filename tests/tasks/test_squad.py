@@ -1,0 +1,574 @@
+"""Questions, windows, scores and answers, as somebody with questions of their own meets them."""
+
+import json
+import lzma
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tokenizers import processors
+from transformers import AutoModelForQuestionAnswering, XLNetConfig, XLNetForQuestionAnsweringSimple
+from transformers.modeling_outputs import QuestionAnsweringModelOutput
+
+from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, InputError
+from exlm.data.text_tokenizers import train_text_tokenizer
+from exlm.tasks.spans import WindowBatches, answer, best_spans, pad_windows, qa_loss
+from exlm.tasks.squad import Answer, read_questions
+from exlm.tasks.squad_metrics import evaluate_answers, exact_match, f1_score, normalize_answer
+from exlm.tasks.squad_windows import QAConfig, answer_spans, make_windows
+from exlm.train.loop import LoopConfig, fit
+from exlm.train.optim import OptimizerConfig
+
+NAMES = ["Ada", "Bela", "Cleo", "Dora", "Emil", "Finn", "Gita", "Hugo", "Iris", "Jane"]
+TOWNS = ["Rome", "Oslo", "Lima", "Bonn", "Cairo", "Delhi", "Quito", "Paris", "Turin", "Basel"]
+SMALL = QAConfig(window=48, stride=8, max_answer=6, n_best=5)
+
+
+def sentences(names, shift):
+    """Who lives where, and where in the text each town stands."""
+    text, places = "", {}
+    for name in names:
+        town = TOWNS[(NAMES.index(name) + shift) % len(TOWNS)]
+        text += f"{name} lives in the old town of {town}. "
+        places[name] = (town, text.rindex(town))
+    return text.strip(), places
+
+
+def squad(paragraphs):
+    """SQuAD 2.0 JSON of (context, [(question, [(answer, start)])])."""
+    counter = iter(range(10**6))
+
+    def item(question, answers):
+        listed = [{"text": text, "answer_start": start} for text, start in answers]
+        return {"id": f"q{next(counter)}", "question": question, "answers": listed, "is_impossible": not answers}
+
+    blocks = [{"context": context, "qas": [item(*pair) for pair in pairs]} for context, pairs in paragraphs]
+    return {"version": "v2.0", "data": [{"title": "towns", "paragraphs": blocks}]}
+
+
+def town_questions(size=10):
+    """Twenty questions; half have no answer, because the text does not speak of the person."""
+    paragraphs = []
+    for shift in range(2):
+        text, places = sentences(NAMES[shift * 5 : shift * 5 + size // 2], shift)
+        asked = [(f"Where does {n} live?", [places[n]] if n in places else []) for n in NAMES]
+        paragraphs.append((text, asked))
+    return squad(paragraphs)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A function that reads questions from what it writes as SQuAD JSON."""
+
+    def read(document, labelled=True, name="questions.json"):
+        (tmp_path / name).write_text(json.dumps(document))
+        return read_questions(tmp_path / name, labelled)
+
+    return read
+
+
+@pytest.fixture(scope="module", params=["bpe", "wordpiece", "left", "segments"])
+def tokenizer(request):
+    """Also one that pads on the left and ends with CLS, as XLNet's, and one with token types, as BERT's."""
+    lines = [sentences(NAMES, shift)[0] for shift in range(10)] + [f"Where does {name} live?" for name in NAMES]
+    kind = "bpe" if request.param == "bpe" else "wordpiece"
+    result = train_text_tokenizer(kind, lines, 400)
+    if request.param in ("left", "segments"):
+        template = {"left": "$A:0 [SEP]:0 $B:1 [SEP]:1 [CLS]:2", "segments": "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"}
+        special = [(token, result.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]")]
+        processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair=template[request.param], special_tokens=special
+        )
+        result.backend_tokenizer.post_processor = processor
+        result.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+        result.padding_side = "left" if request.param == "left" else "right"
+    return result
+
+
+# Reading
+
+
+def test_every_format_gives_the_same_questions(write, tmp_path):
+    text, places = sentences(NAMES[:3], 1)
+    asked = [("Where does Bela live?", [places["Bela"]]), ('Where is "it",\nthen?', []), ("Who?", [("Ada", 0)])]
+    truth = write(squad([(text, asked)]))
+    rows = [(f"q{i}", "towns", q, text, *(a[0] if a else ("", ""))) for i, (q, a) in enumerate(asked)]
+    frame = pd.DataFrame(rows, columns=["id", "title", "question", "context", "answer", "answer_start"])
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_csv(tmp_path / "a.tsv.gz", index=False, sep="\t")
+    frame.drop(columns="answer_start").to_csv(tmp_path / "found.csv", index=False)
+    frame["answer_start"] = pd.to_numeric(frame["answer_start"])  # with a gap, and so floats
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    hub = frame[["id", "title", "context", "question"]].copy()
+    hub["answers"] = [{"text": [t for t, _ in a], "answer_start": [s for _, s in a]} for _, a in asked]
+    hub.to_parquet(tmp_path / "hub.parquet")
+    (tmp_path / "a.json.xz").write_bytes(lzma.compress((tmp_path / "questions.json").read_bytes()))
+    for name in ("a.csv", "a.tsv.gz", "found.csv", "a.jsonl", "hub.parquet", "a.json.xz"):
+        read = read_questions(tmp_path / name)
+        for field in ("ids", "titles", "questions", "contexts", "answers", "rows", "impossible"):
+            assert getattr(read, field) == getattr(truth, field), (name, field)
+        assert read.problems.empty
+    assert truth.answers == [[places["Bela"]], [], [("Ada", 0)]] and truth.impossible == [False, True, False]
+
+
+def test_answers_that_are_not_at_their_place_are_dropped_and_counted(write):
+    text, places = sentences(NAMES[:2], 0)
+    town, start = places["Ada"]
+    read = write(squad([(text, [("one of two?", [(town, start + 1), (town, start)]), ("none?", [(town, 0)]),
+                                ("", [(town, start)]), ("far?", [(town, 10**6)]), ("behind?", [("town.", -5)])]),
+                        ("  ", [("nothing to read?", [])])]))  # fmt: skip
+    assert read.questions == ["one of two?"] and read.answers == [[(town, start)]] and read.rows == [0]
+    assert read.problems["row"].tolist() == [0, 1, 1, 2, 3, 3, 4, 4, 5]
+    left_out = read.problems[read.problems["reason"].str.endswith("question left out")]
+    assert left_out["row"].tolist() == [1, 2, 3, 4, 5]
+    assert left_out["reason"].str.split(";").str[0].tolist() == [
+        "no answer is at its place", "empty question", "no answer is at its place", "no answer is at its place",
+        "empty context",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "start,kept", [("5", True), ("5.0", True), ("", True), ("5.5", False), ("x", False), ("4", False)]
+)
+def test_starts_may_be_written_as_any_whole_number(tmp_path, start, kept):
+    rows = [{"question": "Who?", "context": "Not, Ada.", "answer": "Ada", "answer_start": start}]
+    rows.append({"question": "What?", "context": "Nothing.", "answer": " ", "answer_start": ""})
+    pd.DataFrame(rows).to_csv(tmp_path / "q.csv", index=False)
+    read = read_questions(tmp_path / "q.csv")
+    assert read.answers == ([[("Ada", 5)], []] if kept else [[]]) and len(read.problems) == (0 if kept else 2)
+
+
+def test_a_contradiction_is_not_resolved_in_silence(write):
+    document = squad([("Ada is here.", [("Who?", [("Ada", 0)]), ("Where?", [])])])
+    document["data"][0]["paragraphs"][0]["qas"][0]["is_impossible"] = True
+    read = write(document)
+    assert read.questions == ["Where?"] and "impossible but has answers" in read.problems["reason"][0]
+
+
+def test_questions_without_labels_need_no_answers(tmp_path):
+    pd.DataFrame({"Question": ["Who?"], "Context": ["Ada."]}).to_csv(tmp_path / "q.csv", index=False)
+    read = read_questions(tmp_path / "q.csv", labelled=False)
+    assert read.answers is None and read.ids == ["0"] and read.impossible == [False]
+    with pytest.raises(InputError, match="no column answer; it has: Question, Context"):
+        read_questions(tmp_path / "q.csv")
+
+
+@pytest.mark.parametrize(
+    "content,message",
+    [
+        ("{", "cannot be read as JSON"),
+        ("[]", "the file has no list 'data'"),
+        ('{"data": []}', "holds no question"),
+        ('{"data": [3]}', r"data\[0\] has no list 'paragraphs'"),
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\].paragraphs\[0\] has no text 'context'"),
+        (
+            '{"data": [{"paragraphs": [{"context": "x", "qas": [{"question": "y"}]}]}]}',
+            r"qas\[0\] has no list 'answers'",
+        ),
+        (
+            '{"data": [{"paragraphs": [{"context": "\\ud800", "qas": [{"question": "y", "answers": []}]}]}]}',
+            "no question can be used, first row 0.*Unicode",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path, content, message):
+    (tmp_path / "q.json").write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_questions(tmp_path / "q.json")
+
+
+def test_damaged_and_missing_files_and_repeated_ids(write, tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        read_questions(tmp_path / "none.json")
+    (tmp_path / "cut.json.xz").write_bytes(lzma.compress(b'{"data": []}' * 99)[:-20])
+    with pytest.raises(InputError, match="cannot be read as JSON"):
+        read_questions(tmp_path / "cut.json.xz")
+    document = squad([("Ada.", [("Who?", []), ("What?", [])])])
+    document["data"][0]["paragraphs"][0]["qas"][1]["id"] = "q0"
+    with pytest.raises(InputError, match="rows 0 and 1 have the same id 'q0'"):
+        write(document)
+    pd.DataFrame({"question": ["a"], "context": ["b"], "answers": ["c"]}).to_csv(tmp_path / "q.csv", index=False)
+    with pytest.raises(InputError, match="row 0 of the column 'answers'"):
+        read_questions(tmp_path / "q.csv")
+
+
+# Windows
+
+
+@pytest.mark.parametrize("change", [{"stride": -1}, {"max_answer": 0}, {"n_best": 0}, {"window": 128}])
+def test_settings_that_cannot_work_are_named(change):
+    with pytest.raises(InputError, match=f"{next(iter(change))} is {next(iter(change.values()))}"):
+        QAConfig(**change)
+
+
+def decoded(windows, number, context):
+    """The text between the labels of a window."""
+    offsets = windows.offsets[number]
+    return context[offsets[windows.starts[number], 0] : offsets[windows.ends[number], 1]].strip()
+
+
+def test_windows_cover_every_character_overlap_and_hold_the_labels(write, tokenizer):
+    questions = write(town_questions())
+    windows = make_windows(questions, tokenizer, SMALL)
+    assert windows.problems.empty and windows.trainable.all()
+    assert max(len(offsets) for offsets in windows.offsets) <= SMALL.window
+    labelled = np.flatnonzero(windows.starts != windows.null)
+    for number in labelled:
+        i = windows.question[number]
+        assert decoded(windows, number, questions.contexts[i]).strip(". ") == questions.answers[i][0][0]
+    assert set(windows.question[labelled]) == {i for i, answers in enumerate(questions.answers) if answers}
+    assert (windows.starts == windows.null).sum() == (windows.ends == windows.null).sum()
+    cls = [example["input_ids"][place] for example, place in zip(windows.examples, windows.null, strict=True)]
+    assert set(cls) == {tokenizer.cls_token_id}
+    for i, context in enumerate(questions.contexts):
+        parts = [windows.offsets[w] for w in np.flatnonzero(windows.question == i)]
+        parts = [part[part[:, 0] >= 0] for part in parts]
+        assert len(parts) > 1
+        for left, right in zip(parts, parts[1:], strict=False):
+            assert left[-SMALL.stride :].tolist() == right[: SMALL.stride].tolist()
+        seen = {c for part in parts for first, last in part for c in range(first, last)}
+        assert all(c in seen for c in range(len(context)) if not context[c].isspace())
+
+
+def test_token_types_are_kept(write, tokenizer):
+    windows = make_windows(write(town_questions()), tokenizer, SMALL)
+    typed = "token_type_ids" in tokenizer.model_input_names
+    for example, offsets in zip(windows.examples, windows.offsets, strict=True):
+        assert ("token_type_ids" in example) is typed
+        assert not typed or (example["token_type_ids"][offsets[:, 0] >= 0] == 1).all()
+
+
+def test_short_contexts_stay_whole_and_chunks_do_not_matter(write, tokenizer, monkeypatch):
+    questions = write(town_questions())
+    whole = make_windows(questions, tokenizer, QAConfig())
+    assert whole.question.tolist() == list(range(20))
+    one = make_windows(questions, tokenizer, SMALL)
+    monkeypatch.setattr("exlm.tasks.squad_windows.CHUNK", 3)
+    two = make_windows(questions, tokenizer, SMALL)
+    assert [e["input_ids"].tolist() for e in one.examples] == [e["input_ids"].tolist() for e in two.examples]
+    assert one.question.tolist() == two.question.tolist() and one.starts.tolist() == two.starts.tolist()
+
+
+def test_what_no_window_can_hold_is_left_out_and_counted(write, tokenizer):
+    text, places = sentences(NAMES, 0)
+    long = "Where does Ada live? " * 30
+    asked = [("Where does Ada live?", [places["Ada"]]), (long, [places["Ada"]]), ("All?", [(text, 0)])]
+    short = ("Ada lives in Rome.", [("Where does Ada live? " * 4, [("Rome", 13)])])
+    document = squad([(text, asked), short])
+    questions = write(document)
+    windows = make_windows(questions, tokenizer, SMALL)
+    assert set(windows.question) == {0, 2, 3}, "a long question with a short text fits"
+    assert windows.problems["row"].tolist() == [1, 2]
+    assert "longer than the window" in windows.problems["reason"][0]
+    assert "no window holds all of it" in windows.problems["reason"][1]
+    assert windows.trainable.tolist() == [i != 2 for i in windows.question]
+    assert 2 not in {windows.question[row] for row in np.concatenate(WindowBatches(windows, tokenizer, 4, 0).epoch(0))}
+
+
+def test_a_part_of_an_answer_is_no_answer():
+    left = np.array([[-1, -1], [0, 3], [4, 8], [-1, -1]])
+    right = np.array([[-1, -1], [4, 8], [9, 12], [-1, -1]])
+    assert answer_spans([left, right], "b" * 8, 4) == [None, (1, 2)]
+    assert answer_spans([left, right], "b" * 4, 4) == [(2, 2), (1, 1)]
+    assert answer_spans([left, right], "b" * 12, 0) == [None, None]
+    assert answer_spans([left, right], "b", 20) == [None, None]
+
+
+def test_batches_cover_an_epoch_and_count_the_padding_on_the_left(write, tokenizer):
+    questions = write(town_questions())
+    windows = make_windows(questions, tokenizer, SMALL)
+    batches = WindowBatches(windows, tokenizer, 8, seed=3)
+    seen = []
+    for step in range(batches.per_epoch):
+        ((_, batch),) = batches(step)
+        rows = batches.epoch(0)[step]
+        seen += rows.tolist()
+        for name, labels in (("start_positions", windows.starts), ("end_positions", windows.ends)):
+            tokens = batch["input_ids"].gather(1, batch[name][:, None])[:, 0]
+            expected = [windows.examples[row]["input_ids"][labels[row]] for row in rows]
+            assert tokens.tolist() == expected and batch["attention_mask"].gather(1, batch[name][:, None]).all()
+    assert sorted(seen) == list(range(len(windows.examples)))
+    again = WindowBatches(windows, tokenizer, 8, seed=3)(1)[0][1]
+    assert all(torch.equal(again[name], tensor) for name, tensor in batches(1)[0][1].items())
+
+
+# Scores
+
+
+@pytest.mark.parametrize(
+    "reference,predicted,em,f1",
+    [
+        ("the Eiffel Tower", "Eiffel tower.", 1, 1),
+        ("An apple a day", "apple day", 1, 1),
+        ("theatre", "the atre", 0, 0),  # only whole words are articles
+        ("1,000", "1000", 1, 1),
+        ("red  and\tblue", "red and blue", 1, 1),
+        ("New York City", "York", 0, 0.5),
+        (
+            "a b b c",
+            "b b d",
+            0,
+            2 * (2 / 3) * (2 / 3) / (2 / 3 + 2 / 3),
+        ),  # "a" goes; words count as often as they occur
+        ("", "", 1, 1),
+        ("", "x", 0, 0),
+        ("x", "", 0, 0),
+        ("x", "the", 0, 0),
+    ],
+)
+def test_exact_match_and_f1_of_hand_made_cases(reference, predicted, em, f1):
+    assert exact_match(reference, predicted) == em and f1_score(reference, predicted) == pytest.approx(f1)
+
+
+def test_normalising():
+    assert normalize_answer("  The cat's (very) BIG\nan hat ") == "cats very big hat"
+
+
+def given(text, margin=-1.0):
+    return Answer(text, 0.0, margin, [])
+
+
+def test_the_best_of_several_references_counts_and_no_answer_is_right_where_there_is_none(write):
+    context = "The old bridge of Rome, the."
+    questions = write(
+        squad(
+            [
+                (
+                    context,
+                    [
+                        ("1?", [("old bridge", 4), ("bridge of Rome", 8)]),
+                        ("2?", []),
+                        ("3?", []),
+                        ("4?", [("Rome", 18)]),
+                        ("5?", [("The", 0), ("Rome", 18)]),
+                    ],
+                )
+            ]
+        )  # fmt: skip
+    )
+    predictions = [given("the bridge of Rome"), given("Rome", 0.5), given("Rome"), given("Rome", 2.0), given("the")]
+    scores = evaluate_answers(questions, predictions)
+    assert scores["em"] == pytest.approx(100 * (1 + 1 + 0 + 0 + 0) / 5), '"The" is no reference: nothing is left of it'
+    assert scores["no_answer_accuracy"] == 50 and scores["has_answer_em"] == pytest.approx(100 / 3)
+    assert scores["questions"] == 5 and scores["has_answer"] == 3
+    assert evaluate_answers(questions, [given("", 1.0)] * 5)["em"] == 40
+
+
+def test_scores_need_labels_and_one_prediction_for_each_question(write):
+    document = squad([("Ada.", [("Who?", [])])])
+    with pytest.raises(InputError, match="no answers to compare with"):
+        evaluate_answers(write(document, labelled=False), [given("")])
+    with pytest.raises(ValueError):
+        evaluate_answers(write(document), [])
+    alone = evaluate_answers(write(document), [given("")])
+    assert np.isnan(alone["has_answer_em"]) and alone["no_answer_accuracy"] == 100
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_best_threshold_is_the_best_of_all(write, seed):
+    random = np.random.default_rng(seed)
+    words = ["red", "green", "blue", "cold", "warm", "dry"]
+    context = " ".join(words)
+    asked, predictions = [], []
+    for i in range(40):
+        a, b = sorted(random.integers(0, 6, 2))
+        text = " ".join(words[a : b + 1])
+        asked.append((f"{i}?", [(text, context.index(text))] if random.random() < 0.6 else []))
+        a, b = sorted(random.integers(0, 6, 2))
+        predictions.append(given(" ".join(words[a : b + 1]), random.normal() + (2 if seed == 0 else 0)))
+    questions = write(squad([(context, asked)]))
+    scores = evaluate_answers(questions, predictions)
+
+    def at(threshold, name):
+        moved = [given(p.text, p.null_minus_best - threshold) for p in predictions]
+        return evaluate_answers(questions, moved)[name]
+
+    margins = sorted(p.null_minus_best for p in predictions)
+    candidates = [margins[0] - 1, *((a + b) / 2 for a, b in zip(margins, margins[1:], strict=False)), margins[-1] + 1]
+    for name in ("em", "f1"):
+        assert scores[f"best_{name}"] == pytest.approx(max(at(threshold, name) for threshold in candidates))
+        assert at(scores[f"best_{name}_threshold"], name) == pytest.approx(scores[f"best_{name}"])
+        assert scores[name] <= scores[f"best_{name}"]
+
+
+def test_where_nothing_should_be_answered_the_threshold_says_so(write):
+    questions = write(squad([("Ada.", [(f"{i}?", []) for i in range(4)])]))
+    scores = evaluate_answers(questions, [given("Ada", margin) for margin in (-3.0, -1.0, 0.5, 2.0)])
+    assert scores["best_em"] == 100 and scores["best_em_threshold"] < -3 and scores["em"] == 50
+
+
+# Answers
+
+
+def all_spans(start, end, context, longest):
+    """[(score, first, last)] of a row, best first, one by one."""
+    size = len(start)
+    spans = [(i, j) for i, j in product(range(size), repeat=2) if context[i] and context[j] and i <= j < i + longest]
+    return sorted(((float(start[i] + end[j]), i, j) for i, j in spans), reverse=True)
+
+
+@pytest.mark.parametrize("longest", [1, 3, 50])
+def test_the_best_spans_are_those_of_a_search_through_all(longest):
+    start, end = torch.randn(3, 12), torch.randn(3, 12)
+    context = torch.zeros(3, 12, dtype=torch.bool)
+    context[0, 3:11] = context[1, 5:7] = True
+    found = best_spans(start, end, context, longest, 9)
+    for row, (scores, first, last) in enumerate(zip(*found, strict=True)):
+        expected = all_spans(start[row], end[row], context[row], longest)[:9]
+        assert first[: len(expected)].tolist() == [i for _, i, _ in expected]
+        assert last[: len(expected)].tolist() == [j for *_, j in expected]
+        assert scores.tolist() == pytest.approx([*(score for score, *_ in expected), *[-np.inf] * (9 - len(expected))])
+
+
+class Fixed(torch.nn.Module):
+    """Logits that depend on a token and the one before it alone, so that padding cannot matter."""
+
+    def __init__(self, size, scale=3.0):
+        super().__init__()
+        generator = torch.Generator().manual_seed(1)
+        self.table = torch.nn.Parameter(scale * torch.randn(size, 4, generator=generator, dtype=torch.float64))
+
+    def forward(self, input_ids, attention_mask):
+        previous, real = (torch.nn.functional.pad(x, (1, 0))[:, :-1] for x in (input_ids, attention_mask))
+        before = torch.where(real.bool()[..., None], self.table[previous][..., 2:], 0.0)
+        logits = self.table[input_ids][..., :2] + before
+        return QuestionAnsweringModelOutput(start_logits=logits[..., 0], end_logits=logits[..., 1])
+
+
+def test_answers_are_those_of_a_search_through_all_windows(write, tokenizer):
+    questions = write(town_questions())
+    windows = make_windows(questions, tokenizer, SMALL)
+    model = Fixed(len(tokenizer))
+    answers = answer(model, questions, windows, tokenizer, SMALL, tokens_per_batch=200, precision="fp32")
+    for i, context in enumerate(questions.contexts):
+        spans, null = {}, []
+        for w in np.flatnonzero(windows.question == i):
+            ids = torch.tensor(windows.examples[w]["input_ids"][None], dtype=torch.long)
+            with torch.no_grad():
+                output = model(ids, torch.ones_like(ids))
+            start, end = output.start_logits[0].float(), output.end_logits[0].float()
+            null.append(float(start[windows.null[w]] + end[windows.null[w]]))
+            offsets = windows.offsets[w]
+            for score, first, last in all_spans(start, end, offsets[:, 0] >= 0, SMALL.max_answer):
+                place = offsets[first, 0], offsets[last, 1]
+                spans[place] = max(score, spans.get(place, -np.inf))
+        best = sorted(spans, key=spans.get, reverse=True)[: SMALL.n_best]
+        texts = {}
+        for first, last in best:
+            texts.setdefault(context[first:last].strip(), spans[first, last])
+        assert answers[i].null_score == pytest.approx(min(null), abs=1e-4)
+        assert answers[i].score == pytest.approx(spans[best[0]], abs=1e-4)
+        assert {text for text, _ in answers[i].n_best} == {*texts, ""}
+        weights = np.exp([texts.get(text, min(null)) for text, _ in answers[i].n_best])
+        np.testing.assert_allclose([p for _, p in answers[i].n_best], weights / weights.sum(), rtol=1e-3)
+        assert answers[i].text in context and answers[i].text == next(iter(texts))
+
+
+def test_every_question_gets_an_answer_and_a_diverged_model_an_error(write, tokenizer):
+    text, places = sentences(NAMES, 0)
+    questions = write(squad([(text, [("Where does Ada live? " * 30, [places["Ada"]]), ("Where does Ada live?", [])])]))
+    windows = make_windows(questions, tokenizer, SMALL)
+    first, second = answer(Fixed(len(tokenizer)), questions, windows, tokenizer, SMALL)
+    assert first.text == "" and first.null_minus_best > 0 and first.n_best == [("", 1.0)]
+    assert second.text in text and len(second.n_best) > 1
+    with pytest.raises(InputError, match="diverged"):
+        answer(Fixed(len(tokenizer), float("nan")), questions, windows, tokenizer, SMALL)
+
+
+# Models
+
+
+@pytest.mark.parametrize("switches", [{}, {"boundary_states": "k"}, {"rotary": "1d"}, {"objective": "mlm"}])
+def test_the_head_reads_the_tokens_at_their_places(tiny_config, switches):
+    """A sequence gives the same logits alone and padded on either side; masks are tokens among others."""
+    model = ExLMForQuestionAnswering(tiny_config(**switches)).eval()
+    row, width = [0, 5, 29, 7, 6, 2], 9
+    alone = model(torch.tensor([row]))
+    for left in (0, 3):
+        ids = torch.ones(1, width, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        ids[0, left : left + 6], mask[0, left : left + 6] = torch.tensor(row), 1
+        output = model(ids, mask)
+        for name in ("start_logits", "end_logits"):
+            real = mask[0].bool()
+            torch.testing.assert_close(output[name][0, real], alone[name][0], rtol=1e-4, atol=1e-5)
+            assert (output[name][0, ~real] < -1e30).all() and (2 * output[name]).isfinite().all()
+    assert alone.start_logits.shape == (1, 6) and alone.start_logits.dtype == torch.float32
+    starts, ends = torch.tensor([1]), torch.tensor([3])
+    loss = model(torch.tensor([row]), start_positions=starts, end_positions=ends).loss
+    parts = [-alone[n].log_softmax(-1)[0, p] for n, p in (("start_logits", 1), ("end_logits", 3))]
+    torch.testing.assert_close(loss, sum(parts) / 2)
+
+
+def test_the_head_loads_on_a_pretrained_encoder(tiny_config, tmp_path):
+    pretrained = ExLMForMaskedLM(tiny_config())
+    pretrained.save_pretrained(tmp_path)
+    model = AutoModelForQuestionAnswering.from_pretrained(tmp_path)
+    assert isinstance(model, ExLMForQuestionAnswering)
+    assert torch.equal(model.exlm.embeddings.weight, pretrained.exlm.embeddings.weight)
+    model.save_pretrained(tmp_path / "tuned")
+    again = AutoModelForQuestionAnswering.from_pretrained(tmp_path / "tuned")
+    assert torch.equal(again.qa_outputs.weight, model.qa_outputs.weight)
+
+
+def trained(model, windows, tokenizer, epochs, directory):
+    batches = WindowBatches(windows, tokenizer, 10, seed=0)
+    optimizer = OptimizerConfig(learning_rate=3e-3, schedule="constant", weight_decay=0.0)
+    config = LoopConfig(epochs * batches.per_epoch, optimizer, "fp32", log_every=10**6, save_every=0)
+    fit(model, qa_loss, batches, config, directory, seed=0)
+    return model
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe", "left"], indirect=True)
+def test_a_small_model_learns_to_answer_and_when_not_to(write, tokenizer, tiny_config, tmp_path):
+    questions = write(town_questions())
+    config = QAConfig(window=80, stride=16)
+    windows = make_windows(questions, tokenizer, config)
+    sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
+    quick = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.2)
+    model = trained(ExLMForQuestionAnswering(tiny_config(**sizes, **quick)), windows, tokenizer, 90, tmp_path)
+    answers = answer(model, questions, windows, tokenizer, config, precision="fp32")
+    scores = evaluate_answers(questions, answers)
+    assert scores["em"] > 80 and scores["has_answer_em"] > 80 and scores["no_answer_accuracy"] > 80
+    assert scores["best_f1"] >= scores["f1"] >= scores["em"]
+    side = tokenizer.padding_side
+    tokenizer.padding_side = "left" if side == "right" else "right"
+    other = answer(model, questions, windows, tokenizer, config, tokens_per_batch=500, precision="fp32")
+    tokenizer.padding_side = side
+    assert [a.text for a in other] == [a.text for a in answers]
+    np.testing.assert_allclose([a.null_minus_best for a in other], [a.null_minus_best for a in answers], atol=1e-3)
+
+
+@pytest.mark.parametrize("tokenizer", ["left"], indirect=True)
+def test_xlnet_learns_and_answers_with_its_own_inputs(write, tokenizer, tmp_path):
+    questions = write(town_questions())
+    windows = make_windows(questions, tokenizer, SMALL)
+    sizes = dict(vocab_size=len(tokenizer), d_model=16, n_layer=1, n_head=2, d_inner=32)
+    model = XLNetForQuestionAnsweringSimple(XLNetConfig(**sizes, pad_token_id=tokenizer.pad_token_id))
+    batch = pad_windows(windows.examples[:2], tokenizer)
+    assert batch["token_type_ids"].shape == batch["input_ids"].shape
+    everything = WindowBatches(windows, tokenizer, len(windows.examples), 0)(0)[0][1]
+    before = qa_loss(model.eval(), everything)[0].item()
+    trained(model, windows, tokenizer, 5, tmp_path)
+    assert qa_loss(model.eval(), everything)[0].item() < before
+    answers = answer(model, questions, windows, tokenizer, SMALL)
+    assert len(answers) == 20 and all(a.text in c for a, c in zip(answers, questions.contexts, strict=True))
+
+
+def test_the_real_questions_have_their_answers_in_place(data_dir):
+    path = data_dir / "text" / "squad2" / "dev.json.xz"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there; set EXLM_DATA")
+    questions = read_questions(path)
+    assert questions.problems.empty and len(questions.ids) == 1447
+    assert sum(questions.impossible) == 719 and len(set(questions.titles)) == 4 and len(set(questions.contexts)) == 157
+    tokenizer = train_text_tokenizer("bpe", sorted(set(questions.contexts)), 2000)
+    windows = make_windows(questions, tokenizer, QAConfig())
+    assert windows.problems.empty and set(windows.question) == set(range(1447))
+    labelled = np.flatnonzero(windows.starts != windows.null)
+    first = {i: answers[0][0].strip() for i, answers in enumerate(questions.answers) if answers}
+    pairs = [(w, windows.question[w]) for w in labelled]
+    exact = [decoded(windows, w, questions.contexts[i]) == first[i] for w, i in pairs]
+    assert np.mean(exact) > 0.95  # the others begin or end inside a token
