@@ -92,7 +92,7 @@ def _finetune(directory: Path, solubility: Path, objective: str, epochs: int, se
     return finetune(
         output=str(directory / f"solubility-{objective}"),
         model=str(directory / f"pretrain-{objective}"),
-        task=TaskConfig(str(solubility), "smiles", [LABEL], "regression", split="column:split"),
+        task=TaskConfig(str(solubility), task_type="regression", label_columns=[LABEL], split="column:split"),
         train=FinetuneConfig(epochs=epochs, batch_size=32, learning_rate=1e-3),
         seeds=seeds,
     )

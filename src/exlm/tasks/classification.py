@@ -178,9 +178,9 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
         return table, departures(task.dataset, frames)
     files = {"train": task.dataset, "valid": task.valid, "test": task.test}
     frames = {part: read_frame(file) for part, file in files.items() if file}
-    frame, parts = join_parts(frames) if task.valid else (frames["train"], None)
-    columns_of_task = (task.text_column, task.label_columns, task.task_type, None, task.pair_column)
-    return make_table(frame, task.dataset, *columns_of_task, parts=parts), []
+    frame, parts = join_parts(frames)
+    wanted = (task.text_column, task.label_columns, task.task_type, None, task.pair_column)
+    return make_table(frame, task.dataset, *wanted, parts=parts if task.valid else None), []
 
 
 def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:

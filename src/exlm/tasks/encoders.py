@@ -77,11 +77,10 @@ def load_encoder(
             "classification": ExLMForSequenceClassification,
             "question_answering": ExLMForQuestionAnswering,
         }
-        model, tokenizer = load_model(name, own[head], changes, from_scratch)
-    else:
-        tokenizer = _tokenizer(name, config)
-        model = _foreign(name, config, head, changes, from_scratch)
-    return model, _fitted(tokenizer, type(model))
+        own_model, tokenizer = load_model(name, own[head], changes, from_scratch)
+        return own_model, _fitted(tokenizer, own[head])
+    model = _foreign(name, config, head, changes, from_scratch)
+    return model, _fitted(_tokenizer(name, config), type(model))
 
 
 def load_tokenizer_of(name: str) -> tuple[PreTrainedTokenizerFast, int | None]:
@@ -159,7 +158,7 @@ def _tokenizer(name: str, config: PreTrainedConfig) -> PreTrainedTokenizerFast:
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:
         raise InputError(f"no tokenizer could be loaded from {name} ({_first_line(error)})") from error
-    if not tokenizer.is_fast:
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise InputError(f"the tokenizer {name} has no fast version (tokenizer.json); convert it to a fast one first")
     if tokenizer.pad_token_id is None:
         raise InputError(f"the tokenizer {name} has no pad token; add it and save the tokenizer again")
@@ -184,8 +183,8 @@ def _foreign(name: str, config: PreTrainedConfig, head: str, changes: Changes, f
 def _classes(config: PreTrainedConfig) -> tuple[type[PreTrainedModel], type[PreTrainedModel]]:
     """The family's classes for classification and for question answering."""
     try:
-        classification = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
-        answering = MODEL_FOR_QUESTION_ANSWERING_MAPPING[type(config)]
+        classification: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
+        answering: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING[type(config)]
     except KeyError:
         raise InputError(
             f"{config.model_type} is no encoder that transformers can fine-tune; use another model"

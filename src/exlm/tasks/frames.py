@@ -99,7 +99,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 def _read_tsv(path: Path, header: Sequence[str] | None) -> pd.DataFrame:
     with get_handle(path, "r", encoding="utf-8-sig", compression="infer") as handles:
-        lines = [line.rstrip("\r\n").split("\t") for line in handles.handle]  # type: ignore[union-attr]
+        lines = [line.rstrip("\r\n").split("\t") for line in handles.handle]
     while lines and lines[-1] == [""]:
         lines.pop()
     if not lines:

@@ -72,7 +72,7 @@ def run_grid(
         The content of `results.json`: the summaries of the best cell by part, its runs, and every cell's summary.
     """
     table: dict[str, dict[str, Any]] = {}
-    best, best_runs = "", []
+    best, best_runs = "", list[Result]()
     for name, hyper in tqdm(grid.items(), desc="grid", unit="cell", disable=len(grid) == 1):
         made_with = settings | {"train": plain(hyper)}
         runs = [_seed(directory / name / f"seed-{seed}", train_seed, hyper, seed, made_with) for seed in seeds]
