@@ -11,6 +11,7 @@ import yaml
 from exlm.cli import COMMANDS, build_parser, main
 from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.model.modeling_exlm import ExLMForMaskedLM, num_parameters
+from exlm.tasks.grid import cells
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted(ROOT.glob("recipes/**/*.yaml"))
@@ -41,6 +42,24 @@ def test_the_papers_recipes_have_the_papers_size_and_differ_in_the_objective_alo
     assert num_parameters(vanilla) + words == pytest.approx(50.5e6, rel=0.005)
     assert exlm.data == mlm.data and exlm.train == mlm.train
     assert {k for k in vars(exlm.model) if getattr(exlm.model, k) != getattr(mlm.model, k)} == {"objective"}
+
+
+@pytest.mark.parametrize("size,parameters", [("base", 128e6), ("large", 361e6)])
+def test_the_papers_text_recipes_have_the_papers_size_and_differ_in_the_objective_alone(size, parameters):
+    exlm, mlm = (parse(ROOT / f"recipes/text/paper-{size}-{name}.yaml")[1] for name in ("exlm", "roberta"))
+    tokenizer = train_smiles_tokenizer(["CCO"])
+    with torch.device("meta"):
+        model = ExLMForMaskedLM(exlm.model.build(tokenizer))
+    words = (50265 - len(tokenizer)) * (exlm.model.hidden_size + 1)
+    assert num_parameters(model) + words == pytest.approx(parameters, rel=0.003)
+    assert exlm.data == mlm.data and exlm.train == mlm.train
+    assert {k for k in vars(exlm.model) if getattr(exlm.model, k) != getattr(mlm.model, k)} == {"objective"}
+
+
+@pytest.mark.parametrize("group,size", [("glue-large", 12), ("glue-small", 64), ("squad2", 32)])
+def test_the_papers_grids_have_all_their_cells(group, size):
+    _, config = parse(ROOT / f"recipes/text/{group}.yaml")
+    assert len(cells(config.train, config.grid)) == size and len(config.seeds) == 5
 
 
 def test_overrides_replace_recipe_values():

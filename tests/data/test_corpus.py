@@ -134,19 +134,19 @@ def test_directory_reads_data_and_counts_the_rest(tmp_path):
 def test_hub_names_are_streamed(tmp_path, monkeypatch):
     asked = []
 
-    def load_dataset(name, split, streaming):
-        asked.append((name, split, streaming))
+    def load_dataset(name, config, split, streaming):
+        asked.append((name, config, split, streaming))
         return [{"id": 1, "Smiles": "CC"}, {"id": 2, "Smiles": None}, {"id": 3, "Smiles": "CCC"}]
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
-    manifest = _prepare("someone/molecules:small", tmp_path / "out", held_out=0)
-    assert set(asked) == {("someone/molecules", "small", True)}
+    manifest = _prepare("someone/molecules/drugs:small", tmp_path / "out", held_out=0)
+    assert set(asked) == {("someone/molecules", "drugs", "small", True)}
     assert _texts(tmp_path / "out") == ["CC", "CCC"]
     assert manifest["counts"]["blank"] == 1
 
 
 def test_unreachable_hub_name(tmp_path, monkeypatch):
-    def load_dataset(name, split, streaming):
+    def load_dataset(name, config, split, streaming):
         raise ConnectionError("no network")
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)

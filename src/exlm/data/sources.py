@@ -23,7 +23,8 @@ TEXT_COLUMNS = ("smiles", "mol", "text")
 LONGEST_FIELD = 2**24  # characters; an unclosed quote must not read the whole file into memory
 NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
 UNREADABLE = (OSError, EOFError, UnicodeError, csv.Error, lzma.LZMAError, zlib.error, pyarrow.ArrowInvalid)
-HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(:(?P<split>[\w.-]+))?")
+# OWNER/NAME/CONFIG:SPLIT
+HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(/(?P<config>[\w.-]+))?(:(?P<split>[\w.-]+))?")
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ def _hub(name: str, column: str | None) -> Iterator[str]:
     parts = HUB_NAME.fullmatch(name)
     assert parts
     try:
-        rows = iter(load_dataset(parts["name"], split=parts["split"] or "train", streaming=True))
+        rows = iter(load_dataset(parts["name"], parts["config"], split=parts["split"] or "train", streaming=True))
         first: dict[str, object] = next(rows, {})
     except Exception as error:  # the hub client raises anything from ConnectionError to ValueError
         raise InputError(
