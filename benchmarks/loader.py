@@ -69,23 +69,28 @@ class Trainer:
 
 
 def measure_loader(corpus: Path, recipe: dict[str, Any], device: str, updates: int) -> dict[str, float]:
-    """Seconds of making batches, of laying out their lattices and of updates, and their tokens; after one warm-up."""
+    """Seconds of making batches, of laying out lattices and of updates, and tokens with and without padding.
+
+    After one warm-up.
+    """
     tokenizer = load_tokenizer(str(corpus))
-    names = ("tokens_per_batch", "tokens_per_micro_batch", "mask_ratio")
-    sizes = {name: recipe["data"][name] for name in names}
+    sizes = {name: recipe["data"][name] for name in ("tokens_per_batch", "tokens_per_micro_batch", "mask_ratio")}
     batches = MaskedBatches(Corpus(corpus), SpecialTokens.of(tokenizer), **sizes, seed=0)
     train = Trainer(recipe, tokenizer, device)
-    result = dict.fromkeys(("tokens", "batches", "lattices", "updates"), 0.0)
+    names = ("tokens", "places", "states", "expanded", "batches", "lattices", "updates")
+    result = dict.fromkeys(names, 0.0)
     for update in range(updates + 1):
         start = time.perf_counter()
         made = [batch for _, batch in batches(update)]
         drawn = time.perf_counter()
-        for batch in made:
-            train.model.exlm.expand(**batch)
+        lattices = [train.model.exlm.expand(**batch) for batch in made]
         laid_out = time.perf_counter()
         train(made)
         if update:
             result["tokens"] += sum(int(batch["attention_mask"].sum()) for batch in made)
+            result["places"] += sum(batch["attention_mask"].numel() for batch in made)
+            result["states"] += sum(int(lattice.attention_mask.sum()) for lattice in lattices)
+            result["expanded"] += sum(lattice.attention_mask.numel() for lattice in lattices)
             result["batches"] += drawn - start
             result["lattices"] += laid_out - drawn
             result["updates"] += time.perf_counter() - laid_out
@@ -118,7 +123,9 @@ def main() -> None:
         f"loader: {result['tokens'] / result['batches']:,.0f} tokens/s of batches, {loader:,.0f} with lattices; "
         f"training {step:,.0f} tokens/s; loader/training {loader / step:.1f}"
     )
-    values = {"recipe": options.recipe.name, "seconds": result, "loader": loader, "training": step}
+    padding = {"input": 1 - result["tokens"] / result["places"], "expanded": 1 - result["states"] / result["expanded"]}
+    print("padding: " + ", ".join(f"{share:.1%} of the {name} tokens" for name, share in padding.items()))
+    values = {"recipe": options.recipe.name, "seconds": result, "padding": padding, "loader": loader, "training": step}
     record(options.out, "loader", options.device, **values, ratio=loader / step)
 
 

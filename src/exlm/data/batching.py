@@ -89,7 +89,7 @@ class BatchPlan:
 
     def _cut(self, order: np.ndarray) -> Iterator[np.ndarray]:
         """Cuts from the longest to the shortest, so that leftovers are short."""
-        longest = self.lengths[order] // BUCKET * BUCKET + BUCKET - 1
+        longest = np.minimum(self.lengths[order] // BUCKET * BUCKET + BUCKET - 1, self.lengths.max())
         start = 0
         while start < len(order):
             size = max(1, self.budget // int(longest[start]))
