@@ -7,6 +7,7 @@ valid and test of the scaffold split.
 """
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,23 +15,28 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from transformers import PreTrainedTokenizerFast
 
 from exlm.directory import load_model
-from exlm.model.modeling_exlm import ExLMModel, pool
+from exlm.model.downstream import pooled
+from exlm.model.modeling_exlm import ExLMModel
 from exlm.tasks import inference
-from exlm.tasks.finetune import FinetuneConfig, TaskConfig, resolve, split_rows
+from exlm.tasks.classification import DEFAULT_LENGTH, split_rows
+from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.supervised import tokenize_rows
 from exlm.tasks.table import load_table
 
 
-def embeddings(network: ExLMModel, ids: list[list[int]], pooling: str) -> np.ndarray:
+def embeddings(
+    network: ExLMModel, examples: list[inference.Example], tokenizer: PreTrainedTokenizerFast, pooling: str
+) -> np.ndarray:
     """[rows, D] of unmasked sequences."""
 
     def function(batch: dict[str, torch.Tensor]) -> torch.Tensor:
         nothing = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
-        return pool(network(**batch, masked=nothing).last_hidden_state, batch["attention_mask"], pooling)
+        return pooled(network, network.expand(**batch, masked=nothing), pooling)
 
-    return inference.run(network, function, ids, network.config.pad_token_id, precision="fp32")
+    return inference.run(network, function, examples, tokenizer, precision="fp32")
 
 
 def probe(features: np.ndarray, labels: np.ndarray, split: dict[str, np.ndarray]) -> tuple[float, float]:
@@ -50,10 +56,10 @@ def main(models: list[str]) -> None:
         table = load_table(task.dataset, task.text_column, task.label_columns, task.task_type)
         for path in models:
             network, tokenizer = load_model(path, ExLMModel)
-            rows = tokenize_rows(table, tokenizer, task.max_length, molecules=True)
-            split = split_rows(task, rows, seed=0)
+            rows = tokenize_rows(table, tokenizer, DEFAULT_LENGTH, molecules=True)
+            split = split_rows(replace(task, split="scaffold"), rows, seed=0)
             for pooling in ("first", "mean"):
-                features = embeddings(network, rows.ids, pooling)
+                features = embeddings(network, rows.examples, tokenizer, pooling)
                 unit = features / np.linalg.norm(features, axis=1, keepdims=True)
                 cosine = float((unit @ unit.T).mean())
                 valid, test = probe(features, table.labels[:, 0], split)
