@@ -134,7 +134,7 @@ def _fitted(tokenizer: PreTrainedTokenizerFast, model_class: type[PreTrainedMode
 
 
 def _config(name: str) -> PreTrainedConfig:
-    if not Path(name).is_dir() and name.count("/") != 1:  # not OWNER/NAME, so it was meant as a directory
+    if not Path(name).is_dir() and (name.count("/") > 1 or name.startswith(".")):  # not NAME or OWNER/NAME
         verify(name)
     try:
         return AutoConfig.from_pretrained(name)

@@ -19,12 +19,12 @@ from exlm.errors import InputError
 from exlm.tasks.classification import loop_config
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder, load_finetuned, load_tokenizer_of, take_encoder
-from exlm.tasks.frames import listed, plain_suffix, write_frame
+from exlm.tasks.frames import listed, plain_suffix, read_frame, write_frame
 from exlm.tasks.spans import WindowBatches, answer, qa_loss
 from exlm.tasks.squad import Answer, Questions, read_questions
 from exlm.tasks.squad_metrics import evaluate_answers
 from exlm.tasks.squad_windows import QAConfig, Windows, make_windows
-from exlm.tasks.supervised import Selector
+from exlm.tasks.supervised import Selector, with_columns
 from exlm.train import distributed
 from exlm.train.loop import fit
 
@@ -69,11 +69,11 @@ class QuestionAnswering:
         for departure in self.departures:
             print(f"note: {departure}; scores do not compare with published ones")
         if len(self.invalid):
-            first = self.invalid.iloc[0]
-            example = f"{first['part']} row {first['row']}, {str(first['value'])[:80]!r}: {first['reason']}"
+            rows = self.invalid.head(3).itertuples()
+            examples = "; ".join(f"{row.part} row {row.row}, {str(row.value)[:60]!r}: {row.reason}" for row in rows)
             if self.task.on_invalid == "error":
-                raise InputError(f"{self.task.dataset}: {example}; correct it, or set task.on_invalid to skip")
-            print(f"{len(self.invalid)} questions or answers are reported in invalid_rows.csv, the first: {example}")
+                raise InputError(f"{self.task.dataset}: {examples}; correct it, or set task.on_invalid to skip")
+            print(f"{len(self.invalid)} questions or answers are reported in invalid_rows.csv, the first: {examples}")
 
     def train_seed(self, place: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains a seed, keeps the epoch that is best on valid; returns the scores of the parts."""
@@ -112,8 +112,8 @@ class QuestionAnswering:
 def answer_file(places: Sequence[str], input: str, target: Path, facts: dict[str, Any]) -> pd.DataFrame:
     """Answers the questions of a JSON or table file; several models vote by their mean probability.
 
-    Columns: id, question, answer ("" for no answer), probability, null_minus_best, and problem for those that
-    cannot be answered. The file keeps every question in its order.
+    Adds to a table (for JSON: to row, id and question) the columns answer ("" for no answer), probability,
+    null_minus_best (mean), and problem for questions that cannot be answered. No row is lost.
     """
     config = QAConfig(facts["max_length"], facts["stride"], facts["max_answer"])
     questions = read_questions(input, labelled=False)
@@ -125,9 +125,14 @@ def answer_file(places: Sequence[str], input: str, target: Path, facts: dict[str
         windows = make_windows(questions, tokenizer, config)
         problems += [windows.problems] if place == places[0] else []
         runs.append(answer(network, questions, windows, tokenizer, config))
-    frame = _with_problems(_answer_table(questions, runs), pd.concat(problems))
+    whole = _with_problems(_answer_table(questions, runs), pd.concat(problems))
+    if plain_suffix(Path(input)) == ".json":
+        frame = whole
+    else:
+        added = whole.set_index("row")[["answer", "probability", "null_minus_best", "problem"]]
+        frame = with_columns(read_frame(input), {str(name): added[name].to_numpy() for name in added})
     write_frame(frame, target)
-    unusable = int((frame["problem"] != "").sum())
+    unusable = int((whole["problem"] != "").sum())
     print(f"{len(frame) - unusable} questions answered, {unusable} marked in the column problem: {target}")
     _print_scores(input, questions, runs)
     return frame
@@ -169,16 +174,17 @@ def _with_problems(frame: pd.DataFrame, problems: pd.DataFrame) -> pd.DataFrame:
 
 
 def _print_scores(input: str, questions: Questions, runs: list[list[Answer]]) -> None:
-    """The metrics, where the file has answers."""
+    """The metrics of the questions whose reference answers can be used, where the file has any."""
     try:
         labelled = read_questions(input)
     except InputError:
         return
-    if labelled.answers is None or labelled.ids != questions.ids or not any(labelled.answers):
+    place = {id: i for i, id in enumerate(questions.ids)}
+    if not labelled.answers or not any(labelled.answers):
         return
-    for seed, run in enumerate(runs):
-        scores = evaluate_answers(labelled, run)
-        print(f"model {seed}: " + "  ".join(f"{name} {value:.2f}" for name, value in scores.items()))
+    for number, run in enumerate(runs):
+        scores = evaluate_answers(labelled, [run[place[id]] for id in labelled.ids])
+        print(f"model {number}: " + "  ".join(f"{name} {value:.2f}" for name, value in scores.items()))
 
 
 def _files(task: TaskConfig) -> dict[str, Path]:
