@@ -1,6 +1,6 @@
 """Tables and curves of docs/results/text-small.md from its runs.
 
-    python docs/results/text_table.py runs/text
+python docs/results/text_table.py runs/text
 """
 
 import json

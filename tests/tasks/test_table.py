@@ -6,7 +6,9 @@ import pandas as pd
 import pytest
 
 from exlm.errors import InputError
-from exlm.tasks.table import load_table, molecule_problem, read_frame
+from exlm.tasks.frames import read_frame, write_frame
+from exlm.tasks.splits import make_split
+from exlm.tasks.table import are_molecules, join_parts, load_table, make_table, molecule_problem
 
 
 def write(path: Path, text: str) -> Path:
@@ -132,6 +134,44 @@ def test_unreadable_files_are_explained(tmp_path):
     for path in (truncated, latin, tmp_path / "absent.csv", write(tmp_path / "a.doc", "x")):
         with pytest.raises(InputError, match=path.name):
             read_frame(path)
+
+
+def test_between_tabs_quotes_are_text_and_bad_rows_are_counted_and_named(tmp_path, capsys):
+    path = write(tmp_path / "a.tsv", 'text\ty\n"so, he\t1\nsaid" she\t0\nx\nq\t1\t2\nz\t1\n\t\t\na\n\n')
+    frame = read_frame(path)
+    assert frame["text"].tolist() == ['"so, he', 'said" she', "z"] and frame["y"].tolist() == ["1", "0", "1"]
+    assert frame.attrs["malformed"] == 4
+    said = capsys.readouterr().out
+    assert "4 of 7 rows" in said and "line 4 has 1, line 5 has 3, line 7 has 3, ..." in said
+    with pytest.raises(InputError, match="is it separated by tabs"):
+        read_frame(write(tmp_path / "b.tsv", "text\ty\na,1\nb,0\n"))
+    assert len(read_frame(write(tmp_path / "c.tsv", "a\tb\nc\td\n"), header=("x", "y"))) == 2
+
+
+def test_what_a_tsv_file_cannot_hold_is_refused_and_the_rest_comes_back(tmp_path):
+    frame = pd.DataFrame({"text": ['a "quoted" word', "b"], "y": ["1", "2"]})
+    write_frame(frame, tmp_path / "a.tsv")
+    pd.testing.assert_frame_equal(read_frame(tmp_path / "a.tsv"), frame)
+    with pytest.raises(InputError, match="a cell holds a tab or line break; write a .csv or .parquet file"):
+        write_frame(frame.assign(y="two\nlines"), tmp_path / "b.tsv")
+    assert not list(tmp_path.glob("*b.tsv"))
+
+
+def test_pairs_need_one_text_and_parts_are_kept_apart(tmp_path):
+    train = write(tmp_path / "a.csv", "first,second,y\na,b,1\nc,,0\n,,1\n")
+    other = write(tmp_path / "b.csv", "first,second,y,note\nd,e,0,x\n")
+    frame, parts = join_parts({"train": read_frame(train), "valid": read_frame(other)})
+    table = make_table(frame, train, "first", ["y"], pair_column="second", parts=parts)
+    assert table.pairs == ["b", "", "", "e"] and table.texts == ["a", "c", "", "d"]
+    assert table.usable.tolist() == [True, True, False, True]
+    split = make_split("parts", table, seed=0)
+    assert split["train"].tolist() == [0, 1] and split["valid"].tolist() == [3] and not len(split["test"])
+
+
+def test_molecules_are_told_from_text():
+    assert are_molecules(["CCO", "c1ccccc1", "nonsense", "CC(=O)O"])
+    assert not are_molecules(["I", "C", "A day in the sun", "no", "so it goes", ""])
+    assert not are_molecules([""])
 
 
 def test_molecule_problem(capfd):
