@@ -65,7 +65,7 @@ class TaskConfig:
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """Hyper-parameters; for MoleculeNet sets those left out come from the paper's table.
+    """Hyper-parameters; for named data sets those left out come from the paper's tables.
 
     Attributes:
         epochs: passes over the training rows.
@@ -113,9 +113,12 @@ DEFAULTS = {
     "pooler_dropout": 0.1,
 }
 
+TEXT_DEFAULTS = {"epochs": 3, "batch_size": 32, "learning_rate": 2e-5}  # inside the paper's grids
+SQUAD = "squad2"
+
 
 def resolve(task: TaskConfig, train: FinetuneConfig) -> tuple[TaskConfig, FinetuneConfig]:
-    """Fills in what a MoleculeNet set brings along, then the defaults."""
+    """Fills in what a named data set brings along, then the defaults."""
     known: dict[str, Any] = {}
     if task.dataset.lower() in MOLECULENET:
         entry = MOLECULENET[task.dataset.lower()]
@@ -130,7 +133,9 @@ def resolve(task: TaskConfig, train: FinetuneConfig) -> tuple[TaskConfig, Finetu
             molecules=True if task.molecules is None else task.molecules,
         )
     elif name := glue_name(task.dataset):
-        task = replace(task, dataset=name, molecules=False)
+        known, task = TEXT_DEFAULTS, replace(task, dataset=name, molecules=False)
+    elif task.dataset.lower() == SQUAD:
+        known, task = TEXT_DEFAULTS, replace(task, dataset=SQUAD)
     missing = {name: known.get(name, default) for name, default in DEFAULTS.items() if getattr(train, name) is None}
     return task, replace(train, **missing)
 

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from exlm.directory import save_model, write_json
 from exlm.errors import InputError
 from exlm.tasks.classification import loop_config
-from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.config import SQUAD, FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder, load_finetuned, load_tokenizer_of, take_encoder
 from exlm.tasks.frames import listed, plain_suffix, read_frame, write_frame
 from exlm.tasks.spans import WindowBatches, answer, qa_loss
@@ -28,7 +28,6 @@ from exlm.tasks.supervised import Selector, with_columns
 from exlm.train import distributed
 from exlm.train.loop import fit
 
-SQUAD = {"squad2", "squad"}
 SIZES = {"train": 130319, "valid": 11873}  # questions of SQuAD 2.0
 DEFAULT_WINDOW = 384
 METRICS = ("f1", "em", "best_f1", "best_em")
@@ -37,7 +36,7 @@ QuestionPart = tuple[Questions, Windows]
 
 def is_question_answering(task: TaskConfig) -> bool:
     """Whether a task is one of questions and contexts."""
-    named = task.dataset.lower() in SQUAD or plain_suffix(Path(task.dataset)) == ".json"
+    named = task.dataset == SQUAD or plain_suffix(Path(task.dataset)) == ".json"
     return task.task_type == "question_answering" or (task.task_type is None and named)
 
 
@@ -55,7 +54,7 @@ class QuestionAnswering:
         self.config = QAConfig(window, task.stride, task.max_answer)
         questions = {part: read_questions(path) for part, path in _files(task).items()}
         self.parts = {part: (q, make_windows(q, self.tokenizer, self.config)) for part, q in questions.items()}
-        self.departures = _departures(questions) if task.dataset.lower() in SQUAD else []
+        self.departures = _departures(questions) if task.dataset == SQUAD else []
         hashes = {part: _content_hash(q) for part, q in questions.items()}
         self.facts = {"data_sha256": hashes, "metric": self.metric, "departures": self.departures}
         self.invalid = pd.concat(
@@ -188,14 +187,13 @@ def _print_scores(input: str, questions: Questions, runs: list[list[Answer]]) ->
 
 
 def _files(task: TaskConfig) -> dict[str, Path]:
-    if task.dataset.lower() not in SQUAD:
+    if task.dataset != SQUAD:
         if not task.valid:
             raise InputError("question answering needs a file of its own for the valid part; name it with task.valid")
         files = {"train": task.dataset, "valid": task.valid, "test": task.test}
         return {part: Path(name) for part, name in files.items() if name}
     root = Path(task.data_dir or Path(os.environ.get("EXLM_DATA", "../shared/data")) / "text" / "squad2")
-    found = {"train": _find(root, "train"), "valid": _find(root, "dev")}
-    return found
+    return {"train": _find(root, "train"), "valid": _find(root, "dev")}
 
 
 def _find(root: Path, stem: str) -> Path:
