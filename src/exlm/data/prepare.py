@@ -54,7 +54,7 @@ def prepare(
 
     Args:
         inputs: files (.smi, .txt, .csv, .tsv, .jsonl, each also .gz, .xz, .zst; .parquet), directories of
-            them, or Hugging Face data sets (`owner/name`, `owner/name:split`). Of a .smi line, the first
+            them, or Hugging Face data sets (`owner/name`, `owner/name/config:split`). Of a .smi line, the first
             word counts.
         output: directory to write.
         tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as uncased BERT's) learn
