@@ -57,7 +57,7 @@ class TaskConfig:
     def __post_init__(self) -> None:
         if self.test and not self.valid:
             raise InputError("task.test names a file but task.valid does not; name both")
-        if self.valid and self.split:
+        if self.valid and self.split not in (None, "parts"):
             raise InputError("task.split and task.valid exclude each other; name a split or the files of the parts")
         if self.max_length is not None and self.max_length < 3:
             raise InputError(f"max_length is {self.max_length}; it must be at least 3 tokens")

@@ -5,6 +5,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from transformers import (
     MODEL_FOR_QUESTION_ANSWERING_MAPPING,
@@ -25,6 +26,8 @@ from exlm.model.modeling_exlm import ExLMPreTrainedModel
 
 Changes = dict[str, Any]
 
+POSITIONS_BEHIND_PADDING = ("roberta", "camembert", "longformer", "mpnet", "data2vec-text", "ibert", "xmod", "esm")
+
 # The same two settings under the names of the model families.
 ENCODER_DROPOUT = (
     "hidden_dropout_prob",
@@ -38,8 +41,9 @@ HEAD_DROPOUT = (
     "classifier_dropout",
     "classifier_dropout_prob",
     "pooler_dropout",
+    "seq_classif_dropout",
+    "qa_dropout",
     "summary_last_dropout",
-    "cls_dropout",
 )
 
 
@@ -78,9 +82,9 @@ def load_encoder(
             "question_answering": ExLMForQuestionAnswering,
         }
         own_model, tokenizer = load_model(name, own[head], changes, from_scratch)
-        return own_model, _fitted(tokenizer, own[head])
+        return own_model, _fitted(tokenizer, own[head], config)
     model = _foreign(name, config, head, changes, from_scratch)
-    return model, _fitted(_tokenizer(name, config), type(model))
+    return model, _fitted(_tokenizer(name, config), type(model), config)
 
 
 def load_tokenizer_of(name: str) -> tuple[PreTrainedTokenizerFast, int | None]:
@@ -88,7 +92,7 @@ def load_tokenizer_of(name: str) -> tuple[PreTrainedTokenizerFast, int | None]:
     config = _config(name)
     model_class = ExLMForSequenceClassification if config.model_type == "exlm" else _classes(config)[0]
     tokenizer = load_tokenizer(name) if config.model_type == "exlm" else _tokenizer(name, config)
-    return _fitted(tokenizer, model_class), _longest_input(config)
+    return _fitted(tokenizer, model_class, config), _longest_input(config)
 
 
 def load_finetuned(path: str, head: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
@@ -112,6 +116,8 @@ def take_encoder(model: PreTrainedModel, path: str) -> None:
     """Replaces the encoder of `model` by that of a fine-tuned model of the same architecture."""
     source, _ = load_finetuned(path, "classification")
     try:
+        if source.config.model_type != model.config.model_type:  # some families name their weights alike
+            raise RuntimeError
         model.base_model.load_state_dict(source.base_model.state_dict())
     except RuntimeError:
         raise InputError(
@@ -120,16 +126,26 @@ def take_encoder(model: PreTrainedModel, path: str) -> None:
 
 
 def _longest_input(config: PreTrainedConfig) -> int | None:
-    limit = getattr(config, "max_position_embeddings", None)
-    if config.model_type in ("exlm", "modernbert") or not limit:  # rotary positions
+    limit = getattr(config, "max_position_embeddings", None) or -1
+    if config.model_type in ("exlm", "modernbert") or limit < 0:  # rotary positions, or relative ones (XLNet: -1)
         return None
-    return int(limit) - ((config.pad_token_id or 0) + 1 if "roberta" in config.model_type else 0)
+    late = any(family in config.model_type for family in POSITIONS_BEHIND_PADDING)
+    return int(limit) - ((config.pad_token_id or 0) + 1 if late else 0)
 
 
-def _fitted(tokenizer: PreTrainedTokenizerFast, model_class: type[PreTrainedModel]) -> PreTrainedTokenizerFast:
-    """The tokenizer, so that it returns just what the model takes."""
+def _fitted(
+    tokenizer: PreTrainedTokenizerFast, model_class: type[PreTrainedModel], config: PreTrainedConfig
+) -> PreTrainedTokenizerFast:
+    """The tokenizer, so that it returns just what the model takes.
+
+    That includes the types of tokens wherever both know them: not all tokenizers return them by themselves.
+    """
     taken = inspect.signature(model_class.forward).parameters
-    tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name in taken]
+    names = [name for name in tokenizer.model_input_names if name in taken and name != "token_type_ids"]
+    largest = max(tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"], default=0)
+    if "token_type_ids" in taken and 0 < largest < getattr(config, "type_vocab_size", largest + 1):
+        names.append("token_type_ids")
+    tokenizer.model_input_names = names
     return tokenizer
 
 
@@ -150,6 +166,8 @@ def _dropouts(config: PreTrainedConfig, dropout: float | None, head_dropout: flo
     changes: Changes = {}
     for value, names in ((dropout, ENCODER_DROPOUT), (head_dropout, HEAD_DROPOUT)):
         changes |= {name: value for name in names if value is not None and hasattr(config, name)}
+    if "deberta" in config.model_type and head_dropout is not None:
+        changes["cls_dropout"] = head_dropout  # not in its configuration until it is set
     return changes
 
 
@@ -171,13 +189,31 @@ def _tokenizer(name: str, config: PreTrainedConfig) -> PreTrainedTokenizerFast:
 
 
 def _foreign(name: str, config: PreTrainedConfig, head: str, changes: Changes, from_scratch: bool) -> PreTrainedModel:
-    config.update(changes)
+    config.update(_in_its_words(config, changes))
     model_class = _classes(config)[head == "question_answering"]
     try:
         model = model_class(config) if from_scratch else model_class.from_pretrained(name, config=config)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise InputError(f"the model in {name} cannot be loaded: {_first_line(error)}") from error
-    return model.float()
+    return _without_autocast(model.float()) if config.model_type == "deberta" else model.float()
+
+
+def _in_its_words(config: PreTrainedConfig, changes: Changes) -> Changes:
+    """What the head reads goes by another name in some families; the others leave no choice."""
+    if (pooling := changes.get("classifier_pooling")) is None:
+        return changes
+    if hasattr(config, "classifier_pooling"):
+        return changes | {"classifier_pooling": "cls" if pooling == "first" else pooling}
+    if pooling != "first":
+        raise InputError(f"the head of {config.model_type} cannot read the {pooling} over tokens; set pooling to first")
+    return {name: value for name, value in changes.items() if name != "classifier_pooling"}
+
+
+def _without_autocast(model: PreTrainedModel) -> PreTrainedModel:
+    """For the family whose attention mask, the least float32, bfloat16 cannot hold."""
+    for device in ("cpu", "cuda"):
+        model.forward = torch.autocast(device, enabled=False)(model.forward)
+    return model
 
 
 def _classes(config: PreTrainedConfig) -> tuple[type[PreTrainedModel], type[PreTrainedModel]]:
