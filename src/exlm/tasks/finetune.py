@@ -13,6 +13,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.encoders import check
 from exlm.tasks.grid import best_member, cells, run_grid
 from exlm.tasks.question_answering import QuestionAnswering, is_question_answering
+from exlm.train import distributed
 
 
 def finetune(
@@ -46,6 +47,8 @@ def finetune(
     seeds = [0, 1, 2] if seeds is None else seeds
     if not seeds:
         raise InputError("seeds is empty; give at least one")
+    if distributed.launched():
+        raise InputError("fine-tuning is one process; start it without torchrun, and tasks or seeds side by side")
     fingerprints = {"model_sha256": check(model)}
     start = str(best_member(start_from)) if start_from else None
     if start:
