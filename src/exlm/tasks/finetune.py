@@ -48,7 +48,7 @@ def finetune(
     if not seeds:
         raise InputError("seeds is empty; give at least one")
     if distributed.launched():
-        raise InputError("fine-tuning is one process; start it without torchrun, and tasks or seeds side by side")
+        raise InputError("fine-tuning is one process; start it without torchrun, and other tasks beside it")
     fingerprints = {"model_sha256": check(model)}
     start = str(best_member(start_from)) if start_from else None
     if start:
