@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from exlm.errors import InputError
-from exlm.tasks.metrics import MAIN_METRIC, evaluate, summarise
+from exlm.tasks.metrics import LOWER_IS_BETTER, MAIN_METRIC, METRICS, evaluate, summarise
 
 NAN = np.nan
 
@@ -113,13 +113,13 @@ def test_constant_values_leave_correlations_undefined():
     assert math.isnan(scores["r2"]) and math.isnan(scores["spearman"])
 
 
-@pytest.mark.parametrize("task_type", sorted(MAIN_METRIC))
-def test_the_main_metric_is_reported_and_its_direction_holds(task_type):
-    name, higher_is_better = MAIN_METRIC[task_type]
+@pytest.mark.parametrize("task_type,name", [(task, name) for task in METRICS for name in METRICS[task]])
+def test_every_metric_is_reported_and_its_direction_holds(task_type, name):
     labels = np.array([[0.0], [1.0], [0.0], [1.0]])
     good = np.array([[0.9, 0.1], [0.1, 0.9]] * 2) if task_type == "multiclass" else labels
     best, worst = evaluate(task_type, labels, good)[name], evaluate(task_type, labels, 1 - good)[name]
-    assert (best > worst) is higher_is_better
+    assert best < worst if name in LOWER_IS_BETTER else best > worst
+    assert MAIN_METRIC[task_type] in METRICS[task_type]
 
 
 def test_diverged_or_misshapen_predictions_are_refused():
