@@ -202,6 +202,13 @@ def test_start_from_needs_the_same_architecture(bert, files, tmp_path, family, c
         run(other, files, tmp_path / "second", STILL, start_from=str(tmp_path / "first"))
 
 
+def test_every_file_has_both_texts(bert, files, tmp_path):
+    pd.read_csv(files / "valid.csv").drop(columns="second").to_csv(tmp_path / "valid.csv", index=False)
+    task = TaskConfig(str(files / "train.csv"), str(tmp_path / "valid.csv"), pair_column="second")
+    with pytest.raises(InputError, match="valid part: no column 'second'"):
+        finetune(str(tmp_path / "out"), str(bert), task, STILL, [0])
+
+
 def refused(model, files, tmp_path) -> str:
     """The one line that a run ends with."""
     with pytest.raises(InputError) as error:

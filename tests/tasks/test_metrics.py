@@ -2,9 +2,10 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.metrics import f1_score, matthews_corrcoef
 
 from exlm.errors import InputError
-from exlm.tasks.metrics import MAIN_METRIC, evaluate, summarise
+from exlm.tasks.metrics import LOWER_IS_BETTER, MAIN_METRIC, METRICS, evaluate, summarise
 
 NAN = np.nan
 
@@ -42,6 +43,59 @@ def test_multiclass_scores_by_hand():
     assert scores["macro_f1"] == pytest.approx((1 + 0 + 0.8) / 3)
 
 
+def test_f1_and_matthews_by_formula():
+    tp, fp, fn, tn = 5, 2, 3, 7
+    labels = np.array([[1.0]] * (tp + fn) + [[0.0]] * (fp + tn) + [[NAN]])
+    predictions = np.array([[0.9]] * tp + [[0.4]] * fn + [[0.5]] * fp + [[0.1]] * tn + [[0.9]])  # 0.5 counts as 1
+    scores = evaluate("binary", labels, predictions)
+    assert scores["f1"] == pytest.approx(2 * tp / (2 * tp + fp + fn))
+    product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
+    assert scores["matthews"] == pytest.approx((tp * tn - fp * fn) / math.sqrt(product))
+    swapped = evaluate("binary", 1 - labels, predictions)
+    assert swapped["matthews"] == pytest.approx(-scores["matthews"])
+
+
+def test_multilabel_f1_and_matthews_are_means_over_the_labelled_tasks():
+    labels = np.array([[0, 1, NAN], [1, 1, NAN], [1, NAN, NAN], [0, 0, NAN], [1, 0, NAN]])
+    predictions = np.array([[0.2, 0.9, 0], [0.8, 0.1, 0], [0.3, 0.9, 0], [0.6, 0.2, 0], [0.9, 0.7, 0]])
+    tasks = [([0, 1, 1, 0, 1], [0, 1, 0, 1, 1]), ([1, 1, 0, 0], [1, 0, 0, 1])]
+    scores = evaluate("multilabel", labels, predictions)
+    assert scores["f1"] == pytest.approx(np.mean([f1_score(*task) for task in tasks]))
+    assert scores["matthews"] == pytest.approx(np.mean([matthews_corrcoef(*task) for task in tasks]))
+
+
+def test_multiclass_matthews():
+    truth, guess = [0, 0, 1, 1, 2, 2, 2], [0, 1, 1, 1, 2, 0, 2]
+    scores = evaluate("multiclass", np.array(truth, dtype=float)[:, None], np.eye(3)[guess])
+    assert scores["matthews"] == pytest.approx(matthews_corrcoef(truth, guess))
+    assert scores["macro_f1"] == pytest.approx(f1_score(truth, guess, average="macro"))
+
+
+@pytest.mark.parametrize("label,guess,f1", [(1, 0.9, 1.0), (1, 0.1, 0.0), (0, 0.9, 0.0), (0, 0.1, 0.0)])
+def test_one_class_alone_has_no_correlation_and_a_defined_f1(label, guess, f1):
+    scores = evaluate("binary", np.full((3, 1), float(label)), np.full((3, 1), guess))
+    assert scores["matthews"] == 0 and scores["f1"] == f1
+    assert scores["accuracy"] == float(label == round(guess)) and math.isnan(scores["roc_auc"])
+
+
+def test_guessing_one_class_of_many_has_no_correlation():
+    labels = np.array([[0.0], [1.0], [2.0]])
+    scores = evaluate("multiclass", labels, np.eye(3)[[1, 1, 1]])
+    assert scores["matthews"] == 0 and scores["accuracy"] == pytest.approx(1 / 3)
+
+
+def test_pearson_by_formula_and_spearman_by_ranks():
+    truth, guess = np.array([1.0, 2.0, 4.0, 8.0]), np.array([0.5, 2.5, 3.0, 20.0])
+    scores = evaluate("regression", truth[:, None], guess[:, None])
+    x, y = truth - truth.mean(), guess - guess.mean()
+    assert scores["pearson"] == pytest.approx((x @ y) / math.sqrt((x @ x) * (y @ y)))
+    assert scores["spearman"] == pytest.approx(1) and scores["pearson"] < 0.99
+    shifted = evaluate("regression", truth[:, None], 3 - 2 * guess[:, None])
+    assert shifted["pearson"] == pytest.approx(-scores["pearson"])
+    constant = evaluate("regression", truth[:, None], np.ones((4, 1)))
+    assert math.isnan(constant["pearson"]) and math.isnan(constant["spearman"])
+
+
 def test_regression_scores_are_means_over_tasks():
     labels = np.array([[1.0, 10.0], [2.0, NAN], [3.0, 30.0], [4.0, 20.0]])
     predictions = labels + np.array([[1.0, 3.0], [1.0, 99.0], [1.0, 3.0], [1.0, 3.0]])
@@ -59,13 +113,13 @@ def test_constant_values_leave_correlations_undefined():
     assert math.isnan(scores["r2"]) and math.isnan(scores["spearman"])
 
 
-@pytest.mark.parametrize("task_type", sorted(MAIN_METRIC))
-def test_the_main_metric_is_reported_and_its_direction_holds(task_type):
-    name, higher_is_better = MAIN_METRIC[task_type]
+@pytest.mark.parametrize("task_type,name", [(task, name) for task in METRICS for name in METRICS[task]])
+def test_every_metric_is_reported_and_its_direction_holds(task_type, name):
     labels = np.array([[0.0], [1.0], [0.0], [1.0]])
     good = np.array([[0.9, 0.1], [0.1, 0.9]] * 2) if task_type == "multiclass" else labels
     best, worst = evaluate(task_type, labels, good)[name], evaluate(task_type, labels, 1 - good)[name]
-    assert (best > worst) is higher_is_better
+    assert best < worst if name in LOWER_IS_BETTER else best > worst
+    assert MAIN_METRIC[task_type] in METRICS[task_type]
 
 
 def test_diverged_or_misshapen_predictions_are_refused():

@@ -128,7 +128,7 @@ def test_make_split_uses_usable_rows_only(table, tmp_path):
 
 def test_make_split_explains_what_it_cannot_do(table):
     for kind in ("cluster", "column:", "scaffold:x"):
-        with pytest.raises(InputError, match="use scaffold, random, column:NAME or file:PATH"):
+        with pytest.raises(InputError, match="use scaffold, random, column:NAME, file:PATH, or name files"):
             make_split(kind, table, 0)
     with pytest.raises(InputError, match="no train rows"):  # one scaffold, larger than train may be
         make_split("scaffold", table, 0)

@@ -1,6 +1,7 @@
 """Classification and regression on one text or a pair: load the data once, then train any number of seeds."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from exlm.errors import InputError
 from exlm.files import write_text
 from exlm.tasks.config import FinetuneConfig, TaskConfig, check_metric
 from exlm.tasks.encoders import load_encoder, load_tokenizer_of, take_encoder
-from exlm.tasks.frames import listed, read_frame
+from exlm.tasks.frames import existing, listed, read_frame
 from exlm.tasks.glue import GLUE, classes, columns, departures, glue_frames
 from exlm.tasks.metrics import MAIN_METRIC, evaluate
 from exlm.tasks.splits import PARTS, Split, make_split, random_split, split_hash
@@ -173,6 +174,7 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
         frames, path = glue_frames(task.dataset, task.data_dir)
         text, pair, label = columns(task.dataset, frames["train"], path)
         known = classes(task.dataset, frames["train"][label])
+        _check_columns(frames, path, (text, pair, label))
         frame, parts = join_parts(frames)
         table = make_table(frame, path, text, [label], GLUE[task.dataset].task_type, known, pair, parts)
         return table, departures(task.dataset, frames)
@@ -180,7 +182,16 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
     frames = {part: read_frame(file) for part, file in files.items() if file}
     frame, parts = join_parts(frames)
     wanted = (task.text_column, task.label_columns, task.task_type, None, task.pair_column)
-    return make_table(frame, task.dataset, *wanted, parts=parts if task.valid else None), []
+    table = make_table(frame, task.dataset, *wanted, parts=parts if task.valid else None)
+    _check_columns(frames, task.dataset, (table.text_column, task.pair_column))
+    return table, []
+
+
+def _check_columns(frames: dict[str, pd.DataFrame], path: str, names: Iterable[str | None]) -> None:
+    """Every part has them: one that has not would be joined to the others as a part of empty cells."""
+    for part, frame in frames.items():
+        for name in filter(None, names):
+            existing(frame, name, f"{path}, {part} part")
 
 
 def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:

@@ -3,9 +3,9 @@
 import itertools
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 from tqdm import tqdm
@@ -28,24 +28,37 @@ def cells(train: FinetuneConfig, grid: Grid) -> dict[str, FinetuneConfig]:
 
     Raises InputError for what is no hyper-parameter and for one without values.
     """
-    known = [field.name for field in fields(FinetuneConfig)]
+    kinds = get_type_hints(FinetuneConfig)
     for name, values in grid.items():
-        if name not in known:
-            raise InputError(f"the grid has {name!r}, which is no hyper-parameter; use {', '.join(known)}")
+        if name not in kinds:
+            raise InputError(f"the grid has {name!r}, which is no hyper-parameter; use {', '.join(kinds)}")
         if not isinstance(values, list) or not values:
             raise InputError(f"the grid's {name} must be a list of values, for example [1.0e-5, 2.0e-5]")
-    settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    return {",".join(f"{name}={value}" for name, value in chosen.items()): _cell(train, chosen) for chosen in settings}
+    lists = [[_value(name, value, kinds[name]) for value in values] for name, values in grid.items()]
+    settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*lists)]
+    return {_name(chosen): replace(train, **chosen) for chosen in settings}
 
 
-def _cell(train: FinetuneConfig, chosen: dict[str, Any]) -> FinetuneConfig:
-    for name, value in chosen.items():
-        if isinstance(value, str) and name not in ("pooling", "precision"):  # YAML reads 1e-5 as a word
-            try:
-                chosen = chosen | {name: float(value)}
-            except ValueError:
-                raise InputError(f"the grid's {name} has {value!r}, which is not a number") from None
-    return replace(train, **chosen)
+def _name(chosen: dict[str, Any]) -> str:
+    return ",".join(f"{name}={value}" for name, value in chosen.items())
+
+
+def _value(name: str, value: Any, kind: Any) -> Any:
+    """A value as the hyper-parameter's type: YAML reads 1e-5 as a word."""
+    options = get_args(kind)
+    if get_origin(kind) is Literal:
+        if value not in options:
+            raise InputError(f"the grid's {name} has {value!r}; use {' or '.join(options)}")
+        return value
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"the grid's {name} has {value!r}, which is not a number") from None
+    if kind is not int and int not in options:
+        return number
+    if not number.is_integer():
+        raise InputError(f"the grid's {name} has {value!r}, which is not a whole number")
+    return int(number)
 
 
 def run_grid(
@@ -77,11 +90,14 @@ def run_grid(
         made_with = settings | {"train": plain(hyper)}
         runs = [_seed(directory / name / f"seed-{seed}", train_seed, hyper, seed, made_with) for seed in seeds]
         table[name] = summarise_parts(runs)
-        if not best_runs or _value(table[name], metric) > _value(table[best], metric):
+        if not best_runs or _score(table[name], metric) > _score(table[best], metric):
             _drop_weights(directory, best, best_runs)
             best, best_runs = name, runs
         else:
             _drop_weights(directory, name, runs)
+    made_with = settings | {"train": plain(grid[best])}
+    best_runs = [_seed(directory / best / f"seed-{s}", train_seed, grid[best], s, made_with, True) for s in seeds]
+    table[best] = summarise_parts(best_runs)
     report = {"settings": settings, "seeds": list(seeds), "metric": metric}
     report |= {"best": best, **table[best], "runs": best_runs}
     if len(grid) > 1:
@@ -104,10 +120,11 @@ def members(path: str) -> list[Path]:
     """The model directories of the seeds of a fine-tuning output (those of the best cell), or the one directory."""
     directory = Path(path)
     try:
-        best = json.loads((directory / REPORT).read_text())["best"]
+        report = json.loads((directory / REPORT).read_text())
+        places = [directory / report["best"] / f"seed-{seed}" for seed in report["seeds"]]
     except (OSError, ValueError, KeyError):
-        best = ""
-    return sorted(file.parent for file in (directory / best).glob("seed-*/config.json")) or [directory]
+        places = sorted(directory.glob("seed-*"))
+    return [place for place in places if (place / "config.json").is_file()] or [directory]
 
 
 def best_member(path: str) -> Path:
@@ -120,9 +137,17 @@ def best_member(path: str) -> Path:
     return places[int(np.argmin(scores) if metric in LOWER_IS_BETTER else np.argmax(scores))]
 
 
-def _seed(place: Path, train_seed: TrainSeed, hyper: FinetuneConfig, seed: int, settings: dict[str, Any]) -> Result:
+def _seed(
+    place: Path,
+    train_seed: TrainSeed,
+    hyper: FinetuneConfig,
+    seed: int,
+    settings: dict[str, Any],
+    with_weights: bool = False,
+) -> Result:
+    """The result of a seed, trained unless it is finished: `with_weights`, also unless its weights were dropped."""
     result = _finished(place, settings)
-    if result is None:
+    if result is None or (with_weights and not any(place.glob(WEIGHTS))):
         result = {"seed": seed, "settings": settings, **train_seed(place, hyper, seed)}
         write_json(place / RESULT, result)
     return result
@@ -143,8 +168,11 @@ def _finished(place: Path, settings: dict[str, Any]) -> Result | None:
     return result
 
 
-def _value(summary: dict[str, dict[str, dict[str, float]]], metric: str) -> float:
+def _score(summary: dict[str, dict[str, dict[str, float]]], metric: str) -> float:
+    """Higher is better; a score that is not defined is the worst."""
     value = summary["valid"][metric]["median"]
+    if not np.isfinite(value):
+        return -np.inf
     return -value if metric in LOWER_IS_BETTER else value
 
 

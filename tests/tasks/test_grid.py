@@ -1,0 +1,232 @@
+"""Grids of hyper-parameters times seeds: what is run, what is kept, what is reported."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from exlm import InputError
+from exlm.tasks import classification
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.finetune import finetune
+from exlm.tasks.grid import best_member, cells, members, run_grid
+from exlm.tasks.predict import predict
+from tests.tasks.families import pairs, save_family
+
+BASE = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, patience=0, precision="fp32")
+RATES = {"learning_rate": [1e-3, 2e-3, 3e-3]}
+
+
+class Training:
+    """Stands in for the training of a seed: scores by learning rate and seed, and a file of weights."""
+
+    def __init__(self, score, stop_at: int | None = None) -> None:
+        self.score, self.stop_at, self.calls = score, stop_at, []
+
+    def __call__(self, place, hyper, seed):
+        if len(self.calls) == self.stop_at:
+            raise KeyboardInterrupt
+        self.calls.append((hyper.learning_rate, hyper.batch_size, seed))
+        place.mkdir(parents=True, exist_ok=True)
+        for name in ("model.safetensors", "config.json"):
+            (place / name).write_text("{}")
+        return {"best_epoch": 1, "scores": {"valid": self.score(hyper.learning_rate, seed), "test": {"accuracy": 0.5}}}
+
+
+def weights(directory) -> list[str]:
+    """The runs that still have a model."""
+    return sorted(str(path.parent.relative_to(directory)) for path in directory.rglob("*.safetensors"))
+
+
+def accuracy(rate: float, seed: int) -> dict[str, float]:
+    return {"accuracy": {1e-3: 0.5, 2e-3: 0.7, 3e-3: 0.6}[rate] + seed / 100}
+
+
+# Cells
+
+
+def test_cells_are_all_combinations_by_name():
+    found = cells(BASE, {"learning_rate": [1e-5, 2e-5], "batch_size": [16, 32], "pooling": ["mean"]})
+    assert list(found) == [
+        f"learning_rate={rate},batch_size={size},pooling=mean" for rate in ("1e-05", "2e-05") for size in (16, 32)
+    ]
+    cell = found["learning_rate=2e-05,batch_size=16,pooling=mean"]
+    assert cell == replace(BASE, learning_rate=2e-5, batch_size=16, pooling="mean")
+
+
+def test_without_a_grid_there_is_one_cell_without_name():
+    assert cells(BASE, {}) == {"": BASE}
+
+
+def test_numbers_that_yaml_reads_as_words_are_numbers():
+    found = cells(BASE, {"learning_rate": ["1e-5", 2e-5]})
+    assert [cell.learning_rate for cell in found.values()] == [1e-5, 2e-5]
+    assert found == cells(BASE, {"learning_rate": [1e-5, 2e-5, "1e-05"]})  # and the same cell is one cell
+    sizes = cells(BASE, {"batch_size": ["16"], "epochs": ["3"]})
+    cell = next(iter(sizes.values()))
+    assert (cell.batch_size, cell.epochs) == (16, 3) and isinstance(cell.batch_size, int)
+
+
+@pytest.mark.parametrize(
+    "grid,message",
+    [
+        ({"rate": [1]}, "'rate', which is no hyper-parameter; use epochs,"),
+        ({"learning_rate": []}, "learning_rate must be a list"),
+        ({"learning_rate": 1e-5}, "learning_rate must be a list"),
+        ({"learning_rate": ["fast"]}, "learning_rate has 'fast', which is not a number"),
+        ({"learning_rate": [-1.0]}, "learning_rate is -1.0; it must be positive"),
+        ({"batch_size": [16.5]}, "16.5, which is not a whole number"),
+        ({"patience": ["1e-5"]}, "'1e-5', which is not a whole number"),
+        ({"pooling": ["last"]}, "pooling has 'last'; use first or mean"),
+        ({"learning_rate": [None]}, "None, which is not a number"),
+    ],
+)
+def test_a_grid_that_cannot_be_run(grid, message):
+    with pytest.raises(InputError, match=message):
+        cells(BASE, grid)
+
+
+# Runs
+
+
+def test_every_cell_runs_once_with_every_seed(tmp_path):
+    training = Training(accuracy)
+    grid = {"learning_rate": [1e-3, 2e-3], "batch_size": [4, 8]}
+    report = run_grid(tmp_path, training, cells(BASE, grid), [0, 1, 2], {}, "accuracy")
+    expected = [(rate, size, seed) for rate in (1e-3, 2e-3) for size in (4, 8) for seed in (0, 1, 2)]
+    assert training.calls == expected
+    assert list(report["cells"]) == list(cells(BASE, grid))
+
+
+@pytest.mark.parametrize("done", range(7))
+def test_an_interrupted_grid_goes_on(tmp_path, done):
+    grid, seeds = cells(BASE, {"learning_rate": [1e-3, 2e-3, 3e-3]}), [0, 1]
+    whole = run_grid(tmp_path / "whole", Training(accuracy), grid, seeds, {}, "accuracy")
+    first, second = Training(accuracy, stop_at=done), Training(accuracy)
+    if done < 6:
+        with pytest.raises(KeyboardInterrupt):
+            run_grid(tmp_path / "cut", first, grid, seeds, {}, "accuracy")
+        assert not (tmp_path / "cut/results.json").exists()
+    else:
+        run_grid(tmp_path / "cut", first, grid, seeds, {}, "accuracy")
+    assert run_grid(tmp_path / "cut", second, grid, seeds, {}, "accuracy") == whole
+    assert first.calls + second.calls == [(rate, 8, seed) for rate in RATES["learning_rate"] for seed in seeds]
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+
+
+def test_finished_runs_with_other_settings_are_not_mixed_in(tmp_path):
+    run_grid(tmp_path, Training(accuracy), cells(BASE, RATES), [0], {"model": "a"}, "accuracy")
+    with pytest.raises(InputError, match=r"other settings \(model\)"):
+        run_grid(tmp_path, Training(accuracy), cells(BASE, RATES), [0], {"model": "b"}, "accuracy")
+    with pytest.raises(InputError, match=r"other settings \(train\)"):
+        run_grid(tmp_path, Training(accuracy), cells(replace(BASE, epochs=2), RATES), [0], {"model": "a"}, "accuracy")
+
+
+@pytest.mark.parametrize("metric,best", [("accuracy", "learning_rate=0.002"), ("rmse", "learning_rate=0.001")])
+def test_the_best_cell_has_the_best_median_on_valid(tmp_path, metric, best):
+    values = {1e-3: [0.1, 0.2, 0.99], 2e-3: [0.7, 0.71, 0.0], 3e-3: [0.3, 0.69, 0.9]}  # means say otherwise
+    training = Training(lambda rate, seed: {metric: values[rate][seed]})
+    report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1, 2], {}, metric)
+    assert report["best"] == best
+    rate = float(best.split("=")[1])
+    assert [run["scores"]["valid"][metric] for run in report["runs"]] == values[rate]
+    assert report["valid"] == report["cells"][best]["valid"]
+    assert weights(tmp_path) == [f"{best}/seed-{seed}" for seed in range(3)]
+    assert members(str(tmp_path)) == [tmp_path / best / f"seed-{seed}" for seed in range(3)]
+    choose = np.argmin if metric == "rmse" else np.argmax
+    assert best_member(str(tmp_path)) == tmp_path / best / f"seed-{choose(values[rate])}"
+
+
+def test_more_cells_and_more_seeds_can_be_added(tmp_path):
+    run_grid(tmp_path, Training(accuracy), cells(BASE, {"learning_rate": [1e-3]}), [0], {}, "accuracy")
+    training = Training(accuracy)
+    report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1], {}, "accuracy")
+    assert (1e-3, 8, 0) not in training.calls and len(training.calls) == 5
+    assert report["best"] == "learning_rate=0.002" and len(report["runs"]) == 2
+
+
+def test_a_cell_that_becomes_the_best_gets_its_models_back(tmp_path):
+    values = {1e-3: [0.5, 0.9], 2e-3: [0.6, 0.1], 3e-3: [0.0, 0.0]}
+    training = Training(lambda rate, seed: {"accuracy": values[rate][seed]})
+    run_grid(tmp_path, training, cells(BASE, RATES), [0], {}, "accuracy")
+    assert weights(tmp_path) == ["learning_rate=0.002/seed-0"]
+    report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1], {}, "accuracy")
+    assert report["best"] == "learning_rate=0.001"
+    assert members(str(tmp_path)) == [tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (0, 1)]
+    assert weights(tmp_path) == ["learning_rate=0.001/seed-0", "learning_rate=0.001/seed-1"]
+
+
+def test_only_the_seeds_of_the_report_are_members(tmp_path):
+    run_grid(tmp_path, Training(accuracy), cells(BASE, {"learning_rate": [1e-3]}), range(11), {}, "accuracy")
+    run_grid(tmp_path, Training(accuracy), cells(BASE, {"learning_rate": [1e-3]}), [10, 2], {}, "accuracy")
+    assert members(str(tmp_path)) == [tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (10, 2)]
+
+
+def test_the_report_sums_up_five_seeds(tmp_path):
+    values = [0.5, 0.9, 0.6, 0.8, 0.55]
+    training = Training(lambda rate, seed: {"accuracy": values[seed]})
+    run_grid(tmp_path, training, cells(BASE, {}), range(5), {}, "accuracy")
+    summary = json.loads((tmp_path / "results.json").read_text())["valid"]["accuracy"]
+    spread = {"mean": np.mean(values), "std": np.std(values, ddof=1)}
+    assert summary == pytest.approx(spread | {"median": 0.6, "min": 0.5, "max": 0.9})
+
+
+def test_scores_that_are_not_defined_do_not_stop_a_grid(tmp_path):
+    def score(rate, seed):
+        return {"accuracy": math.nan if rate < 2e-3 else rate, "f1": math.nan}
+
+    for _ in range(2):  # and can be read back
+        report = run_grid(tmp_path, Training(score), cells(BASE, RATES), [0, 1], {}, "accuracy")
+        assert report["best"] == "learning_rate=0.003"
+        assert weights(tmp_path) == ["learning_rate=0.003/seed-0", "learning_rate=0.003/seed-1"]
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert written["valid"]["f1"]["median"] is None and written["valid"]["accuracy"]["median"] == 3e-3
+
+
+# A real one
+
+
+@pytest.fixture
+def real(tmp_path):
+    """A function that fine-tunes a tiny model over a grid."""
+    model = save_family(tmp_path / "model", "bert")
+    for shift, name in enumerate(("train", "valid")):
+        pairs(shift, 12).to_csv(tmp_path / f"{name}.csv", index=False)
+    task = TaskConfig(str(tmp_path / "train.csv"), str(tmp_path / "valid.csv"), pair_column="second")
+    grid = {"learning_rate": ["1e-3", "1e-2"]}
+    return lambda output: finetune(str(tmp_path / output), str(model), task, BASE, [0, 1], grid=grid)
+
+
+def test_a_real_grid_resumes_and_its_best_cell_predicts(real, tmp_path, monkeypatch):
+    whole = real("whole")
+    original, calls = classification.fit, []
+
+    def interrupted(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(classification, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        real("cut")
+    again = real("cut")
+    assert len(calls) == 3 + 2  # two runs were finished, the third began again
+    for name in ("best", "valid", "cells", "runs"):
+        assert again[name] == whole[name]
+    frame = predict(str(tmp_path / "cut"), str(tmp_path / "valid.csv"), str(tmp_path / "p.csv"))
+    places = [tmp_path / "cut" / again["best"] / f"seed-{seed}/predictions.csv" for seed in (0, 1)]
+    runs = [pd.read_csv(place).query("split == 'valid'")["predicted label"] for place in places]
+    np.testing.assert_allclose(frame["predicted label"], np.mean(runs, 0), atol=1e-4)
+    assert len(weights(tmp_path / "cut")) == 2
+
+
+def test_a_cell_that_lost_is_no_model(real, tmp_path):
+    report = real("out")
+    lost = next(name for name in report["cells"] if name != report["best"])
+    with pytest.raises(InputError):
+        predict(str(tmp_path / "out" / lost / "seed-0"), str(tmp_path / "valid.csv"))
+    assert (tmp_path / "out" / lost / "seed-0/predictions.csv").exists()
