@@ -94,7 +94,7 @@ class Classification:
         """Trains a seed, keeps the epoch that is best on valid, predicts every row; returns the scores of the parts."""
         torch.manual_seed(seed)
         split = split_rows(self.task, self.rows, seed)
-        facts = self._facts(split)
+        facts = self._facts(split, hyper)
         network = self._build(hyper, facts)
         distributed.place(network)
         selector = Selector(
@@ -122,7 +122,7 @@ class Classification:
             },
         }
 
-    def _facts(self, split: Split) -> dict[str, Any]:
+    def _facts(self, split: Split, hyper: FinetuneConfig) -> dict[str, Any]:
         """What prediction must know about the task."""
         table = self.rows.table
         mean, std = _scale(table, split["train"])
@@ -134,6 +134,7 @@ class Classification:
             "classes": table.classes,
             "molecules": self.task.molecules,
             "max_length": self.max_length,
+            "precision": hyper.precision,
             "mean": mean,
             "std": std,
         }

@@ -79,28 +79,31 @@ class QuestionAnswering:
         assert hyper.batch_size  # filled in by `resolve`
         torch.manual_seed(seed)
         facts = {"task_type": "question_answering", "max_length": self.config.window}
-        facts |= {"stride": self.config.stride, "max_answer": self.config.max_answer}
+        facts |= {"stride": self.config.stride, "max_answer": self.config.max_answer, "precision": hyper.precision}
         network, _ = load_encoder(
             self.model, "question_answering", hyper.dropout, hyper.pooler_dropout, {"task": facts}, self.from_scratch
         )
         if self.start_from:
             take_encoder(network, self.start_from)
         distributed.place(network)
-        selector = Selector(network, partial(self._score, part="valid"), self.metric, hyper.patience)
+        selector = Selector(
+            network, partial(self._score, part="valid", precision=hyper.precision), self.metric, hyper.patience
+        )
         batches = WindowBatches(self.parts["train"][1], self.tokenizer, hyper.batch_size, seed)
         place.mkdir(parents=True, exist_ok=True)
         name = f"{place.parent.name} {place.name}"
         fit(network, qa_loss, batches, loop_config(hyper, batches.per_epoch), place, seed, selector, description=name)
         selector.restore()
         save_model(place, network.eval(), self.tokenizer)
-        scores = {part: self._score(network, part, place) for part in self.parts if part != "train"}
+        wanted = [part for part in self.parts if part != "train"]
+        scores = {part: self._score(network, part, hyper.precision, place) for part in wanted}
         sizes = {part: len(questions.ids) for part, (questions, _) in self.parts.items()}
         return {"best_epoch": selector.best_epoch, "split": sizes, "scores": scores}
 
-    def _score(self, model: PreTrainedModel, part: str, place: Path | None = None) -> dict[str, float]:
+    def _score(self, model: PreTrainedModel, part: str, precision: str, place: Path | None = None) -> dict[str, float]:
         """Metrics of a part; the answers go to `place`."""
         questions, windows = self.parts[part]
-        answers = answer(model, questions, windows, self.tokenizer, self.config)
+        answers = answer(model, questions, windows, self.tokenizer, self.config, precision=precision)
         if place:
             write_frame(_answer_table(questions, [answers]), place / f"predictions-{part}.csv")
             texts = {id: a.text if a.null_minus_best <= 0 else "" for id, a in zip(questions.ids, answers, strict=True)}
@@ -123,7 +126,7 @@ def answer_file(places: Sequence[str], input: str, target: Path, facts: dict[str
         distributed.place(network)
         windows = make_windows(questions, tokenizer, config)
         problems += [windows.problems] if place == places[0] else []
-        runs.append(answer(network, questions, windows, tokenizer, config))
+        runs.append(answer(network, questions, windows, tokenizer, config, precision=facts["precision"]))
     whole = _with_problems(_answer_table(questions, runs), pd.concat(problems))
     if plain_suffix(Path(input)) == ".json":
         frame = whole

@@ -189,7 +189,7 @@ def predict_rows(
 ) -> np.ndarray:
     """[all rows, outputs] predictions of the chosen rows, NaN elsewhere."""
     rows = [examples[row] for row in chosen]
-    logits = inference.run(model, lambda batch: model(**batch).logits, rows, tokenizer)
+    logits = inference.run(model, lambda batch: model(**batch).logits, rows, tokenizer, precision=facts["precision"])
     result = np.full((len(examples), int(model.config.num_labels or 1)), np.nan)
     if len(chosen):
         result[chosen] = inference.probabilities(logits, facts["task_type"], facts["mean"], facts["std"])
