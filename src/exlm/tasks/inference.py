@@ -1,6 +1,6 @@
 """Texts to padded batches to rows of numbers, in bounded memory and in the order of the input."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -69,25 +69,30 @@ def run(
     """
     model.eval()
     device = next(model.parameters()).device
-    order = np.argsort([-length(row) for row in examples], kind="stable")
     result: np.ndarray | None = None
-    start = 0
     with (
         torch.inference_mode(),
         tqdm(total=len(examples), desc=progress, unit="row", disable=progress is None) as bar,
     ):
-        while start < len(order):
-            size = max(1, tokens_per_batch // length(examples[order[start]]))
-            chosen = order[start : start + size]
+        for chosen in by_length([length(example) for example in examples], tokens_per_batch):
             batch = placed(model, pad([examples[i] for i in chosen], tokenizer))
             with autocast(device, precision):
                 values = function(batch).float().cpu().numpy()
             if result is None:
                 result = np.empty((len(examples), values.shape[1]), dtype=np.float32)
             result[chosen] = values
-            start += len(chosen)
             bar.update(len(chosen))
     return np.empty((0, 0), dtype=np.float32) if result is None else result
+
+
+def by_length(lengths: Sequence[int], tokens_per_batch: int) -> Iterator[np.ndarray]:
+    """Row numbers in batches of so many tokens, longest first, so that too large a batch fails at once."""
+    order = np.argsort([-length for length in lengths], kind="stable")
+    start = 0
+    while start < len(order):
+        size = max(1, tokens_per_batch // lengths[order[start]])
+        yield order[start : start + size]
+        start += size
 
 
 def probabilities(logits: np.ndarray, task_type: str, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:

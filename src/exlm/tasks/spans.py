@@ -4,7 +4,7 @@ Everything here works for any model whose output has start_logits and end_logits
 """
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import InputError
 from exlm.model.objectives import span_loss
-from exlm.tasks.inference import placed
+from exlm.tasks.inference import by_length, placed
 from exlm.tasks.squad import Answer, Questions
 from exlm.tasks.squad_windows import QAConfig, Windows
 from exlm.tasks.supervised import RowBatches
@@ -142,7 +142,7 @@ def answer(
     shape = (total, count)
     found = Spans(np.empty(shape, np.float32), np.empty(shape, int), np.empty(shape, int), np.empty(total, np.float32))
     with torch.inference_mode():
-        for rows in _by_length(windows, tokens_per_batch):
+        for rows in by_length([len(offsets) for offsets in windows.offsets], tokens_per_batch):
             for whole, part in zip(found, _read(model, windows, rows, tokenizer, config, precision), strict=True):
                 whole[rows] = part
     edges = np.searchsorted(windows.question, np.arange(len(questions.ids) + 1))
@@ -150,17 +150,6 @@ def answer(
         _merge(context, windows.offsets[first:last], Spans(*(part[first:last] for part in found)), count)
         for context, first, last in zip(questions.contexts, edges[:-1], edges[1:], strict=True)
     ]
-
-
-def _by_length(windows: Windows, tokens_per_batch: int) -> Iterator[np.ndarray]:
-    """Window numbers in batches, longest first, so that too large a batch fails at once."""
-    lengths = np.array([len(offsets) for offsets in windows.offsets], dtype=int)
-    order = np.argsort(-lengths, kind="stable")
-    start = 0
-    while start < len(order):
-        size = max(1, tokens_per_batch // lengths[order[start]])
-        yield order[start : start + size]
-        start += size
 
 
 def _read(
