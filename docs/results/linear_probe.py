@@ -22,7 +22,7 @@ from exlm.model.downstream import pooled
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.tasks import inference
 from exlm.tasks.classification import DEFAULT_LENGTH, split_rows
-from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
+from exlm.tasks.config import TaskConfig, resolve
 from exlm.tasks.supervised import tokenize_rows
 from exlm.tasks.table import load_table
 
@@ -52,7 +52,7 @@ def probe(features: np.ndarray, labels: np.ndarray, split: dict[str, np.ndarray]
 
 def main(models: list[str]) -> None:
     for name in ("bbbp", "bace", "clintox"):
-        task, _ = resolve(TaskConfig(name), FinetuneConfig())
+        task, _ = resolve(TaskConfig(name))
         table = load_table(task.dataset, task.text_column, task.label_columns, task.task_type)
         for path in models:
             network, tokenizer = load_model(path, ExLMModel)

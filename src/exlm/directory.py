@@ -14,7 +14,7 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from . import files
 from .data.tokenization import load_tokenizer, tokenizer_hash
-from .errors import InputError
+from .errors import InputError, first_line
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 
@@ -57,9 +57,8 @@ def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTok
 
 def fingerprint(path: str) -> str:
     """SHA-256 of the weights in a model directory."""
-    return hashlib.sha256(
-        "".join(files.sha256(p) for p in sorted(Path(path).glob("*.safetensors"))).encode()
-    ).hexdigest()
+    weights = sorted(Path(path).glob("*.safetensors")) or sorted(Path(path).glob("*.bin"))
+    return hashlib.sha256("".join(map(files.sha256, weights)).encode()).hexdigest()
 
 
 def verify(path: str) -> None:
@@ -95,7 +94,7 @@ def load_model(
         config.update(changes or {})
         model = model_class(config) if from_scratch else model_class.from_pretrained(path, config=config)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"the model in {path} cannot be loaded: {str(error).splitlines()[0]}") from error
+        raise InputError(f"the model in {path} cannot be loaded: {first_line(error)}") from error
     if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
         raise InputError(
             f"the tokenizer in {path} ({len(tokenizer)} tokens, mask {tokenizer.mask_token_id}) is not the model's "

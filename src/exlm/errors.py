@@ -6,3 +6,8 @@ class InputError(ValueError):
 
     The command line prints the message alone and exits with status 2.
     """
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of a library says, cut to one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -12,7 +12,7 @@ from exlm.data.tokenization import load_tokenizer
 from exlm.directory import load_model, save_model
 from exlm.model.modeling_exlm import ExLMForMaskedLM, ExLMModel
 from exlm.pretrain import ArchitectureConfig
-from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
+from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, resolve
 from exlm.tasks.finetune import finetune
 from exlm.tasks.metrics import evaluate
 from exlm.tasks.predict import embed, predict
@@ -232,7 +232,8 @@ def test_row_batches_cover_an_epoch_and_group_lengths(corpus):
 
 def test_moleculenet_brings_the_papers_hyperparameters_unless_overridden(tmp_path):
     (tmp_path / "bace.csv").write_text("mol,Class\nCC,1\n")
-    task, train = resolve(TaskConfig("BACE", data_dir=str(tmp_path)), FinetuneConfig(epochs=3))
+    task, known = resolve(TaskConfig("BACE", data_dir=str(tmp_path)))
+    train = fill_in(FinetuneConfig(epochs=3), known, molecules=True)
     assert (task.text_column, task.label_columns, task.task_type) == ("mol", ["Class"], "binary")
     assert (train.epochs, train.batch_size, train.learning_rate, train.pooler_dropout) == (3, 64, 1e-4, 0.2)
 

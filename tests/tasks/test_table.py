@@ -139,8 +139,11 @@ def test_unreadable_files_are_explained(tmp_path):
 def test_between_tabs_quotes_are_text_and_bad_rows_are_counted_and_named(tmp_path, capsys):
     path = write(tmp_path / "a.tsv", 'text\ty\n"so, he\t1\nsaid" she\t0\nx\nq\t1\t2\nz\t1\n\t\t\na\n\n')
     frame = read_frame(path)
-    assert frame["text"].tolist() == ['"so, he', 'said" she', "z"] and frame["y"].tolist() == ["1", "0", "1"]
-    assert frame.attrs["malformed"] == 4
+    assert frame["text"].tolist() == ['"so, he', 'said" she', "x", "q", "z", "", "a"]
+    assert list(frame.attrs["malformed"]) == [2, 3, 5, 6]
+    table = load_table(path, None, ["y"])
+    assert table.usable.tolist() == [True, True, False, False, True, False, False]
+    assert table.problems["reason"].tolist()[:2] == ["1 fields instead of 2", "3 fields instead of 2"]
     said = capsys.readouterr().out
     assert "4 of 7 rows" in said and "line 4 has 1, line 5 has 3, line 7 has 3, ..." in said
     with pytest.raises(InputError, match="is it separated by tabs"):

@@ -66,7 +66,7 @@ def read_rows(source: Source, column: str | None = None) -> Iterator[str]:
         for row, value in enumerate(READERS[source.reader](source.name, column), 1):  # noqa: B007
             yield value.strip()
     except UNREADABLE as error:
-        if isinstance(error, UnicodeDecodeError) and (place := _not_utf8(source)):
+        if isinstance(error, UnicodeDecodeError) and (place := not_utf8(source.name)):
             raise InputError(f"{source.name} is not UTF-8: {place}; convert it, or remove what is damaged") from error
         raise InputError(
             f"{source.name} cannot be read after row {row} ({error}); check that it is complete and UTF-8"
@@ -120,9 +120,9 @@ def _reader(path: Path) -> str | None:
     return None if compressed and suffix == ".parquet" else SUFFIXES.get(suffix)
 
 
-def open_text(name: str, errors: str = "strict") -> TextIO:
+def open_text(name: str, errors: str = "strict", newline: str = "") -> TextIO:
     """A UTF-8 file, plain or compressed as its name says (COMPRESSIONS). Damage raises one of UNREADABLE."""
-    return io.TextIOWrapper(_open_binary(name), "utf-8-sig", errors, newline="")
+    return io.TextIOWrapper(_open_binary(name), "utf-8-sig", errors, newline=newline)
 
 
 def _open_binary(name: str) -> BinaryIO:
@@ -133,11 +133,9 @@ def _open_binary(name: str) -> BinaryIO:
     return opener(name, "rb")
 
 
-def _not_utf8(source: Source) -> str | None:
+def not_utf8(name: str) -> str | None:
     """The first line that is not UTF-8: decoding goes by blocks, so that its own error does not tell."""
-    if source.reader in ("parquet", "hub"):
-        return None
-    with suppress(*UNREADABLE), open_text(source.name, "surrogateescape") as file:
+    with suppress(*UNREADABLE), open_text(name, "surrogateescape") as file:
         for number, line in enumerate(file, 1):
             bad = next((character for character in line if "\udc80" <= character <= "\udcff"), None)
             if bad:

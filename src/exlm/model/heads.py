@@ -96,6 +96,7 @@ class ExLMClassificationHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden [B, D] -> logits [B, num_labels] float32."""
-        inner = torch.tanh(self.dense(self.dropout(hidden)))
-        logits = self.output(self.dropout(inner))
+        with torch.autocast(hidden.device.type, enabled=False):
+            inner = torch.tanh(self.dense(self.dropout(hidden.to(self.dense.weight.dtype))))
+            logits = self.output(self.dropout(inner))
         return logits.to(torch.promote_types(logits.dtype, torch.float32))

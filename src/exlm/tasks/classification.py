@@ -57,7 +57,8 @@ class Classification:
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         table, self.departures = load_labelled(task)
-        molecules = are_molecules(table.texts) if task.molecules is None else task.molecules
+        seen = task.molecules is None and task.dataset not in GLUE and are_molecules(table.texts)
+        molecules = bool(task.molecules) or seen
         default_split = "parts" if table.parts is not None else "scaffold" if molecules else "random"
         self.task = replace(task, molecules=molecules, split=task.split or default_split)
         self.model, self.from_scratch, self.start_from = model, from_scratch, start_from
@@ -65,7 +66,8 @@ class Classification:
         metric = task.metric or (GLUE[task.dataset].metric if task.dataset in GLUE else MAIN_METRIC[task_type])
         self.metric = check_metric(metric, task_type)
         self.tokenizer, longest = load_tokenizer_of(model)
-        self.max_length = min(task.max_length or DEFAULT_LENGTH, longest or DEFAULT_LENGTH)
+        wanted = task.max_length or DEFAULT_LENGTH
+        self.max_length = min(wanted, longest or wanted)
         self.rows = tokenize_rows(table, self.tokenizer, self.max_length, molecules, task.on_invalid == "keep")
         self.facts = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": self.departures}
         self.invalid = self.rows.report()
@@ -83,7 +85,7 @@ class Classification:
         if not len(self.invalid):
             return
         first = self.invalid.iloc[0]
-        example = f"row {first['row']}, value {str(first['value'])[:80]!r}: {first['reason']}"
+        example = f"{first['part']} row {first['row']}, value {str(first['value'])[:80]!r}: {first['reason']}".strip()
         if task.on_invalid == "error":
             raise InputError(f"{task.dataset}: {example}; correct or remove it, or set task.on_invalid to skip")
         actions = ", ".join(f"{count} {action}" for action, count in self.invalid["action"].value_counts().items())
@@ -91,9 +93,13 @@ class Classification:
         print(f"{reported} ({actions}; see invalid_rows.csv), the first: {example}")
 
     def train_seed(self, place: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
-        """Trains a seed, keeps the epoch that is best on valid, predicts every row; returns the scores of the parts."""
+        """Trains a seed, keeps the epoch that is best on valid; returns the scores of the parts.
+
+        Predictions are written for every row, but not for a train part with a file of its own.
+        """
         torch.manual_seed(seed)
         split = split_rows(self.task, self.rows, seed)
+        self._check_valid(split["valid"])
         facts = self._facts(split, hyper)
         network = self._build(hyper, facts)
         distributed.place(network)
@@ -106,8 +112,10 @@ class Classification:
         name = f"{place.parent.name} {place.name}"
         fit(network, loss, batches, loop_config(hyper, batches.per_epoch), place, seed, selector, description=name)
         selector.restore()
-        predictions = predict_rows(network, self.rows.examples, np.flatnonzero(self.rows.usable), facts, self.tokenizer)
-        _write_predictions(place, self.rows, split, predictions, facts)
+        wanted = self.rows.usable.copy()
+        wanted[split["train"]] &= self.task.split != "parts"
+        predictions = predict_rows(network, self.rows.examples, np.flatnonzero(wanted), facts, self.tokenizer)
+        self._write_predictions(place, split, predictions, facts)
         save_model(place, network.eval(), self.tokenizer)
         return {
             "best_epoch": selector.best_epoch,
@@ -121,6 +129,17 @@ class Classification:
                 if part != "train" and len(rows)
             },
         }
+
+    def _check_valid(self, rows: np.ndarray) -> None:
+        """The metric must be able to tell epochs apart."""
+        table = self.rows.table
+        width = len(table.classes) if table.classes else table.labels.shape[1]
+        guesses = np.random.default_rng(0).random((len(rows), width))
+        if not np.isfinite(evaluate(table.task_type, table.labels[rows], guesses)[self.metric]):
+            raise InputError(
+                f"{self.metric} of the valid part is not defined (only one class or value in it), so no epoch can be "
+                "chosen; use another split, for example task.split random"
+            )
 
     def _facts(self, split: Split, hyper: FinetuneConfig) -> dict[str, Any]:
         """What prediction must know about the task."""
@@ -163,6 +182,20 @@ class Classification:
             labels = (labels - facts["mean"]) / facts["std"]
         return RowBatches(self.rows.examples, labels, train, hyper.batch_size, self.tokenizer, seed)
 
+    def _write_predictions(self, place: Path, split: Split, predictions: np.ndarray, facts: dict[str, Any]) -> None:
+        rows, table = self.rows, self.rows.table
+        part = np.full(len(rows.examples), "", dtype=object)
+        for name, chosen in split.items():
+            part[chosen] = name
+        names = prediction_columns(facts)
+        columns = {"split": part} | {name: predictions[:, i] for i, name in enumerate(names)}
+        frame = with_columns(table.frame, columns | {"problem": rows.reasons()})
+        if table.parts is not None:
+            own = [table.text_column, facts["pair_column"], *table.label_columns]
+            frame = frame.loc[table.parts != "train", [n for n in frame if n in own or n not in table.frame]]
+        place.mkdir(parents=True, exist_ok=True)
+        write_text(place / "predictions.csv", frame.to_csv(index=False))
+
     def _score(self, model: PreTrainedModel, rows: np.ndarray, facts: dict[str, Any]) -> dict[str, float]:
         predictions = predict_rows(model, self.rows.examples, rows, facts, self.tokenizer)
         return evaluate(facts["task_type"], self.rows.table.labels[rows], predictions[rows])
@@ -199,10 +232,17 @@ def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
     """The split with unusable rows removed, and a valid part (a tenth of train) where there was none."""
     assert task.split
     split = {part: chosen[rows.usable[chosen]] for part, chosen in make_split(task.split, rows.table, seed).items()}
-    if not len(split["valid"]):
+    if not len(split["valid"]) and task.split != "parts":
         carved = random_split(split["train"].tolist(), (0.9, 0.1, 0.0), seed)
         split |= {"train": carved["train"], "valid": carved["valid"]}
-    for part in PARTS[:2] if task.split == "parts" else PARTS:
+    if task.split == "parts":
+        for part in split:
+            if not len(split[part]) and part in set(rows.table.parts if rows.table.parts is not None else ()):
+                raise InputError(
+                    f"{task.dataset}: the {part} part has no row that can be used; see its labels and texts"
+                )
+        return {part: chosen for part, chosen in split.items() if len(chosen)}
+    for part in PARTS:
         if not len(split[part]):
             raise InputError(f"the {task.split} split of {task.dataset} leaves no {part} rows; use another split")
     return split
@@ -222,9 +262,10 @@ def loop_config(hyper: FinetuneConfig, per_epoch: int) -> LoopConfig:
 
 
 def _content_hash(table: LabelledTable) -> str:
-    """SHA-256 of the cells, whatever files they came from."""
-    rows = pd.util.hash_pandas_object(table.frame.astype(str), index=False).to_numpy()
-    return hashlib.sha256(rows.tobytes()).hexdigest()
+    """SHA-256 of the cells, the names of their columns and the parts they belong to."""
+    frame = table.frame.astype(str) if table.parts is None else table.frame.astype(str).assign(**{"": table.parts})
+    rows = pd.util.hash_pandas_object(frame, index=False).to_numpy()
+    return hashlib.sha256("\t".join(map(str, frame.columns)).encode() + rows.tobytes()).hexdigest()
 
 
 def _scale(table: LabelledTable, train: np.ndarray) -> tuple[list[float], list[float]]:
@@ -237,13 +278,3 @@ def _scale(table: LabelledTable, train: np.ndarray) -> tuple[list[float], list[f
         raise InputError(f"column {column!r} has no label in the train part; leave it out or use another split")
     mean, std = np.nanmean(table.labels[train], 0), np.nanstd(table.labels[train], 0)
     return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
-
-
-def _write_predictions(place: Path, rows: Rows, split: Split, predictions: np.ndarray, facts: dict[str, Any]) -> None:
-    part = np.full(len(rows.examples), "", dtype=object)
-    for name, chosen in split.items():
-        part[chosen] = name
-    names = prediction_columns(facts)
-    columns = {"split": part} | {name: predictions[:, i] for i, name in enumerate(names)} | {"problem": rows.reasons()}
-    place.mkdir(parents=True, exist_ok=True)
-    write_text(place / "predictions.csv", with_columns(rows.table.frame, columns).to_csv(index=False))

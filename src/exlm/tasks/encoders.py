@@ -2,15 +2,19 @@
 
 import hashlib
 import inspect
+from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import Tensor, nn
 from transformers import (
     MODEL_FOR_QUESTION_ANSWERING_MAPPING,
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     AutoConfig,
+    AutoModel,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -20,11 +24,12 @@ from transformers import (
 
 from exlm.data.tokenization import load_tokenizer
 from exlm.directory import fingerprint, load_model, verify
-from exlm.errors import InputError
+from exlm.errors import InputError, first_line
 from exlm.model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification
-from exlm.model.modeling_exlm import ExLMPreTrainedModel
+from exlm.model.modeling_exlm import ExLMModel
 
 Changes = dict[str, Any]
+HEADS = ("classifier", "qa_outputs", "logits_proj")
 
 POSITIONS_BEHIND_PADDING = ("roberta", "camembert", "longformer", "mpnet", "data2vec-text", "ibert", "xmod", "esm")
 
@@ -76,28 +81,38 @@ def load_encoder(
     """
     config = _config(name)
     changes = changes | _dropouts(config, dropout, head_dropout)
+    model_class = _classes(config)[head == "question_answering"]
     if config.model_type == "exlm":
-        own: dict[str, type[ExLMPreTrainedModel]] = {
-            "classification": ExLMForSequenceClassification,
-            "question_answering": ExLMForQuestionAnswering,
-        }
-        own_model, tokenizer = load_model(name, own[head], changes, from_scratch)
-        return own_model, _fitted(tokenizer, own[head], config)
-    model = _foreign(name, config, head, changes, from_scratch)
-    return model, _fitted(_tokenizer(name, config), type(model), config)
+        encoder, tokenizer = load_model(name, ExLMModel, changes, from_scratch)
+        model = model_class(encoder.config)
+        _copy_encoder(encoder, model, name)
+    else:
+        tokenizer = _tokenizer(name, config)
+        changes |= {"num_labels": 2} if head == "question_answering" else {}
+        config.update(_in_its_words(config, changes))
+        model = model_class(config)
+        if not from_scratch:
+            model = _with_heads_of(model, _read(name, partial(_pretrained, model_class, name, config)))
+    return _with_exact_heads(model), _fitted(tokenizer, model_class, config)
+
+
+def load_finetuned(path: str, head: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """A fine-tuned model as it was saved, head included."""
+    config = _config(path)
+    model_class = _classes(config)[head == "question_answering"]
+    if config.model_type == "exlm":
+        own_model, tokenizer = load_model(path, model_class)
+        return own_model, _fitted(tokenizer, model_class, config)
+    model = _read(path, lambda: model_class.from_pretrained(path).float())
+    return _with_exact_heads(model), _fitted(_tokenizer(path, config), model_class, config)
 
 
 def load_tokenizer_of(name: str) -> tuple[PreTrainedTokenizerFast, int | None]:
     """The tokenizer of a model, and the longest input that its absolute positions allow (None: no limit)."""
     config = _config(name)
-    model_class = ExLMForSequenceClassification if config.model_type == "exlm" else _classes(config)[0]
+    model_class = _classes(config)[0]
     tokenizer = load_tokenizer(name) if config.model_type == "exlm" else _tokenizer(name, config)
     return _fitted(tokenizer, model_class, config), _longest_input(config)
-
-
-def load_finetuned(path: str, head: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """A fine-tuned model as it was saved."""
-    return load_encoder(path, head, None, None, {}, False)
 
 
 def task_facts(path: str) -> dict[str, Any]:
@@ -114,15 +129,25 @@ def task_facts(path: str) -> dict[str, Any]:
 
 def take_encoder(model: PreTrainedModel, path: str) -> None:
     """Replaces the encoder of `model` by that of a fine-tuned model of the same architecture."""
-    source, _ = load_finetuned(path, "classification")
+    config = _config(path)
+    if config.model_type != model.config.model_type:  # some families name their weights alike
+        raise InputError(f"the encoder in {path} is another family's; start from a model of the same architecture")
+    source = (
+        load_model(path, ExLMModel)[0]
+        if config.model_type == "exlm"
+        else _read(path, lambda: _pretrained(AutoModel, path, config))
+    )
+    _copy_encoder(source, model, path)
+
+
+def _copy_encoder(source: PreTrainedModel, model: PreTrainedModel, name: str) -> None:
+    """The weights of a model without head. A pooler is copied where both have one."""
     try:
-        if source.config.model_type != model.config.model_type:  # some families name their weights alike
-            raise RuntimeError
-        model.base_model.load_state_dict(source.base_model.state_dict())
+        missing = model.base_model.load_state_dict(source.state_dict(), strict=False).missing_keys
     except RuntimeError:
-        raise InputError(
-            f"the encoder in {path} has another architecture; start from a model of the same size"
-        ) from None
+        missing = ["of this size"]
+    if missing:
+        raise InputError(f"the encoder in {name} has another architecture; start from a model of the same size")
 
 
 def _longest_input(config: PreTrainedConfig) -> int | None:
@@ -158,7 +183,7 @@ def _config(name: str) -> PreTrainedConfig:
         if Path(name).is_dir():
             verify(name)
         raise InputError(
-            f"no model could be loaded from {name} ({_first_line(error)}); give a directory or hub name"
+            f"no model could be loaded from {name} ({first_line(error)}); give a directory or hub name"
         ) from error
 
 
@@ -175,7 +200,7 @@ def _tokenizer(name: str, config: PreTrainedConfig) -> PreTrainedTokenizerFast:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:
-        raise InputError(f"no tokenizer could be loaded from {name} ({_first_line(error)})") from error
+        raise InputError(f"no tokenizer could be loaded from {name} ({first_line(error)})") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise InputError(f"the tokenizer {name} has no fast version (tokenizer.json); convert it to a fast one first")
     if tokenizer.pad_token_id is None:
@@ -188,14 +213,23 @@ def _tokenizer(name: str, config: PreTrainedConfig) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def _foreign(name: str, config: PreTrainedConfig, head: str, changes: Changes, from_scratch: bool) -> PreTrainedModel:
-    config.update(_in_its_words(config, changes))
-    model_class = _classes(config)[head == "question_answering"]
+def _pretrained(model_class: Any, name: str, config: PreTrainedConfig) -> PreTrainedModel:
+    return model_class.from_pretrained(name, config=config, ignore_mismatched_sizes=True).float()
+
+
+def _with_heads_of(fresh: PreTrainedModel, model: PreTrainedModel) -> PreTrainedModel:
+    """A checkpoint that was fine-tuned before has a head already, which knows another task."""
+    for name in HEADS:
+        if hasattr(model, name):
+            setattr(model, name, getattr(fresh, name))
+    return model
+
+
+def _read(name: str, load: Callable[[], PreTrainedModel]) -> PreTrainedModel:
     try:
-        model = model_class(config) if from_scratch else model_class.from_pretrained(name, config=config)
+        return load()
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"the model in {name} cannot be loaded: {_first_line(error)}") from error
-    return _without_autocast(model.float()) if config.model_type == "deberta" else model.float()
+        raise InputError(f"the model in {name} cannot be loaded: {first_line(error)}") from error
 
 
 def _in_its_words(config: PreTrainedConfig, changes: Changes) -> Changes:
@@ -209,15 +243,34 @@ def _in_its_words(config: PreTrainedConfig, changes: Changes) -> Changes:
     return {name: value for name, value in changes.items() if name != "classifier_pooling"}
 
 
-def _without_autocast(model: PreTrainedModel) -> PreTrainedModel:
-    """For the family whose attention mask, the least float32, bfloat16 cannot hold."""
-    for device in ("cpu", "cuda"):
-        model.forward = torch.autocast(device, enabled=False)(model.forward)
+def _with_exact_heads(model: PreTrainedModel) -> PreTrainedModel:
+    """Heads leave autocast, as ExLM's do: logits in bfloat16 tie. So does the whole of DeBERTa, whose attention mask,
+    the least float32, bfloat16 cannot hold."""
+    if model.config.model_type == "deberta":
+        _without_autocast(model)
+    for name in HEADS:
+        if isinstance(head := getattr(model, name, None), nn.Module):
+            _without_autocast(head)
     return model
+
+
+def _without_autocast(module: nn.Module) -> None:
+    inner = module.forward
+
+    @wraps(inner)
+    def forward(*inputs: Any, **options: Any) -> Any:
+        tensors = [x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs]
+        device = next(module.parameters()).device.type
+        with torch.autocast(device, enabled=False):
+            return inner(*tensors, **options)
+
+    module.forward = forward
 
 
 def _classes(config: PreTrainedConfig) -> tuple[type[PreTrainedModel], type[PreTrainedModel]]:
     """The family's classes for classification and for question answering."""
+    if config.model_type == "exlm":
+        return ExLMForSequenceClassification, ExLMForQuestionAnswering
     try:
         classification: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
         answering: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING[type(config)]
@@ -226,7 +279,3 @@ def _classes(config: PreTrainedConfig) -> tuple[type[PreTrainedModel], type[PreT
             f"{config.model_type} is no encoder that transformers can fine-tune; use another model"
         ) from None
     return classification, XLNetForQuestionAnsweringSimple if config.model_type == "xlnet" else answering
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

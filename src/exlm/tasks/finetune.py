@@ -9,9 +9,9 @@ from exlm.directory import plain, write_yaml
 from exlm.errors import InputError
 from exlm.files import lock, write_text
 from exlm.tasks.classification import Classification
-from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
+from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, resolve
 from exlm.tasks.encoders import check
-from exlm.tasks.grid import best_member, cells, run_grid
+from exlm.tasks.grid import best_member, cells, check_finished, run_grid
 from exlm.tasks.question_answering import QuestionAnswering, is_question_answering
 from exlm.train import distributed
 
@@ -53,17 +53,19 @@ def finetune(
     start = str(best_member(start_from)) if start_from else None
     if start:
         fingerprints["start_sha256"] = check(start)
-    task, hyper = resolve(task, train)
+    task, known = resolve(task)
     settings = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
-    chosen = cells(hyper, grid or {})
     directory = Path(output)
     job: Classification | QuestionAnswering
     job = (QuestionAnswering if is_question_answering(task) else Classification)(model, task, from_scratch, start)
+    hyper = fill_in(train, known, bool(job.task.molecules))
+    chosen = cells(hyper, grid or {})
     job.announce()
     made_with = plain(settings | {"task": job.task} | fingerprints | job.facts)
     with lock(directory):
-        recipe = {"output": output, **plain(settings), "train": hyper, "grid": grid, "seeds": seeds}
-        write_yaml(directory / "recipe.yaml", recipe)
+        check_finished(directory, chosen, seeds, made_with)
+        recipe = {"output": output, **plain(settings), "train": hyper, "grid": grid}
+        write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_text(directory / "invalid_rows.csv", job.invalid.to_csv(index=False))
         report = run_grid(directory, job.train_seed, chosen, seeds, made_with, job.metric)
     _print(report, directory, start_from)
@@ -84,6 +86,8 @@ def _print(report: dict[str, Any], directory: Path, start_from: str | None) -> N
         note += "; valid also chose the epoch" + (" and the cell" if report["best"] else "")
     if report["best"]:
         note += f"; best of {len(report['cells'])} cells: {report['best']}"
+    for other in report.keys() & {"mismatched"}:
+        note += f"; {other} {report[other][name]['median']:.4f}"
     if start_from:
         note += f"; started from {start_from}"
     print(f"{part} {name} {value}{note}; everything is in {directory}")

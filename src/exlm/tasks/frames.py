@@ -6,22 +6,21 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
-from pandas.io.common import get_handle
 
+from exlm.data.sources import COMPRESSIONS, not_utf8, open_text
 from exlm.errors import InputError
 from exlm.files import replacing
-
-COMPRESSIONS = {".gz", ".xz", ".zst"}
 
 
 def read_frame(path: str | Path, header: Sequence[str] | None = None) -> pd.DataFrame:
     """Read CSV, TSV or JSONL, plain or compressed (.gz, .xz, .zst), or Parquet (which compresses inside).
 
     CSV and TSV cells stay the strings that the file holds ("" where empty), so that they can be written
-    back unchanged. Between tabs, quotes are ordinary characters; rows of a TSV file that have another number of
-    fields than its header are left out, counted in `frame.attrs["malformed"]` and reported.
+    back unchanged. Between tabs, quotes are ordinary characters. Rows of a TSV file that have another number of
+    fields than its header are reported, cut or filled up with "", and listed in `frame.attrs["malformed"]`, a
+    dictionary from row to reason: they are not to be used.
 
-    header: the columns of a TSV file that has no header line.
+    header: the columns of a TSV file that has no header line (one that shares a name with them is one).
 
     Raises InputError for a missing, empty or unreadable file.
     """
@@ -32,6 +31,8 @@ def read_frame(path: str | Path, header: Sequence[str] | None = None) -> pd.Data
         frame = _reader(path, header)(path)
     except InputError:
         raise
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8: {not_utf8(str(path))}; convert it, or remove what is damaged") from None
     except pd.errors.EmptyDataError:
         raise InputError(f"{path}: is empty") from None
     except Exception as error:  # every format and compression has errors of its own; the file is at fault
@@ -98,25 +99,27 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 
 def _read_tsv(path: Path, header: Sequence[str] | None) -> pd.DataFrame:
-    with get_handle(path, "r", encoding="utf-8-sig", compression="infer") as handles:
-        lines = [line.rstrip("\r\n").split("\t") for line in handles.handle]
+    with open_text(str(path), newline="\n") as file:
+        lines = [line.rstrip("\n").removesuffix("\r").split("\t") for line in file]
     while lines and lines[-1] == [""]:
         lines.pop()
     if not lines:
         raise InputError(f"{path}: is empty")
-    columns = list(header) if header else lines[0]
-    numbered = enumerate(lines if header else lines[1:], start=1 if header else 2)
-    rows, wrong = [], []
-    for number, fields in numbered:
-        rows.append(fields) if len(fields) == len(columns) else wrong.append((number, len(fields)))
+    headed = header is None or bool(set(header) & set(lines[0]))
+    columns, rows = (lines[0], lines[1:]) if headed else (list(header or ()), lines)
+    width = len(columns)
+    wrong = {row: len(fields) for row, fields in enumerate(rows) if len(fields) != width}
     if wrong:
-        named = ", ".join(f"line {number} has {fields}" for number, fields in wrong[:3])
-        message = (
-            f"{path}: {len(wrong)} of {len(rows) + len(wrong)} rows have not the {len(columns)} fields of the header"
-        )
-        if not rows:
-            raise InputError(f"{message} ({named}); is it separated by tabs?")
-        print(f"{message} and are left out: {named}{', ...' if len(wrong) > 3 else ''}")
-    frame = pd.DataFrame(rows, columns=columns, dtype=str)
-    frame.attrs["malformed"] = len(wrong)
+        _report(path, wrong, len(rows), width, first_line=2 if headed else 1)
+    frame = pd.DataFrame([(fields + [""] * width)[:width] for fields in rows], columns=columns, dtype=str)
+    frame.attrs["malformed"] = {row: f"{fields} fields instead of {width}" for row, fields in wrong.items()}
     return frame
+
+
+def _report(path: Path, wrong: dict[int, int], rows: int, width: int, first_line: int) -> None:
+    """Says how many rows have the wrong number of fields, and which are the first."""
+    named = ", ".join(f"line {row + first_line} has {fields}" for row, fields in list(wrong.items())[:3])
+    message = f"{path}: {len(wrong)} of {rows} rows do not have the {width} fields of the header"
+    if len(wrong) == rows:
+        raise InputError(f"{message} ({named}); is it separated by tabs?")
+    print(f"{message} and cannot be used: {named}{', ...' if len(wrong) > 3 else ''}")

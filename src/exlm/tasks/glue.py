@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from exlm.errors import InputError
-from exlm.tasks.frames import COMPRESSIONS, listed, plain_suffix, read_frame
+from exlm.data.sources import COMPRESSIONS
+from exlm.errors import InputError, first_line
+from exlm.tasks.frames import listed, plain_suffix, read_frame
 from exlm.tasks.table import TaskType
 
 HUB_NAME = "nyu-mll/glue"
-SUFFIXES = {".tsv", ".csv", ".parquet"}
+SUFFIXES = {".tsv", ".txt", ".csv", ".parquet"}
 
 
 @dataclass(frozen=True)
@@ -156,15 +157,17 @@ def _files(folder: Path, stems: tuple[str, ...]) -> Iterator[Path]:
     """Files of a part: STEM.tsv and the like, or the hub's STEM-00000-of-00001.parquet."""
     for path in sorted(folder.iterdir()):
         plain = path.with_suffix("") if path.suffix in COMPRESSIONS else path
-        if plain.stem.split("-0")[0] in stems and plain_suffix(path) in SUFFIXES | {".txt"}:
+        if plain.stem.split("-0")[0] in stems and plain_suffix(path) in SUFFIXES:
             yield path
 
 
 def _part(folder: Path, stems: tuple[str, ...]) -> Path:
-    found = list(_files(folder, stems))
+    found = next((files for stem in stems if (files := list(_files(folder, (stem,))))), [])
     if len(found) != 1:
         there = listed(path.name for path in found) if found else f"only {listed(p.name for p in folder.iterdir())}"
-        raise InputError(f"{folder} must have one file {' or '.join(stems)} ({listed(SUFFIXES)}); it has {there}")
+        raise InputError(
+            f"{folder} must have one file {' or '.join(stems)} ({listed(sorted(SUFFIXES))}); it has {there}"
+        )
     return found[0]
 
 
@@ -176,5 +179,7 @@ def _hub(name: str, data_set: str) -> dict[str, pd.DataFrame]:
         whole = load_dataset(data_set, name.replace("-", ""))
         return {part: whole[split].to_pandas() for part, split in wanted.items()}
     except Exception as error:  # the library and the network raise anything
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{name} could not be loaded from the hub data set {data_set}: {reason}") from error
+        raise InputError(
+            f"{data_set} is no folder here, and {name} could not be loaded from a hub data set of that name "
+            f"({first_line(error)})"
+        ) from error

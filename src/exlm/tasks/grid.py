@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -14,6 +15,7 @@ from exlm.directory import plain, write_json
 from exlm.errors import InputError
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.metrics import LOWER_IS_BETTER, summarise
+from exlm.train.loop import TrainingStopped
 
 Grid = dict[str, list[Any]]
 Result = dict[str, Any]
@@ -88,13 +90,16 @@ def run_grid(
     best, best_runs = "", list[Result]()
     for name, hyper in tqdm(grid.items(), desc="grid", unit="cell", disable=len(grid) == 1):
         made_with = settings | {"train": plain(hyper)}
-        runs = [_seed(directory / name / f"seed-{seed}", train_seed, hyper, seed, made_with) for seed in seeds]
+        train = train_seed if len(grid) == 1 else partial(_or_stopped, train_seed)
+        runs = [_seed(directory / name / f"seed-{seed}", train, hyper, seed, made_with) for seed in seeds]
         table[name] = summarise_parts(runs)
         if not best_runs or _score(table[name], metric) > _score(table[best], metric):
             _drop_weights(directory, best, best_runs)
             best, best_runs = name, runs
         else:
             _drop_weights(directory, name, runs)
+    if any("stopped" in run for run in best_runs):
+        raise TrainingStopped(f"no cell of the grid could be trained; {best or 'the first'}: {best_runs[0]['stopped']}")
     made_with = settings | {"train": plain(grid[best])}
     best_runs = [_seed(directory / best / f"seed-{s}", train_seed, grid[best], s, made_with, True) for s in seeds]
     table[best] = summarise_parts(best_runs)
@@ -106,14 +111,37 @@ def run_grid(
     return report
 
 
+def check_finished(
+    directory: Path, grid: dict[str, FinetuneConfig], seeds: Sequence[int], settings: dict[str, Any]
+) -> None:
+    """Raises InputError if a finished run in `directory` was made with other settings."""
+    for name, hyper in grid.items():
+        for seed in seeds:
+            _finished(directory / name / f"seed-{seed}", settings | {"train": plain(hyper)})
+
+
 def summarise_parts(runs: Sequence[Result]) -> dict[str, dict[str, dict[str, float]]]:
-    """Summary over runs of every part's metrics."""
-    parts = list(runs[0]["scores"])
-    defined = [
-        {part: {k: np.nan if v is None else v for k, v in run["scores"][part].items()} for part in parts}
-        for run in runs
-    ]
-    return {part: summarise([scores[part] for scores in defined]) for part in parts}
+    """Summary over runs of every part's metrics; a run that stopped makes them undefined."""
+    if stopped := next((run for run in runs if "stopped" in run), None):
+        return {part: summarise([values]) for part, values in _defined(stopped).items()}
+    return {part: summarise([_defined(run)[part] for run in runs]) for part in runs[0]["scores"]}
+
+
+def _defined(run: Result) -> dict[str, dict[str, float]]:
+    """The scores with NaN in place of null."""
+    return {
+        part: {name: np.nan if value is None else value for name, value in scores.items()}
+        for part, scores in run["scores"].items()
+    }
+
+
+def _or_stopped(train_seed: TrainSeed, place: Path, hyper: FinetuneConfig, seed: int) -> Result:
+    """The result, or that training stopped itself: one diverging cell must not end a grid."""
+    try:
+        return train_seed(place, hyper, seed)
+    except TrainingStopped as error:
+        print(f"{place}: {error}; this cell counts as the worst")
+        return {"stopped": str(error), "scores": {"valid": {}}}
 
 
 def members(path: str) -> list[Path]:
@@ -132,9 +160,11 @@ def best_member(path: str) -> Path:
     places = members(path)
     if len(places) == 1:
         return places[0]
+    if not (Path(path) / REPORT).is_file():
+        raise InputError(f"the fine-tuning in {path} is not finished; run the same command again, then start from it")
     metric = json.loads((Path(path) / REPORT).read_text())["metric"]
-    scores = [json.loads((place / RESULT).read_text())["scores"]["valid"][metric] for place in places]
-    return places[int(np.argmin(scores) if metric in LOWER_IS_BETTER else np.argmax(scores))]
+    scores = [_defined(json.loads((place / RESULT).read_text()))["valid"][metric] for place in places]
+    return places[int(np.nanargmin(scores) if metric in LOWER_IS_BETTER else np.nanargmax(scores))]
 
 
 def _seed(
@@ -170,16 +200,15 @@ def _finished(place: Path, settings: dict[str, Any]) -> Result | None:
 
 def _score(summary: dict[str, dict[str, dict[str, float]]], metric: str) -> float:
     """Higher is better; a score that is not defined is the worst."""
-    value = summary["valid"][metric]["median"]
+    value = summary["valid"].get(metric, {}).get("median", np.nan)
     if not np.isfinite(value):
         return -np.inf
     return -value if metric in LOWER_IS_BETTER else value
 
 
 def _drop_weights(directory: Path, name: str, runs: Sequence[Result]) -> None:
-    """A grid of a hundred runs would fill the disk; the scores and predictions stay."""
+    """A grid of a hundred runs would fill the disk; the scores, logs and predictions stay."""
     for run in runs:
-        place = directory / name / f"seed-{run['seed']}"
-        for pattern in (WEIGHTS, "checkpoint-*", "config.json"):
-            for path in place.glob(pattern):
-                path.unlink() if path.is_file() else None
+        for path in (directory / name / f"seed-{run['seed']}").glob("*"):
+            if path.is_file() and path.name not in (RESULT, "log.jsonl") and not path.name.startswith("predictions"):
+                path.unlink()

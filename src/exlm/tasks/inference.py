@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.model.modeling_exlm import ExLMPreTrainedModel
 from exlm.train.loop import autocast
 
-Example = dict[str, list[int]]  # input_ids [S] and whatever else the model takes, as token_type_ids [S]
+Example = dict[str, np.ndarray]  # int32: input_ids [S] and whatever else the model takes, as token_type_ids [S]
 
 
 def tokenize(
@@ -26,7 +26,10 @@ def tokenize(
     second = None if pairs is None else list(pairs)
     names = [name for name in tokenizer.model_input_names if name != "attention_mask"]
     columns = tokenizer(list(texts), second, truncation=max_length is not None, max_length=max_length)
-    return [dict(zip(names, row, strict=True)) for row in zip(*(columns[name] for name in names), strict=True)]
+    return [
+        {name: np.array(values, dtype=np.int32) for name, values in zip(names, row, strict=True)}
+        for row in zip(*(columns[name] for name in names), strict=True)
+    ]
 
 
 def length(example: Example) -> int:
@@ -36,13 +39,14 @@ def length(example: Example) -> int:
 
 def unknown(example: Example, tokenizer: PreTrainedTokenizerFast) -> str | None:
     """Why a text cannot be encoded without loss, or None."""
-    count = example["input_ids"].count(tokenizer.unk_token_id)
+    count = int((example["input_ids"] == tokenizer.unk_token_id).sum()) if tokenizer.unk_token_id is not None else 0
     return f"{count} tokens are not in the model's vocabulary" if count else None
 
 
 def pad(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
     """Tensors [n, S] of the examples' entries and attention_mask, padded on the tokenizer's side."""
-    return dict(tokenizer.pad(list(examples), return_tensors="pt", return_attention_mask=True))
+    columns = {name: [example[name].tolist() for example in examples] for name in examples[0]}
+    return dict(tokenizer.pad(columns, return_tensors="pt", return_attention_mask=True))
 
 
 def placed(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -37,7 +37,7 @@ def predict(model: str, input: str, output: str | None = None, text_column: str 
 
     Args:
         model: output directory of `exlm finetune`, or of one of its seeds.
-        input: CSV, TSV, JSONL or Parquet file.
+        input: CSV, TSV, JSONL or Parquet file; for question answering also SQuAD JSON.
         output: .csv, .tsv or .parquet file to write; INPUT-predictions.csv beside the input where absent.
         text_column: column of the SMILES or text; found by its name where absent.
     """

@@ -187,6 +187,10 @@ def _print_scores(input: str, questions: Questions, runs: list[list[Answer]]) ->
     for number, run in enumerate(runs):
         scores = evaluate_answers(labelled, [run[place[id]] for id in labelled.ids])
         print(f"model {number}: " + "  ".join(f"{name} {value:.2f}" for name, value in scores.items()))
+    if len(runs) > 1:
+        texts = [_vote([run[place[id]] for run in runs])[0] for id in labelled.ids]
+        scores = evaluate_answers(labelled, [Answer(text, 0.0, -1.0 if text else 1.0, []) for text in texts])
+        print("all together: em {em:.2f}  f1 {f1:.2f}".format(**scores))
 
 
 def _files(task: TaskConfig) -> dict[str, Path]:

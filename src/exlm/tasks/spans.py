@@ -4,7 +4,6 @@ Everything here works for any model whose output has start_logits and end_logits
 """
 
 import inspect
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,20 +13,13 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import InputError
 from exlm.model.objectives import span_loss
-from exlm.tasks.inference import by_length, placed
+from exlm.tasks.inference import by_length, pad, placed
 from exlm.tasks.squad import Answer, Questions
 from exlm.tasks.squad_windows import QAConfig, Windows
 from exlm.tasks.supervised import RowBatches
 from exlm.train.loop import autocast
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-
-
-def pad_windows(examples: Sequence[dict[str, np.ndarray]], tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
-    """A batch [B, S] of INPUTS, padded on the tokenizer's side."""
-    rows = [{name: values.tolist() for name, values in example.items()} for example in examples]
-    batch = tokenizer.pad({name: [row[name] for row in rows] for name in rows[0]}, return_attention_mask=True)
-    return {name: torch.tensor(values) for name, values in batch.items()}
 
 
 class WindowBatches(RowBatches):
@@ -49,7 +41,7 @@ class WindowBatches(RowBatches):
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
         rows = self.epoch(step // self.per_epoch)[step % self.per_epoch]
-        batch = pad_windows([self.windows.examples[row] for row in rows], self.tokenizer)
+        batch = pad([self.windows.examples[row] for row in rows], self.tokenizer)
         positions = torch.from_numpy(self.labels[rows]) + _shift(batch)[:, None]
         batch["start_positions"], batch["end_positions"] = positions.unbind(1)
         return [(0, batch)]
@@ -160,7 +152,7 @@ def _read(
     config: QAConfig,
     precision: str,
 ) -> Spans:
-    batch = pad_windows([windows.examples[row] for row in rows], tokenizer)
+    batch = pad([windows.examples[row] for row in rows], tokenizer)
     with autocast(next(model.parameters()).device, precision):
         start, end = span_logits(model, batch)
     shift = _shift(batch)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from exlm.data.sources import COMPRESSIONS, UNREADABLE, open_text
+from exlm.data.sources import UNREADABLE, open_text
 from exlm.errors import InputError
-from exlm.tasks.table import listed, read_frame
+from exlm.tasks.frames import listed, plain_suffix, read_frame
 
 PROBLEM_COLUMNS = ["row", "value", "reason"]
 
@@ -31,7 +31,6 @@ class Questions:
         answers: reference answers (text, first character in the context) of each question, none where it has no
             answer in its context; None for a file without labels.
         rows: row number of each question in the file.
-        titles: of the article, "" where unknown.
         problems: columns row, value and reason of every answer and question that was dropped.
     """
 
@@ -40,7 +39,6 @@ class Questions:
     contexts: list[str]
     answers: list[list[tuple[str, int]]] | None
     rows: list[int]
-    titles: list[str]
     problems: pd.DataFrame
 
     @property
@@ -73,11 +71,11 @@ class Answer:
 
 class _Record(NamedTuple):
     id: str
-    title: str
     question: str
     context: str
     answers: list[tuple[str, Any]]  # text and its first character, as the file has it
     impossible: bool | None
+    malformed: str | None = None
 
 
 def read_questions(path: Path | str, labelled: bool = True) -> Questions:
@@ -85,7 +83,7 @@ def read_questions(path: Path | str, labelled: bool = True) -> Questions:
 
     Formats: SQuAD 1.1 or 2.0 (.json); CSV, TSV, JSONL or Parquet with columns `question`, `context` and, where
     labelled, `answer` and `answer_start` (optional: the first occurrence is taken without it), or `answers` as in the
-    hub's copies of SQuAD ({text: [...], answer_start: [...]}); `id` and `title` are optional. An empty answer is none.
+    hub's copies of SQuAD ({text: [...], answer_start: [...]}); `id` is optional. An empty answer is none.
 
     Answers that are not at their place are dropped and listed in `problems`, and so are questions that lose all
     their answers that way, have no question or context, or are marked impossible and yet answered.
@@ -94,8 +92,7 @@ def read_questions(path: Path | str, labelled: bool = True) -> Questions:
         InputError: if the file cannot be read, lacks something, has an id twice, or no question can be used.
     """
     path = Path(path)
-    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
-    read = _squad_records if plain.suffix.lower() == ".json" else _table_records
+    read = _squad_records if plain_suffix(path) == ".json" else _table_records
     questions = _collect(read(path, labelled), labelled, path)
     if not questions.ids:
         if questions.problems.empty:
@@ -127,13 +124,14 @@ def _collect(records: Iterator[_Record], labelled: bool, path: Path) -> Question
         contexts=[record.context for _, record, _ in kept],
         answers=[answers for *_, answers in kept] if labelled else None,
         rows=[row for row, *_ in kept],
-        titles=[record.title for _, record, _ in kept],
         problems=pd.DataFrame(problems, columns=PROBLEM_COLUMNS),
     )
 
 
 def _unreadable(record: _Record) -> str | None:
     """Why nothing can be asked, or None."""
+    if record.malformed:
+        return record.malformed
     if not record.question or not record.context.strip():
         return "empty context" if record.question else "empty question"
     try:
@@ -195,8 +193,9 @@ def _table_records(path: Path, labelled: bool) -> Iterator[_Record]:
     for row in range(len(frame)):
         values = {name: column[row] for name, column in columns.items()}
         answers = _table_answers(values, row, path) if labelled else []
-        name, title, question = (_text(values.get(key)).strip() for key in ("id", "title", "question"))
-        yield _Record(name, title, question, _text(values["context"]), answers, None)
+        name, question = (_text(values.get(key)).strip() for key in ("id", "question"))
+        malformed = frame.attrs.get("malformed", {}).get(row)
+        yield _Record(name, question, _text(values["context"]), answers, None, malformed)
 
 
 def _table_answers(values: dict[str, Any], row: int, path: Path) -> list[tuple[str, Any]]:
@@ -217,7 +216,6 @@ def _table_answers(values: dict[str, Any], row: int, path: Path) -> list[tuple[s
 
 def _squad_records(path: Path, labelled: bool) -> Iterator[_Record]:
     for a, article in enumerate(_get(_load_json(path), "data", list, "the file", path)):
-        title = article.get("title") if isinstance(article, dict) else None
         for p, paragraph in enumerate(_get(article, "paragraphs", list, f"data[{a}]", path)):
             where = f"data[{a}].paragraphs[{p}]"
             context = _get(paragraph, "context", str, where, path)
@@ -226,7 +224,7 @@ def _squad_records(path: Path, labelled: bool) -> Iterator[_Record]:
                 question = _get(item, "question", str, place, path).strip()
                 impossible = item.get("is_impossible")
                 answers = _squad_answers(item, place, path) if labelled else []
-                yield _Record(_text(item.get("id")), _text(title), question, context, answers, impossible)
+                yield _Record(_text(item.get("id")), question, context, answers, impossible)
 
 
 def _squad_answers(item: dict[str, Any], where: str, path: Path) -> list[tuple[str, Any]]:

@@ -37,8 +37,8 @@ class QAConfig:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least {least}")
         if self.window < self.stride + 2 * LEAST_STEP:
             raise InputError(
-                f"window is {self.window}; it must be at least {self.stride + 2 * LEAST_STEP}, {2 * LEAST_STEP} more "
-                "than stride, to hold a question and to move on"
+                f"a window (task.max_length) has {self.window} tokens; it must have at least "
+                f"{self.stride + 2 * LEAST_STEP}, {2 * LEAST_STEP} more than task.stride, to hold a question too"
             )
 
 

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from exlm.errors import InputError
 from exlm.model.objectives import classification_loss
 from exlm.randomness import Purpose, mix
 from exlm.tasks import inference
 from exlm.tasks.inference import Example
 from exlm.tasks.metrics import LOWER_IS_BETTER
-from exlm.tasks.table import LabelledTable, molecule_problem
+from exlm.tasks.table import LabelledTable, molecule_problem, part_and_row
 from exlm.train.loop import EarlyStop
 
 BUCKETED_BATCHES = 8  # batches are cut from this many batches' worth of shuffled rows sorted by length
@@ -46,11 +45,19 @@ class Rows:
         return [problem or doubt for problem, doubt in zip(self.problems, doubts, strict=True)]
 
     def report(self) -> pd.DataFrame:
-        """Columns row, value, reason and action of all rows with something wrong."""
+        """Columns part (where parts are files), row, value, reason and action of all rows with something wrong."""
         reasons = [problem or doubt for problem, doubt in zip(self.problems, self.doubts, strict=True)]
         action = np.where(self.usable, "kept", "left out")
-        frame = pd.DataFrame({"value": self.table.texts, "reason": reasons, "action": action})
-        return frame[frame["reason"] != ""].rename_axis("row").reset_index()
+        bad = [row for row, reason in enumerate(reasons) if reason]
+        places = [part_and_row(self.table.parts, row) for row in bad]
+        content = {
+            "part": [part for part, _ in places],
+            "row": [row for _, row in places],
+            "value": [self.table.texts[row] for row in bad],
+            "reason": [reasons[row] for row in bad],
+            "action": action[bad],
+        }
+        return pd.DataFrame(content)
 
 
 def tokenize_rows(
@@ -164,11 +171,8 @@ class Selector:
         self.epoch += 1
         values = self.score(model)
         value = -values[self.metric] if self.metric in LOWER_IS_BETTER else values[self.metric]
-        if not np.isfinite(value):
-            raise InputError(
-                f"{self.metric} of the valid part is not defined (only one class or value in it), so no epoch can be "
-                "chosen; use another split, for example task.split random"
-            )
+        if not np.isfinite(value):  # constant predictions
+            value = -np.inf
         if value > self.best or not self.weights:
             self.best, self.best_epoch = value, self.epoch
             self.weights = {name: t.detach().cpu().clone() for name, t in model.state_dict().items()}

@@ -3,8 +3,9 @@
 Row numbers, in messages and in results, are 0-based data rows (the header is not counted).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +17,7 @@ from exlm.data.encoding import rdkit_problem
 from exlm.errors import InputError
 from exlm.tasks.frames import existing, listed, read_frame
 
+Place = Callable[[int], str]  # a row of a frame in words
 TaskType = Literal["binary", "multiclass", "multilabel", "regression"]
 
 TEXT_COLUMNS = {"smiles", "mol", "text", "sentence"}
@@ -56,7 +58,15 @@ def load_table(
 
 def join_parts(frames: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame, np.ndarray]:
     """One frame of all parts and the part of each row. Columns that not all parts have are filled with ""."""
-    frame = pd.concat(frames.values(), ignore_index=True).fillna("")
+    names = list(dict.fromkeys(name for part in frames.values() for name in part.columns))
+    whole = [part.reindex(columns=names, fill_value="") for part in frames.values()]
+    frame = pd.concat(whole, ignore_index=True)
+    starts = np.cumsum([0, *map(len, whole)]).tolist()
+    frame.attrs["malformed"] = {
+        start + row: reason
+        for start, part in zip(starts, frames.values(), strict=False)
+        for row, reason in part.attrs.get("malformed", {}).items()
+    }
     return frame, np.repeat(list(frames), [len(part) for part in frames.values()])
 
 
@@ -90,9 +100,13 @@ def make_table(
     pairs = _texts(frame[existing(frame, pair_column, path)]) if pair_column else None
     columns = _find_label_columns(frame, text_column, pair_column, label_columns, path)
     task = task_type or (_infer_task(frame, columns) if columns else "regression")
-    labels, known = _read_labels(frame, columns, task, path, classes)
+    malformed: dict[int, str] = frame.attrs.get("malformed", {})
+    good = frame.drop(index=list(malformed)) if malformed else frame
+    place = partial(_place, parts)
+    known, labels = classes, np.full((len(frame), len(columns)), np.nan)
+    labels[good.index], known = _read_labels(good, columns, task, path, classes, place)
     texts = _texts(frame[text_column])
-    problems = _find_problems(texts, pairs, labels)
+    problems = _find_problems(texts, pairs, labels, malformed)
     if columns and len(problems) == len(frame):
         row, value, reason = problems.iloc[0]
         raise InputError(f"{path}: no row can be used, first row {row}, value {value!r}: {reason}; correct it")
@@ -148,7 +162,12 @@ def _infer_task(frame: pd.DataFrame, columns: list[str]) -> TaskType:
 
 
 def _read_labels(
-    frame: pd.DataFrame, columns: list[str], task: TaskType, path: str | Path, classes: Sequence[str] | None
+    frame: pd.DataFrame,
+    columns: list[str],
+    task: TaskType,
+    path: str | Path,
+    classes: Sequence[str] | None,
+    place: Place,
 ) -> tuple[np.ndarray, list[str] | None]:
     if len(columns) > 1 and task in ("binary", "multiclass"):
         hint = "multilabel" if task == "binary" else "one column"
@@ -157,15 +176,15 @@ def _read_labels(
     found = None if classes is None else list(classes)
     for task_index, name in enumerate(columns):
         if task == "multiclass":
-            labels[:, task_index], found = _class_labels(frame[name], found, path)
+            labels[:, task_index], found = _class_labels(frame[name], found, path, place)
         else:
-            labels[:, task_index] = _numeric_labels(frame[name], task, path)
+            labels[:, task_index] = _numeric_labels(frame[name], task, path, place)
     if columns and np.isnan(labels).all():
         raise InputError(f"{path}: no label in {listed(columns)}; choose other label columns")
     return labels, found
 
 
-def _numeric_labels(column: pd.Series, task: TaskType, path: str | Path) -> np.ndarray:
+def _numeric_labels(column: pd.Series, task: TaskType, path: str | Path, place: Place) -> np.ndarray:
     wrong, wanted = _not_numbers(column), "a number"
     numbers = _numbers(column)
     if task != "regression":
@@ -174,13 +193,15 @@ def _numeric_labels(column: pd.Series, task: TaskType, path: str | Path) -> np.n
         row = int(wrong.argmax())
         value = column.iloc[row]
         raise InputError(
-            f"{path}: column {column.name!r}, row {row}: {value!r} is no {task} label ({wanted});"
+            f"{path}: column {column.name!r}, {place(column.index[row])}: {value!r} is no {task} label ({wanted});"
             " correct it, leave it empty, or choose another column or task type"
         )
     return numbers
 
 
-def _class_labels(column: pd.Series, classes: list[str] | None, path: str | Path) -> tuple[np.ndarray, list[str]]:
+def _class_labels(
+    column: pd.Series, classes: list[str] | None, path: str | Path, place: Place
+) -> tuple[np.ndarray, list[str]]:
     """The class index of each row ([rows], NaN = missing) and the class names; whole numbers sort as such."""
     present = ~_missing(column)
     numbers = _numbers(column)
@@ -194,19 +215,34 @@ def _class_labels(column: pd.Series, classes: list[str] | None, path: str | Path
     if (codes < 0).any():
         row = int(np.flatnonzero(present)[np.argmax(codes < 0)])
         raise InputError(
-            f"{path}: column {column.name!r}, row {row}: {column.iloc[row]!r} is not one of the labels "
-            f"{listed(classes)}; correct it, or leave it empty"
+            f"{path}: column {column.name!r}, {place(column.index[row])}: {column.iloc[row]!r} is not one of the "
+            f"labels {listed(classes)}; correct it, or leave it empty"
         )
     labels[present] = codes
     return labels, classes
 
 
-def _find_problems(texts: list[str], pairs: list[str] | None, labels: np.ndarray) -> pd.DataFrame:
+def _find_problems(
+    texts: list[str], pairs: list[str] | None, labels: np.ndarray, malformed: dict[int, str]
+) -> pd.DataFrame:
     unlabelled = np.isnan(labels).all(axis=1) if labels.shape[1] else np.zeros(len(texts), dtype=bool)
     something = [text or second for text, second in zip(texts, pairs or texts, strict=True)]
-    found = [(row, text, "no label" if something[row] else "empty text") for row, text in enumerate(texts)]
-    bad = [problem for problem in found if not something[problem[0]] or unlabelled[problem[0]]]
+    reasons = [
+        malformed.get(row) or ("empty text" if not something[row] else "no label" if unlabelled[row] else "")
+        for row in range(len(texts))
+    ]
+    bad = [(row, texts[row], reason) for row, reason in enumerate(reasons) if reason]
     return pd.DataFrame(bad, columns=["row", "value", "reason"])
+
+
+def part_and_row(parts: np.ndarray | None, row: int) -> tuple[str, int]:
+    """The part that a row came from as a file ("" if there is one file), and its number there, from 0."""
+    return ("", row) if parts is None else (str(parts[row]), row - int(np.argmax(parts == parts[row])))
+
+
+def _place(parts: np.ndarray | None, row: int) -> str:
+    part, number = part_and_row(parts, row)
+    return f"{part} row {number}".strip()
 
 
 def _texts(column: pd.Series) -> list[str]:

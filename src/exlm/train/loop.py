@@ -158,7 +158,7 @@ def fit(
             rate = learning_rate(config.optimizer, step, config.steps)
             pieces = [(dropout_seed(seed, step, piece), batch) for piece, batch in made]
             sums, stop = _accumulate(wrapped, loss, pieces, context, received)
-            norm = _update(model, optimizer, rate, config.optimizer.clip_norm, sums, step)
+            norm = _update(model, optimizer, rate, config, sums, step)
             meter.add(sums, step)
             tracker.advance(sums.total / max(sums.counted, 1.0))
             try:
@@ -248,7 +248,7 @@ def _accumulate(
 
 
 def _update(
-    model: nn.Module, optimizer: torch.optim.Optimizer, rate: float, clip_norm: float, sums: Sums, step: int
+    model: nn.Module, optimizer: torch.optim.Optimizer, rate: float, config: LoopConfig, sums: Sums, step: int
 ) -> float:
     """One optimizer step on the mean gradient; returns its norm before clipping."""
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
@@ -256,12 +256,15 @@ def _update(
     torch._foreach_mul_(gradients, distributed.world_size() / max(sums.counted, 1.0))
     norm = float(torch.nn.utils.get_total_norm(gradients))
     if not (math.isfinite(norm) and math.isfinite(sums.total)):
+        way_out = (
+            "the last good checkpoint is kept: to go on from it with another learning rate or precision, change the "
+            "setting and add --resume_anyway true"
+        )
         raise TrainingStopped(
             f"the loss or its gradient is not finite at step {step + 1} (loss sum {sums.total}, gradient norm "
-            f"{norm}); the last good checkpoint is kept: to go on from it with another learning rate or "
-            "precision, change the setting and add --resume_anyway true"
+            f"{norm}); {way_out if config.save_every else 'use a lower learning rate or precision fp32'}"
         )
-    if clip_norm:
+    if clip_norm := config.optimizer.clip_norm:
         torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))
     for group in optimizer.param_groups:
         group["lr"] = rate
