@@ -1,4 +1,4 @@
-"""The one exception that users are meant to see."""
+"""The exceptions that users are meant to see."""
 
 
 class InputError(ValueError):
@@ -6,6 +6,10 @@ class InputError(ValueError):
 
     The command line prints the message alone and exits with status 2.
     """
+
+
+class Diverged(InputError):
+    """A trained model whose outputs are not numbers."""
 
 
 def first_line(error: BaseException) -> str:

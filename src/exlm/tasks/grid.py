@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from exlm.directory import plain, write_json
-from exlm.errors import InputError
+from exlm.errors import Diverged, InputError
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.metrics import LOWER_IS_BETTER, summarise
 from exlm.train.loop import TrainingStopped
@@ -139,7 +139,7 @@ def _or_stopped(train_seed: TrainSeed, place: Path, hyper: FinetuneConfig, seed:
     """The result, or that training stopped itself: one diverging cell must not end a grid."""
     try:
         return train_seed(place, hyper, seed)
-    except TrainingStopped as error:
+    except (TrainingStopped, Diverged) as error:
         print(f"{place}: {error}; this cell counts as the worst")
         return {"stopped": str(error), "scores": {"valid": {}}}
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import average_precision_score, f1_score, matthews_corrcoef, r2_score, roc_auc_score
 
-from exlm.errors import InputError
+from exlm.errors import Diverged
 from exlm.tasks.table import TaskType
 
 MAIN_METRIC: dict[TaskType, str] = {
@@ -38,10 +38,10 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
         r2 and the correlations leave out tasks where they are undefined (constant values), and are NaN if none is
         left.
 
-    Raises InputError for predictions that are not finite, ValueError for shapes that do not match.
+    Raises Diverged for predictions that are not finite, ValueError for shapes that do not match.
     """
     if not np.isfinite(predictions).all():
-        raise InputError(
+        raise Diverged(
             f"{np.sum(~np.isfinite(predictions))} of {predictions.size} predictions are not finite numbers;"
             " the model has diverged, train it with a lower learning rate"
         )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
-from exlm.errors import InputError
+from exlm.errors import Diverged, InputError
 from exlm.model.objectives import span_loss
 from exlm.tasks.inference import by_length, pad, placed
 from exlm.tasks.squad import Answer, Questions
@@ -127,7 +127,7 @@ def answer(
         one for each of the questions, also for those without any window.
 
     Raises:
-        InputError: if a logit is not a number.
+        Diverged: if a logit is not a number.
     """
     model.eval()
     count, total = config.n_best, len(windows.examples)
@@ -164,7 +164,7 @@ def _read(
     scores, first, last = best_spans(start, end, context.to(start.device), config.max_answer, config.n_best)
     nothing = (start.gather(1, null) + end.gather(1, null))[:, 0]
     if bool(nothing.isnan().any() | scores.isnan().any()):
-        raise InputError("the model's logits are not numbers; it has diverged, train it with a lower learning rate")
+        raise Diverged("the model's logits are not numbers; it has diverged, train it with a lower learning rate")
     shift = shift.to(first.device)[:, None]
     return Spans(*(part.cpu().numpy() for part in (scores, first - shift, last - shift, nothing)))
 

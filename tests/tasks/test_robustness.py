@@ -1,0 +1,171 @@
+"""What fine-tuning does with data and settings that go wrong half-way."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from exlm import InputError
+from exlm.directory import fingerprint
+from exlm.errors import Diverged
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.encoders import load_encoder
+from exlm.tasks.finetune import finetune
+from exlm.tasks.frames import read_frame
+from exlm.tasks.glue import glue_frames
+from exlm.tasks.predict import predict
+from exlm.tasks.table import join_parts
+from exlm.train.loop import TrainingStopped
+from tests.tasks.families import save_family
+
+FAST = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
+ROWS = [(f"Ada lives in {town}", label) for town, label in (("Rome", 1), ("Oslo", 0), ("Bern", 1), ("Kyiv", 0))] * 4
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return save_family(tmp_path_factory.mktemp("bert"), "bert")
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name in ("train", "valid"):
+        frame = pd.DataFrame(ROWS, columns=["text", "label"])
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    return tmp_path
+
+
+def run(bert, files, train=FAST, **options):
+    task = TaskConfig(str(files / "train.csv"), str(files / "valid.csv"), **options.pop("task", {}))
+    output = options.pop("output", "out")
+    return finetune(str(files / output), str(bert), task, train, [0], **options)
+
+
+def test_a_part_without_labels_is_refused_and_not_replaced(bert, files):
+    frame = pd.read_csv(files / "valid.csv").assign(label="")
+    frame.to_csv(files / "valid.csv", index=False)
+    with pytest.raises(InputError, match="the valid part has no row that can be used"):
+        run(bert, files)
+    pd.DataFrame(ROWS, columns=["text", "label"]).to_csv(files / "valid.csv", index=False)
+    frame.to_csv(files / "test.csv", index=False)
+    with pytest.raises(InputError, match="the test part has no row that can be used"):
+        run(bert, files, task={"test": str(files / "test.csv")})
+
+
+def test_a_row_that_changes_its_part_changes_the_data(bert, files):
+    run(bert, files)
+    valid, train = pd.read_csv(files / "valid.csv"), pd.read_csv(files / "train.csv")
+    pd.concat([train, valid[:4]]).to_csv(files / "train.csv", index=False)
+    valid[4:].to_csv(files / "valid.csv", index=False)
+    with pytest.raises(InputError, match=r"other settings \(data_sha256\)"):
+        run(bert, files)
+
+
+def test_a_refused_run_leaves_the_recipe_alone(bert, files):
+    run(bert, files)
+    before = (files / "out/recipe.yaml").read_text()
+    with pytest.raises(InputError, match=r"other settings \(train\)"):
+        run(bert, files, FinetuneConfig(epochs=2, batch_size=8, learning_rate=1e-3, precision="fp32"))
+    assert (files / "out/recipe.yaml").read_text() == before
+
+
+def test_a_diverging_cell_is_the_worst_and_not_the_end(bert, files, capsys):
+    report = run(bert, files, grid={"learning_rate": [1e30, 1e-3]})
+    assert report["best"] == "learning_rate=0.001" and "counts as the worst" in capsys.readouterr().out
+    stopped = json.loads((files / "out/learning_rate=1e+30/seed-0/result.json").read_text())["stopped"]
+    assert "not finite" in stopped and "lower learning rate" in stopped and "resume_anyway" not in stopped
+    assert not list(files.glob("out/learning_rate=1e+30/**/*.safetensors"))
+    assert run(bert, files, grid={"learning_rate": [1e30, 1e-3]})["best"] == report["best"]
+    with pytest.raises((TrainingStopped, Diverged), match="lower learning rate"):
+        run(bert, files, FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e30), output="alone")
+
+
+def test_malformed_rows_stay_in_predictions_and_carriage_returns_in_texts(bert, files):
+    run(bert, files)
+    (files / "new.tsv").write_bytes(b"text\tlabel\nAda lives\rin Rome\t1\nonly text\nBela\t0\textra\nin Oslo\t0\n")
+    frame = predict(str(files / "out"), str(files / "new.tsv"), str(files / "new.csv"))
+    assert frame["text"].tolist() == ["Ada lives\rin Rome", "only text", "Bela", "in Oslo"]
+    assert frame["problem"].tolist() == ["", "1 fields instead of 2", "3 fields instead of 2", ""]
+    assert frame["predicted label"].isna().tolist() == [False, True, True, False]
+
+
+def test_bad_cells_are_named_by_part_and_row(bert, files):
+    frame = pd.read_csv(files / "valid.csv")
+    frame.loc[3, "label"] = 7
+    frame.to_csv(files / "valid.csv", index=False)
+    with pytest.raises(InputError, match="column 'label', valid row 3: '7' is no binary label"):
+        run(bert, files, task={"task_type": "binary"})
+    pd.DataFrame([*ROWS, ("", 1)], columns=["text", "label"]).to_csv(files / "valid.csv", index=False)
+    run(bert, files)
+    invalid = pd.read_csv(files / "out/invalid_rows.csv")
+    left_out = invalid[invalid["action"] == "left out"]
+    assert left_out[["part", "row", "reason"]].values.tolist() == [["valid", 16, "empty text"]]
+
+
+def test_a_fine_tuned_model_gets_a_new_head(bert, files):
+    run(bert, files)
+    place = files / "out/seed-0"
+    trained = load_file(place / "model.safetensors")["classifier.weight"]
+    model, _ = load_encoder(str(place), "classification", None, None, {"num_labels": len(trained)}, False)
+    assert not torch.equal(model.classifier.weight, trained)
+    kept = load_file(place / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
+    torch.testing.assert_close(model.bert.embeddings.word_embeddings.weight.data, kept)
+    answering, _ = load_encoder(str(place), "question_answering", None, None, {}, False)
+    assert answering.qa_outputs.out_features == 2
+
+
+def test_named_sets_bring_their_own_columns(bert, tmp_path):
+    for name in ("rte", "squad2"):
+        with pytest.raises(InputError, match=f"{name} brings its own .*; leave out task.text_column"):
+            finetune(str(tmp_path), str(bert), TaskConfig(name, text_column="text"), FAST, [0])
+
+
+def test_both_namings_of_mrpc_side_by_side(tmp_path):
+    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    folder = tmp_path / "MRPC"
+    folder.mkdir()
+    for name, rows in (
+        ("train.tsv", 1),
+        ("dev.tsv", 2),
+        ("msr_paraphrase_train.txt", 3),
+        ("msr_paraphrase_test.txt", 4),
+    ):
+        (folder / name).write_text(header + "1\t1\t2\ta\tb\n" * rows)
+    assert {part: len(frame) for part, frame in glue_frames("mrpc", str(tmp_path))[0].items()} == {
+        "train": 1,
+        "valid": 2,
+    }
+
+
+def test_changed_weights_of_any_format_are_noticed(tmp_path):
+    (tmp_path / "pytorch_model.bin").write_bytes(b"one")
+    before = fingerprint(str(tmp_path))
+    (tmp_path / "pytorch_model.bin").write_bytes(b"two")
+    assert fingerprint(str(tmp_path)) != before
+
+
+def test_parts_with_gaps_and_other_columns_are_joined():
+    left = pd.DataFrame({"text": ["a", "b"], "y": pd.array([1, None], dtype="Int64")})
+    frame, parts = join_parts({"train": left, "valid": pd.DataFrame({"text": ["c"], "y": [0], "note": ["x"]})})
+    assert frame["note"].tolist() == ["", "", "x"] and parts.tolist() == ["train", "train", "valid"]
+    assert frame["y"].isna().tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_the_line_of_a_byte_that_is_not_utf8(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(b"text,y\n" + b"so,1\n" * 9000 + b"caf\xe9,1\n")
+    with pytest.raises(InputError, match="line 9002 has the byte 0xe9 after 'caf'"):
+        read_frame(path)
+
+
+def test_constant_predictions_do_not_end_a_run(bert, files):
+    train = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-30, precision="fp32")
+    for name in ("train", "valid"):
+        frame = pd.DataFrame({"text": ["the same text"] * 16, "score": np.linspace(0, 5, 16)})
+        frame.to_csv(files / f"{name}.csv", index=False)
+    report = run(bert, files, train, task={"metric": "spearman", "task_type": "regression"})
+    assert np.isnan(report["valid"]["spearman"]["median"])
