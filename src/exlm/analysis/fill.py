@@ -42,7 +42,8 @@ def fill(
         texts: with the tokenizer's mask token or [MASK] where something is to be filled in.
         file: a text file with one such text per line (.gz, .xz and .zst are read too), in place of texts.
         output: JSONL file to write: line, text, fillings (text, tokens of each mask, probability, log_probability),
-            exact (nothing more probable was missed) and problem. A table is printed where absent.
+            exact (beam: whether it is proven that nothing more probable was missed) and problem. A table is printed
+            where absent.
         n_best: fillings, or samples, of each text (of each length, if there are several).
         method: `beam` finds the most probable fillings, summed over all paths; `viterbi` the most probable pair of a
             path and its tokens; `sample` draws paths and tokens.
@@ -137,6 +138,8 @@ def _table(record: Record) -> str:
         count = sum(map(len, entry["tokens"]))
         length = "" if chance is None else f"tokens {count} ({chance:.4f})  "
         rows.append(f"  {entry['probability']:<11.4g}{length}{entry['text']}")
+    if record["exact"] is False:
+        rows.append("  more probable ones may have been missed; raise --beam")
     for m, states in enumerate(record.get("states", []), 1):
         for c, state in enumerate(states, 1):
             words = "  ".join(f"{word} {p:.3f}" for word, p in state["words"])

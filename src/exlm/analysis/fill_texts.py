@@ -62,7 +62,7 @@ def fill_texts(
     examples = inference.tokenize([re.sub(pattern, str(tokenizer.mask_token), text) for text in texts], tokenizer)
     problems = [_problem(example, tokenizer, network.config) for example in examples]
     records: list[Record] = [
-        {"line": first + i, "text": text, "fillings": [], "exact": False, "problem": problem}
+        {"line": first + i, "text": text, "fillings": [], "exact": None, "problem": problem}
         for i, (text, problem) in enumerate(zip(texts, problems, strict=True))
     ]
     usable = [i for i, problem in enumerate(problems) if problem is None]
@@ -132,15 +132,15 @@ def _filled(
     possible = [m for m in range(shortest, longest + 1) if m < len(length) and length[m] > 0]
     if not possible:
         wanted = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
-        return {"problem": f"its {graph.masks} masks with {len(graph.links) - 2} states cannot hold {wanted} tokens"}
-    found, exact = [], options.method == "beam"
+        return {"problem": f"no path puts {wanted} tokens into its masks ({len(graph.links) - 2} states)"}
+    found, exact = [], True
     for m in possible:
         result, extra = _search(graph, m, options, line)
         exact &= result.proven
         if free:
             extra["length_probability"] = float(length[m])
         found += [entry | extra for entry in _entries(result, graph, ids, tokenizer)]
-    record: Record = {"fillings": found, "exact": exact}
+    record: Record = {"fillings": found, "exact": exact if options.method == "beam" else None}
     if options.states:
         share = length[possible] / length[possible].sum()
         weights = sum(p * filling.visits(graph, m) for p, m in zip(share, possible, strict=True))

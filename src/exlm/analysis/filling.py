@@ -10,9 +10,11 @@ since the p_u sum to one. p(y | m) is a proper distribution over all sequences o
 
 With R_i(u) the transitions' mass of all ways from u after i tokens to the end after m, the links
 E[u, v] R_{i+1}(v) / R_i(u) make a Markov chain of the paths with m tokens. Its forward probability of tokens y_1..y_i
-is the exact probability p(y_1..y_i | m) of that beginning, with everything that may follow summed out. The search
-ranks beginnings by it. No filling is more probable than its beginning, so the most probable beginning that was
-dropped bounds all fillings that were missed.
+is the exact probability p(y_1..y_i | m) of that beginning, with everything that may follow summed out.
+
+The search ranks beginnings by a bound on what can become of them: the same sum, with every later token as probable as
+the best word of its state. No filling exceeds the bound of its beginning; so if the n-th filling reaches the largest
+bound among all that was dropped, the n best are proven to be the n best.
 """
 
 from dataclasses import dataclass, replace
@@ -149,33 +151,44 @@ def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, can
     """
     paths = chain(graph.links, tokens)
     common = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
-    floor = common.values[:, -1] if common.indices.shape[1] > candidates else torch.zeros_like(common.values[:, -1])
+    rare = common.values[:, candidates] if common.values.shape[1] > candidates else torch.zeros_like(graph.probs[:, 0])
     found = torch.empty(1, 0, dtype=torch.long, device=graph.probs.device)
     alpha, score, missed = paths.start(), graph.probs.new_zeros(1), -torch.inf
-    for i in range(tokens):
-        last = i == tokens - 1
+    for i, (ceiling, scale) in enumerate(_ceilings(graph, paths, tokens)):
         arrived = alpha @ paths.step(i)
-        live = (arrived > 0).any(0).nonzero()[:, 0]
-        if len(arrived) > 1:  # by itself a beginning is cheap to continue by every word
-            words = common.indices[live, :candidates].unique()
-            missed = max(missed, float((score + (arrived @ floor).log()).max()))
-        else:
+        bound = arrived * ceiling
+        live = (bound > 0).any(0).nonzero()[:, 0]
+        if len(found) == 1:  # one beginning is cheap to continue by every word
             words = torch.arange(graph.probs.shape[1], device=alpha.device)
-        joint = arrived[:, live] @ graph.probs[live[:, None], words]
-        ranked = (score[:, None] + joint.log()).flatten()
+        else:
+            words = common.indices[live, :candidates].unique()
+            missed = max(missed, scale + float((score + (bound @ rare).log()).max()))
+        ranked = (score[:, None] + (bound[:, live] @ graph.probs[live[:, None], words]).log()).flatten()
+        last = i == tokens - 1
         keep = min(n_best if last else width, int((ranked > -torch.inf).sum()))
         best = ranked.topk(min(keep + 1, len(ranked)))
         if not last and len(best.values) > keep:
-            missed = max(missed, float(best.values[keep]))
-        score, parent, word = (
-            best.values[:keep],
-            best.indices[:keep] // len(words),
-            words[best.indices[:keep] % len(words)],
-        )
-        alpha, _ = _scaled(arrived[parent] * graph.probs[:, word].T)
+            missed = max(missed, scale + float(best.values[keep]))
+        parent, word = best.indices[:keep] // len(words), words[best.indices[:keep] % len(words)]
+        alpha, share = _scaled(arrived[parent] * graph.probs[:, word].T)
+        score = score[parent] + share.log()
         found = torch.cat([found[parent], word[:, None]], dim=1)
-    proven = bool(len(score)) and (len(score) == n_best or missed == -torch.inf) and float(score[-1]) >= missed
+    proven = missed == -torch.inf or (len(found) == n_best and float(score[-1]) >= missed)
     return Fillings(found, score, _best_paths(graph, found), proven)
+
+
+def _ceilings(graph: Graph, paths: Chain, tokens: int) -> list[tuple[Tensor, float]]:
+    """For each token i, how probable all later ones can at most be together, from the state of i.
+
+    Returns:
+        [N], divided by its largest entry, and the logarithm of that entry.
+    """
+    best = graph.probs.amax(1)
+    rows = [(torch.ones_like(best), 0.0)]
+    for i in range(tokens - 1, 0, -1):
+        ceiling = paths.step(i) @ (best * rows[-1][0])
+        rows.append((ceiling / ceiling.max(), rows[-1][1] + float(ceiling.max().log())))
+    return rows[::-1]
 
 
 def _best_paths(graph: Graph, tokens: Tensor) -> Tensor:
