@@ -108,6 +108,8 @@ def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
         (("predict", "/nowhere"), "give MODEL and INPUT"),
         (("predict", "/nowhere", "x.csv"), "/nowhere is not a model directory"),
         (("embed", "/nowhere", "x.csv"), "/nowhere is not a model directory"),
+        (("fill",), "give MODEL before the options"),
+        (("fill", "/nowhere", "C[MASK]"), "/nowhere is not a model directory"),
         (("dance",), "unknown command 'dance'"),
     ],
 )
@@ -133,6 +135,7 @@ ALLOWED = {
     "model": {"model", "ops", "errors"},
     "train": {"train", "errors", "files", "randomness"},
     "tasks": {"tasks", "model", "data", "train", "directory", "errors", "files", "randomness"},
+    "analysis": {"analysis", "tasks", "ops", "model", "data", "train", "directory", "errors", "files", "randomness"},
 }
 
 

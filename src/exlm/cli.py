@@ -20,7 +20,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser
 from .errors import InputError
 from .train.loop import Interrupted, TrainingStopped
 
-# command -> (module, function, one line, positional arguments)
+# command -> (module, function, one line, positional arguments); one that ends in * is the list of all further words
 COMMANDS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "prepare": ("exlm.data.prepare", "prepare", "tokenise files into a corpus for pre-training", ("inputs",)),
     "pretrain": ("exlm.pretrain", "pretrain", "pre-train ExLM or a baseline on a corpus", ()),
@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
         ("model", "input"),
     ),
     "embed": ("exlm.tasks.predict", "embed", "write embeddings of the rows of a table", ("model", "input")),
+    "fill": ("exlm.analysis.fill", "fill", "fill masks jointly: n best, Viterbi or samples", ("model", "texts*")),
     "demo": ("exlm.demo", "demo", "the whole pipeline on data that ship with a package", ()),
 }
 
@@ -48,7 +49,7 @@ def build_parser(name: str) -> ArgumentParser:
     parser = ArgumentParser(prog=f"exlm {name}", description=summary, exit_on_error=False)
     parser.add_argument("--config", action=ActionConfigFile, help="YAML recipe; later options override it")
     function = command_function(name)
-    parser.add_function_arguments(function, skip=set(positional) or None)
+    parser.add_function_arguments(function, skip={word.rstrip("*") for word in positional} or None)
     return parser
 
 
@@ -113,16 +114,21 @@ def _reason(error: BaseException) -> str:
 def _take_positional(
     name: str, positional: tuple[str, ...], rest: list[str], given: dict[str, str | list[str]]
 ) -> list[str]:
-    """Moves the leading words of `rest` into `given`; a single positional argument takes all of them."""
+    """Moves the leading words of `rest` into `given`; an argument alone, or one with a *, takes all others."""
     words = []
     while rest and not rest[0].startswith("-"):
         words.append(rest[0])
         rest = rest[1:]
     if rest and rest[0] in ("-h", "--help"):
         return rest
-    if len(words) < len(positional) or (len(words) > len(positional) > 1):
-        raise InputError(f"give {' and '.join(w.upper() for w in positional)} before the options (exlm {name} --help)")
-    given.update({positional[0]: words} if len(positional) == 1 else dict(zip(positional, words, strict=True)))
+    starred = positional[-1].endswith("*")
+    names = positional[:-1] if starred else positional
+    if starred:
+        given[positional[-1][:-1]], words = words[len(names) :], words[: len(names)]
+    takes_all = len(names) == 1 and not starred
+    if len(words) < len(names) or (len(words) > len(names) and not takes_all):
+        raise InputError(f"give {' and '.join(w.upper() for w in names)} before the options (exlm {name} --help)")
+    given.update({names[0]: words} if takes_all else dict(zip(names, words, strict=True)))
     return rest
 
 
