@@ -68,7 +68,7 @@ def fill_texts(
     usable = [i for i, problem in enumerate(problems) if problem is None]
     for rows in _batches(usable, [_expanded(example, network.config) for example in examples], network.config, options):
         for i, graph in zip(rows, graphs(network, [examples[i] for i in rows], tokenizer), strict=True):
-            records[i].update(_filled(graph, examples[i]["input_ids"], tokenizer, options, first + i))
+            records[i].update(_filled(graph, examples[i]["input_ids"].tolist(), tokenizer, options, first + i))
             if bar is not None:
                 bar.update()
     if bar is not None:
@@ -98,7 +98,7 @@ def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrai
 
 def _expanded(example: Example, config: PreTrainedConfig) -> int:
     """Positions of an example in the encoder."""
-    masks = example["input_ids"].count(config.mask_token_id)
+    masks = int((example["input_ids"] == config.mask_token_id).sum())
     return inference.length(example) + masks * (config.states_per_mask - 1) + 2 * (config.states_per_boundary - 1)
 
 
