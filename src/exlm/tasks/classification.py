@@ -25,17 +25,14 @@ from exlm.tasks.splits import PARTS, Split, make_split, random_split, split_hash
 from exlm.tasks.supervised import (
     RowBatches,
     Rows,
-    Selector,
     predict_rows,
     prediction_columns,
     supervised_loss,
     tokenize_rows,
+    train_selected,
     with_columns,
 )
 from exlm.tasks.table import LabelledTable, are_molecules, join_parts, make_table
-from exlm.train import distributed
-from exlm.train.loop import LoopConfig, fit
-from exlm.train.optim import OptimizerConfig
 
 DEFAULT_LENGTH = 512
 PROBLEM_TYPE = {
@@ -102,23 +99,17 @@ class Classification:
         self._check_valid(split["valid"])
         facts = self._facts(split, hyper)
         network = self._build(hyper, facts)
-        distributed.place(network)
-        selector = Selector(
-            network, partial(self._score, rows=split["valid"], facts=facts), self.metric, hyper.patience
-        )
         batches = self._batches(split["train"], facts, hyper, seed)
-        place.mkdir(parents=True, exist_ok=True)
         loss = partial(supervised_loss, problem_type=PROBLEM_TYPE[self.rows.table.task_type])
-        name = f"{place.parent.name} {place.name}"
-        fit(network, loss, batches, loop_config(hyper, batches.per_epoch), place, seed, selector, description=name)
-        selector.restore()
+        score = partial(self._score, rows=split["valid"], facts=facts)
+        best_epoch = train_selected(network, loss, batches, place, hyper, seed, score, self.metric)
         wanted = self.rows.usable.copy()
         wanted[split["train"]] &= self.task.split != "parts"
         predictions = predict_rows(network, self.rows.examples, np.flatnonzero(wanted), facts, self.tokenizer)
         self._write_predictions(place, split, predictions, facts)
         save_model(place, network.eval(), self.tokenizer)
         return {
-            "best_epoch": selector.best_epoch,
+            "best_epoch": best_epoch,
             "split": {part: len(chosen) for part, chosen in split.items()},
             "split_sha256": split_hash(split),
             "left_out": int((~self.rows.usable).sum()),
@@ -246,19 +237,6 @@ def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
         if not len(split[part]):
             raise InputError(f"the {task.split} split of {task.dataset} leaves no {part} rows; use another split")
     return split
-
-
-def loop_config(hyper: FinetuneConfig, per_epoch: int) -> LoopConfig:
-    """The training loop's settings for so many updates per epoch."""
-    assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None  # filled in by `resolve`
-    steps = hyper.epochs * per_epoch
-    optimizer = OptimizerConfig(
-        learning_rate=hyper.learning_rate,
-        warmup_steps=int(hyper.warmup_ratio * steps),
-        weight_decay=hyper.weight_decay,
-        clip_norm=hyper.clip_norm,
-    )
-    return LoopConfig(steps, optimizer, hyper.precision, log_every=per_epoch, eval_every=per_epoch, save_every=0)
 
 
 def _content_hash(table: LabelledTable) -> str:

@@ -3,52 +3,32 @@
 import hashlib
 import inspect
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
 from transformers import (
-    MODEL_FOR_QUESTION_ANSWERING_MAPPING,
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     AutoConfig,
     AutoModel,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
-    XLNetForQuestionAnsweringSimple,
 )
 
 from exlm.data.tokenization import load_tokenizer
 from exlm.directory import fingerprint, load_model, verify
 from exlm.errors import InputError, first_line
-from exlm.model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification
 from exlm.model.modeling_exlm import ExLMModel
-
-Changes = dict[str, Any]
-HEADS = ("classifier", "qa_outputs", "logits_proj")
-
-POSITIONS_BEHIND_PADDING = ("roberta", "camembert", "longformer", "mpnet", "data2vec-text", "ibert", "xmod", "esm")
-
-# The same two settings under the names of the model families.
-ENCODER_DROPOUT = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "dropout",
-    "attention_dropout",
-    "mlp_dropout",
-    "embedding_dropout",
-)
-HEAD_DROPOUT = (
-    "classifier_dropout",
-    "classifier_dropout_prob",
-    "pooler_dropout",
-    "seq_classif_dropout",
-    "qa_dropout",
-    "summary_last_dropout",
+from exlm.tasks.families import (
+    Changes,
+    dropouts,
+    head_classes,
+    in_its_words,
+    longest_input,
+    with_exact_heads,
+    with_heads_of,
 )
 
 
@@ -80,8 +60,8 @@ def load_encoder(
     Raises InputError for what cannot be loaded and for a tokenizer that does not fit.
     """
     config = _config(name)
-    changes = changes | _dropouts(config, dropout, head_dropout)
-    model_class = _classes(config)[head == "question_answering"]
+    changes = changes | dropouts(config, dropout, head_dropout)
+    model_class = head_classes(config)[head == "question_answering"]
     if config.model_type == "exlm":
         encoder, tokenizer = load_model(name, ExLMModel, changes, from_scratch)
         model = model_class(encoder.config)
@@ -89,30 +69,30 @@ def load_encoder(
     else:
         tokenizer = _tokenizer(name, config)
         changes |= {"num_labels": 2} if head == "question_answering" else {}
-        config.update(_in_its_words(config, changes))
+        config.update(in_its_words(config, changes))
         model = model_class(config)
         if not from_scratch:
-            model = _with_heads_of(model, _read(name, partial(_pretrained, model_class, name, config)))
-    return _with_exact_heads(model), _fitted(tokenizer, model_class, config)
+            model = with_heads_of(model, _read(name, partial(_pretrained, model_class, name, config)))
+    return with_exact_heads(model), _fitted(tokenizer, model_class, config)
 
 
 def load_finetuned(path: str, head: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A fine-tuned model as it was saved, head included."""
     config = _config(path)
-    model_class = _classes(config)[head == "question_answering"]
+    model_class = head_classes(config)[head == "question_answering"]
     if config.model_type == "exlm":
         own_model, tokenizer = load_model(path, model_class)
         return own_model, _fitted(tokenizer, model_class, config)
     model = _read(path, lambda: model_class.from_pretrained(path).float())
-    return _with_exact_heads(model), _fitted(_tokenizer(path, config), model_class, config)
+    return with_exact_heads(model), _fitted(_tokenizer(path, config), model_class, config)
 
 
 def load_tokenizer_of(name: str) -> tuple[PreTrainedTokenizerFast, int | None]:
     """The tokenizer of a model, and the longest input that its absolute positions allow (None: no limit)."""
     config = _config(name)
-    model_class = _classes(config)[0]
+    model_class = head_classes(config)[0]
     tokenizer = load_tokenizer(name) if config.model_type == "exlm" else _tokenizer(name, config)
-    return _fitted(tokenizer, model_class, config), _longest_input(config)
+    return _fitted(tokenizer, model_class, config), longest_input(config)
 
 
 def task_facts(path: str) -> dict[str, Any]:
@@ -150,14 +130,6 @@ def _copy_encoder(source: PreTrainedModel, model: PreTrainedModel, name: str) ->
         raise InputError(f"the encoder in {name} has another architecture; start from a model of the same size")
 
 
-def _longest_input(config: PreTrainedConfig) -> int | None:
-    limit = getattr(config, "max_position_embeddings", None) or -1
-    if config.model_type in ("exlm", "modernbert") or limit < 0:  # rotary positions, or relative ones (XLNet: -1)
-        return None
-    late = any(family in config.model_type for family in POSITIONS_BEHIND_PADDING)
-    return int(limit) - ((config.pad_token_id or 0) + 1 if late else 0)
-
-
 def _fitted(
     tokenizer: PreTrainedTokenizerFast, model_class: type[PreTrainedModel], config: PreTrainedConfig
 ) -> PreTrainedTokenizerFast:
@@ -187,15 +159,6 @@ def _config(name: str) -> PreTrainedConfig:
         ) from error
 
 
-def _dropouts(config: PreTrainedConfig, dropout: float | None, head_dropout: float | None) -> Changes:
-    changes: Changes = {}
-    for value, names in ((dropout, ENCODER_DROPOUT), (head_dropout, HEAD_DROPOUT)):
-        changes |= {name: value for name in names if value is not None and hasattr(config, name)}
-    if "deberta" in config.model_type and head_dropout is not None:
-        changes["cls_dropout"] = head_dropout  # not in its configuration until it is set
-    return changes
-
-
 def _tokenizer(name: str, config: PreTrainedConfig) -> PreTrainedTokenizerFast:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
@@ -217,65 +180,8 @@ def _pretrained(model_class: Any, name: str, config: PreTrainedConfig) -> PreTra
     return model_class.from_pretrained(name, config=config, ignore_mismatched_sizes=True).float()
 
 
-def _with_heads_of(fresh: PreTrainedModel, model: PreTrainedModel) -> PreTrainedModel:
-    """A checkpoint that was fine-tuned before has a head already, which knows another task."""
-    for name in HEADS:
-        if hasattr(model, name):
-            setattr(model, name, getattr(fresh, name))
-    return model
-
-
 def _read(name: str, load: Callable[[], PreTrainedModel]) -> PreTrainedModel:
     try:
         return load()
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise InputError(f"the model in {name} cannot be loaded: {first_line(error)}") from error
-
-
-def _in_its_words(config: PreTrainedConfig, changes: Changes) -> Changes:
-    """What the head reads goes by another name in some families; the others leave no choice."""
-    if (pooling := changes.get("classifier_pooling")) is None:
-        return changes
-    if hasattr(config, "classifier_pooling"):
-        return changes | {"classifier_pooling": "cls" if pooling == "first" else pooling}
-    if pooling != "first":
-        raise InputError(f"the head of {config.model_type} cannot read the {pooling} over tokens; set pooling to first")
-    return {name: value for name, value in changes.items() if name != "classifier_pooling"}
-
-
-def _with_exact_heads(model: PreTrainedModel) -> PreTrainedModel:
-    """Heads leave autocast, as ExLM's do: logits in bfloat16 tie. So does the whole of DeBERTa, whose attention mask,
-    the least float32, bfloat16 cannot hold."""
-    if model.config.model_type == "deberta":
-        _without_autocast(model)
-    for name in HEADS:
-        if isinstance(head := getattr(model, name, None), nn.Module):
-            _without_autocast(head)
-    return model
-
-
-def _without_autocast(module: nn.Module) -> None:
-    inner = module.forward
-
-    @wraps(inner)
-    def forward(*inputs: Any, **options: Any) -> Any:
-        tensors = [x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs]
-        device = next(module.parameters()).device.type
-        with torch.autocast(device, enabled=False):
-            return inner(*tensors, **options)
-
-    module.forward = forward
-
-
-def _classes(config: PreTrainedConfig) -> tuple[type[PreTrainedModel], type[PreTrainedModel]]:
-    """The family's classes for classification and for question answering."""
-    if config.model_type == "exlm":
-        return ExLMForSequenceClassification, ExLMForQuestionAnswering
-    try:
-        classification: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
-        answering: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING[type(config)]
-    except KeyError:
-        raise InputError(
-            f"{config.model_type} is no encoder that transformers can fine-tune; use another model"
-        ) from None
-    return classification, XLNetForQuestionAnsweringSimple if config.model_type == "xlnet" else answering

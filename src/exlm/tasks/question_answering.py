@@ -16,7 +16,6 @@ from transformers import PreTrainedModel
 
 from exlm.directory import save_model, write_json
 from exlm.errors import InputError
-from exlm.tasks.classification import loop_config
 from exlm.tasks.config import SQUAD, FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder, load_finetuned, load_tokenizer_of, take_encoder
 from exlm.tasks.frames import listed, plain_suffix, read_frame, write_frame
@@ -24,9 +23,8 @@ from exlm.tasks.spans import WindowBatches, answer, qa_loss
 from exlm.tasks.squad import Answer, Questions, read_questions
 from exlm.tasks.squad_metrics import evaluate_answers
 from exlm.tasks.squad_windows import QAConfig, Windows, make_windows
-from exlm.tasks.supervised import Selector, with_columns
+from exlm.tasks.supervised import train_selected, with_columns
 from exlm.train import distributed
-from exlm.train.loop import fit
 
 SIZES = {"train": 130319, "valid": 11873}  # questions of SQuAD 2.0
 DEFAULT_WINDOW = 384
@@ -85,20 +83,14 @@ class QuestionAnswering:
         )
         if self.start_from:
             take_encoder(network, self.start_from)
-        distributed.place(network)
-        selector = Selector(
-            network, partial(self._score, part="valid", precision=hyper.precision), self.metric, hyper.patience
-        )
         batches = WindowBatches(self.parts["train"][1], self.tokenizer, hyper.batch_size, seed)
-        place.mkdir(parents=True, exist_ok=True)
-        name = f"{place.parent.name} {place.name}"
-        fit(network, qa_loss, batches, loop_config(hyper, batches.per_epoch), place, seed, selector, description=name)
-        selector.restore()
+        score = partial(self._score, part="valid", precision=hyper.precision)
+        best_epoch = train_selected(network, qa_loss, batches, place, hyper, seed, score, self.metric)
         save_model(place, network.eval(), self.tokenizer)
         wanted = [part for part in self.parts if part != "train"]
         scores = {part: self._score(network, part, hyper.precision, place) for part in wanted}
         sizes = {part: len(questions.ids) for part, (questions, _) in self.parts.items()}
-        return {"best_epoch": selector.best_epoch, "split": sizes, "scores": scores}
+        return {"best_epoch": best_epoch, "split": sizes, "scores": scores}
 
     def _score(self, model: PreTrainedModel, part: str, precision: str, place: Path | None = None) -> dict[str, float]:
         """Metrics of a part; the answers go to `place`."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from exlm.model.objectives import classification_loss
 from exlm.randomness import Purpose, mix
 from exlm.tasks import inference
+from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.inference import Example
 from exlm.tasks.metrics import LOWER_IS_BETTER
 from exlm.tasks.table import LabelledTable, molecule_problem, part_and_row
-from exlm.train.loop import EarlyStop
+from exlm.train import distributed
+from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
+from exlm.train.optim import OptimizerConfig
 
 BUCKETED_BATCHES = 8  # batches are cut from this many batches' worth of shuffled rows sorted by length
 
@@ -182,6 +186,38 @@ class Selector:
 
     def restore(self) -> None:
         self.model.load_state_dict(self.weights)
+
+
+def train_selected(
+    network: nn.Module,
+    loss: Loss,
+    batches: RowBatches,
+    place: Path,
+    hyper: FinetuneConfig,
+    seed: int,
+    score: Callable[[nn.Module], dict[str, float]],
+    metric: str,
+) -> int:
+    """Trains a network and leaves it with the weights of the epoch that is best by `metric`; returns that epoch."""
+    distributed.place(network)
+    selector = Selector(network, score, metric, hyper.patience)
+    place.mkdir(parents=True, exist_ok=True)
+    config, name = _loop(hyper, batches.per_epoch), f"{place.parent.name} {place.name}"
+    fit(network, loss, batches, config, place, seed, selector, description=name)
+    selector.restore()
+    return selector.best_epoch
+
+
+def _loop(hyper: FinetuneConfig, per_epoch: int) -> LoopConfig:
+    assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None  # filled in before
+    steps = hyper.epochs * per_epoch
+    optimizer = OptimizerConfig(
+        learning_rate=hyper.learning_rate,
+        warmup_steps=int(hyper.warmup_ratio * steps),
+        weight_decay=hyper.weight_decay,
+        clip_norm=hyper.clip_norm,
+    )
+    return LoopConfig(steps, optimizer, hyper.precision, log_every=per_epoch, eval_every=per_epoch, save_every=0)
 
 
 def predict_rows(
