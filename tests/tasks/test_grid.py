@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from exlm import InputError
-from exlm.tasks import classification
+from exlm.tasks import supervised
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import best_member, cells, members, run_grid
@@ -202,7 +202,7 @@ def real(tmp_path):
 
 def test_a_real_grid_resumes_and_its_best_cell_predicts(real, tmp_path, monkeypatch):
     whole = real("whole")
-    original, calls = classification.fit, []
+    original, calls = supervised.fit, []
 
     def interrupted(*args, **kwargs):
         calls.append(args)
@@ -210,7 +210,7 @@ def test_a_real_grid_resumes_and_its_best_cell_predicts(real, tmp_path, monkeypa
             raise KeyboardInterrupt
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(classification, "fit", interrupted)
+    monkeypatch.setattr(supervised, "fit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         real("cut")
     again = real("cut")
