@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import yaml
 from safetensors import SafetensorError
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from . import files
 from .data.tokenization import load_tokenizer, tokenizer_hash
@@ -92,12 +92,18 @@ def load_model(
     try:
         config = AutoConfig.from_pretrained(path)
         config.update(changes or {})
+        _check_fit(path, config, tokenizer)
         model = model_class(config) if from_scratch else model_class.from_pretrained(path, config=config)
+    except InputError:
+        raise
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise InputError(f"the model in {path} cannot be loaded: {first_line(error)}") from error
+    return model, tokenizer
+
+
+def _check_fit(path: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast) -> None:
     if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
         raise InputError(
             f"the tokenizer in {path} ({len(tokenizer)} tokens, mask {tokenizer.mask_token_id}) is not the model's "
             f"({config.vocab_size} tokens, mask {config.mask_token_id}); restore the tokenizer files"
         )
-    return model, tokenizer

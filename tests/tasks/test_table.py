@@ -144,6 +144,7 @@ def test_between_tabs_quotes_are_text_and_bad_rows_are_counted_and_named(tmp_pat
     table = load_table(path, None, ["y"])
     assert table.usable.tolist() == [True, True, False, False, True, False, False]
     assert table.problems["reason"].tolist()[:2] == ["1 fields instead of 2", "3 fields instead of 2"]
+    assert table.task_type == "binary"
     said = capsys.readouterr().out
     assert "4 of 7 rows" in said and "line 4 has 1, line 5 has 3, line 7 has 3, ..." in said
     with pytest.raises(InputError, match="is it separated by tabs"):

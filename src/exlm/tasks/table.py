@@ -96,12 +96,12 @@ def make_table(
 
     Raises InputError for unusable columns, values that are not labels of the task, and no usable row.
     """
-    text_column = _find_text_column(frame, text_column, path)
-    pairs = _texts(frame[existing(frame, pair_column, path)]) if pair_column else None
-    columns = _find_label_columns(frame, text_column, pair_column, label_columns, path)
-    task = task_type or (_infer_task(frame, columns) if columns else "regression")
     malformed: dict[int, str] = frame.attrs.get("malformed", {})
     good = frame.drop(index=list(malformed)) if malformed else frame
+    text_column = _find_text_column(frame, text_column, path)
+    pairs = _texts(frame[existing(frame, pair_column, path)]) if pair_column else None
+    columns = _find_label_columns(good, text_column, pair_column, label_columns, path)
+    task = task_type or (_infer_task(good, columns) if columns else "regression")
     place = partial(_place, parts)
     known, labels = classes, np.full((len(frame), len(columns)), np.nan)
     labels[good.index], known = _read_labels(good, columns, task, path, classes, place)
