@@ -17,7 +17,7 @@ from exlm.tasks import inference
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.inference import Example
 from exlm.tasks.metrics import LOWER_IS_BETTER
-from exlm.tasks.table import LabelledTable, molecule_problem, part_and_row
+from exlm.tasks.table import LabelledTable, molecule_problem, parts_and_rows
 from exlm.train import distributed
 from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
 from exlm.train.optim import OptimizerConfig
@@ -53,7 +53,7 @@ class Rows:
         reasons = [problem or doubt for problem, doubt in zip(self.problems, self.doubts, strict=True)]
         action = np.where(self.usable, "kept", "left out")
         bad = [row for row, reason in enumerate(reasons) if reason]
-        places = [part_and_row(self.table.parts, row) for row in bad]
+        places = parts_and_rows(self.table.parts, bad)
         content = {
             "part": [part for part, _ in places],
             "row": [row for _, row in places],

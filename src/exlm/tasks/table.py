@@ -235,13 +235,16 @@ def _find_problems(
     return pd.DataFrame(bad, columns=["row", "value", "reason"])
 
 
-def part_and_row(parts: np.ndarray | None, row: int) -> tuple[str, int]:
-    """The part that a row came from as a file ("" if there is one file), and its number there, from 0."""
-    return ("", row) if parts is None else (str(parts[row]), row - int(np.argmax(parts == parts[row])))
+def parts_and_rows(parts: np.ndarray | None, rows: Sequence[int]) -> list[tuple[str, int]]:
+    """The part that each row came from as a file ("" if there is one file), and its number there, from 0."""
+    if parts is None:
+        return [("", row) for row in rows]
+    first = dict(zip(*(found.tolist() for found in np.unique(parts, return_index=True)), strict=True))
+    return [(str(parts[row]), row - first[parts[row]]) for row in rows]
 
 
 def _place(parts: np.ndarray | None, row: int) -> str:
-    part, number = part_and_row(parts, row)
+    [(part, number)] = parts_and_rows(parts, [row])
     return f"{part} row {number}".strip()
 
 
