@@ -32,6 +32,12 @@ COMMANDS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
         ("model", "input"),
     ),
     "embed": ("exlm.tasks.predict", "embed", "write embeddings of the rows of a table", ("model", "input")),
+    "analyze": (
+        "exlm.analysis.analyze",
+        "analyze",
+        "run an experiment of the paper: whatever is missing of it",
+        ("experiment", "config"),
+    ),
     "fill": ("exlm.analysis.fill", "fill", "fill masks jointly: n best, Viterbi or samples", ("model", "texts*")),
     "demo": ("exlm.demo", "demo", "the whole pipeline on data that ship with a package", ()),
 }
@@ -82,6 +88,8 @@ def _run(name: str, rest: list[str]) -> None:
     given: dict[str, str | list[str]] = {}
     if positional:
         rest = _take_positional(name, positional, rest, given)
+        if "config" in given:
+            rest = ["--config", str(given.pop("config")), *rest]
     elif rest and not rest[0].startswith("-"):
         if not Path(rest[0]).is_file():
             raise InputError(f"the recipe {rest[0]} does not exist; see the recipes folder for examples")

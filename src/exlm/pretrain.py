@@ -21,6 +21,7 @@ from .data.tokenization import load_tokenizer
 from .directory import plain, save_model, write_json, write_yaml
 from .errors import InputError
 from .files import lock, problem
+from .machine import machine
 from .model.configuration_exlm import ExLMConfig
 from .model.modeling_exlm import ExLMForMaskedLM, num_parameters
 from .randomness import Purpose, mix
@@ -38,13 +39,15 @@ class DataConfig:
     Attributes:
         corpus: directory written by `exlm prepare`.
         mask_ratio: share of tokens replaced by [MASK].
-        tokens_per_batch: upper bound of one update's sequences x longest sequence, over all processes.
-        tokens_per_micro_batch: the same for one forward and backward pass; smaller needs less memory.
+        repeat: copies of each token, masked one by one (Repeated MLM); a fine-tuning then repeats its input alike.
+        tokens_per_batch: upper bound of one update's sequences x longest sequence, over all processes, copies not counted.
+        tokens_per_micro_batch: the same for one forward and backward pass, with copies; smaller needs less memory.
         eval_sequences: held-out sequences used in an evaluation; 0 takes all.
     """
 
     corpus: str
     mask_ratio: float = 0.15
+    repeat: int = 1
     tokens_per_batch: int = 65536
     tokens_per_micro_batch: int = 16384
     eval_sequences: int = 2000
@@ -52,6 +55,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         if not 0 < self.mask_ratio < 1:
             raise InputError(f"mask_ratio is {self.mask_ratio}; it must lie strictly between 0 and 1")
+        if self.repeat < 1:
+            raise InputError(f"repeat is {self.repeat}; it must be at least 1")
         if self.tokens_per_batch < 8 or self.tokens_per_micro_batch < 8:
             raise InputError("tokens_per_batch and tokens_per_micro_batch must be at least 8")
 
@@ -75,6 +80,8 @@ class ArchitectureConfig:
         attention_probs_dropout_prob: dropout on attention weights.
         activation_dropout: dropout inside the feed-forward blocks.
         max_position_embeddings: longest expanded sequence of the gated transition.
+        initializer_range: standard deviation of initial weights. Narrow models leave their start sooner with more.
+        rotary_base: longest wavelength of the positions, over 2 pi. Short sequences need less than the usual 10,000.
     """
 
     objective: Literal["exlm", "mlm", "ctc"] = "exlm"
@@ -91,11 +98,14 @@ class ArchitectureConfig:
     attention_probs_dropout_prob: float = 0.1
     activation_dropout: float = 0.0
     max_position_embeddings: int = 2048
+    initializer_range: float = 0.02
+    rotary_base: float = 10000.0
 
-    def build(self, tokenizer: Any) -> ExLMConfig:
+    def build(self, tokenizer: Any, repeat: int = 1) -> ExLMConfig:
         """The model configuration for a tokenizer."""
         return ExLMConfig(
             **dataclasses.asdict(self),
+            repeat=repeat,
             vocab_size=len(tokenizer),
             bos_token_id=tokenizer.bos_token_id,
             pad_token_id=tokenizer.pad_token_id,
@@ -141,7 +151,7 @@ def pretrain(
         if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)
         torch.manual_seed(seed)
-        network = ExLMForMaskedLM(model.build(tokenizer))
+        network = ExLMForMaskedLM(model.build(tokenizer, data.repeat))
         distributed.place(network)
         if compile:
             for layer in network.exlm.layers:
@@ -150,7 +160,15 @@ def pretrain(
             evaluate, batches=list(held_out_batches(data, special, seed, rank, world)), precision=train.precision
         )
         batches = MaskedBatches(
-            corpus, special, data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio, seed, rank, world
+            corpus,
+            special,
+            data.tokens_per_batch,
+            data.tokens_per_micro_batch,
+            data.mask_ratio,
+            seed,
+            rank,
+            world,
+            data.repeat,
         )
         fit(
             network,
@@ -167,6 +185,7 @@ def pretrain(
         if not distributed.is_main():
             return {}
         result = _result(directory, network, final, train.steps) | {"identity": identity | settings, "recipe": recipe}
+        result["machine"] = machine()
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
         write_json(directory / "result.json", result)
@@ -205,11 +224,11 @@ def held_out_batches(
     parts, start = [], 0
     while start < len(chosen):
         # An evaluation holds the predictions of every token: as few sequences as in training.
-        size = max(1, data.tokens_per_micro_batch // (int(corpus.lengths[chosen[start]]) + 2))
+        size = max(1, data.tokens_per_micro_batch // ((int(corpus.lengths[chosen[start]]) + 2) * data.repeat))
         parts.append(chosen[start : start + size])
         start += size
     for part in parts[rank::world]:
-        yield masked_batch(corpus, part, special, seed, HELD_OUT_EPOCH, data.mask_ratio)
+        yield masked_batch(corpus, part, special, seed, HELD_OUT_EPOCH, data.mask_ratio, data.repeat)
 
 
 def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], precision: str) -> dict[str, float]:

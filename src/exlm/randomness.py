@@ -14,6 +14,7 @@ class Purpose(IntEnum):
     BATCH_ORDER = 4
     DROPOUT = 5
     HELD_OUT = 6
+    TRAIN_ROWS = 7
 
 
 def mix(*parts: int | np.ndarray) -> np.ndarray:

@@ -100,23 +100,33 @@ class BatchPlan:
 
 
 def masked_batch(
-    source: SequenceSource, examples: np.ndarray, special: SpecialTokens, seed: int, epoch: int, ratio: float
+    source: SequenceSource,
+    examples: np.ndarray,
+    special: SpecialTokens,
+    seed: int,
+    epoch: int,
+    ratio: float,
+    repeat: int = 1,
 ) -> dict[str, Tensor]:
     """One batch for masked language modelling: BOS and EOS added, chosen tokens replaced by [MASK].
+
+    With `repeat` every token stands there so many times, and every copy is masked by itself (Repeated MLM, paper,
+    section 3.1). BOS and EOS have copies too, so that a task can repeat whatever it reads in the same way.
 
     Returns:
         input_ids, attention_mask and labels, each [n, S]; labels are -100 where nothing was masked.
     """
     tokens, lengths = source.gather(examples)
+    tokens, lengths = np.repeat(tokens, repeat, axis=1), lengths * repeat
     masked = choose_masked(lengths, tokens.shape[1], examples, seed, epoch, ratio)
-    ids = np.full((len(tokens), tokens.shape[1] + 2), special.pad, dtype=np.int64)
+    ids = np.full((len(tokens), tokens.shape[1] + 2 * repeat), special.pad, dtype=np.int64)
     labels = np.full_like(ids, IGNORED)
     inside = np.arange(tokens.shape[1]) < lengths[:, None]
-    ids[:, 0] = special.bos
-    ids[:, 1:-1] = np.where(inside, np.where(masked, special.mask, tokens), special.pad)
-    ids[np.arange(len(ids)), lengths + 1] = special.eos
-    labels[:, 1:-1] = np.where(masked, tokens, IGNORED)
-    attention = np.arange(ids.shape[1]) < lengths[:, None] + 2
+    ids[:, :repeat] = special.bos
+    ids[:, repeat:-repeat] = np.where(inside, np.where(masked, special.mask, tokens), special.pad)
+    np.put_along_axis(ids, lengths[:, None] + repeat + np.arange(repeat), special.eos, axis=1)
+    labels[:, repeat:-repeat] = np.where(masked, tokens, IGNORED)
+    attention = np.arange(ids.shape[1]) < lengths[:, None] + 2 * repeat
     return {
         "input_ids": torch.from_numpy(ids),
         "attention_mask": torch.from_numpy(attention.astype(np.int64)),
@@ -127,7 +137,8 @@ def masked_batch(
 class MaskedBatches:
     """The micro-batches of every step, for one process of `world`.
 
-    A step's batch is cut into equal pieces of about `tokens_per_micro_batch` tokens, at least one per process;
+    A step's batch is cut into equal pieces of about `tokens_per_micro_batch` tokens, at least one per process. The budget
+    of a step counts a token once, that of a piece its copies, so that repetition changes no step's sequences;
     process `rank` gets pieces rank, rank + world, ... Each piece comes with its number, which seeds dropout, so that
     the result does not depend on how pieces are spread over processes.
     """
@@ -142,8 +153,9 @@ class MaskedBatches:
         seed: int,
         rank: int = 0,
         world: int = 1,
+        repeat: int = 1,
     ) -> None:
-        self.source, self.special, self.ratio, self.seed = source, special, mask_ratio, seed
+        self.source, self.special, self.ratio, self.seed, self.repeat = source, special, mask_ratio, seed, repeat
         self.plan = BatchPlan(source.lengths, tokens_per_batch, seed)
         self.micro, self.rank, self.world = tokens_per_micro_batch, rank, world
         if min(len(batch) for batch in self.plan.epoch(0)) < world:
@@ -153,9 +165,10 @@ class MaskedBatches:
         """(piece number, batch) for every piece of this process."""
         epoch, examples = self.plan.batch(step)
         tokens = len(examples) * int(self.plan.lengths[examples].max())
-        tokens = min(tokens, self.plan.budget)  # leftovers do not call for another piece
+        tokens = min(tokens, self.plan.budget) * self.repeat  # leftovers do not call for another piece
         pieces = min(-(-tokens // (self.micro * self.world)), len(examples) // self.world) * self.world
+        settings = (self.special, self.seed, epoch, self.ratio, self.repeat)
         return [
-            (p, masked_batch(self.source, examples[p::pieces], self.special, self.seed, epoch, self.ratio))
+            (p, masked_batch(self.source, examples[p::pieces], *settings))
             for p in range(self.rank, pieces, self.world)
         ]

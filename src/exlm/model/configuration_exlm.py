@@ -32,6 +32,8 @@ class ExLMConfig(PreTrainedConfig):
         boundary_states: states of BOS and of EOS, 1 (paper) or `k` (release).
         max_position_embeddings: rows of the position table that the gated transition adds to its features, and so
             the longest expanded sequence that can be pre-trained with it. The encoder itself has no such limit.
+        repeat: copies of each token in the input (Repeated MLM, paper, section 3.1). Batches for pre-training hold them
+            already; the heads for tasks make them.
         classifier_dropout: dropout before and inside the classification head.
         classifier_pooling: what the classification head reads, the `first` state (paper) or the `mean` over tokens.
     """
@@ -60,6 +62,7 @@ class ExLMConfig(PreTrainedConfig):
     dag: str = "full"
     transition: str = "gated"
     boundary_states: int | str = 1
+    repeat: int = 1
 
     bos_token_id: int | None = 0
     pad_token_id: int | None = 1
@@ -79,6 +82,7 @@ class ExLMConfig(PreTrainedConfig):
             "num_hidden_layers",
             "num_attention_heads",
             "intermediate_size",
+            "repeat",
         ):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")

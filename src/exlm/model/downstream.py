@@ -7,6 +7,7 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput, Sequence
 from ..ops.expansion import Lattice
 from .configuration_exlm import ExLMConfig
 from .heads import ExLMClassificationHead
+from .layout import gather_rows
 from .modeling_exlm import ExLMModel, ExLMPreTrainedModel
 from .objectives import classification_loss, span_loss
 
@@ -30,8 +31,7 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
             attention_mask: [B, S].
             labels: [B] class indices, or [B, num_labels] floats in which NaN marks a missing label.
         """
-        nothing = torch.zeros_like(input_ids, dtype=torch.bool)
-        lattice = self.exlm.expand(input_ids, attention_mask, masked=nothing)
+        lattice = self.exlm.expand_unmasked(input_ids, attention_mask)
         logits = self.classifier(pooled(self.exlm, lattice, self.config.classifier_pooling))
         if labels is None:
             return SequenceClassifierOutput(logits=logits)
@@ -65,8 +65,10 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
             start_positions: [B] the first token of the answer.
             end_positions: [B] its last token.
         """
-        nothing = torch.zeros_like(input_ids, dtype=torch.bool)
-        hidden = self.exlm(input_ids, attention_mask, masked=nothing).last_hidden_state
+        lattice = self.exlm.expand_unmasked(input_ids, attention_mask)
+        hidden = self.exlm.encode(lattice)
+        first = lattice.first[:, :: self.config.repeat].clamp(max=hidden.shape[1] - 1)
+        hidden = gather_rows(hidden, first.to(hidden.device))
         with torch.autocast(hidden.device.type, enabled=False):  # bfloat16 logits would make ties of different spans
             logits = self.qa_outputs(hidden.to(self.qa_outputs.weight.dtype))
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -70,6 +70,14 @@ class ExLMModel(ExLMPreTrainedModel):
         place = torch.arange(lattice.input_ids.shape[1], device=input_ids.device)
         return replace(lattice, position_ids=place.expand_as(lattice.input_ids)[..., None].contiguous())
 
+    def expand_unmasked(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Lattice:
+        """The input of a task: no token is expanded, not even a [MASK], and each is repeated as in pre-training."""
+        repeat = self.config.repeat
+        if repeat > 1:
+            input_ids = input_ids.repeat_interleave(repeat, 1)
+            attention_mask = None if attention_mask is None else attention_mask.repeat_interleave(repeat, 1)
+        return self.expand(input_ids, attention_mask, masked=torch.zeros_like(input_ids, dtype=torch.bool))
+
     def encode(self, lattice: Lattice, read: Tensor | None = None, count: Tensor | None = None) -> Tensor:
         """Hidden states of the expanded sequence, on the model's device.
 

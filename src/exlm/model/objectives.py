@@ -57,14 +57,19 @@ def exlm_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Par
     return loss.sum(), value.new_full((), len(value)), infeasible.sum()
 
 
-def exlm_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Tensor:
-    """Exact: p(y_i) = sum_u P(path is at u when it emits i) p_u(y_i), over paths of M states with free emissions."""
+def visits(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Tensor:
+    """P(path is at state u when it emits target i) [B, T, N], over paths of T states, whatever they emit."""
     assert model.transition is not None
     matrix = model.transition(states, lattice)
     free = matrix.new_zeros(*lattice.targets.shape, states.shape[1])
-    visits, _ = alignment.posterior(free, matrix, lattice.num_targets, lattice.num_states)
+    return alignment.posterior(free, matrix, lattice.num_targets, lattice.num_states)[0]
+
+
+def exlm_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Tensor:
+    """Exact: p(y_i) = sum_u P(path is at u when it emits i) p_u(y_i)."""
+    weights = visits(model, states, lattice)
     with torch.autocast(states.device.type, enabled=False):
-        return (visits @ model.head(states).softmax(-1).to(visits.dtype)).clamp(min=1e-38).log()
+        return (weights @ model.head(states).softmax(-1).to(weights.dtype)).clamp(min=1e-38).log()
 
 
 def mlm_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Parts:

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from exlm.directory import save_model
 from exlm.errors import InputError
 from exlm.files import write_text
+from exlm.randomness import Purpose, mix
 from exlm.tasks.config import FinetuneConfig, TaskConfig, check_metric
 from exlm.tasks.encoders import load_encoder, load_tokenizer_of, take_encoder
 from exlm.tasks.frames import existing, listed, read_frame
@@ -54,6 +55,8 @@ class Classification:
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         table, self.departures = load_labelled(task)
+        if task.train_rows is not None:
+            self.departures = [*self.departures, f"at most {task.train_rows} rows of the train part are used"]
         seen = task.molecules is None and task.dataset not in GLUE and are_molecules(table.texts)
         molecules = bool(task.molecules) or seen
         default_split = "parts" if table.parts is not None else "scaffold" if molecules else "random"
@@ -220,6 +223,15 @@ def _check_columns(frames: dict[str, pd.DataFrame], path: str, names: Iterable[s
 
 
 def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
+    """The split of the usable rows, its train part cut to `train_rows`."""
+    split = _usable_split(task, rows, seed)
+    if task.train_rows is not None and task.train_rows < len(split["train"]):
+        order = np.argsort(mix(seed, Purpose.TRAIN_ROWS, split["train"]), kind="stable")
+        split["train"] = np.sort(split["train"][order[: task.train_rows]])
+    return split
+
+
+def _usable_split(task: TaskConfig, rows: Rows, seed: int) -> Split:
     """The split with unusable rows removed, and a valid part (a tenth of train) where there was none."""
     assert task.split
     split = {part: chosen[rows.usable[chosen]] for part, chosen in make_split(task.split, rows.table, seed).items()}

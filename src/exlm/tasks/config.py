@@ -32,6 +32,7 @@ class TaskConfig:
         on_invalid: invalid rows (not a molecule, tokens outside the vocabulary) are reported and left out (`skip`),
             reported and used all the same (`keep`; a scaffold split cannot), or stop the run (`error`). Rows without
             text or label and over-long molecules are always left out; over-long text is cut and reported.
+        train_rows: train on so many rows only, another draw for every seed; all where absent. Not for question answering.
         max_length: longest text, or pair of texts, in tokens; longest window of a question and its context.
         stride: tokens that neighbouring windows of a context share (question answering).
         max_answer: longest answer in tokens (question answering).
@@ -49,6 +50,7 @@ class TaskConfig:
     split: str | None = None
     molecules: bool | None = None
     on_invalid: Literal["error", "skip", "keep"] = "skip"
+    train_rows: int | None = None
     max_length: int | None = None
     stride: int = 128
     max_answer: int = 30
@@ -59,6 +61,8 @@ class TaskConfig:
             raise InputError("task.test names a file but task.valid does not; name both")
         if self.valid and self.split not in (None, "parts"):
             raise InputError("task.split and task.valid exclude each other; name a split or the files of the parts")
+        if self.train_rows is not None and self.train_rows < 1:
+            raise InputError(f"train_rows is {self.train_rows}; it must be at least 1")
         if self.max_length is not None and self.max_length < 3:
             raise InputError(f"max_length is {self.max_length}; it must be at least 3 tokens")
 

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from exlm.directory import plain, write_json
 from exlm.errors import Diverged, InputError
+from exlm.machine import machine
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.metrics import LOWER_IS_BETTER, summarise
 from exlm.train.loop import TrainingStopped
@@ -104,7 +105,7 @@ def run_grid(
     best_runs = [_seed(directory / best / f"seed-{s}", train_seed, grid[best], s, made_with, True) for s in seeds]
     table[best] = summarise_parts(best_runs)
     report = {"settings": settings, "seeds": list(seeds), "metric": metric}
-    report |= {"best": best, **table[best], "runs": best_runs}
+    report |= {"best": best, **table[best], "runs": best_runs, "machine": machine()}
     if len(grid) > 1:
         report["cells"] = table
     write_json(directory / REPORT, report)

@@ -78,7 +78,7 @@ def run(
         torch.inference_mode(),
         tqdm(total=len(examples), desc=progress, unit="row", disable=progress is None) as bar,
     ):
-        for chosen in by_length([length(example) for example in examples], tokens_per_batch):
+        for chosen in by_length([length(example) for example in examples], tokens_per_batch // copies(model)):
             batch = placed(model, pad([examples[i] for i in chosen], tokenizer))
             with autocast(device, precision):
                 values = function(batch).float().cpu().numpy()
@@ -87,6 +87,11 @@ def run(
             result[chosen] = values
             bar.update(len(chosen))
     return np.empty((0, 0), dtype=np.float32) if result is None else result
+
+
+def copies(model: nn.Module) -> int:
+    """How often the model repeats each token of its input."""
+    return int(getattr(getattr(model, "config", None), "repeat", 1))
 
 
 def by_length(lengths: Sequence[int], tokens_per_batch: int) -> Iterator[np.ndarray]:

@@ -143,8 +143,7 @@ def _vectors(
     """[rows, D] float32, NaN where there is a reason against a row."""
 
     def embedding(batch: dict[str, Tensor]) -> Tensor:
-        nothing = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
-        return pooled(network, network.expand(**batch, masked=nothing), pooling).float()
+        return pooled(network, network.expand_unmasked(**batch), pooling).float()
 
     good = np.array([not reason for reason in reasons])
     vectors = np.full((len(examples), network.config.hidden_size), np.nan, dtype=np.float32)

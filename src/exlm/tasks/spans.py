@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import Diverged, InputError
 from exlm.model.objectives import span_loss
-from exlm.tasks.inference import by_length, pad, placed
+from exlm.tasks.inference import by_length, copies, pad, placed
 from exlm.tasks.squad import Answer, Questions
 from exlm.tasks.squad_windows import QAConfig, Windows
 from exlm.tasks.supervised import RowBatches
@@ -134,7 +134,7 @@ def answer(
     shape = (total, count)
     found = Spans(np.empty(shape, np.float32), np.empty(shape, int), np.empty(shape, int), np.empty(total, np.float32))
     with torch.inference_mode():
-        for rows in by_length([len(offsets) for offsets in windows.offsets], tokens_per_batch):
+        for rows in by_length([len(offsets) for offsets in windows.offsets], tokens_per_batch // copies(model)):
             for whole, part in zip(found, _read(model, windows, rows, tokenizer, config, precision), strict=True):
                 whole[rows] = part
     edges = np.searchsorted(windows.question, np.arange(len(questions.ids) + 1))
