@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 
+from exlm.analysis.variants import VARIANTS, Base
 from exlm.cli import COMMANDS, build_parser, main
 from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.model.modeling_exlm import ExLMForMaskedLM, num_parameters
@@ -18,7 +19,8 @@ RECIPES = sorted(ROOT.glob("recipes/**/*.yaml"))
 
 
 def parse(path, *overrides):
-    command = "finetune" if "task" in yaml.safe_load(path.read_text()) else "pretrain"
+    names = yaml.safe_load(path.read_text())
+    command = "analyze" if "space" in names else "finetune" if "task" in names else "pretrain"
     parser = build_parser(command)
     return command, parser.instantiate_classes(parser.parse_args(["--config", str(path), *overrides]))
 
@@ -60,6 +62,18 @@ def test_the_papers_text_recipes_have_the_papers_size_and_differ_in_the_objectiv
 def test_the_papers_grids_have_all_their_cells(group, size):
     _, config = parse(ROOT / f"recipes/text/{group}.yaml")
     assert len(cells(config.train, config.grid)) == size and len(config.seeds) == 5
+
+
+def test_the_analysis_recipe_has_the_papers_fourteen_models_and_cells_of_equal_corruption():
+    command, config = parse(ROOT / "recipes/text/analysis-paper.yaml")
+    base = Base(config.data, config.model, config.train, config.space)
+    grid = base.space.grid()
+    assert command == "analyze" and len(grid) == 14 == len({v.name for v in VARIANTS["repeated-mlm"](base)})
+    assert (0.15, 8) not in grid and (0.387, 8) not in grid and (0.789, 8) in grid
+    diagonal = [(0.15, 1), (0.387, 2), (0.622, 4), (0.789, 8)]
+    assert set(diagonal) < set(grid) and all(p**r == pytest.approx(0.15, abs=2e-3) for p, r in diagonal)
+    assert len({v.name for v in VARIANTS["sweep"](base)}) == 8 and set(config.tasks) == {"mnli", "qnli", "qqp", "rte"}
+    assert all(variant.train == config.train for variant in VARIANTS["entropy"](base))
 
 
 def test_overrides_replace_recipe_values():

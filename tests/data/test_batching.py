@@ -129,3 +129,30 @@ def test_a_masked_batch_restores_the_original_tokens():
         assert restored[0] == 0 and restored[n + 1] == 2
         assert np.array_equal(restored[1 : n + 1], source.tokens[example, :n])
         assert batch["attention_mask"][row].sum() == n + 2
+
+
+@pytest.mark.parametrize("repeat", [2, 4])
+def test_repeated_tokens_stand_together_and_each_copy_is_masked_by_itself(repeat):
+    source = Sequences()
+    examples = np.array([5, 17, 3])
+    batch = masked_batch(source, examples, SPECIAL, seed=0, epoch=2, ratio=0.4, repeat=repeat)
+    ids, labels = batch["input_ids"].numpy(), batch["labels"].numpy()
+    restored = np.where(labels == -100, ids, labels).reshape(len(ids), -1, repeat)
+    assert (restored == restored[..., :1]).all()
+    for row, example in enumerate(examples):
+        n = source.lengths[example]
+        expected = [SPECIAL.bos, *source.tokens[example, :n], SPECIAL.eos]
+        assert restored[row, : n + 2, 0].tolist() == expected
+        assert batch["attention_mask"][row].sum() == (n + 2) * repeat
+        assert abs((labels[row] != -100).sum() - 0.4 * n * repeat) < 1
+    masked = (labels != -100).reshape(len(ids), -1, repeat).sum(2)
+    assert ((masked > 0) & (masked < repeat)).any()
+
+
+def test_repetition_changes_no_steps_sequences_and_keeps_pieces_small():
+    plain = MaskedBatches(Sequences(), SPECIAL, 512, 512, 0.15, seed=0)
+    repeated = MaskedBatches(Sequences(), SPECIAL, 512, 512, 0.15, seed=0, repeat=4)
+    for step in range(4):
+        pieces = [batch for _, batch in repeated(step)]
+        assert sum(len(batch["input_ids"]) for batch in pieces) == len(plain(step)[0][1]["input_ids"])
+        assert len(pieces) > 1 and all(batch["input_ids"].numel() < 1024 for batch in pieces)
