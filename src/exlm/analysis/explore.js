@@ -7,7 +7,8 @@ const N = states.length;
 const byId = id => document.getElementById(id);
 const matrix = new Map(edges.map(([u, v, p]) => [u * N + v, p]));
 const dense = Math.max(...countBy(states, s => s.mask).values()) > 4;
-const NODE = { width: 104, height: dense ? 30 : 40, pitch: data.masks > 3 ? 158 : 184, row: dense ? 40 : 58 };
+const NODE = { width: 100, end: 60, height: dense ? 30 : 40, pitch: 146, row: dense ? 40 : 58 };
+const MARGIN = 34; // from the edge of the drawing to the middle of BOS
 const LABELS = 8; // values on the edges of one state; more would cover each other
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -27,6 +28,7 @@ function make(tag, attributes = {}, parent = null, text = null) {
 
 const isWord = s => s.words.length > 0;
 const colour = s => s.mask < 0 || s.mask >= data.masks ? "end" : s.mask % 2 ? "odd" : "even";
+const widthOf = s => colour(s) === "end" ? NODE.end : NODE.width;
 const end = s => s.mask < 0 ? "[BOS]" : "[EOS]";
 const cut = (word, most) => [...word].length > most ? [...word].slice(0, most - 1).join("") + "…" : word;
 const label = (s, count = 1) => isWord(s) ? s.words.slice(0, count).map(w => cut(w[0], 11)).join(", ") : end(s);
@@ -38,7 +40,7 @@ function name(u) {
   return (colour(s) === "end" ? end(s) : `mask ${s.mask + 1}`) + place;
 }
 
-// ---- texts
+// Texts
 
 function chip(mask, text, parent) {
   const element = make("span", { class: `mask ${mask % 2 ? "odd" : "even"}` }, parent);
@@ -57,7 +59,7 @@ function showText(pieces, place, asMask) {
   }
 }
 
-// ---- the DAG
+// The DAG
 
 const columns = countBy(states, s => s.mask);
 const rows = Math.max(...columns.values());
@@ -65,20 +67,20 @@ const seen = new Map();
 const places = states.map(s => {
   const row = seen.get(s.mask) || 0, count = columns.get(s.mask);
   seen.set(s.mask, row + 1);
-  return { x: 66 + NODE.pitch * (s.mask + 1), y: 44 + NODE.row * (row + (rows - count) / 2) + NODE.row / 2 };
+  return { x: MARGIN + NODE.pitch * (s.mask + 1), y: 34 + NODE.row * (row + (rows - count) / 2) + NODE.row / 2 };
 });
-const size = { width: 132 + NODE.pitch * (data.masks + 1), height: 88 + NODE.row * rows };
+const size = { width: 2 * MARGIN + NODE.pitch * (data.masks + 1), height: 68 + NODE.row * rows };
 
 function curve(u, v) {
-  const a = places[u], b = places[v], half = NODE.width / 2;
+  const a = places[u], b = places[v], start = a.x + widthOf(states[u]) / 2, side = widthOf(states[v]) / 2;
   if (states[u].mask === states[v].mask) { // past the other states of its mask, on the right
-    const bulge = 10 + 11 * (v - u);
-    return [a.x + half, a.y, a.x + half + bulge, a.y, a.x + half + bulge, b.y, b.x + half, b.y];
+    const bulge = 10 + 9 * Math.min(v - u, 4);
+    return [start, a.y, start + bulge, a.y, start + bulge, b.y, b.x + side, b.y];
   }
-  const skipped = states[v].mask - states[u].mask - 1, middle = size.height / 2;
-  const side = (a.y + b.y) / 2 <= middle ? -1 : 1; // around the masks left out
-  const lift = skipped ? side * (NODE.row * 0.9 + 8 * Math.min(skipped, 4)) : 0, reach = (b.x - a.x - 2 * half) * 0.45;
-  return [a.x + half, a.y, a.x + half + reach, a.y + lift, b.x - half - reach, b.y + lift, b.x - half, b.y];
+  const skipped = states[v].mask - states[u].mask - 1, away = (a.y + b.y) / 2 <= size.height / 2 ? -1 : 1;
+  const lift = skipped ? away * (NODE.row * 0.9 + 8 * Math.min(skipped, 4)) : 0; // around the masks left out
+  const stop = b.x - side, reach = (stop - start) * 0.45;
+  return [start, a.y, start + reach, a.y + lift, stop - reach, b.y + lift, stop, b.y];
 }
 
 const along = (c, t) => [0, 1].map(i =>
@@ -102,7 +104,7 @@ function edge(u, v) {
 }
 
 function node(u) {
-  const s = states[u], { x, y } = places[u], { width, height } = NODE;
+  const s = states[u], { x, y } = places[u], { height } = NODE, width = widthOf(s);
   const top = s.words.slice(0, 3).map(([w, p]) => `${w} ${number(p)}`).join(", ");
   const group = make("svg:g", {
     class: `state ${colour(s)}`, "data-state": u, tabindex: 0, role: "img",
@@ -117,18 +119,18 @@ function node(u) {
 
 states.forEach((s, u) => node(u));
 for (let m = 0; m < data.masks; m++) {
-  const heading = make("svg:text", { class: `axis ${m % 2 ? "odd" : "even"}`, x: 66 + NODE.pitch * (m + 1), y: 22, "text-anchor": "middle" }, dag);
+  const heading = make("svg:text", { class: `axis ${m % 2 ? "odd" : "even"}`, x: MARGIN + NODE.pitch * (m + 1), y: 16, "text-anchor": "middle" }, dag);
   heading.textContent = `mask ${m + 1}`;
 }
 byId("dag").append(dag);
 
-// ---- the heat map: EOS has no row, BOS no column
+// The heat map: EOS has no row, BOS no column
 
-const heat = { cell: Math.max(15, Math.min(44, Math.floor(560 / (N - 1)))) };
+const heat = { cell: Math.max(15, Math.min(36, Math.floor(520 / (N - 1)))) };
 heat.words = heat.cell >= 26 ? 3 : 2;
-heat.left = 30 + 6.1 * Math.max(...states.map(s => [...label(s, heat.words)].length));
+heat.left = 18 + 6.1 * Math.max(...states.map(s => [...label(s, heat.words)].length));
 heat.side = heat.cell * (N - 1);
-heat.top = 20 + 0.82 * (heat.left - 10);
+heat.top = 14 + 0.79 * (heat.left - 10);
 const map = make("svg:svg", { width: heat.left + heat.side + 0.6 * heat.top, height: heat.top + heat.side + 10, role: "img", "aria-label": "transition matrix" });
 const cellLayer = make("svg:g", {}, map), crossLayer = make("svg:g", {}, map), pathLayer = make("svg:g", {}, map);
 const cellAt = (u, v) => ({ x: heat.left + heat.cell * (v - 1), y: heat.top + heat.cell * u, width: heat.cell, height: heat.cell });
@@ -137,7 +139,7 @@ function cell(u, v, p) {
   if (p < 0.002) return; // invisible; its value is told under the mouse all the same
   const box = cellAt(u, v);
   make("svg:rect", { class: "cell", ...box, "fill-opacity": p ** 0.7 }, cellLayer);
-  if (heat.cell < 30 || p < 0.005) return;
+  if (heat.cell < 27 || p < 0.005) return;
   const strong = p > 0.45 ? " strong" : "";
   make("svg:text", { class: `cell-text${strong}`, x: box.x + heat.cell / 2, y: box.y + heat.cell / 2 + 4 }, cellLayer, p.toFixed(2));
 }
@@ -162,170 +164,3 @@ if (edges.length) {
 } else {
   byId("matrix").hidden = byId("controls").hidden = true;
 }
-
-// ---- what is under the mouse or has the focus
-
-const tip = byId("tip");
-
-function showTip(x, y, fill) {
-  tip.replaceChildren();
-  fill(tip);
-  tip.hidden = false;
-  const box = tip.getBoundingClientRect();
-  tip.style.left = `${Math.max(8, Math.min(x + 16, innerWidth - box.width - 8))}px`;
-  tip.style.top = `${y + 18 + box.height > innerHeight ? Math.max(8, y - box.height - 12) : y + 18}px`;
-}
-
-function describeState(u, place) {
-  const s = states[u];
-  make("strong", {}, place, name(u));
-  make("div", { class: "soft" }, place, `weight ${number(s.weight)}`);
-  const table = make("table", { class: colour(s) }, place), most = s.words.length ? s.words[0][1] : 1;
-  for (const [word, p] of s.words) {
-    const row = make("tr", {}, table);
-    make("td", {}, row, word);
-    make("td", {}, row, number(p));
-    make("i", {}, make("td", { class: "length" }, row)).style.width = `${(100 * p) / most}%`;
-  }
-}
-
-function describeEdge(u, v, place) {
-  make("strong", {}, place, `${label(states[u], 3)} → ${label(states[v], 3)}`);
-  const p = matrix.get(u * N + v);
-  make("div", {}, place, p === undefined ? "no edge" : `probability ${number(p)}`);
-  make("div", { class: "soft" }, place, `${name(u)} → ${name(v)}`);
-}
-
-function near(chosen, ends) {
-  dag.classList.add("hovering");
-  const touched = new Set(ends);
-  const shown = [...drawn.values()].filter(e => e.style.display !== "none" && chosen(+e.dataset.u, +e.dataset.v));
-  for (const e of shown) {
-    e.classList.add("near");
-    touched.add(+e.dataset.u).add(+e.dataset.v);
-  }
-  for (const e of shown.sort((a, b) => b.dataset.p - a.dataset.p).slice(0, LABELS)) {
-    const [x, y] = along(curve(+e.dataset.u, +e.dataset.v), ends.length === 1 && +e.dataset.v === ends[0] ? 0.3 : 0.7);
-    make("svg:text", { class: "value", x, y: y + 4 }, valueLayer, (+e.dataset.p).toFixed(2));
-  }
-  for (const u of touched) nodeLayer.children[u].classList.add("near");
-}
-
-function leave() {
-  tip.hidden = true;
-  dag.classList.remove("hovering");
-  for (const e of dag.querySelectorAll(".near")) e.classList.remove("near");
-  valueLayer.replaceChildren();
-  crossLayer.replaceChildren();
-}
-
-function onState(u, x, y) {
-  near((a, b) => a === u || b === u, [u]);
-  showTip(x, y, place => describeState(u, place));
-}
-
-function onDag(event) {
-  leave();
-  const state = event.target.closest(".state"), line = event.target.closest(".edge");
-  if (state) onState(+state.dataset.state, event.clientX, event.clientY);
-  else if (line) onEdge(+line.dataset.u, +line.dataset.v, event);
-}
-
-function onEdge(u, v, event) {
-  near((a, b) => a === u && b === v, [u, v]);
-  showTip(event.clientX, event.clientY, place => describeEdge(u, v, place));
-}
-
-function onMap(event) {
-  leave();
-  const box = map.getBoundingClientRect();
-  const u = Math.floor((event.clientY - box.top - heat.top) / heat.cell);
-  const v = Math.floor((event.clientX - box.left - heat.left) / heat.cell) + 1;
-  if (u < 0 || v < 1 || u >= N - 1 || v >= N) return;
-  make("svg:rect", { class: "cross", ...cellAt(u, 1), width: heat.side }, crossLayer);
-  make("svg:rect", { class: "cross", ...cellAt(0, v), height: heat.side }, crossLayer);
-  onEdge(u, v, event);
-}
-
-dag.addEventListener("pointermove", onDag);
-map.addEventListener("pointermove", onMap);
-for (const view of [dag, map]) view.addEventListener("pointerleave", leave);
-dag.addEventListener("focusin", event => {
-  const box = event.target.getBoundingClientRect();
-  leave();
-  onState(+event.target.dataset.state, box.right - 16, box.bottom - 18);
-});
-dag.addEventListener("focusout", leave);
-
-// ---- the threshold; its scale is quadratic, most probabilities being small
-
-let path = null; // of the chosen filling
-
-function refresh() {
-  const least = byId("threshold").valueAsNumber ** 2;
-  const onPath = new Set(path ? path.slice(1).map((v, i) => path[i] * N + v) : []);
-  let count = 0;
-  for (const [u, v, p] of edges) {
-    const shown = p >= least, chosen = onPath.has(u * N + v);
-    count += shown;
-    if (!shown && !chosen && !drawn.has(u * N + v)) continue;
-    const line = edge(u, v);
-    line.style.display = shown || chosen ? "" : "none";
-    line.classList.toggle("on-path", chosen);
-    if (chosen) edgeLayer.append(line); // above the others
-  }
-  byId("level").textContent = number(least);
-  byId("threshold").setAttribute("aria-valuetext", number(least));
-  byId("count").textContent = `${count} of ${edges.length} edges`;
-}
-
-byId("threshold").value = Math.round(100 * Math.sqrt(data.threshold)) / 100;
-byId("threshold").addEventListener("input", refresh);
-
-// ---- fillings
-
-function picture(svg, text, parent) {
-  make("img", { src: "data:image/svg+xml;charset=utf-8," + encodeURIComponent(svg), alt: text }, parent);
-}
-
-function choose(index) {
-  const entry = fillings[index];
-  path = entry ? entry.path : null;
-  [...byId("fillings").children].forEach((item, i) => item.firstChild.setAttribute("aria-pressed", i === index));
-  [...nodeLayer.children].forEach((item, u) => item.classList.toggle("on-path", !!path && path.includes(u)));
-  pathLayer.replaceChildren();
-  if (path && edges.length) path.slice(1).forEach((v, i) => make("svg:rect", { class: "cell-path", ...cellAt(path[i], v) }, pathLayer));
-  showText(entry ? entry.pieces : data.pieces, byId("filled"), !entry);
-  byId("chance").textContent = entry ? `with probability ${number(entry.probability)}` : "";
-  byId("molecule").replaceChildren();
-  if (entry && entry.drawing) picture(entry.drawing, entry.text, byId("molecule"));
-  else if (entry && data.molecules) byId("molecule").textContent = `No molecule: ${entry.problem || "it has no atoms"}`;
-  refresh();
-}
-
-function listed(entry, index) {
-  const button = make("button", { type: "button", "aria-pressed": "false" }, make("li", {}, byId("fillings")));
-  make("span", { class: "rank" }, button, index + 1);
-  const words = make("span", { class: "words" }, button);
-  entry.words.forEach((part, mask) => chip(mask, part.join(" ") || "∅", words));
-  make("span", { class: "chance" }, button, number(entry.probability));
-  if (entry.drawing) picture(entry.drawing, entry.text, make("span", { class: "drawn" }, button));
-  else if (data.molecules) make("span", { class: "invalid" }, button, "no molecule");
-  button.addEventListener("click", () => choose(button.getAttribute("aria-pressed") === "true" ? -1 : index));
-}
-
-function facts() {
-  const transitions = edges.length ? "" : ", no transitions: masks are independent";
-  byId("facts").textContent = `${data.model || "model"} · ${data.objective}, k = ${data.k}${transitions} · ${N} states, ${edges.length} edges`;
-  const paths = data.free ? "all paths of the DAG" : "paths with one state in each mask";
-  byId("hint").textContent = `Summed over ${paths}. Click one to see its most probable path; again to clear.`
-    + (data.exact === false ? " More probable ones may have been missed." : "");
-}
-
-document.body.classList.toggle("smiles", data.molecules);
-byId("molecule").hidden = !data.molecules;
-facts();
-showText(data.pieces, byId("input"), true);
-fillings.forEach(listed);
-document.addEventListener("keydown", event => { if (event.key === "Escape") leave(); });
-choose(0);

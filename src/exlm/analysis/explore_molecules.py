@@ -1,5 +1,6 @@
 """Drawings of fillings that are molecules, with the atoms that were filled in marked in the colour of their mask."""
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -15,12 +16,13 @@ from exlm.tasks.table import are_molecules
 
 SIZE = 360, 240
 ATOM = re.compile(r"\[[^\]]+\]|Br?|Cl?|[NOSPFIbcnosp*]")
-BOND = re.compile(SMILES_PATTERN)
+TOKEN = re.compile(SMILES_PATTERN)
 
 
 def are_smiles(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> bool:
     """Whether the model speaks SMILES: its tokenizer says so, or else most of its fillings are molecules."""
-    return SMILES_PATTERN in str(tokenizer.backend_tokenizer.pre_tokenizer) or are_molecules(texts)
+    pieces = json.loads(tokenizer.backend_tokenizer.to_str())["pre_tokenizer"] or {}
+    return pieces.get("pattern") == {"Regex": SMILES_PATTERN} or are_molecules(texts)
 
 
 def add_drawings(fillings: Sequence[dict[str, Any]]) -> None:
@@ -51,7 +53,7 @@ def drawing(smiles: str, pieces: Sequence[tuple[str, int | None]]) -> str | None
 
 def _owners(pieces: Sequence[tuple[str, int | None]]) -> list[int | None]:
     """The mask that each atom was filled into, in the order of the SMILES, which is RDKit's."""
-    return [mask for text, mask in pieces for token in BOND.findall(text) if ATOM.fullmatch(token)]
+    return [mask for text, mask in pieces for token in TOKEN.findall(text) if ATOM.fullmatch(token)]
 
 
 def _rgb(colour: str) -> tuple[float, ...]:

@@ -1,6 +1,7 @@
-"""A case of `exlm explore` as one HTML page that loads nothing: data as JSON, drawn by explore.js."""
+"""A case of `exlm explore` as one HTML page that loads nothing: data as JSON, drawn by explore.js and explore_events.js."""
 
 import json
+import re
 from importlib import resources
 from typing import Any
 
@@ -9,10 +10,8 @@ ROUND = 6  # significant digits of a probability
 
 def page(case: dict[str, Any]) -> str:
     """The page. Whatever the case holds is inert: it stands in JSON in which no tag can begin or end."""
-    template, script = (_resource(f"explore.{ending}") for ending in ("html", "js"))
-    head, tail = template.split("/*SCRIPT*/")
-    before, after = head.split("/*CASE*/")
-    return before + _embedded(case) + after + script + tail
+    parts = {"DRAW": _resource("explore.js"), "EVENTS": _resource("explore_events.js"), "CASE": _embedded(case)}
+    return re.sub(r"/\*(DRAW|EVENTS|CASE)\*/", lambda match: parts[match[1]], _resource("explore.html"))
 
 
 def _resource(name: str) -> str:
