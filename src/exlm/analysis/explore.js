@@ -128,7 +128,7 @@ byId("dag").append(dag);
 
 const heat = { cell: Math.max(15, Math.min(36, Math.floor(520 / (N - 1)))) };
 heat.words = heat.cell >= 26 ? 3 : 2;
-heat.left = 18 + 6.1 * Math.max(...states.map(s => [...label(s, heat.words)].length));
+heat.left = 18 + 6.8 * Math.max(...states.map(s => [...label(s, heat.words)].length));
 heat.side = heat.cell * (N - 1);
 heat.top = 14 + 0.79 * (heat.left - 10);
 const map = make("svg:svg", { width: heat.left + heat.side + 0.6 * heat.top, height: heat.top + heat.side + 10, role: "img", "aria-label": "transition matrix" });

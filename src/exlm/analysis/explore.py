@@ -179,6 +179,6 @@ def _pieces(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedToken
 
 
 def _word(token: int, tokenizer: PreTrainedTokenizerFast) -> str:
-    """A token as people read it, or as it stands in the vocabulary where that is no whole character."""
+    """A token as people read it, or as it stands in the vocabulary where that is nothing to see."""
     text = tokenizer.decode([token]).strip()
-    return text if text and "\ufffd" not in text else tokenizer.convert_ids_to_tokens(token)
+    return text if text and text.isprintable() and "\ufffd" not in text else tokenizer.convert_ids_to_tokens(token)

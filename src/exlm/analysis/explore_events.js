@@ -3,7 +3,7 @@
 
 const tip = byId("tip");
 
-function showTip(x, y, fill) {
+function showTip(x, y, fill) { // beside the point, inside the window
   tip.replaceChildren();
   fill(tip);
   tip.hidden = false;
@@ -55,15 +55,16 @@ function leave() {
   crossLayer.replaceChildren();
 }
 
-function onState(u, x, y) {
+function onState(u) { // told below the drawing, where it hides no edge
   near((a, b) => a === u || b === u, [u]);
-  showTip(x, y, place => describeState(u, place));
+  const x = nodeLayer.children[u].getBoundingClientRect().left, y = dag.getBoundingClientRect().bottom;
+  showTip(x - 16, Math.min(y, innerHeight - 30) - 18, place => describeState(u, place));
 }
 
 function onDag(event) {
   leave();
   const state = event.target.closest(".state"), line = event.target.closest(".edge");
-  if (state) onState(+state.dataset.state, event.clientX, event.clientY);
+  if (state) onState(+state.dataset.state);
   else if (line) onEdge(+line.dataset.u, +line.dataset.v, event);
 }
 
@@ -87,18 +88,17 @@ dag.addEventListener("pointermove", onDag);
 map.addEventListener("pointermove", onMap);
 for (const view of [dag, map]) view.addEventListener("pointerleave", leave);
 dag.addEventListener("focusin", event => {
-  const box = event.target.getBoundingClientRect();
   leave();
-  onState(+event.target.dataset.state, box.right - 16, box.bottom - 18);
+  onState(+event.target.dataset.state);
 });
 dag.addEventListener("focusout", leave);
 
 // The threshold; its scale is quadratic, most probabilities being small
 
 let path = null; // of the chosen filling
+let least = data.threshold ?? 0.05;
 
 function refresh() {
-  const least = byId("threshold").valueAsNumber ** 2;
   const onPath = new Set(path ? path.slice(1).map((v, i) => path[i] * N + v) : []);
   let count = 0;
   for (const [u, v, p] of edges) {
@@ -116,8 +116,11 @@ function refresh() {
   byId("count").textContent = `${count} of ${edges.length} edges`;
 }
 
-byId("threshold").value = Math.round(100 * Math.sqrt(data.threshold)) / 100;
-byId("threshold").addEventListener("input", refresh);
+byId("threshold").value = Math.sqrt(least);
+byId("threshold").addEventListener("input", event => {
+  least = event.target.valueAsNumber ** 2;
+  refresh();
+});
 
 // Fillings
 

@@ -15,9 +15,11 @@ Point = tuple[float, float]
 
 MASK_COLOURS = "#BF9000", "#C55A11"  # the paper's yellow and brown nodes, mask by mask
 GREY, INK, PAPER = "#7F7F7F", "#222222", "#FFFFFF"
-COLUMN, ROW = 1.75, 0.62  # inches between masks and between states of one mask
-NODE = 1.12, 0.4  # inches
-CELL = 0.44
+COLUMN, ROW, WIDE_ROW = 1.75, 0.58, 1.0  # inches between masks, and between states of one mask at least and at most
+NODE = 1.1, 0.4  # inches
+CELL, MATRIX = 0.44, 8.0  # inches; cells shrink so that the matrix has no more
+READABLE = 0.2  # a cell that can hold a number
+LETTER = 0.072  # inches, on average
 LABELLED_EDGES = 24  # more values than these cannot be read
 LETTERS = 10  # of a word
 
@@ -33,28 +35,32 @@ def draw(case: Case, path: Path, form: str) -> None:
 
 def figure(case: Case) -> Figure:
     """The DAG and, where the model has transitions, their matrix."""
-    places = layout(case["states"])
-    width, height = (max(p[i] for p in places) for i in (0, 1))
-    dag = width + NODE[0] + 0.2, height + 1.2
-    side = CELL * (len(places) - 1) if case["edges"] else 0.0
-    room = 1.9 if side else 0.0  # the words of the rows
-    total = dag[0] + room + side, max(dag[1], side) + 0.5
+    states = case["states"]
+    side = min(CELL * (len(states) - 1), MATRIX) if case["edges"] else 0.0
+    places = layout(states, side)
+    width, height = (max(place[i] for place in places) + NODE[0] + 0.2 for i in (0, 1))
+    room = 0.3 + LETTER * max(len(names(case, state, 3)) for state in states) if side else 0.0  # words of the rows
+    total = width + room + side, max(height, side) + 0.5
     result = Figure(figsize=total)
-    result.text(0.01, 0.995, _title(case), va="top", fontsize=11)
-    _dag(result.add_axes(_box(0, (total[1] - 0.5 - dag[1]) / 2, *dag, total)), case, places)
+    result.text(0.01, 0.99, _title(case), va="top", fontsize=12)
+    _dag(result.add_axes(_box(0, (total[1] - 0.5 - height) / 2, width, height, total)), case, places)
     if side:
-        _matrix(result.add_axes(_box(dag[0] + room, (total[1] - 0.5 - side) / 2, side, side, total)), case)
+        _matrix(result.add_axes(_box(width + room, (total[1] - 0.5 - side) / 2, side, side, total)), case, side)
     return result
 
 
-def layout(states: list[Case]) -> list[Point]:
-    """Where the middle of each state stands, in inches: a column for BOS, for each mask, and for EOS."""
+def layout(states: list[Case], height: float = 0.0) -> list[Point]:
+    """Where the middle of each state stands, in inches: a column for BOS, for each mask, and for EOS.
+
+    `height` is what there is to fill, the matrix's.
+    """
     columns: dict[int, list[int]] = {}
     for u, state in enumerate(states):
         columns.setdefault(state["mask"], []).append(u)
-    height = ROW * (max(map(len, columns.values())) - 1)
+    most = max(map(len, columns.values()))
+    row = min(max(height / most, ROW), WIDE_ROW)
     return [
-        (COLUMN * (state["mask"] + 1), (height + ROW * (len(column) - 1)) / 2 - ROW * column.index(u))
+        (COLUMN * (state["mask"] + 1), row * ((most + len(column)) / 2 - 1 - column.index(u)))
         for u, state in enumerate(states)
         for column in (columns[state["mask"]],)
     ]
@@ -77,8 +83,9 @@ def _cut(word: str) -> str:
 
 
 def _title(case: Case) -> str:
-    parts = [text if mask is None else f" [MASK {mask + 1}] " for text, mask in case["pieces"]]
-    title = " ".join("".join(parts).split()) if not case["molecules"] else "".join(p.strip() for p in parts)
+    space = "" if case["molecules"] else " "
+    parts = [text if mask is None else f"{space}[MASK {mask + 1}]" for text, mask in case["pieces"]]
+    title = " ".join("".join(parts).split())
     return title if len(title) <= 120 else title[:119] + "…"
 
 
@@ -89,7 +96,8 @@ def _box(x: float, y: float, width: float, height: float, total: Point) -> tuple
 
 def _dag(axes: Axes, case: Case, places: list[Point]) -> None:
     xs, ys = zip(*places, strict=True)
-    axes.set(xlim=(min(xs) - NODE[0] / 2 - 0.1, max(xs) + NODE[0] / 2 + 0.1), ylim=(min(ys) - 0.6, max(ys) + 0.6))
+    margin = NODE[0] / 2 + 0.1
+    axes.set(xlim=(min(xs) - margin, max(xs) + margin), ylim=(min(ys) - margin, max(ys) + margin))
     axes.set_axis_off()
     shown = [edge for edge in case["edges"] if edge[2] >= case["threshold"]]
     for u, v, p in sorted(shown, key=lambda edge: edge[2]):
@@ -123,14 +131,14 @@ def _edge(axes: Axes, case: Case, places: list[Point], u: int, v: int, p: float,
 def arc(states: list[Case], places: list[Point], u: int, v: int) -> float:
     """How far an edge bends: past other states of its mask, or over the masks that it leaves out."""
     if states[u]["mask"] == states[v]["mask"]:
-        return 0.6 / max(1.0, abs(places[u][1] - places[v][1]) / ROW)
+        return -0.35 / max(0.5, abs(places[u][1] - places[v][1]))  # at most 0.35 inches
     skipped = states[v]["mask"] - states[u]["mask"] - 1
     return 0.0 if not skipped else math.copysign(0.18, -(places[u][1] + places[v][1]) + places[0][1] * 2 - 1e-9)
 
 
 def _value(axes: Axes, start: Point, end: Point, bend: float, p: float) -> None:
     """The probability on its edge, nearer to where the edge starts, so that those of one target stand apart."""
-    t = 0.36
+    t = 0.5 if start[0] == end[0] else 0.36
     control = (start[0] + end[0]) / 2 + bend * (end[1] - start[1]), (start[1] + end[1]) / 2 - bend * (end[0] - start[0])
     x, y = (((1 - t) ** 2) * a + 2 * t * (1 - t) * c + t * t * b for a, c, b in zip(start, control, end, strict=True))
     halo = dict(boxstyle="round,pad=0.1", facecolor=PAPER, edgecolor="none", alpha=0.8)
@@ -151,7 +159,7 @@ def _node(axes: Axes, case: Case, state: Case, place: Point) -> None:
     axes.text(x, y, names(case, state), color=PAPER, weight="bold", fontsize=9, ha="center", va="center", zorder=4)
 
 
-def _matrix(axes: Axes, case: Case) -> None:
+def _matrix(axes: Axes, case: Case, side: float) -> None:
     """Rows: where an edge starts. Columns: where it ends. EOS has no row, BOS no column."""
     count = len(case["states"]) - 1
     values = [[math.nan] * count for _ in range(count)]
@@ -159,18 +167,20 @@ def _matrix(axes: Axes, case: Case) -> None:
         values[u][v - 1] = p
     mesh = axes.pcolormesh(values, cmap="YlOrBr", vmin=0, vmax=1, edgecolors="#EEEEEE", linewidth=0.5)
     axes.invert_yaxis()
+    cell = side / count
     for u, v, p in case["edges"]:
-        tone = PAPER if p > 0.55 else INK
-        axes.text(v - 0.5, u + 0.5, f"{p:.2f}", fontsize=7, ha="center", va="center", color=tone)
-    _ticks(axes, case, count)
+        if cell >= READABLE and p >= 0.005:  # an empty cell says nought as well
+            tone = PAPER if p > 0.55 else INK
+            axes.text(v - 0.5, u + 0.5, f"{p:.2f}", fontsize=18 * cell, ha="center", va="center", color=tone)
+    _ticks(axes, case, count, min(8.0, 50 * cell))
     _scale(axes, mesh)
 
 
-def _ticks(axes: Axes, case: Case, count: int) -> None:
+def _ticks(axes: Axes, case: Case, count: int, size: float) -> None:
     middles = [i + 0.5 for i in range(count)]
     rows, columns = case["states"][:-1], case["states"][1:]
-    axes.set_yticks(middles, [names(case, state, 3) for state in rows], fontsize=7.5)
-    axes.set_xticks(middles, [names(case, state, 3) for state in columns], fontsize=7.5, rotation=50, ha="right")
+    axes.set_yticks(middles, [names(case, state, 3) for state in rows], fontsize=size)
+    axes.set_xticks(middles, [names(case, state, 3) for state in columns], fontsize=size, rotation=50, ha="right")
     for labels, states in ((axes.get_yticklabels(), rows), (axes.get_xticklabels(), columns)):
         for label, state in zip(labels, states, strict=True):
             label.set(color=colour(case, state), rotation_mode="anchor", weight="bold")
