@@ -1,4 +1,4 @@
-"""The page and the figures of `exlm explore`: their numbers, what hostile texts do to them, and the page in a browser."""
+"""The page and figures of `exlm explore`: their numbers, what hostile texts do to them, and the page in a browser."""
 
 import itertools
 import json
@@ -26,8 +26,14 @@ from exlm.model.modeling_exlm import ExLMForMaskedLM
 from exlm.ops import alignment
 from tests.analysis.test_filling import TWO, save
 
-HOSTILE = '</script><script>window.hacked = 1</script><!-- <img src=x onerror="window.hacked = 1"> & $x_1^2$ [MASK] [MASK]'
-SENTENCES = ["This is good, and I am very glad to see this. " * 3, HOSTILE.replace("[MASK]", "word"), "a b <i> c & d"] * 9
+HOSTILE = (
+    '</script><script>window.hacked = 1</script><!-- <img src=x onerror="window.hacked = 1"> & $x_1^2$ [MASK] [MASK]'
+)
+SENTENCES = [
+    "This is good, and I am very glad to see this. " * 3,
+    HOSTILE.replace("[MASK]", "word"),
+    "a b <i> c & d",
+] * 9
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -212,7 +218,9 @@ def test_what_cannot_be_filled_raises(smiles):
 
 @pytest.fixture(scope="module")
 def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
+    )
     if CHROMIUM is None:
         pytest.skip("chromium is not installed (apt-get install chromium)")
     with playwright.sync_playwright() as driver:
@@ -285,7 +293,9 @@ def test_a_filling_shows_its_path_and_text(opened, text):
     before = tab.locator("#filled").inner_text()
     tab.locator("ol button").nth(index).press("Enter")
     states = [int(s.get_attribute("data-state")) for s in tab.locator(".state.on-path").all()]
-    edges = {(int(e.get_attribute("data-u")), int(e.get_attribute("data-v"))) for e in tab.locator(".edge.on-path").all()}
+    edges = {
+        (int(e.get_attribute("data-u")), int(e.get_attribute("data-v"))) for e in tab.locator(".edge.on-path").all()
+    }
     path = case["fillings"][index]["path"]
     assert states == path and edges == set(itertools.pairwise(path)) and tab.locator(".cell-path").count() == 3
     assert tab.locator("#filled").inner_text() != before
@@ -313,7 +323,9 @@ def test_a_molecule_is_drawn_large(opened, smiles, scheme):
     tab.locator("ol button").nth(good).click()
     picture = tab.locator("#molecule img")
     assert picture.get_attribute("alt") == case["fillings"][good]["text"]
-    assert picture.evaluate("image => image.complete && image.naturalWidth") > 0 and picture.bounding_box()["width"] > 150
+    assert (
+        picture.evaluate("image => image.complete && image.naturalWidth") > 0 and picture.bounding_box()["width"] > 150
+    )
 
 
 def test_hostile_text_stays_text(opened, text):

@@ -161,7 +161,8 @@ def _edges(graph: Graph) -> list[tuple[int, int, float]]:
 
 def _filling(entry: Case, graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast) -> Case:
     """An entry of `fill` with its most probable path [m + 2] and its text in pieces."""
-    by_mask = [tokenizer.convert_tokens_to_ids(part) for part in entry["tokens"]]
+    vocabulary = tokenizer.get_vocab()
+    by_mask = [[vocabulary[token] for token in part] for part in entry["tokens"]]
     path = filling.best_paths(graph, torch.tensor([[token for part in by_mask for token in part]]))
     words = [[_word(token, tokenizer) for token in part] for part in by_mask]
     whole = [0, *path[0].tolist(), len(graph.links) - 1]
@@ -171,7 +172,7 @@ def _filling(entry: Case, graph: Graph, ids: list[int], tokenizer: PreTrainedTok
 def _pieces(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[Piece]:
     """The text cut where masks begin and end; in one piece where the tokenizer's spelling has no such cuts."""
     parts = inserted(ids[1:-1], by_mask, tokenizer.mask_token_id)
-    ends = [tokenizer.decode([i for part, _ in parts[:n] for i in part]) for n in range(len(parts) + 1)]
+    ends = [str(tokenizer.decode([i for part, _ in parts[:n] for i in part])) for n in range(len(parts) + 1)]
     if not all(longer.startswith(shorter) for shorter, longer in pairwise(ends)):
         return [(ends[-1], None)]
     pieces = [(b[len(a) :], mask) for (a, b), (_, mask) in zip(pairwise(ends), parts, strict=True)]
@@ -180,5 +181,6 @@ def _pieces(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedToken
 
 def _word(token: int, tokenizer: PreTrainedTokenizerFast) -> str:
     """A token as people read it, or as it stands in the vocabulary where that is nothing to see."""
-    text = tokenizer.decode([token]).strip()
-    return text if text and text.isprintable() and "\ufffd" not in text else tokenizer.convert_ids_to_tokens(token)
+    text = str(tokenizer.decode([token])).strip()
+    readable = text and text.isprintable() and "\ufffd" not in text
+    return text if readable else str(tokenizer.convert_ids_to_tokens(token))

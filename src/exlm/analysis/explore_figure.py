@@ -24,7 +24,7 @@ LABELLED_EDGES = 24  # more values than these cannot be read
 LETTERS = 10  # of a word
 
 # Words are text, not formulas ($); letters stay letters in PDF.
-STYLE = {"font.family": "sans-serif", "text.parse_math": False, "pdf.fonttype": 42, "text.color": INK}
+STYLE: dict[Any, Any] = {"font.family": "sans-serif", "text.parse_math": False, "pdf.fonttype": 42, "text.color": INK}
 
 
 def draw(case: Case, path: Path, form: str) -> None:
@@ -195,4 +195,4 @@ def _scale(axes: Axes, mesh: QuadMesh) -> None:
     bar = figure.colorbar(mesh, cax=inset, orientation="horizontal", ticks=[0, 0.5, 1])
     bar.ax.tick_params(labelsize=7, length=2)
     bar.set_label("transition probability", fontsize=7.5)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)

@@ -41,8 +41,8 @@ def drawing(smiles: str, pieces: Sequence[tuple[str, int | None]]) -> str | None
     owners = _owners(pieces)
     marked = {} if len(owners) != molecule.GetNumAtoms() else {i: m for i, m in enumerate(owners) if m is not None}
     canvas = rdMolDraw2D.MolDraw2DSVG(*SIZE)
-    canvas.drawOptions().clearBackground = False
-    canvas.drawOptions().padding = 0.08
+    options: Any = canvas.drawOptions()
+    options.clearBackground, options.padding = False, 0.08
     colours = {i: _rgb(MASK_COLOURS[mask % 2]) for i, mask in marked.items()}
     rdMolDraw2D.PrepareAndDrawMolecule(
         canvas, molecule, highlightAtoms=list(marked), highlightAtomColors=colours, highlightBonds=[]

@@ -1,4 +1,4 @@
-"""A case of `exlm explore` as one HTML page that loads nothing: data as JSON, drawn by explore.js and explore_events.js."""
+"""A case of `exlm explore` as one HTML page that loads nothing: data as JSON and the scripts that draw it."""
 
 import json
 import re
@@ -20,7 +20,7 @@ def _resource(name: str) -> str:
 
 def _embedded(case: dict[str, Any]) -> str:
     text = json.dumps(_rounded(case), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # "<!--" and "</script>" would change how the rest of the page is read; the line separators end a line of JavaScript.
+    # "<!--" and "</script>" would change how the rest of the page is read.
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
