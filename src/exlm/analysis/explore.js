@@ -57,6 +57,8 @@ function showText(pieces, place, asMask) {
       chip(mask, asMask ? "[MASK]" : text.trim() || "∅", place);
     }
   }
+  const first = place.querySelector(".mask"); // of a long text, the part that matters
+  if (first) place.scrollTop = first.offsetTop - place.offsetTop - 60;
 }
 
 // The DAG
