@@ -39,6 +39,12 @@ COMMANDS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
         ("experiment", "config"),
     ),
     "fill": ("exlm.analysis.fill", "fill", "fill masks jointly: n best, Viterbi or samples", ("model", "texts*")),
+    "explore": (
+        "exlm.analysis.explore",
+        "explore",
+        "a page to look inside: states, transitions, best fillings",
+        ("model", "text"),
+    ),
     "demo": ("exlm.demo", "demo", "the whole pipeline on data that ship with a package", ()),
 }
 

@@ -203,9 +203,8 @@ def save(directory, objective="exlm", model_class=ExLMForMaskedLM, **switches):
         vocab_size=len(tokenizer),
         mask_token_id=tokenizer.mask_token_id,
         objective=objective,
-        max_position_embeddings=64,
         initializer_range=0.3,
-        **{**sizes, **switches},
+        **{**sizes, "max_position_embeddings": 64, **switches},
     )
     save_model(directory, model_class(config).eval(), tokenizer)
     return directory

@@ -59,7 +59,7 @@ def fill(
         raise InputError("give either texts after the model or --file, a file with one text per line")
     if output and Path(output).suffix != ".jsonl":
         raise InputError(f"cannot write {output}; the name must end in .jsonl")
-    options = FillOptions(n_best, method, _lengths(tokens), free, states, beam, seed, tokens_per_batch)
+    options = FillOptions(n_best, method, parse_lengths(tokens), free, states, beam, seed, tokens_per_batch)
     lines = texts if file is None else _read(file)
     network, tokenizer = load_for_filling(model)
     distributed.place(network)
@@ -109,7 +109,7 @@ def _checked(records: Iterator[Record]) -> Iterator[Record]:
         raise InputError("there is no mask in any text; write [MASK] where something is to be filled in")
 
 
-def _lengths(tokens: str | None) -> tuple[int, int] | None:
+def parse_lengths(tokens: str | None) -> tuple[int, int] | None:
     """The shortest and longest of `3` or `2-4`."""
     if tokens is None:
         return None

@@ -58,9 +58,7 @@ def fill_texts(
     """One record per text, in order: see `output` of `fill`. `first` is the number of the first line."""
     options = options or FillOptions()
     network.eval()
-    pattern = "|".join(re.escape(alias) for alias in ALIASES)
-    examples = inference.tokenize([re.sub(pattern, str(tokenizer.mask_token), text) for text in texts], tokenizer)
-    problems = [_problem(example, tokenizer, network.config) for example in examples]
+    examples, problems = encode(network, tokenizer, texts)
     records: list[Record] = [
         {"line": first + i, "text": text, "fillings": [], "exact": None, "problem": problem}
         for i, (text, problem) in enumerate(zip(texts, problems, strict=True))
@@ -68,12 +66,21 @@ def fill_texts(
     usable = [i for i, problem in enumerate(problems) if problem is None]
     for rows in _batches(usable, [_expanded(example, network.config) for example in examples], network.config, options):
         for i, graph in zip(rows, graphs(network, [examples[i] for i in rows], tokenizer), strict=True):
-            records[i].update(_filled(graph, examples[i]["input_ids"].tolist(), tokenizer, options, first + i))
+            records[i].update(filled(graph, examples[i]["input_ids"].tolist(), tokenizer, options, first + i))
             if bar is not None:
                 bar.update()
     if bar is not None:
         bar.update(len(texts) - len(usable))
     return records
+
+
+def encode(
+    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
+) -> tuple[list[Example], list[str | None]]:
+    """The tokens of every text, its masks in any spelling, and why it cannot be filled, or None."""
+    pattern = "|".join(re.escape(alias) for alias in ALIASES)
+    examples = inference.tokenize([re.sub(pattern, str(tokenizer.mask_token), text) for text in texts], tokenizer)
+    return examples, [_problem(example, tokenizer, network.config) for example in examples]
 
 
 @torch.inference_mode()
@@ -120,31 +127,46 @@ def _batches(rows: list[int], sizes: list[int], config: PreTrainedConfig, option
         rows = rows[count:]
 
 
-def _filled(
-    graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int
-) -> Record:
+def searched(graph: Graph, options: FillOptions) -> Graph:
+    """The graph without the paths that `options` leave out."""
+    return graph if options.free or options.lengths is not None else filling.one_per_mask(graph)
+
+
+def possible_lengths(graph: Graph, options: FillOptions) -> dict[int, float]:
+    """The probability of each wished number of tokens that a path of the searched graph can put in."""
+    shortest, longest = _wished(graph, options)
+    length = filling.length_distribution(graph.links).exp().tolist()
+    return {m: length[m] for m in range(shortest, min(longest + 1, len(length))) if length[m] > 0}
+
+
+def _wished(graph: Graph, options: FillOptions) -> tuple[int, int]:
+    return options.lengths or (graph.masks, graph.masks)
+
+
+def weights(graph: Graph, lengths: dict[int, float]) -> Tensor:
+    """Probability [N] that a path with one of these numbers of tokens passes through each state."""
+    rows = torch.stack([p * filling.visits(graph, m) for m, p in lengths.items()])
+    return rows.sum(0) / sum(lengths.values())
+
+
+def filled(graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int) -> Record:
     """What is found for one text: fillings, exact and, if none is possible, the problem."""
-    free = options.free or options.lengths is not None
-    if not free:
-        graph = filling.one_per_mask(graph)
-    shortest, longest = options.lengths or (graph.masks, graph.masks)
-    length = filling.length_distribution(graph.links).exp()
-    possible = [m for m in range(shortest, longest + 1) if m < len(length) and length[m] > 0]
-    if not possible:
+    graph = searched(graph, options)
+    lengths = possible_lengths(graph, options)
+    if not lengths:
+        shortest, longest = _wished(graph, options)
         wanted = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
         return {"problem": f"no path puts {wanted} tokens into its masks ({len(graph.links) - 2} states)"}
     found, exact = [], True
-    for m in possible:
+    for m, probability in lengths.items():
         result, extra = _search(graph, m, options, line)
         exact &= result.proven
-        if free:
-            extra["length_probability"] = float(length[m])
+        if options.free or options.lengths is not None:
+            extra["length_probability"] = probability
         found += [entry | extra for entry in _entries(result, graph, ids, tokenizer)]
     record: Record = {"fillings": found, "exact": exact if options.method == "beam" else None}
     if options.states:
-        share = length[possible] / length[possible].sum()
-        weights = sum(p * filling.visits(graph, m) for p, m in zip(share, possible, strict=True))
-        record["states"] = _states(graph, torch.as_tensor(weights), tokenizer)
+        record["states"] = _states(graph, weights(graph, lengths), tokenizer)
     return record
 
 
@@ -166,8 +188,7 @@ def _entries(fillings: Fillings, graph: Graph, ids: list[int], tokenizer: PreTra
         by_mask: list[list[int]] = [[] for _ in range(graph.masks)]
         for token, mask in zip(tokens, owner, strict=True):
             by_mask[mask].append(token)
-        queue = iter(by_mask)
-        whole = [i for token in ids[1:-1] for i in (next(queue) if token == tokenizer.mask_token_id else [token])]
+        whole = [token for part, _ in inserted(ids[1:-1], by_mask, tokenizer.mask_token_id) for token in part]
         entries.append(
             {
                 "text": tokenizer.decode(whole),
@@ -179,13 +200,31 @@ def _entries(fillings: Fillings, graph: Graph, ids: list[int], tokenizer: PreTra
     return entries
 
 
+def inserted(ids: list[int], by_mask: list[list[int]], mask_token_id: int) -> list[tuple[list[int], int | None]]:
+    """The ids in parts, each with the number of the mask that it fills, or None for what stands between the masks."""
+    parts: list[tuple[list[int], int | None]] = [([], None)]
+    masks = iter(enumerate(by_mask))
+    for token in ids:
+        if token == mask_token_id:
+            number, tokens = next(masks)
+            parts += [(tokens, number), ([], None)]
+        else:
+            parts[-1][0].append(token)
+    return parts
+
+
 def _states(graph: Graph, weights: Tensor, tokenizer: PreTrainedTokenizerFast) -> list[list[Record]]:
     """By mask, its states: weight and most probable words."""
     result: list[list[Record]] = [[] for _ in range(graph.masks)]
-    top = graph.probs.topk(min(TOP_WORDS, graph.probs.shape[1]), dim=1)
-    rows = zip(graph.mask.tolist(), weights.tolist(), top.indices.tolist(), top.values.tolist(), strict=True)
-    for mask, weight, tokens, values in rows:
+    for mask, weight, top in zip(graph.mask.tolist(), weights.tolist(), top_words(graph, TOP_WORDS), strict=True):
         if 0 <= mask < graph.masks:
-            words = [[tokenizer.convert_ids_to_tokens(t), p] for t, p in zip(tokens, values, strict=True)]
+            words = [[tokenizer.convert_ids_to_tokens(token), p] for token, p in top]
             result[mask].append({"weight": weight, "words": words})
     return result
+
+
+def top_words(graph: Graph, count: int) -> list[list[tuple[int, float]]]:
+    """The most probable tokens of every state and their probabilities."""
+    top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
+    rows = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return [list(zip(tokens, values, strict=True)) for tokens, values in rows]

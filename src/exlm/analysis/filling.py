@@ -174,7 +174,7 @@ def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, can
         score = score[parent] + share.log()
         found = torch.cat([found[parent], word[:, None]], dim=1)
     proven = missed == -torch.inf or (len(found) == n_best and float(score[-1]) >= missed)
-    return Fillings(found, score, _best_paths(graph, found), proven)
+    return Fillings(found, score, best_paths(graph, found), proven)
 
 
 def _ceilings(graph: Graph, paths: Chain, tokens: int) -> list[tuple[Tensor, float]]:
@@ -191,7 +191,7 @@ def _ceilings(graph: Graph, paths: Chain, tokens: int) -> list[tuple[Tensor, flo
     return rows[::-1]
 
 
-def _best_paths(graph: Graph, tokens: Tensor) -> Tensor:
+def best_paths(graph: Graph, tokens: Tensor) -> Tensor:
     """The most probable path [n, m] of every filling [n, m]."""
     emission = F.pad(graph.probs[:, tokens].log().permute(1, 2, 0), (0, 0, 1, 1))
     path, _ = alignment.best_path(emission, *_copies(graph, *tokens.shape))
