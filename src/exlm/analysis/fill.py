@@ -84,7 +84,10 @@ def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFas
         names = None  # said better by `load_model`
     if names and ExLMForMaskedLM.__name__ not in names:
         raise InputError(f"{path} holds {', '.join(names)}; give the directory of a pre-trained ExLM, MLM or CTC model")
-    return load_model(path, ExLMForMaskedLM)
+    model, tokenizer = load_model(path, ExLMForMaskedLM)
+    if model.config.repeat > 1:
+        raise InputError(f"{path} was trained on repeated tokens (Repeated MLM); give a model trained on ordinary text")
+    return model, tokenizer
 
 
 def _in_parts(

@@ -45,6 +45,8 @@ class QuestionAnswering:
         self.metric = task.metric or "f1"
         if self.metric not in METRICS:
             raise InputError(f"question answering has no metric {self.metric!r}; use one of {', '.join(METRICS)}")
+        if task.train_rows is not None:
+            raise InputError("question answering always trains on all questions; leave out task.train_rows")
         self.model, self.from_scratch, self.start_from = model, from_scratch, start_from
         self.tokenizer, longest = load_tokenizer_of(model)
         window = min(task.max_length or DEFAULT_WINDOW, longest or task.max_length or DEFAULT_WINDOW)
