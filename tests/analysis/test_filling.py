@@ -389,6 +389,12 @@ def test_a_model_without_a_prediction_head_is_refused(tmp_path):
         load_for_filling(str(tmp_path / "classifier"))
 
 
+def test_a_model_of_repeated_tokens_is_refused(tmp_path):
+    save(tmp_path / "repeated", repeat=2)
+    with pytest.raises(InputError, match="was trained on repeated tokens"):
+        load_for_filling(str(tmp_path / "repeated"))
+
+
 def test_more_tokens_than_states_are_a_problem_of_the_line(model, tmp_path):
     target = tmp_path / "fills.jsonl"
     main(["fill", str(model), TWO, "CC[MASK]", "--tokens", "5", "--output", str(target)])

@@ -109,6 +109,19 @@ def test_doubtful_rows_can_be_kept(pretrained, table, tmp_path):
     assert invalid["row"].tolist() == [5, 7] and set(invalid["action"]) == {"kept"}
 
 
+def test_a_row_limit_cuts_the_train_part_alone_and_is_said_aloud(pretrained, table, tmp_path, capsys):
+    everything = run(pretrained, table, tmp_path / "all", ["nitrogen"])
+    report = run(pretrained, table, tmp_path / "some", ["nitrogen"], train_rows=40)
+    sizes, all_sizes = (r["runs"][0]["split"] for r in (report, everything))
+    assert sizes == all_sizes | {"train": 40} and all_sizes["train"] > 40
+    assert "at most 40 rows of the train part" in capsys.readouterr().out
+    again = run(pretrained, table, tmp_path / "again", ["nitrogen"], seeds=(0, 1), train_rows=40)
+    splits = [r["split_sha256"] for r in again["runs"]]
+    assert splits[0] == report["runs"][0]["split_sha256"] != splits[1]
+    with pytest.raises(InputError, match="train_rows is 0"):
+        TaskConfig(str(table), train_rows=0)
+
+
 def test_finished_seeds_are_not_repeated_and_settings_must_agree(pretrained, table, tmp_path):
     first = run(pretrained, table, tmp_path, ["nitrogen"])
     stamp = (tmp_path / "out/seed-0/model.safetensors").stat().st_mtime_ns
