@@ -33,6 +33,12 @@ COMMANDS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     ),
     "embed": ("exlm.tasks.predict", "embed", "write embeddings of the rows of a table", ("model", "input")),
     "fill": ("exlm.analysis.fill", "fill", "fill masks jointly: n best, Viterbi or samples", ("model", "texts*")),
+    "report": (
+        "exlm.analysis.report",
+        "report",
+        "tables and figures of the paper from runs, beside the paper's values",
+        ("runs*",),
+    ),
     "demo": ("exlm.demo", "demo", "the whole pipeline on data that ship with a package", ()),
 }
 
