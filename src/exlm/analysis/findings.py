@@ -9,10 +9,11 @@ from scipy.stats import spearmanr
 
 from exlm.analysis.paper_values import COST_RATIO
 from exlm.analysis.report_cells import ACCURACY, ENTROPY, STATE_ENTROPY, TITLES, Family, Score, Setting
+from exlm.analysis.report_grid import estimates, has_repeats, lines_of
+from exlm.analysis.report_measures import entropy_error
 from exlm.analysis.report_model import Cell, Row, Section, Table, columns_of, heading
-from exlm.analysis.report_repeated import estimates, has_repeats, lines_of
-from exlm.analysis.report_runs import Json, Runs
-from exlm.analysis.report_sections import ablated_states, base_ratio, entropy_error, label_of, machine
+from exlm.analysis.report_runs import Json, Runs, machine
+from exlm.analysis.report_sections import ablated_states, base_ratio, label_of
 
 RULE = (
     "Rule: a difference shows if it is larger than two standard errors; it does not show if it is as large with the other "
@@ -103,7 +104,7 @@ def findings_section(families: list[Family], runs: Runs) -> Section:
         "findings",
         "The paper's claims and our numbers",
         RULE,
-        columns_of(["claim", "our runs", "numbers"], []),
+        columns_of(["claim", "our runs", "numbers"]),
         tuple(rows),
     )
     about = "Each line is one claim of the paper and what these runs, at their size and length, say of it."

@@ -1,25 +1,20 @@
 """The command: tables and figures of the paper from whatever runs there are, each beside the paper's numbers."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from exlm.analysis.findings import findings_section
 from exlm.analysis.paper_values import MOLECULES, TEXT
+from exlm.analysis.report_appendix import left_out, runs_table
 from exlm.analysis.report_cells import Family, families
 from exlm.analysis.report_figures import write_figure
-from exlm.analysis.report_model import Cell, Figure, Missing, Row, Section, Table, columns_of
+from exlm.analysis.report_main import main_section
+from exlm.analysis.report_measures import cost_section, entropy_section
+from exlm.analysis.report_model import Figure, Missing, Section, Table
 from exlm.analysis.report_page import html_page, markdown_page
 from exlm.analysis.report_render import csv_table, latex
 from exlm.analysis.report_repeated import TITLE, repeated_section
 from exlm.analysis.report_runs import Runs, find_runs
-from exlm.analysis.report_sections import (
-    ablation_section,
-    cost_section,
-    entropy_section,
-    main_section,
-    runs_table,
-    sweep_section,
-)  # fmt: skip
+from exlm.analysis.report_sections import ablation_section, sweep_section
 from exlm.errors import InputError
 from exlm.files import write_text
 
@@ -90,7 +85,7 @@ def report_sections(runs: Runs, groups: list[Family]) -> list[Section]:
     absent = [Missing(title, command) for title, section, command in made if section is None]
     sections = [findings] if findings.parts else []
     sections += [section for _, section, _ in made if section]
-    sections.append(Section("Runs", "What every number comes from.", [runs_table(groups), *_problems(runs, groups)]))
+    sections.append(Section("Runs", "What every number comes from.", [runs_table(groups), *left_out(runs, groups)]))
     if absent:
         text = "There is no run at all for these; each command makes what is missing."
         sections.append(Section("Not run", text, [], absent))
@@ -116,15 +111,3 @@ def recipe_of(family: Family) -> str:
         return "recipes/molecules/analysis-small.yaml"
     large = family.runs[0].recipe["model"]["hidden_size"] >= 768
     return PAPER_RECIPE if large else "recipes/text/analysis-small.yaml"
-
-
-def _problems(runs: Runs, groups: list[Family]) -> Iterator[Table]:
-    """What was found and not used, if anything."""
-    found = [(str(path), "damaged", reason) for path, reason in runs.damaged]
-    found += [
-        (str(t.path), "its model is not among the runs", str(t.result["settings"]["model"])) for t in runs.unlinked
-    ]
-    found += [(str(t.path), "other settings than most of its task", t.task) for f in groups for t in f.left_out]
-    if found:
-        rows = tuple(Row(tuple(Cell(text=word) for word in line)) for line in found)
-        yield Table("left-out", "Left out", "Not used in any table.", columns_of(["file", "why", "what"], []), rows)

@@ -1,15 +1,13 @@
 """Families of comparable runs, their cells (method, k, p, r), and what a cell's seeds say."""
 
 import json
-import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, median, stdev, variance
 from typing import Any, NamedTuple
 
-from exlm.analysis.report_model import Cell
+from exlm.analysis.report_estimates import Estimate, Noise, pooled
 from exlm.analysis.report_runs import Finetuning, Pretraining, Runs
 from exlm.tasks.glue import GLUE
 from exlm.tasks.metrics import LOWER_IS_BETTER
@@ -64,68 +62,6 @@ def held_out(run: Pretraining, metric: str) -> float | None:
         "entropy": entropy.get("mean"),
         "state entropy": (entropy.get("states") or {}).get("mean"),
     }[metric]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number averaged over seeds.
-
-    Attributes:
-        groups: for every pre-training seed the values of its fine-tuning seeds (one, for a held-out number).
-        runs: ids of what they come from.
-        median: over fine-tuning seeds, in place of the mean.
-    """
-
-    groups: tuple[tuple[float, ...], ...]
-    runs: tuple[str, ...]
-    median: bool = False
-
-    @property
-    def centers(self) -> list[float]:
-        return [(median if self.median else fmean)(group) for group in self.groups]
-
-    @property
-    def value(self) -> float:
-        return fmean(self.centers)
-
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.groups))
-
-    @property
-    def spread(self) -> float | None:
-        """Standard deviation over all seeds."""
-        return stdev([v for group in self.groups for v in group]) if self.count > 1 else None
-
-    @property
-    def seeds(self) -> str:
-        """Pre-training x fine-tuning seeds."""
-        sizes = sorted({len(group) for group in self.groups})
-        return f"{len(self.groups)} × {'–'.join(map(str, sizes))}"
-
-    def cell(self, digits: int = 1) -> Cell:
-        """As it is printed, with seeds and runs in the note."""
-        what = "mean of medians" if self.median else "mean"
-        note = f"{what} of {self.seeds} (pre-training × fine-tuning) seeds; runs {' '.join(self.runs)}"
-        return Cell(self.value, self.spread, digits=digits, note=note)
-
-
-@dataclass(frozen=True)
-class Noise:
-    """The pooled standard deviation of seeds.
-
-    Attributes:
-        deviation: of one seed.
-        unit: which seeds: `pre-training` where a cell has several, else `fine-tuning`.
-    """
-
-    deviation: float
-    unit: str
-
-    def error(self, estimate: Estimate) -> float:
-        """Standard error of an estimate."""
-        count = len(estimate.groups) if self.unit == "pre-training" else estimate.count
-        return self.deviation / math.sqrt(count)
 
 
 @dataclass
@@ -187,13 +123,6 @@ class Family:
 
     def lower_is_better(self, task: str) -> bool:
         return any(t.result["metric"] in LOWER_IS_BETTER for (_, name), t in self.tunings.items() if name == task)
-
-
-def pooled(groups: Sequence[Sequence[float]]) -> float | None:
-    """Standard deviation within groups; None if no group has two members."""
-    several = [group for group in groups if len(group) > 1]
-    freedom = sum(len(group) - 1 for group in several)
-    return math.sqrt(sum((len(g) - 1) * variance(g) for g in several) / freedom) if freedom else None
 
 
 def _factor(score: Score, tuning: Finetuning) -> float:
@@ -260,7 +189,7 @@ def _label(found: list[Family]) -> None:
         family.label = f"{corpus}, {shape}, {size}M parameters, {family.steps:,} updates"
     for label in {family.label for family in found}:
         same = [family for family in found if family.label == label]
-        keys = [set(family.runs[0].family) for family in same]
+        keys: list[set[Any]] = [set(family.runs[0].family) for family in same]
         for family, key in zip(same, keys, strict=True):
             own = sorted(key - set.intersection(*keys))
             family.label += "".join(f", {name.split('.')[-1]} {str(json.loads(value))[:12]}" for name, value in own)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -16,8 +17,9 @@ from exlm.analysis.report_model import Figure
 from exlm.files import replacing
 
 INK = "#20242a"  # becomes the page's text colour in the HTML
+LARGEST = 190_000  # bytes of a figure
 COLOURS = ("#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b")
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 9.5, "font.family": "sans-serif", "svg.fonttype": "none", "text.color": INK, "axes.edgecolor": INK,
     "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.titlesize": 10.5, "legend.frameon": False,
     "axes.spines.top": False, "axes.spines.right": False, "font.sans-serif": ["DejaVu Sans"],
@@ -46,10 +48,14 @@ class Line:
 
 def heat_maps(panels: Sequence[HeatMap], ratios: Sequence[float], repeats: Sequence[int], vanishing: float) -> Plot:
     """Rows p, columns r. Grey and blank: the share of corrupted semantics vanishes; a dash: not run."""
-    across = min(len(panels), 3)
+    across = 2 if len(panels) in (2, 4) else min(len(panels), 3)
+    longest = max(len(line) for panel in panels for text in panel.words.values() for line in text.split("\n"))
     down = -(-len(panels) // across)
     with matplotlib.rc_context(STYLE):
-        plot = Plot(figsize=(3.6 * across, (0.72 * len(ratios) + 0.95) * down), layout="constrained")
+        plot = Plot(
+            figsize=((3.6 + 0.16 * max(0, longest - 8)) * across, (0.72 * len(ratios) + 0.95) * down),
+            layout="constrained",
+        )
         axes = plot.subplots(down, across, squeeze=False).ravel()
         for axis, panel in zip(axes, panels, strict=False):
             _heat_map(axis, panel, ratios, repeats, vanishing)
@@ -83,8 +89,8 @@ def curves(rows: Sequence[tuple[str, Sequence[tuple[str, bool, Sequence[Line]]]]
     """Rows of panels (title, logarithmic, lines) against updates."""
     across = max(len(panels) for _, panels in rows)
     with matplotlib.rc_context(STYLE):
-        plot = Plot(figsize=(3.7 * across, 2.5 * len(rows) + 0.2), layout="constrained")
-        grid = plot.subplots(len(rows), across, squeeze=False)
+        plot = Plot(figsize=(3.7 * across, 2.2 * len(rows) + 0.3), layout="constrained")
+        grid = plot.subplots(len(rows), across, squeeze=False, sharex=True)
         for axes, (label, panels) in zip(grid, rows, strict=True):
             for axis, (title, logarithmic, lines) in zip(axes, panels, strict=True):
                 for line, colour in zip(lines, COLOURS, strict=False):
@@ -98,7 +104,7 @@ def curves(rows: Sequence[tuple[str, Sequence[tuple[str, bool, Sequence[Line]]]]
     return plot
 
 
-def _thinned(line: Line, points: int = 200) -> tuple[list[float], list[float]]:
+def _thinned(line: Line, points: int = 100) -> tuple[list[float], list[float]]:
     """At most so many points, so that the files stay small."""
     step = max(1, -(-len(line.x) // points))
     return list(line.x[::step]), list(line.y[::step])
@@ -162,4 +168,7 @@ def write_figure(figure: Figure, folder: Path) -> None:
     with replacing(folder / f"{figure.name}.svg") as partial:
         partial.write_text(_svg(figure, transparent=False), encoding="utf-8")
     with matplotlib.rc_context(STYLE), replacing(folder / f"{figure.name}.png") as partial:
-        figure.plot.savefig(partial, format="png", dpi=130, metadata={"Software": None})
+        for dpi in (130, 110, 90, 70):
+            figure.plot.savefig(partial, format="png", dpi=dpi, metadata={"Software": None})
+            if partial.stat().st_size < LARGEST:
+                break

@@ -1,5 +1,6 @@
 """What a report consists of, before it becomes Markdown, HTML, LaTeX or CSV."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -85,9 +86,11 @@ def heading(text: str, columns: int) -> Row:
     return Row((Cell(text=text), *[Cell()] * (columns - 1)), "heading")
 
 
-def columns_of(ours: list[str], paper: list[str]) -> tuple[Column, ...]:
-    """Our columns, then the paper's."""
-    return tuple([Column(title) for title in ours] + [Column(title, True) for title in paper])
+def columns_of(ours: Sequence[str], paper: Sequence[str] = (), last: Sequence[str] = ()) -> tuple[Column, ...]:
+    """Our columns, then the paper's, then what says where ours come from."""
+    return tuple(
+        [Column(title) for title in ours] + [Column(title, True) for title in paper] + [Column(title) for title in last]
+    )
 
 
 def paper_cells(values: tuple[float | None, ...] | None, count: int) -> list[Cell]:

@@ -13,7 +13,7 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e8ec; --soft: #9aa6b2; --line: #36404a; --page: #14181c;
   --tint: #1d242b; --link: #6cb4f5; --good: #5cc48b; --bad: #f08a6c; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 72rem; padding: 2.5rem 1.5rem 5rem; background: var(--page); color: var(--ink);
+body { margin: 0 auto; max-width: 84rem; padding: 2.5rem 1.5rem 5rem; background: var(--page); color: var(--ink);
   font: 15px/1.55 system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 h1 { font-size: 1.9rem; margin: 0 0 .4rem; line-height: 1.2; } h2 { font-size: 1.35rem; margin: 3rem 0 .3rem;
   padding-top: 1.2rem; border-top: 1px solid var(--line); } h3 { font-size: 1.02rem; margin: 1.8rem 0 .4rem; }
@@ -22,13 +22,15 @@ a:hover { text-decoration: underline; } nav { columns: 3 15rem; margin: 1.2rem 0
 .scroll { overflow-x: auto; margin: .6rem 0 .3rem; } table { border-collapse: collapse; font-size: .86rem;
   font-variant-numeric: tabular-nums; } th, td { padding: .28rem .7rem; text-align: left; white-space: nowrap; }
 thead th { border-bottom: 2px solid var(--line); font-weight: 600; vertical-align: bottom; }
-tbody td { border-bottom: 1px solid var(--line); } td.number { text-align: right; } td.wrap { white-space: normal; }
+tbody td { border-bottom: 1px solid var(--line); } th.number, td.number { text-align: right; }
 tr.heading th { padding-top: .9rem; color: var(--soft); font-weight: 600; border-bottom: 1px solid var(--line); }
 tr.quoted td, tr.paper td, td.paper { font-style: italic; color: var(--soft); background: var(--tint); }
 th.paper { font-style: italic; font-weight: 500; color: var(--soft); background: var(--tint); }
 .spread { color: var(--soft); font-size: .92em; } .caption { color: var(--soft); font-size: .86rem; margin-top: .2rem; }
 figure { margin: 1.2rem 0; } figure svg { max-width: 100%; height: auto; display: block; }
 table.findings td { white-space: normal; vertical-align: top; }
+td.good { color: var(--good); font-weight: 600; } td.bad { color: var(--bad); font-weight: 600; }
+td.soft { color: var(--soft); } table.left-out td, table.runs td { white-space: normal; }
 details { margin: .8rem 0; } summary { cursor: pointer; color: var(--soft); } pre { background: var(--tint);
   padding: .6rem .8rem; overflow-x: auto; border-radius: 4px; font-size: .82rem; margin: .3rem 0 .8rem; }
 """

@@ -8,11 +8,12 @@ import re
 from exlm.analysis.report_model import Cell, Row, Table
 
 NOTHING = "–"
+VERDICTS = {"shows": "good", "does not show": "bad", "within the spread of seeds": "soft"}
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$", "–": "--", "ρ": r"$\rho$",
     "≤": r"$\le$", "≥": r"$\ge$", "·": r"$\cdot$", "<": r"$<$", ">": r"$>$", "|": r"$|$", "−": "$-$", "²": r"$^2$",
-    "ʳ": r"$^r$", "√": r"$\sqrt{}$",
+    "ʳ": r"$^r$", "≈": r"$\approx$",
 }  # fmt: skip
 
 
@@ -57,17 +58,26 @@ def _plain(text: str) -> str:
 
 def html_table(table: Table) -> str:
     """A table whose classes mark quoted rows and the paper's columns."""
-    head = "".join(f"<th{_class(column.paper)}>{html.escape(title)}</th>" for title, column in _headed(table))
+    numeric = numbers(table)
+    head = "".join(
+        f"<th{_classes(column.paper, number)}>{html.escape(title)}</th>"
+        for title, column, number in zip(titles(table), table.columns, numeric, strict=True)
+    )
     rows = "\n".join(_html_row(table, row) for row in table.rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>'
+    return (
+        f'<div class="scroll"><table class="{table.name}"><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n'
+        "</tbody></table></div>"
+    )
 
 
-def _headed(table: Table) -> list[tuple[str, object]]:
-    return [(title, column) for title, column in zip(titles(table), table.columns, strict=True)]
+def numbers(table: Table) -> list[bool]:
+    """Which columns hold numbers."""
+    return [any(row.cells[i].value is not None for row in table.rows) for i in range(len(table.columns))]
 
 
-def _class(paper: bool) -> str:
-    return ' class="paper"' if paper else ""
+def _classes(paper: bool, number: bool, word: str = "") -> str:
+    words = " ".join(name for name, flag in (("paper", paper), ("number", number), (word, bool(word))) if flag)
+    return f' class="{words}"' if words else ""
 
 
 def _html_row(table: Table, row: Row) -> str:
@@ -79,9 +89,8 @@ def _html_row(table: Table, row: Row) -> str:
         if cell.spread is not None:
             text = re.sub(r"( ± .*)", r'<span class="spread">\1</span>', text)
         note = f' title="{html.escape(cell.note)}"' if cell.note else ""
-        number = " number" if cell.value is not None or text == NOTHING else ""
-        words = f"{'paper' if column.paper else ''}{number}".strip()
-        cells.append(f'<td class="{words}"{note}>{text}</td>' if words else f"<td{note}>{text}</td>")
+        word = VERDICTS.get(text, "")
+        cells.append(f"<td{_classes(column.paper, cell.value is not None or text == NOTHING, word)}{note}>{text}</td>")
     anchor = f' id="run-{row.cells[0].text}"' if table.name == "runs" else ""
     return f'<tr class="{row.kind}"{anchor}>{"".join(cells)}</tr>'
 
@@ -95,18 +104,27 @@ def latex(table: Table) -> str:
     return (
         f"% needs \\usepackage{{booktabs}}\n\\begin{{table*}}\n\\centering\\scriptsize\n"
         f"\\caption{{{escape(table.title)}. {escape(table.caption)}}}\n\\label{{tab:{table.name}}}\n"
-        f"\\begin{{tabular}}{{l{'c' * (len(table.columns) - 1)}}}\n\\toprule\n{head} \\\\\n\\midrule\n{body}\n"
+        f"\\begin{{tabular}}{{{_layout(table)}}}\n\\toprule\n{head} \\\\\n\\midrule\n{body}\n"
         "\\bottomrule\n\\end{tabular}\n\\end{table*}\n"
+    )
+
+
+def _layout(table: Table) -> str:
+    """Numbers to the right, long texts in paragraphs."""
+    longest = [
+        max((len(shown(r.cells[i])) for r in table.rows if r.kind != "heading"), default=0)
+        for i in range(len(table.columns))
+    ]
+    return "".join(
+        "r" if number else "p{6cm}" if length > 60 else "l"
+        for number, length in zip(numbers(table), longest, strict=True)
     )
 
 
 def _latex_row(table: Table, row: Row) -> str:
     if row.kind == "heading":
-        return (
-            rf"\midrule\multicolumn{{{len(row.cells)}}}{{l}}{{\textbf{{{escape(shown(row.cells[0]))}}}}} \\"
-            if row is not table.rows[0]
-            else rf"\multicolumn{{{len(row.cells)}}}{{l}}{{\textbf{{{escape(shown(row.cells[0]))}}}}} \\"
-        )
+        rule = "" if row is table.rows[0] else r"\midrule"
+        return rule + rf"\multicolumn{{{len(row.cells)}}}{{l}}{{\textbf{{{escape(shown(row.cells[0]))}}}}} \\"
     words = [escape(shown(cell)) for cell in row.cells]
     quoted = [row.kind != "ours" or column.paper for column in table.columns]
     return " & ".join(rf"\textit{{{w}}}" if q else w for w, q in zip(words, quoted, strict=True)) + r" \\"
@@ -119,7 +137,7 @@ def escape(text: str) -> str:
 
 def csv_table(table: Table) -> str:
     """Numbers in full, each with its standard deviation and note; the group and the source of every row."""
-    numeric = [any(row.cells[i].value is not None for row in table.rows) for i in range(len(table.columns))]
+    numeric = numbers(table)
     lines, group = [], ""
     for row in table.rows:
         if row.kind == "heading":

@@ -124,6 +124,13 @@ def identifier(identity: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
+def machine(result: Json) -> str:
+    """The device a result was made on, as far as it says."""
+    found = result.get("machine") or {}
+    device = found.get("device")
+    return str((found.get("processor") if device in (None, "cpu") else device) or "not recorded")
+
+
 def find_runs(roots: list[str]) -> Runs:
     """All finished runs below some directories; a run that is there twice counts once.
 
