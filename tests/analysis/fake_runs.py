@@ -43,8 +43,14 @@ def pretraining(
         "evaluation": {"step": steps, "loss": 3.0, "accuracy": accuracy, "perplexity": 50.0, "infeasible": 0.0},
         "training_seconds": 7200.0 if switches["objective"] == "exlm" else 3600.0,
         "identity": identity,
-        "recipe": {"output": str(root / name), "data": data, "model": switches, "train": {"steps": steps}, "seed": seed},
-    }  # fmt: skip
+        "recipe": {
+            "output": str(root / name),
+            "data": data,
+            "model": switches,
+            "train": {"steps": steps},
+            "seed": seed,
+        },
+    }
     write(root / name / "result.json", result | ({"machine": machine} if machine else {}))
     records = [
         record
@@ -87,7 +93,11 @@ def finetuning(
     made_with |= {"start_from": None, "metric": metric} | settings
     parts = {part: values} | (other or {})
     runs = [
-        {"seed": i, "settings": made_with | {"train": {"learning_rate": rate}}, "scores": {p: {metric: v[i]} for p, v in parts.items()}}
+        {
+            "seed": i,
+            "settings": made_with | {"train": {"learning_rate": rate}},
+            "scores": {p: {metric: v[i]} for p, v in parts.items()},
+        }
         for i in range(len(values))
     ]  # fmt: skip
     result = {"settings": made_with, "seeds": list(range(len(values))), "metric": metric, "best": "", "runs": runs}
@@ -106,12 +116,14 @@ def full_grid(root: Path) -> None:
                     share = p**r
                     score = 0.70 - 0.1 * abs(math.log10(share / 0.15)) - 0.02 * p
                     name = f"mlm-{p}-{r}-{seed}"
-                    run = pretraining(root, name, p, r, seed=seed, objective="mlm", entropy=3 + 4 * share, accuracy=1 - share)  # fmt: skip
+                    bits = 3 + 4 * share
+                    run = pretraining(root, name, p, r, 100, seed, accuracy=1 - share, entropy=bits, objective="mlm")
                     _tasks(root, name, run, score, seed)
         for p in (0.15, 0.387):
             for k in (2, 4, 8):
                 name = f"exlm-{p}-{k}-{seed}"
-                run = pretraining(root, name, p, seed=seed, num_states=k, entropy=3.4 + 3 * p - k / 20, states=2.6 + 3 * p - k / 8)  # fmt: skip
+                bits = {"entropy": 3.4 + 3 * p - k / 20, "states": 2.6 + 3 * p - k / 8}
+                run = pretraining(root, name, p, seed=seed, num_states=k, **bits)
                 _tasks(root, name, run, 0.73 - abs(k - 4) / 200 - p / 40, seed)
         for name, score, change in (
             ("rope", 0.72, {"rotary": "1d"}),

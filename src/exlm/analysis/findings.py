@@ -16,9 +16,10 @@ from exlm.analysis.report_runs import Json, Runs, machine
 from exlm.analysis.report_sections import ablated_states, base_ratio, label_of
 
 RULE = (
-    "Rule: a difference shows if it is larger than two standard errors; it does not show if it is as large with the other "
-    "sign; otherwise it is within the spread of seeds. Standard errors come from the pooled s.d. over pre-training seeds "
-    "where some cell has several, else over fine-tuning seeds (which leaves out the spread of pre-training)."
+    "Rule: a difference shows if it is larger than two standard errors; it does not show if it is as large with the "
+    "other sign; otherwise it is within the spread of seeds. Standard errors come from the pooled s.d. over "
+    "pre-training seeds where some cell has several, else over fine-tuning seeds (which leaves out the "
+    "spread of pre-training)."
 )
 COMPARISONS = (
     ("ExLM scores higher than the vanilla MLM", "ExLM", "Vanilla MLM"),
@@ -49,6 +50,7 @@ class Difference:
     value: float
     error: float | None
     words: str
+    unit: str
 
     @property
     def text(self) -> str:
@@ -56,13 +58,14 @@ class Difference:
         return f"{self.value:+.2f} ({error}) {self.words}"
 
 
-def verdict(difference: float, error: float | None) -> str:
-    """What a difference says by the rule."""
+def verdict(difference: float, error: float | None, unit: str = "pre-training") -> str:
+    """What a difference says by the rule; `unit`: which seeds the error comes from."""
     if error is None:
         return "one seed, not decided"
     if abs(difference) <= 2 * error:
         return "within the spread of seeds"
-    return "shows" if difference > 0 else "does not show"
+    word = "shows" if difference > 0 else "does not show"
+    return word if unit == "pre-training" else f"{word}, one pre-training seed"
 
 
 def compare(family: Family, first: Setting, second: Setting) -> Difference:
@@ -77,7 +80,8 @@ def compare(family: Family, first: Setting, second: Setting) -> Difference:
     errors = [error for _, error in parts]
     known = [error for error in errors if error is not None]
     error = math.sqrt(sum(e * e for e in known)) / len(parts) if len(known) == len(parts) else None
-    return Difference(fmean(value for value, _ in parts), error, words)
+    units = {noise.unit for s in scores or [ACCURACY] if (noise := family.noise(s))}
+    return Difference(fmean(value for value, _ in parts), error, words, min(units, default="fine-tuning"))
 
 
 def _shared(family: Family, cells: Sequence[Setting]) -> list[Score]:
@@ -123,8 +127,9 @@ def _repeated(family: Family) -> list[Finding]:
     entropy = estimates(family, ENTROPY)
     if len(entropy) > 3:
         rho = float(spearmanr([p**r for p, r in entropy], [e.value for e in entropy.values()]).statistic)
-        text = f"Spearman ρ = {rho:.2f} over {len(entropy)} cells (standard error of no relation {1 / math.sqrt(len(entropy) - 1):.2f})"
-        found.append(Finding("entropy rises with pʳ", verdict(rho, 1 / math.sqrt(len(entropy) - 1)), text))
+        error = 1 / math.sqrt(len(entropy) - 1)
+        text = f"Spearman ρ = {rho:.2f} over {len(entropy)} cells (standard error without a relation {error:.2f})"
+        found.append(Finding("entropy rises with pʳ", verdict(rho, error), text))
     return found
 
 
@@ -137,12 +142,15 @@ def _corruption_matters(family: Family, score: Score) -> Finding | None:
         return None
     unreal, corrupted = (math.sqrt(fmean(s * s for s in kind)) for kind in spreads)
     error = fmean(noise.error(e) for e in values.values()) if noise else None
+    seed = f"{noise.deviation:.2f}" if noise else "unknown (one seed)"
     text = (
-        f"{TITLES.get(score.task, score.task)}: s.d. of cells {corrupted:.2f} at fixed p ({len(spreads[1])} lines), {unreal:.2f} at "
-        f"fixed pʳ ({len(spreads[0])} lines); s.d. of a seed {f'{noise.deviation:.2f}' if noise else 'unknown (one seed)'}"
+        f"{TITLES.get(score.task, score.task)}: s.d. of cells {corrupted:.2f} at fixed p ({len(spreads[1])} lines), "
+        f"{unreal:.2f} at fixed pʳ ({len(spreads[0])} lines); s.d. of a seed {seed}"
     )
     return Finding(
-        "corrupted semantics move the score more than unreal tokens do", verdict(corrupted - unreal, error), text
+        "corrupted semantics move the score more than unreal tokens do",
+        verdict(corrupted - unreal, error, noise.unit if noise else ""),
+        text,
     )
 
 
@@ -160,7 +168,7 @@ def _too_low(family: Family, score: Score) -> Finding | None:
         f"{TITLES.get(score.task, score.task)}: {ends[0].value:.1f} at the smallest pʳ, {values[best].value:.1f} at "
         f"{100 * best[0] ** best[1]:.2g}%, {ends[1].value:.1f} at the largest"
     )
-    return Finding("both very small and very large pʳ cost", verdict(worse, error), text)
+    return Finding("both very small and very large pʳ cost", verdict(worse, error, noise.unit if noise else ""), text)
 
 
 def _named(family: Family) -> dict[str, Setting]:
@@ -173,7 +181,7 @@ def _ablations(family: Family) -> list[Finding]:
     for claim, first, second in COMPARISONS:
         if first in cells and second in cells:
             difference = compare(family, cells[first], cells[second])
-            found.append(Finding(claim, verdict(difference.value, difference.error), difference.text))
+            found.append(Finding(claim, verdict(difference.value, difference.error, difference.unit), difference.text))
     return found
 
 
@@ -186,7 +194,11 @@ def _states(family: Family) -> list[Finding]:
             closest = min(((compare(family, cells[4], cell), cell) for cell in others), key=lambda pair: pair[0].value)
             text = f"against the best other, {label_of(closest[1])}: {closest[0].text}"
             found.append(
-                Finding(f"k = 4 is best at p = {100 * p:.4g}%", verdict(closest[0].value, closest[0].error), text)
+                Finding(
+                    f"k = 4 is best at p = {100 * p:.4g}%",
+                    verdict(closest[0].value, closest[0].error, closest[0].unit),
+                    text,
+                )
             )
     return found + _higher_ratio(family)
 
@@ -205,7 +217,7 @@ def _higher_ratio(family: Family) -> list[Finding]:
     text = (
         f"from {100 * low:.4g}% to {100 * high:.4g}%: ExLM (k = {k}) {ours.value:+.2f}, MLM {theirs.value:+.2f} points"
     )
-    return [Finding("a higher p costs ExLM less than MLM", verdict(ours.value - theirs.value, error), text)]
+    return [Finding("a higher p costs ExLM less than MLM", verdict(ours.value - theirs.value, error, ours.unit), text)]
 
 
 def _entropies(family: Family) -> list[Finding]:
@@ -244,7 +256,7 @@ def _lower(family: Family, claim: str, low: Setting, high: Setting, score: Score
     of_what = f"over {noise.unit} seeds" if noise else "over tokens of one seed"
     error = math.hypot(*errors)
     text = f"{label_of(low)} {a.value:.3f}, {label_of(high)} {b.value:.3f} bits (standard error {error:.3f} {of_what})"
-    return Finding(claim, verdict(b.value - a.value, error), text)
+    return Finding(claim, verdict(b.value - a.value, error, noise.unit if noise else ""), text)
 
 
 def _cost(content: Json) -> list[Finding]:

@@ -20,9 +20,10 @@ from exlm.files import write_text
 
 HEAD = "The paper's experiments, from our runs"
 LEAD = (
-    "Numbers in italics are quoted from the paper (Zheng et al., ICML 2025); all others come from the runs listed at the "
-    "end. Only runs that share corpus, size and training settings stand together; size and length differ from the "
-    "paper's unless the heading says otherwise. A dash is a number that nobody has: not run, or not printed by the paper."
+    "Numbers in italics are quoted from the paper (Zheng et al., ICML 2025); all others come from the runs listed at "
+    "the end. Only runs that share corpus, size and training settings stand together; size and length differ from the "
+    "paper's unless the heading says otherwise. A dash is a number that nobody has: not run, or not "
+    "printed by the paper."
 )
 PAPER_RECIPE = "recipes/text/analysis-paper.yaml"
 
@@ -55,14 +56,16 @@ def report(runs: list[str], out: str = "report") -> None:
 def summary(runs: Runs, groups: list[Family]) -> str:
     """How much was found, and how much could not be used."""
     left_out = sum(len(family.left_out) for family in groups)
-    words = f"{len(runs.pretrainings)} pre-trainings in {len(groups)} families, {len(runs.finetunings)} fine-tunings"
-    words += f", {len(runs.efficiency)} measurements of cost."
+    words = (
+        f"pre-trainings: {len(runs.pretrainings)}, in families: {len(groups)}; fine-tunings: {len(runs.finetunings)}"
+    )
+    words += f"; measurements of cost: {len(runs.efficiency)}."
     if runs.damaged:
-        words += f" {len(runs.damaged)} damaged files were left out."
+        words += f" Damaged files, left out: {len(runs.damaged)}."
     if runs.unlinked:
-        words += f" {len(runs.unlinked)} fine-tunings are of models that are not among the runs."
+        words += f" Fine-tunings of models that are not among the runs: {len(runs.unlinked)}."
     return words + (
-        f" {left_out} fine-tunings with other settings than most of their task were left out." if left_out else ""
+        f" Fine-tunings with other settings than most of their task, left out: {left_out}." if left_out else ""
     )
 
 

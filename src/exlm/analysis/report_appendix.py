@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from statistics import fmean
 
 from exlm.analysis.report_cells import METHODS, TITLES, Family, Setting
-from exlm.analysis.report_model import Cell, Row, Table, columns_of, heading
+from exlm.analysis.report_model import BLANK, Cell, Row, Table, columns_of, heading
 from exlm.analysis.report_runs import Pretraining, Runs, machine
 from exlm.analysis.report_sections import label_of
 
@@ -26,10 +26,10 @@ def runs_table(families: list[Family]) -> Table:
                         Cell(text=t.id),
                         Cell(text="fine-tuning"),
                         Cell(text=f"{t.task}, no pre-training"),
-                        *[Cell()] * 3,
+                        *[BLANK] * 3,
                         Cell(text=" ".join(map(str, t.result["seeds"]))),
-                        Cell(),
-                        Cell(),
+                        BLANK,
+                        BLANK,
                         Cell(text=machine(t.result)),
                         Cell(text=str(t.path)),
                     )
@@ -64,10 +64,10 @@ def _tuning_row(family: Family, run: str, task: str) -> Row:
     return Row(
         (
             *start,
-            *[Cell()] * 3,
+            *[BLANK] * 3,
             seeds,
             Cell(text=text),
-            Cell(),
+            BLANK,
             Cell(text=machine(tuning.result)),
             Cell(text=str(tuning.path)),
         )

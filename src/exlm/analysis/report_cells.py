@@ -110,7 +110,8 @@ class Family:
         found = [(ids, tuning, tuning.values(score.metric, score.part)) for ids, tuning in sources]
         groups = tuple(tuple(v * _factor(score, t) for v in values) for _, t, values in found if values)
         ids = tuple(i for ids, _, values in found if values for i in ids)
-        return Estimate(groups, ids, score.median) if groups else None
+        departures = {word for _, t, _ in found for word in t.result["settings"].get("departures") or []}
+        return Estimate(groups, ids, score.median, tuple(sorted(departures))) if groups else None
 
     def noise(self, score: Score) -> Noise | None:
         """Pooled over all cells; None where nothing was run with two seeds."""
@@ -120,6 +121,16 @@ class Family:
         if between is not None:
             return Noise(between, "pre-training")
         return None if within is None else Noise(within, "fine-tuning")
+
+    @property
+    def departures(self) -> list[str]:
+        """How the data of its fine-tunings differ from the published."""
+        found = {
+            (task, word)
+            for (_, task), t in self.tunings.items()
+            for word in t.result["settings"].get("departures") or []
+        }
+        return [f"{TITLES.get(task, task)}: {word}" for task, word in sorted(found)]
 
     def lower_is_better(self, task: str) -> bool:
         return any(t.result["metric"] in LOWER_IS_BETTER for (_, name), t in self.tunings.items() if name == task)

@@ -21,8 +21,8 @@ def measured_parts(family: Family, end: str) -> list[Table | Figure]:
     if entropy:
         panels.append(panel_of("Entropy, bits", entropy, 2))
     caption = (
-        f"Left: corrupted semantics ({family.label}), measured mean ± s.d. over sequences, below it pʳ and the s.d. of the "
-        "appendix's formula. Right: entropy of the predictions of words without a visible copy, ± s.d. over seeds."
+        f"Left: corrupted semantics ({family.label}), measured mean ± s.d. over sequences, below it pʳ and the s.d. of "
+        "the appendix's formula. Right: entropy of the predictions of words without a visible copy, ± s.d. over seeds."
     )
     parts: list[Table | Figure] = [Figure(f"corruption{end}", caption, heat_maps(panels, *axes_of(family), VANISHING))]
     if len(entropy) > 1:
@@ -45,7 +45,10 @@ def _corruption(family: Family, place: Place) -> tuple[Cell, Cell, Cell]:
     """In percent: measured mean ± s.d. over sequences, pʳ, the formula's s.d.; the mean over seeds."""
     found = [m["corruption"] for m in measurements(family, place) if m.get("corruption")]
     mean = {key: 100 * fmean(m[key] for m in found) for key in ("mean", "std", "predicted", "predicted_std")}
-    note = f"{sum(m['sequences'] for m in found)} sequences; a fixed number of masks: {100 * fmean(m['fixed_count'] for m in found):.3g} ± {100 * fmean(m['fixed_count_std'] for m in found):.3g}"
+    fixed = [100 * fmean(m[key] for m in found) for key in ("fixed_count", "fixed_count_std")]
+    note = (
+        f"{sum(m['sequences'] for m in found)} sequences; of a fixed number of masks: {fixed[0]:.3g} ± {fixed[1]:.3g}"
+    )
     return (
         Cell(mean["mean"], mean["std"], digits=2, note=note),
         Cell(mean["predicted"], digits=2),
@@ -80,8 +83,8 @@ def _measured_table(family: Family, end: str) -> Table:
     titles = ["p, %", "r", "pʳ, %", "corrupted, measured, %", "pʳ, %, by the run", "formula's s.d.", "entropy, bits"]
     titles += ["tokens", "left out", "seeds", "runs"]
     caption = (
-        "Corrupted: mean ± s.d. over sequences. Entropy: mean ± s.d. over pre-training seeds; tokens with a visible copy are "
-        "left out. The paper shows both as colours, without numbers."
+        "Corrupted: mean ± s.d. over sequences. Entropy: mean ± s.d. over pre-training seeds; tokens with a visible "
+        "copy are left out. The paper shows both as colours, without numbers."
     )
     title = f"Corrupted semantics and entropy, measured ({family.label})"
     return Table(f"measured{end}", title, caption, columns_of(titles), tuple(rows), folded=True)

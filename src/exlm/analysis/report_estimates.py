@@ -16,11 +16,13 @@ class Estimate:
         groups: for every pre-training seed the values of its fine-tuning seeds (one, for a held-out number).
         runs: ids of what they come from.
         median: over fine-tuning seeds, in place of the mean.
+        departures: how the data differ from the published.
     """
 
     groups: tuple[tuple[float, ...], ...]
     runs: tuple[str, ...]
     median: bool = False
+    departures: tuple[str, ...] = ()
 
     @property
     def centers(self) -> list[float]:
@@ -49,7 +51,8 @@ class Estimate:
         """As it is printed, with seeds and runs in the note."""
         what = "mean of medians" if self.median else "mean"
         note = f"{what} of {self.seeds} (pre-training × fine-tuning) seeds; runs {' '.join(self.runs)}"
-        return Cell(self.value, self.spread, digits=digits, note=note)
+        mark = "†" if self.departures else ""
+        return Cell(self.value, self.spread, digits=digits, note="; ".join([note, *self.departures]), mark=mark)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from exlm.analysis import paper_values as paper
 from exlm.analysis.report_cells import TITLES, Family, Score, Setting
-from exlm.analysis.report_model import Cell, Missing, Row, Section, Table, columns_of, heading, paper_cells
+from exlm.analysis.report_model import BLANK, Cell, Missing, Row, Section, Table, columns_of, heading, paper_cells
 from exlm.analysis.report_runs import Pretraining
 from exlm.analysis.report_sections import Commands, base_ratio, label_of, mean_cell, runs_cell, score_cells, seeds_cell
 
@@ -44,14 +44,16 @@ def main_section(
             cells = score_cells(family, cell, scores)
             cells[place:place] = [mean_cell(family, cell, averaged)]
             start = Cell(text=label_of(cell) if cell else "no pre-training")
-            ends = [seeds_cell(family, cell), runs_cell(family, cell)] if cell else [Cell(text=""), Cell(text="")]
+            ends = [seeds_cell(family, cell), runs_cell(family, cell)] if cell else scratch_cells(family, scores)
             rows.append(Row((start, *cells, *ends)))
             if cell:
                 section.missing += _missing_tasks(family, cell, scores, molecules)
     caption = (
-        "* the paper's own baseline on the same data and architecture. Ours: ± s.d. over all seeds; seeds are pre-training × "
-        "fine-tuning; the mean is given where every task was run."
+        "* the paper's own baseline on the same data and architecture. Ours: ± s.d. over all seeds; seeds are "
+        "pre-training × fine-tuning; the mean is given where every task was run."
     )
+    departures = sorted({word for family in chosen for word in family.departures})
+    caption += f" † not the published parts: {'; '.join(departures)}." if departures else ""
     table = Table(
         f"main-{name}", f"{kind}: main table", caption, columns_of(["model", *titles, "seeds", "runs"]), tuple(rows)
     )
@@ -62,12 +64,20 @@ def main_section(
     return section
 
 
+def scratch_cells(family: Family, scores: Sequence[tuple[str, Score]]) -> list[Cell]:
+    """Seeds and runs of the models without pre-training."""
+    found = [e for _, score in scores if (e := family.estimate(None, score))]
+    counts = sorted({e.count for e in found})
+    runs = tuple(dict.fromkeys(run for e in found for run in e.runs))
+    return [Cell(text=f"0 × {'–'.join(map(str, counts)) or 0}"), Cell(links=runs) if runs else BLANK]
+
+
 def _quoted_rows(values: Mapping[str, paper.Values], count: int) -> list[Row]:
     rows = {"quoted": [heading("quoted from the paper: other systems", count + 3)]}
     rows["paper"] = [heading("quoted from the paper: its own models", count + 3)]
     for name, numbers in values.items():
         kind = "paper" if name in paper.OF_THE_PAPER else "quoted"
-        rows[kind].append(Row((Cell(text=name), *paper_cells(numbers, count), Cell(text=""), Cell(text="")), kind))  # type: ignore[arg-type]
+        rows[kind].append(Row((Cell(text=name), *paper_cells(numbers, count), BLANK, BLANK), kind))  # type: ignore[arg-type]
     return rows["quoted"] + rows["paper"]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from exlm.analysis import paper_values as paper
 from exlm.analysis.report_cells import ENTROPY, HOURS, METHODS, STATE_ENTROPY, Family, Score, Setting
 from exlm.analysis.report_figures import Line, bars
-from exlm.analysis.report_model import Cell, Figure, Missing, Row, Section, Table, columns_of, heading
+from exlm.analysis.report_model import BLANK, Cell, Figure, Missing, Row, Section, Table, columns_of, heading
 from exlm.analysis.report_runs import Json, Runs, machine
 from exlm.analysis.report_sections import Commands, analysis, base_ratio, label_of, runs_cell, seeds_cell
 
@@ -15,7 +15,8 @@ def entropy_section(families: list[Family], commands: Commands) -> Section | Non
     chosen = [f for f in families if any(f.estimate(c, ENTROPY) for c in f.select(["ExLM"]))]
     about = (
         "Bits of the prediction of a masked token on held-out data: of the marginal over a mask's states, and of each "
-        "state's own distribution weighted by its posterior. The paper's figure has no numbers: ExLM below MLM, lower with k."
+        "state's own distribution weighted by its posterior. The paper's figure has no numbers: ExLM below MLM, "
+        "lower with k."
     )
     section = Section("Entropy of ExLM and MLM", about)
     for number, family in enumerate(chosen, 1):
@@ -45,8 +46,8 @@ def _entropy_figure(family: Family, cells: Sequence[Setting], end: str) -> Figur
                 )
                 outlined.append(hatched)
     caption = (
-        f"Entropy by mask ratio and states ({family.label}); filled: the marginal, hatched: each state's own. Error bars: "
-        "s.d. over pre-training seeds where there are several, else the standard error over tokens."
+        f"Entropy by mask ratio and states ({family.label}); filled: the marginal, hatched: each state's own. Error "
+        "bars: s.d. over pre-training seeds where there are several, else the standard error over tokens."
     )
     return Figure(
         f"entropy{end}", caption, bars([f"p = {100 * p:.4g}%" for p in ratios], series, "entropy, bits", outlined)
@@ -93,8 +94,8 @@ def cost_section(families: list[Family], runs: Runs, command: str) -> Section | 
                 Cell(hours),
                 Cell(hours / paper.GPU_HOURS["Vanilla MLM"]),
                 Cell(),
-                Cell(text=""),
-                Cell(text=""),
+                BLANK,
+                BLANK,
             ),
             "paper",
         )
@@ -140,7 +141,7 @@ def _efficiency_table(found: Sequence[tuple[object, Json]]) -> Table:
     rows = [
         heading("quoted from the paper", 8),
         Row(
-            (Cell(text="ExLM, k = 4"), *[Cell()] * 4, Cell(paper.COST_RATIO), Cell(), Cell(text="A100 GPU time")),
+            (Cell(text="ExLM, k = 4"), *[BLANK] * 4, Cell(paper.COST_RATIO), BLANK, Cell(text="A100 GPU time")),
             "paper",
         ),
     ]

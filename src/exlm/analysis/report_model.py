@@ -20,6 +20,7 @@ class Cell:
         digits: after the point.
         note: seeds and runs, for those who look closer.
         links: ids of runs, in place of a text.
+        mark: behind the number, explained in the caption.
     """
 
     value: float | None = None
@@ -28,6 +29,10 @@ class Cell:
     digits: int = 1
     note: str = ""
     links: tuple[str, ...] = ()
+    mark: str = ""
+
+
+BLANK = Cell(text=" ")  # where a number would make no sense
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ NOTHING = "–"
 VERDICTS = {"shows": "good", "does not show": "bad", "within the spread of seeds": "soft"}
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$", "–": "--", "ρ": r"$\rho$",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "†": r"$\dagger$", "×": r"$\times$", "–": "--", "ρ": r"$\rho$",
     "≤": r"$\le$", "≥": r"$\ge$", "·": r"$\cdot$", "<": r"$<$", ">": r"$>$", "|": r"$|$", "−": "$-$", "²": r"$^2$",
     "ʳ": r"$^r$", "≈": r"$\approx$",
 }  # fmt: skip
@@ -24,7 +24,7 @@ def shown(cell: Cell) -> str:
     if cell.value is None:
         return NOTHING
     spread = "" if cell.spread is None else f" ± {cell.spread:,.{cell.digits}f}"
-    return f"{cell.value:,.{cell.digits}f}{spread}"
+    return f"{cell.value:,.{cell.digits}f}{spread}{cell.mark}"
 
 
 def titles(table: Table) -> list[str]:
@@ -89,7 +89,7 @@ def _html_row(table: Table, row: Row) -> str:
         if cell.spread is not None:
             text = re.sub(r"( ± .*)", r'<span class="spread">\1</span>', text)
         note = f' title="{html.escape(cell.note)}"' if cell.note else ""
-        word = VERDICTS.get(text, "")
+        word = VERDICTS.get(text.split(",")[0], "")
         cells.append(f"<td{_classes(column.paper, cell.value is not None or text == NOTHING, word)}{note}>{text}</td>")
     anchor = f' id="run-{row.cells[0].text}"' if table.name == "runs" else ""
     return f'<tr class="{row.kind}"{anchor}>{"".join(cells)}</tr>'
@@ -145,7 +145,7 @@ def csv_table(table: Table) -> str:
             continue
         line = {"group": group, "source": row.kind}
         for title, cell, number in zip(titles(table), row.cells, numeric, strict=True):
-            line[title] = _number(cell.value) if cell.value is not None else " ".join(cell.links) or cell.text
+            line[title] = _number(cell.value) if cell.value is not None else " ".join(cell.links) or cell.text.strip()
             if number:
                 line |= {f"{title} s.d.": _number(cell.spread), f"{title} note": cell.note}
         lines.append(line)

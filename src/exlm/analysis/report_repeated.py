@@ -14,8 +14,8 @@ from exlm.train.tracking import read_log
 
 TITLE = "Repeated MLM: corrupted semantics and unreal tokens"
 ABOUT = (
-    "Each token is repeated r times before a share p is masked, so that a share p of the tokens is unreal but only pʳ of "
-    "the words have no visible copy (the paper writes k for r); pʳ below 0.05% is left out, as in the paper."
+    "Each token is repeated r times before a share p is masked, so that a share p of the tokens is unreal but only pʳ "
+    "of the words have no visible copy (the paper writes k for r); pʳ below 0.05% is left out, as in the paper."
 )
 
 
@@ -36,8 +36,8 @@ def _score_parts(family: Family, end: str) -> list[Table | Figure]:
     panels = [panel_of(title, found) for title, score in scores_of(family) if (found := estimates(family, score))]
     panels.append(panel_of("Held-out accuracy, %", estimates(family, ACCURACY)))
     caption = (
-        f"Repeated MLM ({family.label}): value ± s.d. over seeds; similar values have similar colours, grey cells are left "
-        "out (pʳ vanishes), a dash is not run. Held-out accuracy counts masked tokens with a visible copy too."
+        f"Repeated MLM ({family.label}): value ± s.d. over seeds; similar values have similar colours, grey cells are "
+        "left out (pʳ vanishes), a dash is not run. Held-out accuracy counts masked tokens with a visible copy too."
     )
     plot = heat_maps(panels, *axes_of(family), VANISHING)
     return [Figure(f"repeated-mlm{end}", caption, plot), _score_table(family, end)]
@@ -123,8 +123,8 @@ def spread_table(family: Family, end: str) -> Table:
             rows.append(Row((Cell(text=kind), Cell(text=name), *cells, Cell(difference))))
     titles = ["what varies", "cells", *(t for title, _ in scores for t in (f"{title}: range", "in seed s.d."))]
     caption = (
-        "Largest less smallest value among the cells of a line that were run. The paper's column is the difference of the "
-        "two ends of a line where it prints both."
+        "Largest less smallest value among the cells of a line that were run. The paper's column is the difference of "
+        "the two ends of a line where it prints both."
     )
     title = f"Unreal tokens against corrupted semantics ({family.label})"
     return Table(f"repeated-spread{end}", title, caption, columns_of(titles, ["MNLI"]), tuple(rows))

@@ -13,6 +13,10 @@ from exlm.errors import InputError
 from exlm.tasks.molnet import MOLECULENET
 
 Json = dict[str, Any]
+MEASURED = {
+    "entropy": ("mean", "stderr", "tokens", "left_out"),
+    "corruption": ("mean", "std", "predicted", "predicted_std", "fixed_count", "fixed_count_std", "sequences"),
+}
 NOT_IN_FAMILY = {  # what the experiments vary, and what follows from it or changes no result
     "seed", "train.steps", "data.mask_ratio", "data.repeat", "data.tokens_per_micro_batch", "model.objective",
     "model.num_states", "model.rotary", "model.dag", "model.max_position_embeddings",
@@ -179,7 +183,7 @@ def _take(runs: Runs, path: Path) -> None:
             runs.finetunings.append(tuning)
     elif "scores" not in content:  # a seed of a fine-tuning has them
         weights = _weights(_beside(runs, place / "manifest.json"))
-        measurements = _beside(runs, place / "measurements.json")
+        measurements = _beside(runs, place / "measurements.json", MEASURED)
         run = Pretraining(identifier(content["identity"]), place, content, measurements, weights)
         _check(run)
         runs.pretrainings += [run] if run.id not in _ids(runs.pretrainings) else []
@@ -194,11 +198,15 @@ def _check(run: Pretraining) -> None:
         raise ValueError("a number is missing")
 
 
-def _beside(runs: Runs, path: Path) -> Json | None:
-    """A file that a run may have; damage to it does not cost the run."""
+def _beside(runs: Runs, path: Path, numbers: dict[str, tuple[str, ...]] | None = None) -> Json | None:
+    """A file that a run may have, with these numbers in its sections; damage to it does not cost the run."""
     try:
-        return _read(path) if path.is_file() else None
-    except (OSError, ValueError) as error:
+        content = _read(path) if path.is_file() else None
+        for section, keys in (numbers or {}).items():
+            if content and content.get(section):
+                all(math.isfinite(content[section][key]) for key in keys)
+        return content
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         runs.damaged.append((path, f"{type(error).__name__}: {error}"))
         return None
 

@@ -16,7 +16,7 @@ from exlm.analysis.report_cells import (
 )  # fmt: skip
 from exlm.analysis.report_grid import scores_of
 from exlm.analysis.report_model import (
-    Cell,
+    BLANK, Cell,
     Missing,
     Row,
     Section,
@@ -73,7 +73,9 @@ def score_cells(family: Family, cell: Setting | None, scores: Sequence[tuple[str
 def ablation_section(families: list[Family], commands: Commands) -> Section | None:
     """ExLM without one part, and the vanilla MLM at equal updates and at equal cost."""
     chosen = [f for f in families if f.select([*METHODS[2:-1], "Vanilla MLM++"], base_ratio(f))]
-    about = "ExLM without one of its parts, with a sparse DAG, and the vanilla MLM with equal and with more updates (MLM++)."
+    about = (
+        "ExLM without one of its parts or with a sparse DAG, and the vanilla MLM with equal and more updates (MLM++)."
+    )
     section = Section("Ablations", about)
     for number, family in enumerate(chosen, 1):
         p, k = base_ratio(family), ablated_states(family)
@@ -117,7 +119,7 @@ def _compared(
     for line, cell, values in lines:
         numbers = score_cells(family, cell, scores) if cell else [Cell()] * len(scores)
         average = mean_cell(family, cell, shared) if cell else Cell()
-        ends = [seeds_cell(family, cell), runs_cell(family, cell)] if cell else [Cell(text=""), Cell()]
+        ends = [seeds_cell(family, cell), runs_cell(family, cell)] if cell else [BLANK, Cell()]
         rows.append(
             Row(
                 (
@@ -133,8 +135,9 @@ def _compared(
     titles = ["model", *(t for t, _ in tasks), "Avg.", *(t for t, _ in scores[len(tasks) :])]
     of_paper = [*(TITLES[t] for t in paper.ABLATION_TASKS), "Avg."]
     caption = (
-        "Mean over seeds ± s.d. over all seeds (pre-training × fine-tuning); the average is over our tasks that are scored "
-        "in %, where every one was run. Held-out accuracy and perplexity are those of each masked token's marginal."
+        "Mean over seeds ± s.d. over all seeds (pre-training × fine-tuning); the average is over our tasks that are "
+        "scored in %, where every one was run. Held-out accuracy and perplexity are those of each masked "
+        "token's marginal."
     )
     return Table(name, title, caption, columns_of(titles, of_paper, ["seeds", "runs"]), tuple(rows))
 
