@@ -7,7 +7,15 @@ from exlm.analysis.report_cells import ENTROPY, HOURS, METHODS, STATE_ENTROPY, F
 from exlm.analysis.report_figures import Line, bars
 from exlm.analysis.report_model import BLANK, Cell, Figure, Missing, Row, Section, Table, columns_of, heading
 from exlm.analysis.report_runs import Json, Runs, machine
-from exlm.analysis.report_sections import Commands, analysis, base_ratio, label_of, runs_cell, seeds_cell
+from exlm.analysis.report_sections import (
+    Commands,
+    analysis,
+    base_ratio,
+    compared_cells,
+    label_of,
+    runs_cell,
+    seeds_cell,
+)
 
 
 def entropy_section(families: list[Family], commands: Commands) -> Section | None:
@@ -21,11 +29,9 @@ def entropy_section(families: list[Family], commands: Commands) -> Section | Non
     section = Section("Entropy of ExLM and MLM", about)
     for number, family in enumerate(chosen, 1):
         end = "" if number == 1 else f"-{number}"
-        cells = [c for c in family.select(["Vanilla MLM", "ExLM"]) if family.estimate(c, ENTROPY)]
+        cells = [c for c in compared_cells(family) if family.estimate(c, ENTROPY)]
         section.parts += [_entropy_figure(family, cells, end), _entropy_table(family, cells, end)]
-        lacking = [
-            f"{label_of(c)}, p = {100 * c.p:.4g}%" for c in family.select(["Vanilla MLM", "ExLM"]) if c not in cells
-        ]
+        lacking = [f"{label_of(c)}, p = {100 * c.p:.4g}%" for c in compared_cells(family) if c not in cells]
         section.missing += analysis(family, lacking, commands)
     return section if chosen else None
 

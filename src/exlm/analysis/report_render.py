@@ -11,9 +11,10 @@ NOTHING = "–"
 VERDICTS = {"shows": "good", "does not show": "bad", "within the spread of seeds": "soft"}
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "†": r"$\dagger$", "×": r"$\times$", "–": "--", "ρ": r"$\rho$",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$", "–": "--", "ρ": r"$\rho$",
     "≤": r"$\le$", "≥": r"$\ge$", "·": r"$\cdot$", "<": r"$<$", ">": r"$>$", "|": r"$|$", "−": "$-$", "²": r"$^2$",
     "ʳ": r"$^r$", "≈": r"$\approx$",
+    "†": r"$\dagger$",
 }  # fmt: skip
 
 

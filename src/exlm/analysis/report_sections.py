@@ -16,7 +16,8 @@ from exlm.analysis.report_cells import (
 )  # fmt: skip
 from exlm.analysis.report_grid import scores_of
 from exlm.analysis.report_model import (
-    BLANK, Cell,
+    BLANK,
+    Cell,
     Missing,
     Row,
     Section,
@@ -96,7 +97,7 @@ def sweep_section(families: list[Family], commands: Commands) -> Section | None:
         "States k and mask ratio p", "The vanilla MLM and ExLM with 2, 4 and 8 states at two mask ratios."
     )
     for number, family in enumerate(chosen, 1):
-        cells = {(c.p, c.k): c for c in family.select(["Vanilla MLM", "ExLM"])}
+        cells = {(c.p, c.k): c for c in compared_cells(family)}
         lines, lacking = [], []
         for p, k in sorted({*cells, *paper.SWEEP}):
             name = f"p = {100 * p:.4g}%, " + ("Vanilla MLM" if k == 1 else f"ExLM, k = {k}")
@@ -106,6 +107,12 @@ def sweep_section(families: list[Family], commands: Commands) -> Section | None:
         section.parts.append(_compared(table, f"States and mask ratio ({family.label})", family, lines))
         section.missing += analysis(family, lacking + _incomplete(family, list(cells.values())), commands)
     return section if chosen else None
+
+
+def compared_cells(family: Family) -> list[Setting]:
+    """ExLM, and the vanilla MLM at the mask ratios at which there is an ExLM."""
+    ratios = {cell.p for cell in family.select(["ExLM"])}
+    return [cell for cell in family.select(["Vanilla MLM", "ExLM"]) if cell.p in ratios]
 
 
 def _compared(
