@@ -9,7 +9,8 @@ from scipy.stats import spearmanr
 
 from exlm.analysis.paper_values import COST_RATIO
 from exlm.analysis.report_cells import ACCURACY, ENTROPY, STATE_ENTROPY, TITLES, Family, Score, Setting
-from exlm.analysis.report_grid import estimates, has_repeats, lines_of
+from exlm.analysis.report_corruption import measurements
+from exlm.analysis.report_grid import estimates, has_repeats, lines_of, places
 from exlm.analysis.report_measures import entropy_error
 from exlm.analysis.report_model import Cell, Row, Section, Table, columns_of, heading
 from exlm.analysis.report_runs import Json, Runs, machine
@@ -80,6 +81,11 @@ def compare(family: Family, first: Setting, second: Setting) -> Difference:
     errors = [error for _, error in parts]
     known = [error for error in errors if error is not None]
     error = math.sqrt(sum(e * e for e in known)) / len(parts) if len(known) == len(parts) else None
+    if scores:
+        words += f", higher in {sum(value > 0 for value, _ in parts)} of {len(parts)}"
+        words += (
+            f"; held-out accuracy {_difference(family, ACCURACY, first, second)[0]:+.2f}" if first.p == second.p else ""
+        )
     units = {noise.unit for s in scores or [ACCURACY] if (noise := family.noise(s))}
     return Difference(fmean(value for value, _ in parts), error, words, min(units, default="fine-tuning"))
 
@@ -124,6 +130,7 @@ def _repeated(family: Family) -> list[Finding]:
         return []
     found = [f for task in family.tasks if (f := _corruption_matters(family, Score(task)))]
     found += [f for task in family.tasks if (f := _too_low(family, Score(task)))]
+    found += _shares(family)
     entropy = estimates(family, ENTROPY)
     if len(entropy) > 3:
         rho = float(spearmanr([p**r for p, r in entropy], [e.value for e in entropy.values()]).statistic)
@@ -131,6 +138,17 @@ def _repeated(family: Family) -> list[Finding]:
         text = f"Spearman ρ = {rho:.2f} over {len(entropy)} cells (standard error without a relation {error:.2f})"
         found.append(Finding("entropy rises with pʳ", verdict(rho, error), text))
     return found
+
+
+def _shares(family: Family) -> list[Finding]:
+    """Whether the measured share of words without a visible copy is the formula's."""
+    measured = [m["corruption"] for place in places(family) for m in measurements(family, place) if m.get("corruption")]
+    close = [abs(m["mean"] - m["predicted"]) <= 2 * m["std"] / math.sqrt(m["sequences"]) for m in measured]
+    if not close:
+        return []
+    word = "shows" if sum(close) >= 0.9 * len(close) else "does not show"
+    text = f"within two standard errors over sequences in {sum(close)} of {len(close)} models (shows from nine tenths)"
+    return [Finding("the share of corrupted semantics is pʳ", word, text)]
 
 
 def _corruption_matters(family: Family, score: Score) -> Finding | None:

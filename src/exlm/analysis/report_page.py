@@ -30,6 +30,7 @@ th.paper { font-style: italic; font-weight: 500; color: var(--soft); background:
 figure { margin: 1.2rem 0; } figure svg { max-width: 100%; height: auto; display: block; }
 table.findings td { white-space: normal; vertical-align: top; }
 td.good { color: var(--good); font-weight: 600; } td.bad { color: var(--bad); font-weight: 600; }
+td.links { white-space: normal; min-width: 6rem; }
 td.soft { color: var(--soft); } table.left-out td, table.runs td { white-space: normal; }
 details { margin: .8rem 0; } summary { cursor: pointer; color: var(--soft); } pre { background: var(--tint);
   padding: .6rem .8rem; overflow-x: auto; border-radius: 4px; font-size: .82rem; margin: .3rem 0 .8rem; }
