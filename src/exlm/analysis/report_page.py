@@ -20,8 +20,8 @@ h1 { font-size: 1.9rem; margin: 0 0 .4rem; line-height: 1.2; } h2 { font-size: 1
 p { max-width: 52rem; margin: .4rem 0 .9rem; } a { color: var(--link); text-decoration: none; }
 a:hover { text-decoration: underline; } nav { columns: 3 15rem; margin: 1.2rem 0; } nav a { display: block; }
 .scroll { overflow-x: auto; margin: .6rem 0 .3rem; } table { border-collapse: collapse; font-size: .86rem;
-  font-variant-numeric: tabular-nums; } th, td { padding: .28rem .7rem; text-align: left; white-space: nowrap; }
-thead th { border-bottom: 2px solid var(--line); font-weight: 600; vertical-align: bottom; }
+  font-variant-numeric: tabular-nums; } th, td { padding: .28rem .55rem; text-align: left; white-space: nowrap; }
+thead th { white-space: normal; border-bottom: 2px solid var(--line); font-weight: 600; vertical-align: bottom; }
 tbody td { border-bottom: 1px solid var(--line); } th.number, td.number { text-align: right; }
 tr.heading th { padding-top: .9rem; color: var(--soft); font-weight: 600; border-bottom: 1px solid var(--line); }
 tr.quoted td, tr.paper td, td.paper { font-style: italic; color: var(--soft); background: var(--tint); }
@@ -30,7 +30,6 @@ th.paper { font-style: italic; font-weight: 500; color: var(--soft); background:
 figure { margin: 1.2rem 0; } figure svg { max-width: 100%; height: auto; display: block; }
 table.findings td { white-space: normal; vertical-align: top; }
 td.good { color: var(--good); font-weight: 600; } td.bad { color: var(--bad); font-weight: 600; }
-td.links { white-space: normal; min-width: 6rem; }
 td.soft { color: var(--soft); } table.left-out td, table.runs td { white-space: normal; }
 details { margin: .8rem 0; } summary { cursor: pointer; color: var(--soft); } pre { background: var(--tint);
   padding: .6rem .8rem; overflow-x: auto; border-radius: 4px; font-size: .82rem; margin: .3rem 0 .8rem; }

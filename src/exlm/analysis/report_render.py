@@ -90,7 +90,7 @@ def _html_row(table: Table, row: Row) -> str:
         if cell.spread is not None:
             text = re.sub(r"( ± .*)", r'<span class="spread">\1</span>', text)
         note = f' title="{html.escape(cell.note)}"' if cell.note else ""
-        word = "links" if cell.links else VERDICTS.get(text, "")
+        word = VERDICTS.get(text, "")
         cells.append(f"<td{_classes(column.paper, cell.value is not None or text == NOTHING, word)}{note}>{text}</td>")
     anchor = f' id="run-{row.cells[0].text}"' if table.name == "runs" else ""
     return f'<tr class="{row.kind}"{anchor}>{"".join(cells)}</tr>'
