@@ -32,18 +32,24 @@ COMMANDS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
         ("model", "input"),
     ),
     "embed": ("exlm.tasks.predict", "embed", "write embeddings of the rows of a table", ("model", "input")),
-    "analyze": (
-        "exlm.analysis.analyze",
-        "analyze",
-        "run an experiment of the paper: whatever is missing of it",
-        ("experiment", "config"),
-    ),
     "fill": ("exlm.analysis.fill", "fill", "fill masks jointly: n best, Viterbi or samples", ("model", "texts*")),
     "explore": (
         "exlm.analysis.explore",
         "explore",
         "a page to look inside: states, transitions, best fillings",
         ("model", "text"),
+    ),
+    "analyze": (
+        "exlm.analysis.analyze",
+        "analyze",
+        "run an experiment of the paper: whatever is missing of it",
+        ("experiment", "config"),
+    ),
+    "report": (
+        "exlm.analysis.report",
+        "report",
+        "tables and figures of the paper from runs, beside the paper's values",
+        ("runs*",),
     ),
     "demo": ("exlm.demo", "demo", "the whole pipeline on data that ship with a package", ()),
 }

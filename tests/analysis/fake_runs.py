@@ -1,0 +1,154 @@
+"""Runs on disk with the files that the commands write, and numbers that are easy to check by hand."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+MACHINE = {"processor": "AMD EPYC 9R14", "device": "cpu", "torch": "2.13.0", "threads": 1}
+MODEL = {
+    "objective": "exlm", "num_states": 4, "rotary": "2d", "dag": "full", "transition": "gated", "boundary_states": 1,
+    "hidden_size": 128, "num_hidden_layers": 4, "max_position_embeddings": 512,
+}  # fmt: skip
+
+
+def write(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def pretraining(
+    root: Path,
+    name: str,
+    p: float = 0.15,
+    r: int | None = None,
+    steps: int = 100,
+    seed: int = 0,
+    corpus: str = "corpus/text",
+    accuracy: float = 0.25,
+    entropy: float | None = None,
+    states: float | None = None,
+    machine: dict | None = MACHINE,
+    rate: float = 1e-3,
+    **model: Any,
+) -> Path:
+    """One finished pre-training; `entropy` adds measurements."""
+    data = {"corpus": corpus, "mask_ratio": p, "tokens_per_batch": 4096} | ({"repeat": r} if r else {})
+    switches = MODEL | model
+    identity = {f"model.{key}": value for key, value in switches.items()}
+    identity |= {f"data.{key}": value for key, value in data.items() if key != "corpus"}
+    identity |= {"corpus": corpus, "seed": seed, "train.steps": steps, "train.optimizer.learning_rate": rate}
+    result = {
+        "parameters": 1_000_000,
+        "evaluation": {"step": steps, "loss": 3.0, "accuracy": accuracy, "perplexity": 50.0, "infeasible": 0.0},
+        "training_seconds": 7200.0 if switches["objective"] == "exlm" else 3600.0,
+        "identity": identity,
+        "recipe": {
+            "output": str(root / name),
+            "data": data,
+            "model": switches,
+            "train": {"steps": steps},
+            "seed": seed,
+        },
+    }
+    write(root / name / "result.json", result | ({"machine": machine} if machine else {}))
+    records = [
+        record
+        for step in range(1, 11)
+        for record in (
+            {"step": step * steps // 10, "kind": "train", "loss": 3 + 3 * p ** (r or 1) * math.exp(-step / 3)},
+            {"step": step * steps // 10, "kind": "eval", "accuracy": accuracy * step / 10, "perplexity": 100.0 / step},
+        )
+    ]
+    (root / name / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    if entropy is not None:
+        _measurements(root / name, p, r or 1, entropy, states)
+    return root / name
+
+
+def _measurements(place: Path, p: float, r: int, entropy: float, states: float | None) -> None:
+    of_states = None if states is None else {"mean": states, "std": 1.0, "stderr": 0.02}
+    predicted = {"predicted": p**r, "predicted_std": (p**r * (1 - p**r) / 128) ** 0.5, "fixed_count": p**r}
+    measured = {"mean": p**r * 1.01, "std": 0.015, "fixed_count_std": 0.014, "sequences": 500}
+    entropies = {"mean": entropy, "std": 1.5, "stderr": 0.03, "tokens": 2500, "left_out": 10, "states": of_states}
+    content = {"entropy": {"mask_ratio": p, "repeat": r} | entropies, "corruption": predicted | measured}
+    write(place / "measurements.json", content)
+
+
+def finetuning(
+    root: Path,
+    name: str,
+    model: Path,
+    task: str,
+    values: list[float],
+    metric: str = "accuracy",
+    part: str = "valid",
+    other: dict[str, list[float]] | None = None,
+    rate: float = 1e-4,
+    **settings: Any,
+) -> Path:
+    """One finished fine-tuning with a value per seed; `other` are further parts of the same metric."""
+    qa = {"task_type": "question_answering"} if task == "squad2" else {"task_type": None}
+    made_with = {"model": str(model), "task": {"dataset": task, "max_length": 128} | qa, "from_scratch": False}
+    made_with |= {"start_from": None, "metric": metric} | settings
+    parts = {part: values} | (other or {})
+    runs = [
+        {
+            "seed": i,
+            "settings": made_with | {"train": {"learning_rate": rate}},
+            "scores": {p: {metric: v[i]} for p, v in parts.items()},
+        }
+        for i in range(len(values))
+    ]  # fmt: skip
+    result = {"settings": made_with, "seeds": list(range(len(values))), "metric": metric, "best": "", "runs": runs}
+    write(root / name / "results.json", result | {p: {} for p in parts} | {"machine": MACHINE})
+    for run in runs:
+        write(root / name / f"seed-{run['seed']}" / "result.json", run)
+    return root / name
+
+
+def full_grid(root: Path) -> None:
+    """Every cell of every experiment for a small text family, two pre-training seeds, three fine-tuning seeds."""
+    for seed in (0, 1):
+        for p in (0.15, 0.387, 0.622, 0.789):
+            for r in (1, 2, 4, 8):
+                if p**r >= 0.0005:
+                    share = p**r
+                    score = 0.70 - 0.1 * abs(math.log10(share / 0.15)) - 0.02 * p
+                    name = f"mlm-{p}-{r}-{seed}"
+                    bits = 3 + 4 * share
+                    run = pretraining(root, name, p, r, 100, seed, accuracy=1 - share, entropy=bits, objective="mlm")
+                    _tasks(root, name, run, score, seed)
+        for p in (0.15, 0.387):
+            for k in (2, 4, 8):
+                name = f"exlm-{p}-{k}-{seed}"
+                bits = {"entropy": 3.4 + 3 * p - k / 20, "states": 2.6 + 3 * p - k / 8}
+                run = pretraining(root, name, p, seed=seed, num_states=k, **bits)
+                _tasks(root, name, run, 0.73 - abs(k - 4) / 200 - p / 40, seed)
+        for name, score, change in (
+            ("rope", 0.72, {"rotary": "1d"}),
+            ("ctc", 0.71, {"objective": "ctc"}),
+            ("sparse", 0.724, {"dag": "sparse"}),
+            ("plus", 0.715, {"objective": "mlm", "steps": 200}),
+        ):
+            run = pretraining(root, f"{name}-{seed}", seed=seed, **change)
+            _tasks(root, f"{name}-{seed}", run, score, seed)
+    efficiency(root / "cost")
+
+
+def _tasks(root: Path, name: str, run: Path, score: float, seed: int) -> None:
+    for task, shift in (("rte", -0.1), ("mrpc", 0.0), ("qnli", 0.1)):
+        values = [score + shift + 0.004 * seed + 0.003 * i for i in range(3)]
+        finetuning(root, f"{name}-{task}", run, task, values)
+
+
+def efficiency(place: Path) -> None:
+    entry = {
+        "seconds_per_step": 0.5,
+        "tokens_per_second": 8000.0,
+        "peak_memory_bytes": 2_000_000_000,
+        "clock": "wall time",
+    }
+    exlm = entry | {"num_states": 4, "seconds_per_step": 0.8, "tokens_per_second": 5000.0}
+    content = {"machine": MACHINE, "mask_ratio": 0.15, "pairs": 20, "models": {"mlm": entry, "exlm": exlm}}
+    write(place / "efficiency.json", content | {"ratio": 1.6, "ratio_quartiles": [1.55, 1.66], "wall_ratio": 1.62})
