@@ -191,7 +191,7 @@ def _cost_job(study: Study) -> Job:
         print(_described(result))
         return result
 
-    return Job("measuring the cost", "efficiency", study.cost_steps, settings, place, run)
+    return Job("measuring the cost", "cost", study.cost_steps, settings, place, run)
 
 
 def _described(result: dict[str, Any]) -> str:
