@@ -10,13 +10,13 @@ from statistics import stdev
 
 import pytest
 
-from exlm.analysis import paper_values as paper
-from exlm.analysis.findings import compare, verdict
-from exlm.analysis.report import report
-from exlm.analysis.report_cells import ACCURACY, Score, Setting, families
-from exlm.analysis.report_model import Cell, Column, Row, Table
-from exlm.analysis.report_render import csv_table, escape, latex, markdown
-from exlm.analysis.report_runs import find_runs
+from exlm.analysis.report import paper_values as paper
+from exlm.analysis.report.cells import ACCURACY, Score, Setting, families
+from exlm.analysis.report.command import report
+from exlm.analysis.report.document import Cell, Column, Row, Table
+from exlm.analysis.report.findings import compare, verdict
+from exlm.analysis.report.render import csv_table, escape, latex, markdown
+from exlm.analysis.report.runs import find_runs
 from exlm.cli import main
 from exlm.errors import InputError
 from tests.analysis.fake_runs import efficiency, finetuning, full_grid, pretraining, write

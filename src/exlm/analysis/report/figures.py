@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 from matplotlib.patches import Rectangle
 
-from exlm.analysis.report_model import Figure
+from exlm.analysis.report.document import Figure
 from exlm.files import replacing
 
 INK = "#20242a"  # becomes the page's text colour in the HTML

@@ -3,9 +3,9 @@
 import html
 import re
 
-from exlm.analysis.report_figures import inline_svg
-from exlm.analysis.report_model import Figure, Missing, Section, Table
-from exlm.analysis.report_render import html_table, markdown
+from exlm.analysis.report.document import Figure, Missing, Section, Table
+from exlm.analysis.report.figures import inline_svg
+from exlm.analysis.report.render import html_table, markdown
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2329; --soft: #5c6873; --line: #d9dee3; --page: #fff; --tint: #f3f6f9;

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from exlm.analysis import paper_values as paper
-from exlm.analysis.report_cells import ENTROPY, HOURS, METHODS, STATE_ENTROPY, Family, Score, Setting
-from exlm.analysis.report_figures import Line, bars
-from exlm.analysis.report_model import BLANK, Cell, Figure, Missing, Row, Section, Table, columns_of, heading
-from exlm.analysis.report_runs import Json, Runs, machine
-from exlm.analysis.report_sections import (
+from exlm.analysis.report import paper_values as paper
+from exlm.analysis.report.cells import ENTROPY, HOURS, METHODS, STATE_ENTROPY, Family, Score, Setting
+from exlm.analysis.report.document import BLANK, Cell, Figure, Missing, Row, Section, Table, columns_of, heading
+from exlm.analysis.report.figures import Line, bars
+from exlm.analysis.report.runs import Json, Runs, machine
+from exlm.analysis.report.sections import (
     Commands,
     analysis,
     base_ratio,

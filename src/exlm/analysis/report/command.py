@@ -2,19 +2,19 @@
 
 from pathlib import Path
 
-from exlm.analysis.findings import findings_section
-from exlm.analysis.paper_values import MOLECULES, TEXT
-from exlm.analysis.report_appendix import left_out, runs_table
-from exlm.analysis.report_cells import Family, families
-from exlm.analysis.report_figures import write_figure
-from exlm.analysis.report_main import main_section
-from exlm.analysis.report_measures import cost_section, entropy_section
-from exlm.analysis.report_model import Figure, Missing, Section, Table
-from exlm.analysis.report_page import html_page, markdown_page
-from exlm.analysis.report_render import csv_table, latex
-from exlm.analysis.report_repeated import TITLE, repeated_section
-from exlm.analysis.report_runs import Runs, find_runs
-from exlm.analysis.report_sections import ablation_section, sweep_section
+from exlm.analysis.report.appendix import left_out, runs_table
+from exlm.analysis.report.cells import Family, families
+from exlm.analysis.report.document import Figure, Missing, Section, Table
+from exlm.analysis.report.figures import write_figure
+from exlm.analysis.report.findings import findings_section
+from exlm.analysis.report.main_tables import main_section
+from exlm.analysis.report.measures import cost_section, entropy_section
+from exlm.analysis.report.page import html_page, markdown_page
+from exlm.analysis.report.paper_values import MOLECULES, TEXT
+from exlm.analysis.report.render import csv_table, latex
+from exlm.analysis.report.repeated import TITLE, repeated_section
+from exlm.analysis.report.runs import Runs, find_runs
+from exlm.analysis.report.sections import ablation_section, sweep_section
 from exlm.errors import InputError
 from exlm.files import write_text
 

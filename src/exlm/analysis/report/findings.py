@@ -7,14 +7,14 @@ from statistics import fmean, stdev
 
 from scipy.stats import spearmanr
 
-from exlm.analysis.paper_values import COST_RATIO
-from exlm.analysis.report_cells import ACCURACY, ENTROPY, STATE_ENTROPY, TITLES, Family, Score, Setting
-from exlm.analysis.report_corruption import measurements
-from exlm.analysis.report_grid import estimates, has_repeats, lines_of, places
-from exlm.analysis.report_measures import entropy_error
-from exlm.analysis.report_model import Cell, Row, Section, Table, columns_of, heading
-from exlm.analysis.report_runs import Json, Runs, machine
-from exlm.analysis.report_sections import ablated_states, base_ratio, label_of
+from exlm.analysis.report.cells import ACCURACY, ENTROPY, STATE_ENTROPY, TITLES, Family, Score, Setting
+from exlm.analysis.report.corruption import measurements
+from exlm.analysis.report.document import Cell, Row, Section, Table, columns_of, heading
+from exlm.analysis.report.grid import estimates, has_repeats, lines_of, places
+from exlm.analysis.report.measures import entropy_error
+from exlm.analysis.report.paper_values import COST_RATIO
+from exlm.analysis.report.runs import Json, Runs, machine
+from exlm.analysis.report.sections import ablated_states, base_ratio, label_of
 
 RULE = (
     "Rule: a difference shows if it is larger than two standard errors; it does not show if it is as large with the "

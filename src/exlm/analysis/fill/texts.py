@@ -11,8 +11,8 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
-from exlm.analysis import filling
-from exlm.analysis.filling import Fillings, Graph
+from exlm.analysis.fill import filling
+from exlm.analysis.fill.filling import Fillings, Graph
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMForMaskedLM
 from exlm.randomness import mix

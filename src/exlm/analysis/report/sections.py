@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from exlm.analysis import paper_values as paper
-from exlm.analysis.report_cells import (
+from exlm.analysis.report import paper_values as paper
+from exlm.analysis.report.cells import (
     ACCURACY,
     METHODS,
     PERPLEXITY,
@@ -14,8 +14,7 @@ from exlm.analysis.report_cells import (
     Score,
     Setting,
 )  # fmt: skip
-from exlm.analysis.report_grid import scores_of
-from exlm.analysis.report_model import (
+from exlm.analysis.report.document import (
     BLANK,
     Cell,
     Missing,
@@ -25,6 +24,7 @@ from exlm.analysis.report_model import (
     columns_of,
     paper_cells,
 )  # fmt: skip
+from exlm.analysis.report.grid import scores_of
 
 Commands = Mapping[str, str]
 

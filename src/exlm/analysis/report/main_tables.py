@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from exlm.analysis import paper_values as paper
-from exlm.analysis.report_cells import TITLES, Family, Score, Setting
-from exlm.analysis.report_model import BLANK, Cell, Missing, Row, Section, Table, columns_of, heading, paper_cells
-from exlm.analysis.report_runs import Pretraining
-from exlm.analysis.report_sections import Commands, base_ratio, label_of, mean_cell, runs_cell, score_cells, seeds_cell
+from exlm.analysis.report import paper_values as paper
+from exlm.analysis.report.cells import TITLES, Family, Score, Setting
+from exlm.analysis.report.document import BLANK, Cell, Missing, Row, Section, Table, columns_of, heading, paper_cells
+from exlm.analysis.report.runs import Pretraining
+from exlm.analysis.report.sections import Commands, base_ratio, label_of, mean_cell, runs_cell, score_cells, seeds_cell
 
 MOLECULES = [(TITLES[task], Score(task, "roc_auc")) for task in paper.MOLECULE_TASKS]
 GLUE_TASKS = ("qqp", "qnli", "sst-2", "cola", "rte", "mrpc", "sts-b")

@@ -14,21 +14,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..data.corpus import Corpus
-from ..data.tokenization import load_tokenizer
-from ..directory import plain, write_json
-from ..errors import InputError
-from ..files import lock
-from ..pretrain import ArchitectureConfig, DataConfig, pretrain
-from ..tasks.config import FinetuneConfig, TaskConfig
-from ..tasks.finetune import finetune
-from ..train import distributed
-from ..train.loop import LoopConfig, TrainingStopped
-from . import efficiency
-from .cost import Shape, step_flops
-from .entropy import MEASUREMENTS, measure_run
-from .jobs import Job, Ledger, run_jobs
-from .variants import VARIANTS, Base, Space, Variant, ablations
+from exlm.analysis.cost import Shape, step_flops
+from exlm.analysis.experiments import efficiency
+from exlm.analysis.experiments.entropy import MEASUREMENTS, measure_run
+from exlm.analysis.experiments.jobs import Job, Ledger, run_jobs
+from exlm.analysis.experiments.variants import VARIANTS, Base, Space, Variant, ablations
+from exlm.data.corpus import Corpus
+from exlm.data.tokenization import load_tokenizer
+from exlm.directory import plain, write_json
+from exlm.errors import InputError
+from exlm.files import lock
+from exlm.pretrain import ArchitectureConfig, DataConfig, pretrain
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.finetune import finetune
+from exlm.train import distributed
+from exlm.train.loop import LoopConfig, TrainingStopped
 
 Experiment = Literal["repeated-mlm", "ablations", "sweep", "entropy", "efficiency"]
 
@@ -125,7 +125,7 @@ def _jobs(study: Study, variants: list[Variant], tuned: bool) -> list[Job]:
 
 
 def _pretraining(study: Study, variant: Variant, seed: int, place: Path) -> Job:
-    settings = {"data": variant.data, "model": variant.model, "train": variant.train, "seed": seed}
+    settings: dict[str, Any] = {"data": variant.data, "model": variant.model, "train": variant.train, "seed": seed}
     return Job(
         "pre-training",
         f"pretrain/{variant.name}/seed-{seed}",
@@ -150,7 +150,7 @@ def _measuring(variant: Variant, seed: int, place: Path) -> Job:
 def _tuning(study: Study, variant: Variant, seed: int, place: Path, name: str) -> Job:
     chosen = study.tasks[name]
     target = study.output / "finetune" / variant.name / f"seed-{seed}" / name
-    settings = {"task": chosen.task, "train": chosen.train, "seeds": study.seeds}
+    settings: dict[str, Any] = {"task": chosen.task, "train": chosen.train, "seeds": study.seeds}
     return Job(
         f"fine-tuning on {name}",
         f"finetune/{variant.name}/seed-{seed}/{name}",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exlm.analysis.report_estimates import Estimate, Noise, pooled
-from exlm.analysis.report_runs import Finetuning, Pretraining, Runs
+from exlm.analysis.report.estimates import Estimate, Noise, pooled
+from exlm.analysis.report.runs import Finetuning, Pretraining, Runs
 from exlm.tasks.glue import GLUE
 from exlm.tasks.metrics import LOWER_IS_BETTER
 from exlm.tasks.molnet import MOLECULENET

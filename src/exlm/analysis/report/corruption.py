@@ -2,12 +2,12 @@
 
 from statistics import fmean
 
-from exlm.analysis.paper_values import VANISHING
-from exlm.analysis.report_cells import CORRUPTION, ENTROPY, Family
-from exlm.analysis.report_estimates import Estimate
-from exlm.analysis.report_figures import HeatMap, Line, Place, entropy_curve, heat_maps
-from exlm.analysis.report_grid import axes_of, estimates, grid_row, panel_of, places
-from exlm.analysis.report_model import Cell, Figure, Table, columns_of
+from exlm.analysis.report.cells import CORRUPTION, ENTROPY, Family
+from exlm.analysis.report.document import Cell, Figure, Table, columns_of
+from exlm.analysis.report.estimates import Estimate
+from exlm.analysis.report.figures import HeatMap, Line, Place, entropy_curve, heat_maps
+from exlm.analysis.report.grid import axes_of, estimates, grid_row, panel_of, places
+from exlm.analysis.report.paper_values import VANISHING
 
 
 def measured_parts(family: Family, end: str) -> list[Table | Figure]:

@@ -1,4 +1,4 @@
-"""Fills all masks of a text, or of every line of a file, jointly (`exlm.analysis.filling`)."""
+"""Fills all masks of a text, or of every line of a file, jointly (`exlm.analysis.fill.filling`)."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from exlm.analysis.fill_texts import NO_MASK, FillOptions, Method, Record, fill_texts
+from exlm.analysis.fill.texts import NO_MASK, FillOptions, Method, Record, fill_texts
 from exlm.data.sources import UNREADABLE, open_text
 from exlm.directory import load_model, verify
 from exlm.errors import InputError

@@ -9,7 +9,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem.Draw import rdMolDraw2D
 from transformers import PreTrainedTokenizerFast
 
-from exlm.analysis.explore_figure import MASK_COLOURS
+from exlm.analysis.explore.figure import MASK_COLOURS
 from exlm.data.encoding import rdkit_problem
 from exlm.data.tokenization import SMILES_PATTERN
 from exlm.tasks.table import are_molecules

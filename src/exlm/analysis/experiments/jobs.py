@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..directory import plain, write_json
-from ..train.loop import TrainingStopped
+from exlm.directory import plain, write_json
+from exlm.train.loop import TrainingStopped
 
 
 @dataclass(frozen=True)

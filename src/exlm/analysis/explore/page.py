@@ -10,12 +10,12 @@ ROUND = 6  # significant digits of a probability
 
 def page(case: dict[str, Any]) -> str:
     """The page. Whatever the case holds is inert: it stands in JSON in which no tag can begin or end."""
-    parts = {"DRAW": _resource("explore.js"), "EVENTS": _resource("explore_events.js"), "CASE": _embedded(case)}
-    return re.sub(r"/\*(DRAW|EVENTS|CASE)\*/", lambda match: parts[match[1]], _resource("explore.html"))
+    parts = {"DRAW": _resource("draw.js"), "EVENTS": _resource("events.js"), "CASE": _embedded(case)}
+    return re.sub(r"/\*(DRAW|EVENTS|CASE)\*/", lambda match: parts[match[1]], _resource("page.html"))
 
 
 def _resource(name: str) -> str:
-    return (resources.files("exlm.analysis") / name).read_text(encoding="utf-8")
+    return (resources.files(__package__) / name).read_text(encoding="utf-8")
 
 
 def _embedded(case: dict[str, Any]) -> str:

@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from statistics import fmean
 
-from exlm.analysis.paper_values import ABLATION_TASKS, REPEATED_MNLI, SWEEP, VANISHING
-from exlm.analysis.report_cells import ACCURACY, PERPLEXITY, TITLES, Family, Score
-from exlm.analysis.report_corruption import measured_parts
-from exlm.analysis.report_figures import Line, Place, curves, heat_maps
-from exlm.analysis.report_grid import axes_of, estimates, grid_row, has_repeats, lines_of, panel_of, places, scores_of
-from exlm.analysis.report_model import Cell, Figure, Missing, Row, Section, Table, columns_of, paper_cells
+from exlm.analysis.report.cells import ACCURACY, PERPLEXITY, TITLES, Family, Score
+from exlm.analysis.report.corruption import measured_parts
+from exlm.analysis.report.document import Cell, Figure, Missing, Row, Section, Table, columns_of, paper_cells
+from exlm.analysis.report.figures import Line, Place, curves, heat_maps
+from exlm.analysis.report.grid import axes_of, estimates, grid_row, has_repeats, lines_of, panel_of, places, scores_of
+from exlm.analysis.report.paper_values import ABLATION_TASKS, REPEATED_MNLI, SWEEP, VANISHING
 from exlm.train.tracking import read_log
 
 TITLE = "Repeated MLM: corrupted semantics and unreal tokens"

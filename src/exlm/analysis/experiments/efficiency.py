@@ -14,15 +14,15 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from ..data.batching import MaskedBatches, SpecialTokens
-from ..data.corpus import Corpus
-from ..data.tokenization import load_tokenizer
-from ..machine import Call, clock, in_fresh_process, machine, peak_memory, seconds
-from ..model.modeling_exlm import ExLMForMaskedLM
-from ..pretrain import ArchitectureConfig, DataConfig, pretraining_loss
-from ..train import distributed
-from ..train.loop import autocast
-from ..train.optim import OptimizerConfig, build_optimizer
+from exlm.data.batching import MaskedBatches, SpecialTokens
+from exlm.data.corpus import Corpus
+from exlm.data.tokenization import load_tokenizer
+from exlm.machine import Call, clock, in_fresh_process, machine, peak_memory, seconds
+from exlm.model.modeling_exlm import ExLMForMaskedLM
+from exlm.pretrain import ArchitectureConfig, DataConfig, pretraining_loss
+from exlm.train import distributed
+from exlm.train.loop import autocast
+from exlm.train.optim import OptimizerConfig, build_optimizer
 
 WARM_UP = 3  # steps
 
@@ -107,9 +107,7 @@ def _memory(data: DataConfig, model: ArchitectureConfig, precision: str, seed: i
     return run(data, model, precision, seed, device, torch.get_num_threads())
 
 
-def _peak(
-    data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, device: str, threads: int
-) -> int:
+def _peak(data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, device: str, threads: int) -> int:
     torch.set_num_threads(threads)
 
     def build() -> Call:

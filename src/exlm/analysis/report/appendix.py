@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from statistics import fmean
 
-from exlm.analysis.report_cells import METHODS, TITLES, Family, Setting
-from exlm.analysis.report_model import BLANK, Cell, Row, Table, columns_of, heading
-from exlm.analysis.report_runs import Pretraining, Runs, machine
-from exlm.analysis.report_sections import label_of
+from exlm.analysis.report.cells import METHODS, TITLES, Family, Setting
+from exlm.analysis.report.document import BLANK, Cell, Row, Table, columns_of, heading
+from exlm.analysis.report.runs import Pretraining, Runs, machine
+from exlm.analysis.report.sections import label_of
 
 
 def runs_table(families: list[Family]) -> Table:

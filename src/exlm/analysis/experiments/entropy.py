@@ -1,9 +1,9 @@
 """How uncertain predictions are: the entropy, in bits, of the distribution of a masked token (paper, section 3.3).
 
-With repeated tokens only those count all of whose copies are masked, each with the mean over its copies (paper, appendix
-on the calculation of entropy). ExLM's distribution of a token is a mixture over the states that may emit it. Two entropies
-are given: that of the mixture, which is comparable with an MLM's, and the mean of the states' own, which is smaller for
-every mixture of different distributions.
+With repeated tokens only those count all of whose copies are masked, each with the mean over its copies (paper,
+appendix on the calculation of entropy). ExLM's distribution of a token is a mixture over the states that may emit it.
+Two entropies are given: that of the mixture, which is comparable with an MLM's, and the mean of the states' own, which
+is smaller for every mixture of different distributions.
 """
 
 import math
@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..data.batching import SpecialTokens
-from ..directory import load_model, write_json
-from ..model.modeling_exlm import ExLMForMaskedLM
-from ..model.objectives import visits
-from ..ops.expansion import Lattice
-from ..pretrain import DataConfig, held_out_batches
-from ..train import distributed
-from ..train.loop import autocast
-from . import corruption
+from exlm.analysis.experiments import corruption
+from exlm.data.batching import SpecialTokens
+from exlm.directory import load_model, write_json
+from exlm.model.modeling_exlm import ExLMForMaskedLM
+from exlm.model.objectives import visits
+from exlm.ops.expansion import Lattice
+from exlm.pretrain import DataConfig, held_out_batches
+from exlm.train import distributed
+from exlm.train.loop import autocast
 
 MEASUREMENTS = "measurements.json"
 

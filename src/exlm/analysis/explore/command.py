@@ -1,7 +1,7 @@
 """A page or a figure to look inside the model: its states, their transitions and the best fillings of one text.
 
 This is the case study of the paper (section 5, "Case Study", and the appendix "Detailed Case Study") for any model and
-any text. `build_case` collects the numbers as plain data, `explore_page` and `explore_figure` show them.
+any text. `build_case` collects the numbers as plain data, `page` and `figure` show them.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from exlm.analysis import filling
-from exlm.analysis.explore_figure import draw
-from exlm.analysis.explore_molecules import add_drawings, are_smiles
-from exlm.analysis.explore_page import page
-from exlm.analysis.fill import load_for_filling, parse_lengths
-from exlm.analysis.fill_texts import (
+from exlm.analysis.explore.figure import draw
+from exlm.analysis.explore.molecules import add_drawings, are_smiles
+from exlm.analysis.explore.page import page
+from exlm.analysis.fill import filling
+from exlm.analysis.fill.command import load_for_filling, parse_lengths
+from exlm.analysis.fill.filling import Graph
+from exlm.analysis.fill.texts import (
     NO_MASK,
     FillOptions,
     encode,
@@ -29,7 +30,6 @@ from exlm.analysis.fill_texts import (
     top_words,
     weights,
 )
-from exlm.analysis.filling import Graph
 from exlm.errors import InputError
 from exlm.files import replacing, write_text
 from exlm.model.modeling_exlm import ExLMForMaskedLM

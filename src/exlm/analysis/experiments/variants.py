@@ -1,16 +1,16 @@
 """The models of the paper's analyses, as changes to one recipe.
 
-Names say what is special: `mlm-p38.7-r2` is the MLM with 38.7% masks on tokens repeated twice, `exlm-p15-k4-1d` ExLM with
-four states and one-dimensional positions. Experiments share runs: the MLM at 15% is the same one everywhere.
+Names say what is special: `mlm-p38.7-r2` is the MLM with 38.7% masks on tokens repeated twice, `exlm-p15-k4-1d` ExLM
+with four states and one-dimensional positions. Experiments share runs: the MLM at 15% is the same one everywhere.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..errors import InputError
-from ..pretrain import ArchitectureConfig, DataConfig
-from ..train.loop import LoopConfig
+from exlm.errors import InputError
+from exlm.pretrain import ArchitectureConfig, DataConfig
+from exlm.train.loop import LoopConfig
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,7 @@ def sweep(base: Base) -> list[Variant]:
     """k and p (paper, section 5.3)."""
     space = base.space
     return [
-        variant
-        for p in space.sweep_mask_ratios
-        for variant in (base.mlm(p), *(base.exlm(p, k) for k in space.states))
+        variant for p in space.sweep_mask_ratios for variant in (base.mlm(p), *(base.exlm(p, k) for k in space.states))
     ]
 
 

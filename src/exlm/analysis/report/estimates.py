@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev, variance
 
-from exlm.analysis.report_model import Cell
+from exlm.analysis.report.document import Cell
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from exlm.analysis.paper_values import RATIOS, REPEATS
-from exlm.analysis.report_cells import TITLES, Family, Score, Setting
-from exlm.analysis.report_estimates import Estimate
-from exlm.analysis.report_figures import HeatMap, Place
-from exlm.analysis.report_model import Cell, Row
+from exlm.analysis.report.cells import TITLES, Family, Score, Setting
+from exlm.analysis.report.document import Cell, Row
+from exlm.analysis.report.estimates import Estimate
+from exlm.analysis.report.figures import HeatMap, Place
+from exlm.analysis.report.paper_values import RATIOS, REPEATS
 
 MLM = ("Vanilla MLM",)
 

@@ -5,7 +5,7 @@ import html
 import io
 import re
 
-from exlm.analysis.report_model import Cell, Row, Table
+from exlm.analysis.report.document import Cell, Row, Table
 
 NOTHING = "–"
 VERDICTS = {"shows": "good", "does not show": "bad", "within the spread of seeds": "soft"}
