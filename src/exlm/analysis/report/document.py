@@ -1,12 +1,12 @@
 """What a report consists of, before it becomes Markdown, HTML, LaTeX or CSV."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from matplotlib.figure import Figure as Plot
 
-Kind = Literal["ours", "paper", "quoted", "heading"]
+PAPER = "paper: "  # begins the title of a column whose numbers are the paper's
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Cell:
     mark: str = ""
 
 
+Value = Cell | str | float | None  # of a cell; None has not been run
 BLANK = Cell(text=" ")  # where a number would make no sense
 
 
@@ -40,15 +41,7 @@ class Row:
     """Cells under the columns. `quoted` rows are other systems' results, taken from the paper; `paper` its own."""
 
     cells: tuple[Cell, ...]
-    kind: Kind = "ours"
-
-
-@dataclass(frozen=True)
-class Column:
-    """A title, and whether all that stands below it is the paper's."""
-
-    title: str
-    paper: bool = False
+    kind: Literal["ours", "paper", "quoted", "heading"] = "ours"
 
 
 @dataclass(frozen=True)
@@ -56,9 +49,8 @@ class Table:
     name: str
     title: str
     caption: str
-    columns: tuple[Column, ...]
+    columns: tuple[str, ...]
     rows: tuple[Row, ...]
-    folded: bool = False  # closed until asked for
 
 
 @dataclass(frozen=True)
@@ -68,8 +60,7 @@ class Figure:
     plot: Plot
 
 
-@dataclass(frozen=True)
-class Missing:
+class Missing(NamedTuple):
     """Cells without a number, and the command that fills them."""
 
     cells: str
@@ -78,26 +69,35 @@ class Missing:
 
 @dataclass
 class Section:
-    """One experiment: a heading, a sentence, then tables and figures by family, and what is missing."""
+    """One experiment: a heading, a sentence, then tables and figures by family, and what is missing.
+
+    `start` is the command for an experiment of which there is nothing yet.
+    """
 
     title: str
     about: str
-    parts: list[Table | Figure | str] = field(default_factory=list)  # a str is a heading below the section's
+    start: str = ""
+    parts: list[Table | Figure] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
 
 
-def heading(text: str, columns: int) -> Row:
-    """A row that groups those below it."""
-    return Row((Cell(text=text), *[Cell()] * (columns - 1)), "heading")
+def row(*values: Value) -> Row:
+    """Words, numbers and what has not been run, as cells."""
+    return Row(cells(values))
 
 
-def columns_of(ours: Sequence[str], paper: Sequence[str] = (), last: Sequence[str] = ()) -> tuple[Column, ...]:
-    """Our columns, then the paper's, then what says where ours come from."""
-    return tuple(
-        [Column(title) for title in ours] + [Column(title, True) for title in paper] + [Column(title) for title in last]
-    )
+def cells(values: Iterable[Value]) -> tuple[Cell, ...]:
+    return tuple(_cell(value) for value in values)
 
 
-def paper_cells(values: tuple[float | None, ...] | None, count: int) -> list[Cell]:
-    """The paper's numbers, or as many empty cells."""
-    return [Cell(value) for value in values] if values else [Cell()] * count
+def _cell(value: Value) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    if isinstance(value, str):
+        return Cell(text=value)
+    return Cell(value, digits=0 if isinstance(value, int) else 1)
+
+
+def heading(text: str) -> Row:
+    """Names the rows below it."""
+    return Row((Cell(text=text),), "heading")

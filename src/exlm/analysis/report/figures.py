@@ -18,6 +18,7 @@ from exlm.files import replacing
 
 INK = "#20242a"  # becomes the page's text colour in the HTML
 LARGEST = 190_000  # bytes of a figure
+POINTS = 100  # of a curve, so that the files stay small
 COLOURS = ("#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b")
 STYLE: dict[Any, Any] = {
     "font.size": 9.5, "font.family": "sans-serif", "svg.fonttype": "none", "text.color": INK, "axes.edgecolor": INK,
@@ -44,18 +45,20 @@ class Line:
     x: Sequence[float]
     y: Sequence[float]
     error: Sequence[float] | None = None
+    hatched: bool = False
+
+
+Panel = tuple[str, bool, list[Line]]  # title, logarithmic, lines
 
 
 def heat_maps(panels: Sequence[HeatMap], ratios: Sequence[float], repeats: Sequence[int], vanishing: float) -> Plot:
     """Rows p, columns r. Grey and blank: the share of corrupted semantics vanishes; a dash: not run."""
     across = 2 if len(panels) in (2, 4) else min(len(panels), 3)
-    longest = max(len(line) for panel in panels for text in panel.words.values() for line in text.split("\n"))
     down = -(-len(panels) // across)
+    longest = max(len(line) for panel in panels for text in panel.words.values() for line in text.split("\n"))
+    width, height = 3.6 + 0.16 * max(0, longest - 8), 0.72 * len(ratios) + 0.95
     with matplotlib.rc_context(STYLE):
-        plot = Plot(
-            figsize=((3.6 + 0.16 * max(0, longest - 8)) * across, (0.72 * len(ratios) + 0.95) * down),
-            layout="constrained",
-        )
+        plot = Plot(figsize=(width * across, height * down), layout="constrained")
         axes = plot.subplots(down, across, squeeze=False).ravel()
         for axis, panel in zip(axes, panels, strict=False):
             _heat_map(axis, panel, ratios, repeats, vanishing)
@@ -85,29 +88,23 @@ def _heat_map(axis: Axes, panel: HeatMap, ratios: Sequence[float], repeats: Sequ
     axis.spines[:].set_visible(False)
 
 
-def curves(rows: Sequence[tuple[str, Sequence[tuple[str, bool, Sequence[Line]]]]]) -> Plot:
-    """Rows of panels (title, logarithmic, lines) against updates."""
-    across = max(len(panels) for _, panels in rows)
+def curves(rows: Sequence[Sequence[Panel]]) -> Plot:
+    """Rows of panels against updates."""
+    across = max(map(len, rows))
     with matplotlib.rc_context(STYLE):
         plot = Plot(figsize=(3.7 * across, 2.2 * len(rows) + 0.3), layout="constrained")
         grid = plot.subplots(len(rows), across, squeeze=False, sharex=True)
-        for axes, (label, panels) in zip(grid, rows, strict=True):
+        for axes, panels in zip(grid, rows, strict=True):
             for axis, (title, logarithmic, lines) in zip(axes, panels, strict=True):
                 for line, colour in zip(lines, COLOURS, strict=False):
-                    x, y = _thinned(line)
-                    axis.plot(x, y, label=line.name, color=colour, linewidth=1.4)
-                axis.set(title=f"{title}, {label}", yscale="log" if logarithmic else "linear")
+                    step = max(1, -(-len(line.x) // POINTS))
+                    axis.plot(line.x[::step], line.y[::step], label=line.name, color=colour, linewidth=1.4)
+                axis.set(title=title, yscale="log" if logarithmic else "linear")
                 axis.grid(alpha=0.25)
             axes[0].legend(fontsize=8.5)
         for axis in grid[-1]:
             axis.set_xlabel("updates")
     return plot
-
-
-def _thinned(line: Line, points: int = 100) -> tuple[list[float], list[float]]:
-    """At most so many points, so that the files stay small."""
-    step = max(1, -(-len(line.x) // points))
-    return list(line.x[::step]), list(line.y[::step])
 
 
 def entropy_curve(lines: Sequence[Line]) -> Plot:
@@ -124,20 +121,18 @@ def entropy_curve(lines: Sequence[Line]) -> Plot:
     return plot
 
 
-def bars(groups: Sequence[str], series: Sequence[Line], ylabel: str, outlined: Sequence[bool]) -> Plot:
-    """Bars side by side; a series' x says the group of each bar. Outlined ones are hatched."""
+def bars(groups: Sequence[str], series: Sequence[Line], ylabel: str) -> Plot:
+    """Bars side by side; a series' x says the group of each bar. A hatched one has the colour of the one before."""
     with matplotlib.rc_context(STYLE | {"hatch.linewidth": 0.6}):
         width = 0.84 / len(series)
         plot = Plot(figsize=(max(4.6, 1.1 + 0.42 * len(series) * len(groups) + 1.9), 3.3), layout="constrained")
         axis = plot.subplots()
-        for i, (line, hatched) in enumerate(zip(series, outlined, strict=True)):
-            colour = COLOURS[sum(not flag for flag in outlined[: i + 1]) - 1]
+        for i, line in enumerate(series):
+            colour = COLOURS[sum(not other.hatched for other in series[: i + 1]) - 1]
             place = np.asarray(line.x, dtype=float) + (i - (len(series) - 1) / 2) * width
-            axis.bar(
-                place, line.y, 0.92 * width, label=line.name, color="none" if hatched else colour, edgecolor=colour,
-                hatch="////" if hatched else None, yerr=line.error, ecolor=INK, capsize=2,
-                error_kw={"elinewidth": 1},
-            )  # fmt: skip
+            style: dict[str, Any] = dict(color="none", hatch="////") if line.hatched else dict(color=colour)
+            style |= dict(edgecolor=colour, yerr=line.error, ecolor=INK, capsize=2, error_kw={"elinewidth": 1})
+            axis.bar(place, line.y, 0.92 * width, label=line.name, **style)
         axis.set_xticks(range(len(groups)), groups)
         axis.set_ylabel(ylabel)
         axis.grid(axis="y", alpha=0.25)

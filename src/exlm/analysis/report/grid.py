@@ -1,20 +1,19 @@
 """The cells of the Repeated MLM experiment by mask ratio p and repetitions r."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 
-from exlm.analysis.report.cells import TITLES, Family, Score, Setting
-from exlm.analysis.report.document import Cell, Row
+from exlm.analysis.report.cells import Family, Score, Setting
 from exlm.analysis.report.estimates import Estimate
 from exlm.analysis.report.figures import HeatMap, Place
-from exlm.analysis.report.paper_values import RATIOS, REPEATS
+from exlm.analysis.report.paper_values import RATIOS, REPEATS, VANISHING
+from exlm.analysis.report.runs import Json
 
-MLM = ("Vanilla MLM",)
+Lines = dict[str, list[Place]]
 
 
 def places(family: Family) -> dict[Place, Setting]:
     """The cells of the experiment by (p, r)."""
-    return {(cell.p, cell.r): cell for cell in family.select(MLM, r=None)}
+    return {(cell.p, cell.r): cell for cell in family.select(["Vanilla MLM"], r=None)}
 
 
 def has_repeats(family: Family) -> bool:
@@ -27,9 +26,10 @@ def axes_of(family: Family) -> tuple[list[float], list[int]]:
     return sorted({*RATIOS, *(p for p, _ in cells)}), sorted({*REPEATS, *(r for _, r in cells)})
 
 
-def scores_of(family: Family) -> list[tuple[str, Score]]:
-    """Titles and scores of the tasks that some run has."""
-    return [(TITLES.get(task, task), Score(task)) for task in family.tasks]
+def shown_places(family: Family) -> list[Place]:
+    """Where there is a run, or could be one: the share of corrupted semantics does not vanish."""
+    ratios, repeats = axes_of(family)
+    return [(p, r) for p in ratios for r in repeats if (p, r) in places(family) or p**r >= VANISHING]
 
 
 def estimates(family: Family, score: Score) -> dict[Place, Estimate]:
@@ -38,26 +38,22 @@ def estimates(family: Family, score: Score) -> dict[Place, Estimate]:
     return {place: estimate for place, estimate in found.items() if estimate}
 
 
-def lines_of(family: Family) -> tuple[dict[str, list[Place]], dict[str, list[Place]]]:
+def measured(family: Family, place: Place, section: str) -> list[Json]:
+    """Entropy or corruption of every seed of a cell."""
+    runs = family.cells[places(family)[place]] if place in places(family) else []
+    return [run.measured(section) for run in runs if run.measured(section)]
+
+
+def lines_of(family: Family) -> tuple[Lines, Lines]:
     """Cells with the same pʳ (unreal tokens vary), and cells with the same p (corruption varies)."""
-    cells = sorted(places(family))
-    same_share: dict[float, list[Place]] = defaultdict(list)
-    for p, r in cells:
-        share = next((s for s in same_share if abs(p**r / s - 1) < 0.05), p**r)
-        same_share[share].append((p, r))
-    fixed = {p: [place for place in cells if place[0] == p] for p, _ in cells}
-    diagonals = {f"pʳ ≈ {100 * share:.2g}%, p varies": line for share, line in sorted(same_share.items(), reverse=True)}
-    rows = {f"p = {100 * p:.4g}%, r varies": line for p, line in fixed.items()}
+    shares: dict[float, list[Place]] = defaultdict(list)
+    ratios: dict[float, list[Place]] = defaultdict(list)
+    for p, r in sorted(places(family)):
+        shares[next((s for s in shares if abs(p**r / s - 1) < 0.05), p**r)].append((p, r))
+        ratios[p].append((p, r))
+    diagonals = {f"pʳ ≈ {100 * share:.2g}%, p varies": line for share, line in sorted(shares.items(), reverse=True)}
+    rows = {f"p = {100 * p:.4g}%, r varies": line for p, line in ratios.items()}
     return {n: c for n, c in diagonals.items() if len(c) > 1}, {n: c for n, c in rows.items() if len(c) > 1}
-
-
-def grid_row(family: Family, p: float, r: int, cells: list[Cell], paper: Sequence[Cell] = ()) -> Row:
-    runs = family.cells.get(Setting("Vanilla MLM", 1, p, r), [])
-    tunings = sorted({len(t.result["seeds"]) for (i, _), t in family.tunings.items() if i in {run.id for run in runs}})
-    seeds = f"{len(runs)} × {'–'.join(map(str, tunings)) or 0}" if runs else ""
-    start = [Cell(100 * p), Cell(r, digits=0), Cell(100 * p**r, digits=2)]
-    ids = Cell(links=tuple(run.id for run in runs)) if runs else Cell()
-    return Row((*start, *cells, *paper, Cell(text=seeds), ids))
 
 
 def panel_of(title: str, found: dict[Place, Estimate], digits: int = 1) -> HeatMap:

@@ -3,7 +3,7 @@
 import html
 import re
 
-from exlm.analysis.report.document import Figure, Missing, Section, Table
+from exlm.analysis.report.document import Figure, Section, Table
 from exlm.analysis.report.figures import inline_svg
 from exlm.analysis.report.render import html_table, markdown
 
@@ -36,17 +36,27 @@ details { margin: .8rem 0; } summary { cursor: pointer; color: var(--soft); } pr
 """
 
 
+MISSING = "Commands for what is missing"
+
+
 def anchor(title: str) -> str:
     """A heading's id."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
+def script(section: Section) -> str:
+    """The commands for what is missing, each below a comment that says what."""
+    return "\n".join(f"# {missing.cells}\n{missing.command}" for missing in section.missing)
 
 
 def markdown_page(title: str, lead: list[str], sections: list[Section]) -> str:
     """report.md; figures are the PNG files beside it."""
     parts = [f"# {title}", *map(_text, lead)]
     for section in sections:
-        parts += [f"## {section.title}", _text(section.about), *(_markdown_part(part) for part in section.parts)]
-        parts += [_markdown_missing(section.missing)] if section.missing else []
+        parts += [f"## {section.title}", _text(section.about), *map(_markdown_part, section.parts)]
+        if section.missing:
+            commands = f"```bash\n{script(section)}\n```"
+            parts.append(f"<details>\n<summary>{MISSING}</summary>\n\n{commands}\n\n</details>")
     return "\n\n".join(parts) + "\n"
 
 
@@ -54,21 +64,11 @@ def _text(text: str) -> str:
     return text.replace("*", r"\*").replace("_", r"\_")
 
 
-def _markdown_part(part: Table | Figure | str) -> str:
-    if isinstance(part, str):
-        return f"### {part}"
+def _markdown_part(part: Table | Figure) -> str:
     if isinstance(part, Figure):
         return f"![{part.caption}](figures/{part.name}.png)\n\n{_text(part.caption)}"
-    body = f"{markdown(part)}\n\n{_text(part.caption)}"
     files = f"[CSV](tables/{part.name}.csv), [LaTeX](tables/{part.name}.tex)"
-    if part.folded:
-        return f"<details>\n<summary>{part.title}</summary>\n\n{body} ({files})\n\n</details>"
-    return f"**{part.title}**\n\n{body} ({files})"
-
-
-def _markdown_missing(missing: list[Missing]) -> str:
-    blocks = "\n\n".join(f"{_text(m.cells)}:\n\n```bash\n{m.command}\n```" for m in missing)
-    return f"<details>\n<summary>Commands for what is missing</summary>\n\n{blocks}\n\n</details>"
+    return f"**{_text(part.title)}**\n\n{markdown(part)}\n\n{_text(part.caption)} ({files})"
 
 
 def html_page(title: str, lead: list[str], sections: list[Section]) -> str:
@@ -85,26 +85,16 @@ def html_page(title: str, lead: list[str], sections: list[Section]) -> str:
 
 
 def _html_section(section: Section) -> str:
-    parts = [
-        f'<h2 id="{anchor(section.title)}">{html.escape(section.title)}</h2>',
-        f"<p>{html.escape(section.about)}</p>",
-    ]
-    parts += [_html_part(part) for part in section.parts]
+    head = f'<h2 id="{anchor(section.title)}">{html.escape(section.title)}</h2>\n<p>{html.escape(section.about)}</p>'
+    parts = [head, *map(_html_part, section.parts)]
     if section.missing:
-        blocks = "".join(f"<p>{html.escape(m.cells)}:</p><pre>{html.escape(m.command)}</pre>" for m in section.missing)
-        parts.append(f"<details><summary>Commands for what is missing</summary>{blocks}</details>")
+        commands = f"<pre>{html.escape(script(section))}</pre>"
+        parts.append(f"<details><summary>{MISSING}</summary>{commands}</details>")
     return "\n".join(parts)
 
 
-def _html_part(part: Table | Figure | str) -> str:
-    if isinstance(part, str):
-        return f"<h3>{html.escape(part)}</h3>"
+def _html_part(part: Table | Figure) -> str:
+    caption = html.escape(part.caption)
     if isinstance(part, Figure):
-        return (
-            f'<figure>{inline_svg(part)}<figcaption class="caption">{html.escape(part.caption)}</figcaption></figure>'
-        )
-    body = f'{html_table(part)}\n<p class="caption">{html.escape(part.caption)}</p>'
-    title = html.escape(part.title)
-    if part.folded:
-        return f"<details><summary>{title}</summary>{body}</details>"
-    return f"<h3>{title}</h3>\n{body}"
+        return f'<figure>{inline_svg(part)}<figcaption class="caption">{caption}</figcaption></figure>'
+    return f'<h3>{html.escape(part.title)}</h3>\n{html_table(part)}\n<p class="caption">{caption}</p>'

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from exlm.errors import InputError
+from exlm.tasks.metrics import LOWER_IS_BETTER
 from exlm.tasks.molnet import MOLECULENET
 
 Json = dict[str, Any]
@@ -30,8 +31,9 @@ class Pretraining:
     id: str
     path: Path
     result: Json
-    measurements: Json | None
+    measurements: Json
     weights: str | None  # SHA-256 by its manifest
+    vocabulary: int | None = None
 
     @property
     def recipe(self) -> Json:
@@ -60,6 +62,10 @@ class Pretraining:
     @property
     def repeat(self) -> int:
         return self.recipe["data"].get("repeat", 1)
+
+    def measured(self, section: str) -> Json:
+        """Entropy or corruption, empty where it was not measured."""
+        return self.measurements.get(section) or {}
 
     @property
     def family(self) -> tuple[tuple[str, str], ...]:
@@ -97,29 +103,30 @@ class Finetuning:
         shared = [hyper, task, settings.get("data_sha256"), settings.get("start_from") is not None]
         return json.dumps(shared, sort_keys=True)
 
-    def values(self, metric: str | None, part: str | None) -> list[float]:
-        """Of every seed; the run's own metric and its test part (else valid) where not said."""
-        part = part or ("test" if "test" in self.result else "valid")
-        scores = [run["scores"].get(part, {}).get(metric or self.result["metric"]) for run in self.result["runs"]]
-        return [score for score in scores if score is not None]
+    @property
+    def departures(self) -> list[str]:
+        """How its data differ from the published."""
+        return self.result["settings"].get("departures") or []
+
+    def values(self, metric: str | None = None, part: str | None = None) -> list[float]:
+        """Of every seed, shares in percent; the run's own metric and its test part (else valid) where not said."""
+        part, metric = part or ("test" if "test" in self.result else "valid"), metric or self.result["metric"]
+        scores = [run["scores"].get(part, {}).get(metric) for run in self.result["runs"]]
+        in_percent = self.result["settings"]["task"].get("task_type") == "question_answering"
+        factor = 1.0 if in_percent or metric in LOWER_IS_BETTER else 100.0
+        return [factor * score for score in scores if score is not None]
 
 
 @dataclass
 class Runs:
-    """Everything that was found.
-
-    Attributes:
-        damaged: (path, what is wrong).
-        unlinked: fine-tunings whose pre-trained model is not among the runs.
-        tunings: pre-training id -> its fine-tunings.
-    """
+    """Everything that was found; `damaged` says what is wrong with each file."""
 
     pretrainings: list[Pretraining] = field(default_factory=list)
     finetunings: list[Finetuning] = field(default_factory=list)
     efficiency: list[tuple[Path, Json]] = field(default_factory=list)
     damaged: list[tuple[Path, str]] = field(default_factory=list)
-    unlinked: list[Finetuning] = field(default_factory=list)
-    tunings: dict[str, list[Finetuning]] = field(default_factory=dict)
+    unlinked: list[Finetuning] = field(default_factory=list)  # whose pre-trained model is not among the runs
+    tunings: dict[str, list[Finetuning]] = field(default_factory=dict)  # by pre-training id
 
 
 def identifier(identity: Any) -> str:
@@ -179,12 +186,13 @@ def _take(runs: Runs, path: Path) -> None:
         runs.efficiency.append((path, content))
     elif path.name == "results.json":
         tuning = Finetuning(identifier({key: content[key] for key in ("settings", "seeds", "best")}), place, content)
-        if tuning.task and tuning.how and tuning.values(None, None) and tuning.id not in _ids(runs.finetunings):
+        if tuning.task and tuning.how and tuning.values() and tuning.id not in _ids(runs.finetunings):
             runs.finetunings.append(tuning)
     elif "scores" not in content:  # a seed of a fine-tuning has them
         weights = _weights(_beside(runs, place / "manifest.json"))
         measurements = _beside(runs, place / "measurements.json", MEASURED)
-        run = Pretraining(identifier(content["identity"]), place, content, measurements, weights)
+        vocabulary = _beside(runs, place / "config.json").get("vocab_size")
+        run = Pretraining(identifier(content["identity"]), place, content, measurements, weights, vocabulary)
         _check(run)
         runs.pretrainings += [run] if run.id not in _ids(runs.pretrainings) else []
 
@@ -198,26 +206,26 @@ def _check(run: Pretraining) -> None:
         raise ValueError("a number is missing")
 
 
-def _beside(runs: Runs, path: Path, numbers: dict[str, tuple[str, ...]] | None = None) -> Json | None:
+def _beside(runs: Runs, path: Path, numbers: dict[str, tuple[str, ...]] | None = None) -> Json:
     """A file that a run may have, with these numbers in its sections; damage to it does not cost the run."""
     try:
-        content = _read(path) if path.is_file() else None
+        content = _read(path) if path.is_file() else {}
         for section, keys in (numbers or {}).items():
-            if content and content.get(section):
-                all(math.isfinite(content[section][key]) for key in keys)
+            if content.get(section) and not all(math.isfinite(content[section][key]) for key in keys):
+                raise ValueError(f"a number of {section} is none")
         return content
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         runs.damaged.append((path, f"{type(error).__name__}: {error}"))
-        return None
+        return {}
 
 
 def _ids(runs: list[Any]) -> set[str]:
     return {run.id for run in runs}
 
 
-def _weights(manifest: Json | None) -> str | None:
+def _weights(manifest: Json) -> str | None:
     """What `exlm.directory.fingerprint` gives, without reading the weights."""
-    files = (manifest or {}).get("files", {})
+    files = manifest.get("files", {})
     sums = [files[name]["sha256"] for name in sorted(files) if name.endswith(".safetensors")]
     return hashlib.sha256("".join(sums).encode()).hexdigest() if sums else None
 
