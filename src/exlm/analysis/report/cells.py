@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from exlm.analysis.report.document import BLANK, Cell
-from exlm.analysis.report.estimates import Estimate, Ids, Noise, pooled
+from exlm.analysis.report.estimates import Estimate, Noise, pooled
 from exlm.analysis.report.runs import Finetuning, Pretraining
 from exlm.tasks.glue import GLUE
 from exlm.tasks.metrics import LOWER_IS_BETTER
@@ -58,7 +58,7 @@ class Score(NamedTuple):
 
 ACCURACY, PERPLEXITY = Score(HELD_OUT, "accuracy"), Score(HELD_OUT, "perplexity", digits=2)
 ENTROPY, STATE_ENTROPY = Score(HELD_OUT, "entropy", digits=3), Score(HELD_OUT, "state entropy", digits=3)
-CORRUPTION, HOURS = Score(HELD_OUT, "corruption"), Score(HELD_OUT, "hours", digits=2)
+CORRUPTION, HOURS = Score(HELD_OUT, "corruption", digits=2), Score(HELD_OUT, "hours", digits=2)
 
 
 def held_out(run: Pretraining, metric: str | None) -> float | None:
@@ -82,7 +82,6 @@ class Family:
     cells: dict[Setting, list[Pretraining]]
     label: str = ""
     tunings: dict[tuple[str, str], Finetuning] = field(default_factory=dict)  # by run id and task
-    scratch: dict[str, list[Finetuning]] = field(default_factory=dict)
     left_out: list[Finetuning] = field(default_factory=list)
 
     @property
@@ -146,29 +145,28 @@ class Family:
         ratios = {cell.p for cell in self.select(["ExLM"])}
         return [cell for cell in self.select(["Vanilla MLM", "ExLM"]) if cell.p in ratios]
 
-    def estimate(self, cell: Setting | None, score: Score) -> Estimate | None:
-        """What a cell's seeds say; None as the cell means random weights."""
-        if score.task == HELD_OUT:
-            runs = self.cells.get(cell, []) if cell else []
-            numbers: list[tuple[Ids, float | None]] = [((run.id,), held_out(run, score.metric)) for run in runs]
-            groups = [(ids, [number]) for ids, number in numbers if number is not None]
-            return Estimate.of(groups) if groups else None
-        tunings = [((t.id,), t) for t in self.scratch.get(score.task, [])] if cell is None else self._tuned(cell, score)
-        values = [(ids, t.values(score.metric, score.part)) for ids, t in tunings]
-        words = {word for _, t in tunings for word in t.departures}
-        groups = [(ids, found) for ids, found in values if found]
-        return Estimate.of(groups, score.median, words) if groups else None
+    def estimate(self, cell: Setting, score: Score) -> Estimate | None:
+        """What a cell's seeds say."""
+        groups, ids, departures = [], [], set()
+        for run in self.cells.get(cell, []):
+            tuning = self.tunings.get((run.id, score.task))
+            if score.task == HELD_OUT:
+                number = held_out(run, score.metric)
+                values = [] if number is None else [number]
+            else:
+                values = tuning.values(score.metric, score.part) if tuning else []
+            if values:
+                groups.append(tuple(values))
+                ids += [run.id, tuning.id] if tuning else [run.id]
+                departures |= set(tuning.departures if tuning else [])
+        return Estimate(tuple(groups), tuple(ids), score.median, tuple(sorted(departures))) if groups else None
 
-    def _tuned(self, cell: Setting, score: Score) -> list[tuple[Ids, Finetuning]]:
-        pairs = [(run.id, self.tunings.get((run.id, score.task))) for run in self.cells.get(cell, [])]
-        return [((run, tuning.id), tuning) for run, tuning in pairs if tuning]
-
-    def cell(self, cell: Setting | None, score: Score) -> Cell:
+    def cell(self, cell: Setting, score: Score) -> Cell:
         """An estimate as it is printed; empty where nothing was run."""
         estimate = self.estimate(cell, score)
         return estimate.cell(score.digits) if estimate else Cell()
 
-    def mean(self, cell: Setting | None, scores: Sequence[Score]) -> float | None:
+    def mean(self, cell: Setting, scores: Sequence[Score]) -> float | None:
         """Over tasks, if every one was run."""
         found = [self.estimate(cell, score) for score in scores]
         return fmean(e.value for e in found if e) if found and all(found) else None

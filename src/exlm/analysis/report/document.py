@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from matplotlib.figure import Figure as Plot
 
+Kind = Literal["ours", "paper", "quoted", "heading"]
 PAPER = "paper: "  # begins the title of a column whose numbers are the paper's
 
 
@@ -41,7 +42,7 @@ class Row:
     """Cells under the columns. `quoted` rows are other systems' results, taken from the paper; `paper` its own."""
 
     cells: tuple[Cell, ...]
-    kind: Literal["ours", "paper", "quoted", "heading"] = "ours"
+    kind: Kind = "ours"
 
 
 @dataclass(frozen=True)
@@ -87,15 +88,15 @@ def row(*values: Value) -> Row:
 
 
 def cells(values: Iterable[Value]) -> tuple[Cell, ...]:
-    return tuple(_cell(value) for value in values)
-
-
-def _cell(value: Value) -> Cell:
-    if isinstance(value, Cell):
-        return value
-    if isinstance(value, str):
-        return Cell(text=value)
-    return Cell(value, digits=0 if isinstance(value, int) else 1)
+    """A whole number has no digits after the point, another one."""
+    made = []
+    for value in values:
+        if isinstance(value, str):
+            value = Cell(text=value)
+        elif not isinstance(value, Cell):
+            value = Cell(value, digits=0 if isinstance(value, int) else 1)
+        made.append(value)
+    return tuple(made)
 
 
 def heading(text: str) -> Row:

@@ -1,15 +1,11 @@
 """What the seeds of a cell say: a mean, its spread and its standard error."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev, variance
-from typing import Self
 
 from exlm.analysis.report.document import Cell
-
-Ids = tuple[str, ...]
-Groups = Sequence[tuple[Ids, Sequence[float]]]
 
 
 @dataclass(frozen=True)
@@ -27,12 +23,6 @@ class Estimate:
     runs: tuple[str, ...]
     median: bool = False
     departures: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, groups: Groups, median: bool = False, departures: Collection[str] = ()) -> Self:
-        """From pairs of ids and values."""
-        ids = tuple(run for runs, _ in groups for run in runs)
-        return cls(tuple(tuple(values) for _, values in groups), ids, median, tuple(sorted(departures)))
 
     @property
     def centers(self) -> list[float]:

@@ -40,17 +40,14 @@ def _by_steps(group: list[Pretraining]) -> list[Family]:
 def _take_tunings(family: Family, runs: Runs) -> None:
     """Its fine-tunings; of each task those settings that most of them share, so that only like is compared."""
     everything = [(run, tuning) for run in family.runs for tuning in runs.tunings.get(run.id, [])]
-    counts = Counter((tuning.task, tuning.how) for _, tuning in everything)
+    counts = Counter((tuning.task, tuning.how) for _, tuning in everything if not tuning.from_scratch)
     usual = {task: how for (task, how), _ in sorted(counts.items(), key=lambda item: (item[1], item[0]))}
     for run, tuning in everything:
-        if tuning.how != usual[tuning.task]:
-            family.left_out.append(tuning)
-        elif tuning.from_scratch:
-            family.scratch.setdefault(tuning.task, []).append(tuning)
-        elif (run.id, tuning.task) in family.tunings:
-            family.left_out.append(tuning)
-        else:
+        used = not tuning.from_scratch and tuning.how == usual[tuning.task]
+        if used and (run.id, tuning.task) not in family.tunings:
             family.tunings[run.id, tuning.task] = tuning
+        else:
+            family.left_out.append(tuning)
 
 
 def _label(family: Family) -> str:
@@ -61,7 +58,7 @@ def _label(family: Family) -> str:
     tokens = f" of {data['tokens_per_batch']:,} tokens" if data.get("tokens_per_batch") else ""
     words = [
         Path(data["corpus"]).name,
-        f"vocabulary {run.vocabulary:,}" if run.vocabulary else "",
+        f"vocabulary {run.config['vocab_size']:,}" if "vocab_size" in run.config else "",
         f"{model['num_hidden_layers']} layers × {model['hidden_size']}",
         f"{'–'.join(dict.fromkeys([sizes[0], sizes[-1]]))}M parameters",
         f"{family.steps:,} updates{tokens}",

@@ -1,29 +1,20 @@
 """Which of the paper's findings the runs show: a number for each claim and a verdict by one rule."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from statistics import fmean, stdev
 
 from scipy.stats import spearmanr
 
-from exlm.analysis.report.cells import ACCURACY, ENTROPY, STATE_ENTROPY, Family, Score, Setting
+from exlm.analysis.report.cells import ENTROPY, STATE_ENTROPY, Family, Score, Setting
 from exlm.analysis.report.document import Row, Section, Table, heading, row
 from exlm.analysis.report.entropy import entropy_error
 from exlm.analysis.report.estimates import Noise
 from exlm.analysis.report.grid import estimates, has_repeats, lines_of, measured, places
 from exlm.analysis.report.paper_values import COST_RATIO
 from exlm.analysis.report.runs import Json, Runs, machine
+from exlm.analysis.report.verdicts import RULE, Difference, compare, shared_scores, verdict
 
-ONE_SEED = "one pre-training seed: another may differ"
-NOT_LEARNT = "not decided (ExLM's held-out accuracy is far below: it has hardly left its start)"
-RULE = (
-    "Rule: a difference shows if it is larger than two standard errors; it does not show if it is as large with the "
-    "other sign; otherwise it is within the spread of seeds. Standard errors come from the pooled s.d. over "
-    "pre-training seeds where some cell has several, else over fine-tuning seeds or tokens; then nothing says how far "
-    f"a model pre-trained once more would differ ({ONE_SEED}). Scores of an ExLM that has less than half of the MLM's "
-    "held-out accuracy decide nothing."
-)
 COMPARISONS = (
     ("ExLM scores higher than the vanilla MLM", "ExLM", "Vanilla MLM"),
     ("ExLM scores higher than an MLM with more updates (MLM++)", "ExLM", "Vanilla MLM++"),
@@ -35,71 +26,6 @@ COMPARISONS = (
     ("a sparse DAG costs", "ExLM", "ExLM w/ Sparse DAG"),
     ("a sparse DAG is above no transitions", "ExLM w/ Sparse DAG", "ExLM w/o Transitions"),
 )
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Of two cells, averaged over the tasks that both have (held-out accuracy if there is none)."""
-
-    value: float
-    error: float | None
-    words: str
-    unit: str
-    learnt: bool = True
-
-    @property
-    def verdict(self) -> str:
-        return verdict(self.value, self.error, self.unit) if self.learnt else NOT_LEARNT
-
-    @property
-    def text(self) -> str:
-        error = "one seed" if self.error is None else f"standard error {self.error:.2f}"
-        return f"{self.value:+.2f} ({error}) {self.words}"
-
-
-def verdict(difference: float, error: float | None, unit: str = "pre-training") -> str:
-    """What a difference says by the rule; `unit`: which seeds the error comes from."""
-    if error is None:
-        return "one seed, not decided"
-    if abs(difference) <= 2 * error:
-        return "within the spread of seeds"
-    word = "shows" if difference > 0 else "does not show"
-    return word if unit == "pre-training" else f"{word} ({ONE_SEED})"
-
-
-def compare(family: Family, first: Setting, second: Setting) -> Difference:
-    """First less second, in points."""
-    scores = _shared(family, [first, second])
-    parts = [_difference(family, score, first, second) for score in scores or [ACCURACY]]
-    known = [error for _, error in parts if error is not None]
-    error = math.hypot(*known) / len(parts) if len(known) == len(parts) else None
-    words = "points of held-out accuracy"
-    if scores:
-        higher = f"higher in {sum(value > 0 for value, _ in parts)} of {len(parts)}"
-        words = f"points, mean of {', '.join(score.title for score in scores)}, {higher}"
-        if first.p == second.p:
-            words += f"; held-out accuracy {_difference(family, ACCURACY, first, second)[0]:+.2f}"
-    units = {noise.unit for score in scores or [ACCURACY] if (noise := family.noise(score))}
-    learnt = not scores or all(_learnt(family, cell) for cell in (first, second))
-    return Difference(fmean(value for value, _ in parts), error, words, min(units, default="fine-tuning"), learnt)
-
-
-def _learnt(family: Family, cell: Setting) -> bool:
-    """Whether an ExLM has at least half of the held-out accuracy of the MLM at its mask ratio."""
-    vanilla = family.estimate(Setting("Vanilla MLM", 1, cell.p), ACCURACY)
-    own = family.estimate(cell, ACCURACY)
-    return vanilla is None or own is None or own.value >= 0.5 * vanilla.value
-
-
-def _shared(family: Family, cells: Sequence[Setting]) -> list[Score]:
-    """Tasks scored in percent that all cells have."""
-    return [score for score in family.shares if all(family.estimate(cell, score) for cell in cells)]
-
-
-def _difference(family: Family, score: Score, first: Setting, second: Setting) -> tuple[float, float | None]:
-    a, b, noise = family.estimate(first, score), family.estimate(second, score), family.noise(score)
-    assert a and b
-    return a.value - b.value, math.hypot(noise.error(a), noise.error(b)) if noise else None
 
 
 def findings_section(families: list[Family], runs: Runs) -> Section:
@@ -202,7 +128,7 @@ def _higher_ratio(family: Family) -> Iterator[Row]:
     exlm = {cell.p: cell for cell in family.select(["ExLM"]) if cell.k == family.base_states}
     mlm = {cell.p: cell for cell in family.select(["Vanilla MLM"])}
     ratios = sorted(exlm.keys() & mlm.keys())
-    if len(ratios) < 2 or not _shared(family, [*exlm.values(), *mlm.values()]):
+    if len(ratios) < 2 or not shared_scores(family, [*exlm.values(), *mlm.values()]):
         return
     low, high = ratios[0], ratios[-1]
     ours, theirs = compare(family, exlm[high], exlm[low]), compare(family, mlm[high], mlm[low])

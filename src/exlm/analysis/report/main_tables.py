@@ -1,12 +1,11 @@
 """The main tables: molecules (MoleculeNet) and text (GLUE, SQuAD 2.0), beside the rows that the paper has."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exlm.analysis.report import commands
 from exlm.analysis.report import paper_values as paper
 from exlm.analysis.report.cells import Family, Score
-from exlm.analysis.report.document import BLANK, Cell, Missing, Row, Section, Table, cells, heading, row
+from exlm.analysis.report.document import BLANK, Cell, Kind, Missing, Row, Section, Table, cells, heading, row
 
 
 @dataclass(frozen=True)
@@ -75,30 +74,19 @@ def _start(families: list[Family], layout: Layout) -> str:
 def _rows(family: Family, layout: Layout, section: Section) -> list[Row]:
     averaged = [score for title, score in layout.before.items() if title != layout.not_averaged]
     rows = []
-    for cell in [*family.select(["Vanilla MLM", "Vanilla MLM++", "ExLM"], family.base_ratio), None]:
+    for cell in family.select(["Vanilla MLM", "Vanilla MLM++", "ExLM"], family.base_ratio):
         numbers = [family.cell(cell, score) for score in layout.scores]
         numbers.insert(len(layout.before), Cell(family.mean(cell, averaged)))
-        if cell:
-            rows.append(row(cell.label, *numbers, *family.sources(cell)))
-            section.missing += commands.finetunings(family, cell, layout.scores)
-        elif family.scratch:
-            rows.append(row("no pre-training", *numbers, *_scratch_sources(family, layout.scores)))
+        rows.append(row(cell.label, *numbers, *family.sources(cell)))
+        section.missing += commands.finetunings(family, cell, layout.scores)
     return rows
 
 
-def _scratch_sources(family: Family, scores: Sequence[Score]) -> tuple[str, Cell]:
-    found = [e for score in scores if (e := family.estimate(None, score))]
-    counts = sorted({e.count for e in found})
-    ids = tuple(dict.fromkeys(run for e in found for run in e.runs))
-    return f"0 × {'–'.join(map(str, counts)) or 0}", Cell(links=ids)
-
-
 def _quoted_rows(layout: Layout) -> list[Row]:
-    own = {name: values for name, values in layout.values.items() if name in paper.OF_THE_PAPER}
-    other = {name: values for name, values in layout.values.items() if name not in own}
-    return [
-        heading("quoted from the paper: other systems"),
-        *(Row(cells([name, *values, BLANK, BLANK]), "quoted") for name, values in other.items()),
-        heading("quoted from the paper: its own models"),
-        *(Row(cells([name, *values, BLANK, BLANK]), "paper") for name, values in own.items()),
-    ]
+    """Other systems first, then the paper's own models."""
+    rows = {"quoted": [heading("quoted from the paper: other systems")]}
+    rows["paper"] = [heading("quoted from the paper: its own models")]
+    for name, values in layout.values.items():
+        kind: Kind = "paper" if name in paper.OF_THE_PAPER else "quoted"
+        rows[kind].append(Row(cells([name, *values, BLANK, BLANK]), kind))
+    return rows["quoted"] + rows["paper"]

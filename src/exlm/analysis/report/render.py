@@ -8,7 +8,7 @@ import re
 from exlm.analysis.report.document import PAPER, Cell, Row, Table
 
 NOTHING = "–"
-VERDICTS = {"shows": "good", "does not show": "bad", "within": "soft", "not decided": "soft"}
+VERDICTS = {"shows": "good", "does not show": "bad", "within the spread of seeds": "soft", "not decided": "soft"}
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$", "–": "--", "ρ": r"$\rho$",
@@ -83,7 +83,7 @@ def _html_row(table: Table, row: Row) -> str:
     cells = []
     for cell, column in zip(row.cells, table.columns, strict=True):
         text = " ".join(f'<a href="#run-{run}">{run}</a>' for run in cell.links) or html.escape(shown(cell))
-        word = next((word for start, word in VERDICTS.items() if text.startswith(start)), "")
+        word = VERDICTS.get(text.split(" (")[0], "")
         if cell.spread is not None:
             text = re.sub(r"( ± .*)", r'<span class="spread">\1</span>', text)
         note = f' title="{html.escape(cell.note)}"' if cell.note else ""

@@ -4,7 +4,7 @@ from collections import defaultdict
 from statistics import fmean
 
 from exlm.analysis.report import commands
-from exlm.analysis.report.cells import ACCURACY, PERPLEXITY, TITLES, Family, Score
+from exlm.analysis.report.cells import ACCURACY, CORRUPTION, ENTROPY, PERPLEXITY, TITLES, Family, Score
 from exlm.analysis.report.corruption import measured_parts
 from exlm.analysis.report.document import PAPER, Cell, Figure, Section, Table, row
 from exlm.analysis.report.figures import Line, Panel, Place, curves, heat_maps
@@ -45,16 +45,19 @@ def _heat_maps(family: Family) -> Figure:
 
 
 def _score_table(family: Family) -> Table:
-    scores = [*family.scores, ACCURACY, PERPLEXITY]
+    scores = [*family.scores, ACCURACY, PERPLEXITY, CORRUPTION, ENTROPY]
     rows = []
     for p, r in shown_places(family):
         cell = places(family).get((p, r))
         ours = [family.cell(cell, score) if cell else Cell() for score in scores]
         ends = family.sources(cell) if cell else ["", None]
         rows.append(row(100 * p, r, Cell(100 * p**r, digits=2), *ours, *_paper(p, r), *ends))
-    titles = [*(score.title for score in family.scores), "held-out accuracy", "perplexity"]
+    titles = [*(score.title for score in family.scores), "held-out accuracy", "perplexity", "corrupted, %", "entropy"]
     columns = ["p, %", "r", "pʳ, %", *titles, *(PAPER + TITLES[t] for t in ABLATION_TASKS), "seeds", "runs"]
-    caption = "Mean over seeds ± s.d. The paper prints these numbers alone; the rest of its heat maps is colour."
+    caption = (
+        "Mean over seeds ± s.d. Corrupted: words without a visible copy, as measured; entropy, in bits: of their "
+        "predictions. The paper prints these numbers alone; the rest of its heat maps is colour."
+    )
     return Table("repeated-mlm", f"Repeated MLM by p and r ({family.label})", caption, tuple(columns), tuple(rows))
 
 

@@ -11,7 +11,11 @@ def runs_section(runs: Runs, families: list[Family]) -> Section:
     section = Section("Runs", "What every number comes from.", parts=[_runs_table(families)])
     found = [(str(path), "damaged", reason) for path, reason in runs.damaged]
     found += [(str(t.path), "its model is not among the runs", t.result["settings"]["model"]) for t in runs.unlinked]
-    found += [(str(t.path), "other settings than most of its task", t.task) for f in families for t in f.left_out]
+    found += [
+        (str(t.path), "not used: other settings than most of its task, from scratch, or twice", t.task)
+        for f in families
+        for t in f.left_out
+    ]
     if found:
         rows = tuple(row(*words) for words in found)
         section.parts.append(Table("left-out", "Left out", "Not used in any table.", ("file", "why", "what"), rows))
@@ -26,8 +30,7 @@ def _runs_table(families: list[Family]) -> Table:
             for run in family.cells[cell]:
                 rows.append(_pretraining_row(cell, run))
                 found = sorted((t.task, t) for (i, _), t in family.tunings.items() if i == run.id)
-                rows += [_finetuning_row(tuning, f"from {run.id}") for _, tuning in found]
-        rows += [_finetuning_row(t, "no pre-training") for tunings in family.scratch.values() for t in tunings]
+                rows += [_finetuning_row(tuning, run.id) for _, tuning in found]
     columns = ("run", "kind", "what", "p, %", "r", "updates", "seeds", "result", "hours", "device", "directory")
     about = "Ids are the first 8 hexadecimal digits of the SHA-256 of a run's identity (its settings)."
     return Table("runs", "Every run behind the numbers", about, columns, tuple(rows))
@@ -40,8 +43,8 @@ def _pretraining_row(cell: Setting, run: Pretraining) -> Row:
     return row(run.id, "pre-training", cell.label, *settings, accuracy, hours, machine(run.result), str(run.path))
 
 
-def _finetuning_row(tuning: Finetuning, start: str) -> Row:
-    what = f"{TITLES.get(tuning.task, tuning.task)} {start}, {tuning.result.get('best') or 'one setting'}"
+def _finetuning_row(tuning: Finetuning, model: str) -> Row:
+    what = f"{TITLES.get(tuning.task, tuning.task)} from {model}, {tuning.result.get('best') or 'one setting'}"
     seeds = " ".join(map(str, tuning.result["seeds"]))
     score = f"{tuning.result['metric']} {fmean(tuning.values()):.2f}"
     ends: list[Value] = [seeds, score, BLANK, machine(tuning.result), str(tuning.path)]

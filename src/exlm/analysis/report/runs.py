@@ -14,9 +14,11 @@ from exlm.tasks.metrics import LOWER_IS_BETTER
 from exlm.tasks.molnet import MOLECULENET
 
 Json = dict[str, Any]
+RESULTS = ("result.json", "results.json", "efficiency.json")
+DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError)
 MEASURED = {
     "entropy": ("mean", "stderr", "tokens", "left_out"),
-    "corruption": ("mean", "std", "predicted", "predicted_std", "fixed_count", "fixed_count_std", "sequences"),
+    "corruption": ("mean", "std", "predicted", "predicted_std", "sequences"),
 }
 NOT_IN_FAMILY = {  # what the experiments vary, and what follows from it or changes no result
     "seed", "train.steps", "data.mask_ratio", "data.repeat", "data.tokens_per_micro_batch", "model.objective",
@@ -26,14 +28,14 @@ NOT_IN_FAMILY = {  # what the experiments vary, and what follows from it or chan
 
 @dataclass(frozen=True)
 class Pretraining:
-    """A pre-trained model: its settings, held-out evaluation and measurements."""
+    """A pre-trained model: its settings, held-out evaluation and what stands beside them."""
 
     id: str
     path: Path
     result: Json
     measurements: Json
+    config: Json
     weights: str | None  # SHA-256 by its manifest
-    vocabulary: int | None = None
 
     @property
     def recipe(self) -> Json:
@@ -49,10 +51,9 @@ class Pretraining:
         model = self.recipe["model"]
         if model["objective"] == "mlm":
             return "Vanilla MLM"
-        if model["objective"] == "ctc":
-            return "ExLM w/o Transitions" + ("" if model["rotary"] == "2d" else " and 2D RoPE")
-        without = "" if model["rotary"] == "2d" else " w/o 2D RoPE"
-        return f"ExLM{without}" + ("" if model["dag"] == "full" else " w/ Sparse DAG")
+        without = ["Transitions"] * (model["objective"] == "ctc") + ["2D RoPE"] * (model["rotary"] != "2d")
+        sparse = model["dag"] == "sparse" and model["objective"] == "exlm"
+        return "ExLM" + (f" w/o {' and '.join(without)}" if without else "") + " w/ Sparse DAG" * sparse
 
     @property
     def states(self) -> int:
@@ -63,15 +64,15 @@ class Pretraining:
     def repeat(self) -> int:
         return self.recipe["data"].get("repeat", 1)
 
-    def measured(self, section: str) -> Json:
-        """Entropy or corruption, empty where it was not measured."""
-        return self.measurements.get(section) or {}
-
     @property
     def family(self) -> tuple[tuple[str, str], ...]:
         """All settings that comparable runs share."""
         shared = {key: value for key, value in self.result["identity"].items() if key not in NOT_IN_FAMILY}
         return tuple(sorted((key, json.dumps(value)) for key, value in shared.items()))
+
+    def measured(self, section: str) -> Json:
+        """Entropy or corruption, empty where it was not measured."""
+        return self.measurements.get(section) or {}
 
 
 @dataclass(frozen=True)
@@ -83,36 +84,39 @@ class Finetuning:
     result: Json
 
     @property
+    def settings(self) -> Json:
+        return self.result["settings"]
+
+    @property
     def task(self) -> str:
         """The name of a set, or the stem of a file."""
-        name = Path(self.result["settings"]["task"]["dataset"]).name.lower()
+        name = Path(self.settings["task"]["dataset"]).name.lower()
         name = name.removesuffix(".gz").rsplit(".", 1)[0] if "." in name else name
         known = {other.lower(): key for key, entry in MOLECULENET.items() for other in entry.other_names}
         return known.get(name, name)
 
     @property
     def from_scratch(self) -> bool:
-        return bool(self.result["settings"].get("from_scratch"))
-
-    @property
-    def how(self) -> str:
-        """The settings that comparable fine-tunings share: data, start, and hyper-parameters or their grid."""
-        settings = self.result["settings"]
-        hyper = sorted(self.result["cells"]) if "cells" in self.result else self.result["runs"][0]["settings"]["train"]
-        task = {key: value for key, value in settings["task"].items() if key not in ("dataset", "data_dir")}
-        shared = [hyper, task, settings.get("data_sha256"), settings.get("start_from") is not None]
-        return json.dumps(shared, sort_keys=True)
+        return bool(self.settings.get("from_scratch"))
 
     @property
     def departures(self) -> list[str]:
         """How its data differ from the published."""
-        return self.result["settings"].get("departures") or []
+        return self.settings.get("departures") or []
+
+    @property
+    def how(self) -> str:
+        """The settings that comparable fine-tunings share: data, start, and hyper-parameters or their grid."""
+        hyper = sorted(self.result["cells"]) if "cells" in self.result else self.result["runs"][0]["settings"]["train"]
+        task = {key: value for key, value in self.settings["task"].items() if key not in ("dataset", "data_dir")}
+        shared = [hyper, task, self.settings.get("data_sha256"), self.settings.get("start_from") is not None]
+        return json.dumps(shared, sort_keys=True)
 
     def values(self, metric: str | None = None, part: str | None = None) -> list[float]:
         """Of every seed, shares in percent; the run's own metric and its test part (else valid) where not said."""
         part, metric = part or ("test" if "test" in self.result else "valid"), metric or self.result["metric"]
         scores = [run["scores"].get(part, {}).get(metric) for run in self.result["runs"]]
-        in_percent = self.result["settings"]["task"].get("task_type") == "question_answering"
+        in_percent = self.settings["task"].get("task_type") == "question_answering"
         factor = 1.0 if in_percent or metric in LOWER_IS_BETTER else 100.0
         return [factor * score for score in scores if score is not None]
 
@@ -151,7 +155,7 @@ def find_runs(roots: list[str]) -> Runs:
     for path in sorted({path for root in roots for path in _files(root)}):
         try:
             _take(runs, path)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        except DAMAGE as error:
             runs.damaged.append((path, f"{type(error).__name__}: {error}"))
     if not (runs.pretrainings or runs.finetunings or runs.efficiency):
         damaged = f" ({len(runs.damaged)} damaged)" if runs.damaged else ""
@@ -159,7 +163,8 @@ def find_runs(roots: list[str]) -> Runs:
             f"there is no finished run in {', '.join(roots)}{damaged}; give directories with outputs of exlm pretrain, "
             "finetune or analyze"
         )
-    _link(runs)
+    for tuning in runs.finetunings:
+        _link(runs, tuning)
     return runs
 
 
@@ -167,7 +172,33 @@ def _files(root: str) -> Iterator[Path]:
     if not Path(root).is_dir():
         raise InputError(f"{root} is not a directory; give directories with runs")
     for folder, _, names in os.walk(root):
-        yield from (Path(folder) / n for n in ("result.json", "results.json", "efficiency.json") if n in names)
+        yield from (Path(folder) / name for name in RESULTS if name in names)
+
+
+def _take(runs: Runs, path: Path) -> None:
+    """Reads one file into its list; every number and setting that a report needs is touched here."""
+    content, place = _read(path), path.parent
+    if path.name == "efficiency.json":
+        _check(entry[key] for entry in content["models"].values() for key in ("seconds_per_step", "tokens_per_second"))
+        runs.efficiency.append((path, content))
+    elif path.name == "results.json":
+        tuning = Finetuning(identifier({key: content[key] for key in ("settings", "seeds", "best")}), place, content)
+        if tuning.task and tuning.how and tuning.values() and tuning.id not in {t.id for t in runs.finetunings}:
+            runs.finetunings.append(tuning)
+    elif "scores" not in content:  # a seed of a fine-tuning has them
+        run = _pretraining(runs, place, content)
+        runs.pretrainings += [run] if run.id not in {known.id for known in runs.pretrainings} else []
+
+
+def _pretraining(runs: Runs, place: Path, content: Json) -> Pretraining:
+    beside = [_beside(runs, place / name) for name in ("measurements.json", "config.json", "manifest.json")]
+    run = Pretraining(identifier(content["identity"]), place, content, *beside[:2], _weights(beside[2]))
+    numbers = [content["evaluation"]["accuracy"], content["evaluation"]["perplexity"], content["training_seconds"]]
+    numbers += [content["parameters"], run.recipe["data"]["mask_ratio"], run.recipe["seed"]]
+    _check([*numbers, run.repeat, run.steps, run.states, run.config.get("vocab_size", 0)])
+    if not (run.method and run.family and run.recipe["data"]["corpus"]):
+        raise ValueError("a setting is missing")
+    return run
 
 
 def _read(path: Path) -> Json:
@@ -177,50 +208,22 @@ def _read(path: Path) -> Json:
     return content
 
 
-def _take(runs: Runs, path: Path) -> None:
-    """Reads one file into its list; every number and setting that a report needs is touched here."""
-    content, place = _read(path), path.parent
-    if path.name == "efficiency.json":
-        for entry in content["models"].values():
-            float(entry["seconds_per_step"]), float(entry["tokens_per_second"])
-        runs.efficiency.append((path, content))
-    elif path.name == "results.json":
-        tuning = Finetuning(identifier({key: content[key] for key in ("settings", "seeds", "best")}), place, content)
-        if tuning.task and tuning.how and tuning.values() and tuning.id not in _ids(runs.finetunings):
-            runs.finetunings.append(tuning)
-    elif "scores" not in content:  # a seed of a fine-tuning has them
-        weights = _weights(_beside(runs, place / "manifest.json"))
-        measurements = _beside(runs, place / "measurements.json", MEASURED)
-        vocabulary = _beside(runs, place / "config.json").get("vocab_size")
-        run = Pretraining(identifier(content["identity"]), place, content, measurements, weights, vocabulary)
-        _check(run)
-        runs.pretrainings += [run] if run.id not in _ids(runs.pretrainings) else []
+def _check(numbers: Any) -> None:
+    """Raises what a damaged file raises for what is no number."""
+    if not all(math.isfinite(number) for number in numbers):
+        raise ValueError("a number is not finite")
 
 
-def _check(run: Pretraining) -> None:
-    """Raises what a damaged file raises for a number that is missing or is none."""
-    held_out, recipe = run.result["evaluation"], run.recipe
-    numbers = [held_out["accuracy"], held_out["perplexity"], run.result["training_seconds"], run.result["parameters"]]
-    numbers += [recipe["data"]["mask_ratio"], run.repeat, run.steps, run.states, recipe["seed"]]
-    if not (run.method and run.family and recipe["data"]["corpus"] and all(map(math.isfinite, numbers))):
-        raise ValueError("a number is missing")
-
-
-def _beside(runs: Runs, path: Path, numbers: dict[str, tuple[str, ...]] | None = None) -> Json:
-    """A file that a run may have, with these numbers in its sections; damage to it does not cost the run."""
+def _beside(runs: Runs, path: Path) -> Json:
+    """A file that a run may have; damage to it does not cost the run."""
     try:
         content = _read(path) if path.is_file() else {}
-        for section, keys in (numbers or {}).items():
-            if content.get(section) and not all(math.isfinite(content[section][key]) for key in keys):
-                raise ValueError(f"a number of {section} is none")
+        for section, keys in MEASURED.items():
+            _check(content[section][key] for key in keys if content.get(section))
         return content
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except DAMAGE as error:
         runs.damaged.append((path, f"{type(error).__name__}: {error}"))
         return {}
-
-
-def _ids(runs: list[Any]) -> set[str]:
-    return {run.id for run in runs}
 
 
 def _weights(manifest: Json) -> str | None:
@@ -230,17 +233,13 @@ def _weights(manifest: Json) -> str | None:
     return hashlib.sha256("".join(sums).encode()).hexdigest() if sums else None
 
 
-def _link(runs: Runs) -> None:
-    """Gives every fine-tuning to its pre-training: by weights, else by the directory's name."""
-    for tuning in runs.finetunings:
-        settings = tuning.result["settings"]
-        name, weights = str(settings["model"]), settings.get("model_sha256")
-        match = [run for run in runs.pretrainings if weights and run.weights == weights] or [
-            run
-            for run in runs.pretrainings
-            if (not weights or not run.weights) and (name == run.recipe.get("output") or Path(name) == run.path)
-        ]
-        if match:
-            runs.tunings.setdefault(match[0].id, []).append(tuning)
-        else:
-            runs.unlinked.append(tuning)
+def _link(runs: Runs, tuning: Finetuning) -> None:
+    """Gives a fine-tuning to its pre-training: by weights, else by the directory's name."""
+    name, weights = str(tuning.settings["model"]), tuning.settings.get("model_sha256")
+    same = [run for run in runs.pretrainings if weights and run.weights == weights]
+    unsure = [run for run in runs.pretrainings if not weights or not run.weights]
+    same += [run for run in unsure if name == run.recipe.get("output") or Path(name) == run.path]
+    if same:
+        runs.tunings.setdefault(same[0].id, []).append(tuning)
+    else:
+        runs.unlinked.append(tuning)
