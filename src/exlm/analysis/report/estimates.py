@@ -10,19 +10,12 @@ from exlm.analysis.report.document import Cell
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number averaged over seeds.
-
-    Attributes:
-        groups: for every pre-training seed the values of its fine-tuning seeds (one, for a held-out number).
-        runs: ids of what they come from.
-        median: over fine-tuning seeds, in place of the mean.
-        departures: how the data differ from the published.
-    """
+    """A number averaged over seeds: for every pre-training seed the values of its fine-tuning seeds, or a single one."""
 
     groups: tuple[tuple[float, ...], ...]
     runs: tuple[str, ...]
-    median: bool = False
-    departures: tuple[str, ...] = ()
+    median: bool = False  # over fine-tuning seeds, in place of the mean
+    departures: tuple[str, ...] = ()  # of the data from the published
 
     @property
     def centers(self) -> list[float]:
@@ -57,12 +50,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Noise:
-    """The pooled standard deviation of seeds.
-
-    Attributes:
-        deviation: of one seed.
-        unit: which seeds: `pre-training` where a cell has several, else `fine-tuning`.
-    """
+    """The pooled standard deviation of a seed: of `pre-training` where a cell has several, else of `fine-tuning`."""
 
     deviation: float
     unit: str

@@ -1,15 +1,25 @@
-"""The Repeated MLM experiment: heat maps over p and r, training curves, and the spread of the cells."""
+"""The Repeated MLM experiment: heat maps over p and r, what is corrupted, training curves, spread of the cells."""
 
 from collections import defaultdict
 from statistics import fmean
 
 from exlm.analysis.report import commands
 from exlm.analysis.report.cells import ACCURACY, CORRUPTION, ENTROPY, PERPLEXITY, TITLES, Family, Score
-from exlm.analysis.report.corruption import measured_parts
 from exlm.analysis.report.document import PAPER, Cell, Figure, Section, Table, row
-from exlm.analysis.report.figures import Line, Panel, Place, curves, heat_maps
-from exlm.analysis.report.grid import axes_of, estimates, has_repeats, lines_of, panel_of, places, shown_places
+from exlm.analysis.report.estimates import Estimate
+from exlm.analysis.report.figures import HeatMap, Line, Panel, Place, curves, entropy_curve, heat_maps
+from exlm.analysis.report.grid import (
+    axes_of,
+    estimates,
+    has_repeats,
+    lines_of,
+    measured,
+    panel_of,
+    places,
+    shown_places,
+)
 from exlm.analysis.report.paper_values import ABLATION_TASKS, REPEATED_MNLI, SWEEP, VANISHING, Values
+from exlm.analysis.report.runs import Json
 from exlm.train.tracking import read_log
 
 ABOUT = (
@@ -28,7 +38,7 @@ def repeated_section(families: list[Family]) -> Section:
     title = "Repeated MLM: corrupted semantics and unreal tokens"
     section = Section(title, ABOUT, commands.start(name, families))
     for family in filter(has_repeats, families):
-        section.parts += [_heat_maps(family), _score_table(family), *measured_parts(family), *_curves(family)]
+        section.parts += [_heat_maps(family), _score_table(family), *_measured_maps(family), *_curves(family)]
         section.parts += [_spread_table(family)] if family.tasks else []
         section.missing += commands.analysis(name, family, _lacking(family))
     return section
@@ -64,6 +74,47 @@ def _score_table(family: Family) -> Table:
 def _paper(p: float, r: int) -> Values:
     """What the paper prints: MNLI at four places, and its vanilla rows of the table of k and p."""
     return SWEEP[p, 1][:4] if r == 1 and (p, 1) in SWEEP else (REPEATED_MNLI.get((p, r)), None, None, None)
+
+
+def _measured_maps(family: Family) -> list[Figure]:
+    shares, entropy = estimates(family, CORRUPTION), estimates(family, ENTROPY)
+    panels = [_share_panel(family, list(shares))] if shares else []
+    panels += [panel_of("Entropy, bits", entropy, 2)] if entropy else []
+    if not panels:
+        return []
+    caption = (
+        f"Left: corrupted semantics ({family.label}), measured mean ± s.d. over sequences, below it pʳ and the s.d. of "
+        "the appendix's formula. Right: entropy of the predictions of words without a visible copy, ± s.d. over seeds."
+    )
+    parts = [Figure("corruption", caption, heat_maps(panels, *axes_of(family), VANISHING))]
+    if len(entropy) > 1:
+        words = f"Entropy against the share of corrupted semantics ({family.label})."
+        parts.append(Figure("repeated-entropy", words, entropy_curve(_entropy_lines(entropy))))
+    return parts
+
+
+def _share_panel(family: Family, found: list[Place]) -> HeatMap:
+    words = {}
+    for place in found:
+        share = _share(measured(family, place, "corruption"))
+        words[place] = (
+            f"{share['mean']:.1f} ± {share['std']:.1f}\n({share['predicted']:.1f} ± {share['predicted_std']:.1f})"
+        )
+    return HeatMap("Corrupted semantics, %", {(p, r): (100 * p**r) ** 0.5 for p, r in found}, words)
+
+
+def _share(found: list[Json]) -> dict[str, float]:
+    """In percent, the mean over seeds."""
+    return {key: 100 * fmean(m[key] for m in found) for key in ("mean", "std", "predicted", "predicted_std")}
+
+
+def _entropy_lines(found: dict[Place, Estimate]) -> list[Line]:
+    lines = []
+    for p in sorted({p for p, _ in found}):
+        points = sorted((100 * p**r, e.value, e.spread or 0.0) for (q, r), e in found.items() if q == p)
+        x, y, error = map(list, zip(*points, strict=True))
+        lines.append(Line(f"{100 * p:.4g}%", x, y, error))
+    return lines
 
 
 def _curves(family: Family) -> list[Figure]:

@@ -11,11 +11,8 @@ def runs_section(runs: Runs, families: list[Family]) -> Section:
     section = Section("Runs", "What every number comes from.", parts=[_runs_table(families)])
     found = [(str(path), "damaged", reason) for path, reason in runs.damaged]
     found += [(str(t.path), "its model is not among the runs", t.result["settings"]["model"]) for t in runs.unlinked]
-    found += [
-        (str(t.path), "not used: other settings than most of its task, from scratch, or twice", t.task)
-        for f in families
-        for t in f.left_out
-    ]
+    why = "other settings than most of its task, from scratch, or a repetition"
+    found += [(str(t.path), why, t.task) for family in families for t in family.left_out]
     if found:
         rows = tuple(row(*words) for words in found)
         section.parts.append(Table("left-out", "Left out", "Not used in any table.", ("file", "why", "what"), rows))

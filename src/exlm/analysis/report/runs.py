@@ -191,8 +191,9 @@ def _take(runs: Runs, path: Path) -> None:
 
 
 def _pretraining(runs: Runs, place: Path, content: Json) -> Pretraining:
-    beside = [_beside(runs, place / name) for name in ("measurements.json", "config.json", "manifest.json")]
-    run = Pretraining(identifier(content["identity"]), place, content, *beside[:2], _weights(beside[2]))
+    names = ("measurements.json", "config.json", "manifest.json")
+    measurements, config, manifest = (_beside(runs, place / name) for name in names)
+    run = Pretraining(identifier(content["identity"]), place, content, measurements, config, _weights(manifest))
     numbers = [content["evaluation"]["accuracy"], content["evaluation"]["perplexity"], content["training_seconds"]]
     numbers += [content["parameters"], run.recipe["data"]["mask_ratio"], run.recipe["seed"]]
     _check([*numbers, run.repeat, run.steps, run.states, run.config.get("vocab_size", 0)])
