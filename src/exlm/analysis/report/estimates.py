@@ -10,7 +10,7 @@ from exlm.analysis.report.document import Cell
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number averaged over seeds: for every pre-training seed the values of its fine-tuning seeds, or a single one."""
+    """A number averaged over seeds: for every pre-training seed its value, or those of its fine-tuning seeds."""
 
     groups: tuple[tuple[float, ...], ...]
     runs: tuple[str, ...]

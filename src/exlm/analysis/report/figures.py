@@ -134,6 +134,7 @@ def bars(groups: Sequence[str], series: Sequence[Line], ylabel: str) -> Plot:
             style |= dict(edgecolor=colour, yerr=line.error, ecolor=INK, capsize=2, error_kw={"elinewidth": 1})
             axis.bar(place, line.y, 0.92 * width, label=line.name, **style)
         axis.set_xticks(range(len(groups)), groups)
+        axis.set_xlim(-0.5, len(groups) - 0.5)
         axis.set_ylabel(ylabel)
         axis.grid(axis="y", alpha=0.25)
         axis.set_axisbelow(True)
