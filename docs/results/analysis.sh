@@ -22,7 +22,7 @@ text() {
   for experiment in efficiency ablations sweep; do
     exlm analyze $experiment recipes/text/analysis-small.yaml
   done
-  exlm analyze repeated-mlm recipes/text/analysis-small.yaml --train.steps 1200 --output runs/analysis/text-repeated
+  exlm analyze repeated-mlm recipes/text/analysis-small.yaml --train.steps 1000 --output runs/analysis/text-repeated
 }
 
 case ${1:-all} in

@@ -53,6 +53,7 @@ class Study:
 
     output: Path
     base: Base
+    transition_warmup: int
     tasks: dict[str, DownstreamConfig]
     seeds: list[int]
     pretrain_seeds: list[int]
@@ -66,6 +67,7 @@ def analyze(
     data: DataConfig,
     model: ArchitectureConfig = ArchitectureConfig(),
     train: LoopConfig = LoopConfig(),
+    transition_warmup: int = 0,
     space: Space = Space(),
     tasks: dict[str, DownstreamConfig] | None = None,
     seeds: list[int] | None = None,
@@ -83,6 +85,7 @@ def analyze(
         data: corpus and batches. `mask_ratio` is that of the ablations; `repeat` is set by the experiment.
         model: the architecture, and k of the ablations; `objective` is set by the experiment.
         train: length and optimizer of every pre-training; MLM++ alone is longer.
+        transition_warmup: updates at the start of every ExLM in which all links are equally probable. An MLM has none.
         space: what is varied.
         tasks: by name, what every model but those of `entropy` is fine-tuned on, with the repetition it was pre-trained
             with.
@@ -97,7 +100,7 @@ def analyze(
         raise InputError("an analysis is one process; start it without torchrun")
     lists = {"seeds": [1, 2, 3] if seeds is None else seeds, "pretrain_seeds": pretrain_seeds or [0]}
     base = Base(data, model, train, space)
-    study = Study(Path(output), base, tasks or {}, cost_steps=cost_steps, case=case, **lists)
+    study = Study(Path(output), base, transition_warmup, tasks or {}, cost_steps=cost_steps, case=case, **lists)
     if experiment != "entropy" and experiment != "efficiency" and not study.tasks:
         print("no tasks are given: models are pre-trained and measured, but not fine-tuned")
     ledger = Ledger(study.output / "jobs")
@@ -133,6 +136,7 @@ def _jobs(study: Study, variants: list[Variant], tuned: bool) -> list[Job]:
 
 def _pretraining(study: Study, variant: Variant, seed: int, place: Path) -> Job:
     settings = {"data": variant.data, "model": variant.model, "train": variant.train, "seed": seed}
+    settings |= {"transition_warmup": study.transition_warmup}
     return Job(
         "pre-training",
         f"pretrain/{variant.name}/seed-{seed}",
