@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-from exlm.analysis.variants import VARIANTS, Base
+from exlm.analysis.experiments.variants import VARIANTS, Base
 from exlm.cli import COMMANDS, build_parser, main
 from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.model.modeling_exlm import ExLMForMaskedLM, num_parameters
@@ -153,15 +153,23 @@ ALLOWED = {
 ALLOWED["analysis"] = ALLOWED["tasks"] | {"analysis", "ops", "pretrain"}
 
 
+def imported_rooms(path):
+    """The first word behind `exlm.` of every import from the package, relative or absolute."""
+    package = path.relative_to(ROOT / "src").parent.parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*start, *([node.module] if node.module else [])])
+            names = [f"{module}.{alias.name}" for alias in node.names]
+        yield from (name.split(".")[1] for name in names if name.startswith("exlm."))
+
+
 @pytest.mark.parametrize("room", ALLOWED)
 def test_imports_go_down_only(room):
-    for path in (ROOT / "src/exlm" / room).glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("exlm")):
-                module = (node.module or "").removeprefix("exlm.")
-                names = [module] if module else [alias.name for alias in node.names]
-                target = room if node.level == 1 else names[0].split(".")[0]
-                assert target in ALLOWED[room], f"{path.name} imports {target}"
+    for path in (ROOT / "src/exlm" / room).rglob("*.py"):
+        for target in imported_rooms(path):
+            assert target in ALLOWED[room], f"{path} imports {target}"
 
 
 def test_ops_import_torch_alone():

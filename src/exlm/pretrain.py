@@ -40,7 +40,7 @@ class DataConfig:
         corpus: directory written by `exlm prepare`.
         mask_ratio: share of tokens replaced by [MASK].
         repeat: copies of each token, masked one by one (Repeated MLM); a fine-tuning then repeats its input alike.
-        tokens_per_batch: upper bound of one update's sequences x longest sequence, over all processes, copies not counted.
+        tokens_per_batch: upper bound of one update's sequences x longest sequence, over all processes, without copies.
         tokens_per_micro_batch: the same for one forward and backward pass, with copies; smaller needs less memory.
         eval_sequences: held-out sequences used in an evaluation; 0 takes all.
     """

@@ -117,7 +117,9 @@ def full_grid(root: Path) -> None:
                     score = 0.70 - 0.1 * abs(math.log10(share / 0.15)) - 0.02 * p
                     name = f"mlm-{p}-{r}-{seed}"
                     bits = 3 + 4 * share
-                    run = pretraining(root, name, p, r, 100, seed, accuracy=1 - share, entropy=bits, objective="mlm")
+                    run = pretraining(
+                        root, name, p, r, 100, seed, accuracy=(1 - share) / 2, entropy=bits, objective="mlm"
+                    )
                     _tasks(root, name, run, score, seed)
         for p in (0.15, 0.387):
             for k in (2, 4, 8):

@@ -1,4 +1,4 @@
-"""The experiments as a user runs them: what is missing is made, what is done is skipped, an interruption costs little."""
+"""The experiments as a user runs them: what is missing is made, what is done is skipped, stopping costs little."""
 
 import json
 
@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 
 from exlm import InputError
-from exlm.analysis import analyze as module
-from exlm.analysis.analyze import DownstreamConfig, analyze
-from exlm.analysis.jobs import Job, Ledger, duration, run_jobs
-from exlm.analysis.variants import Base, Space, ablations
+from exlm.analysis.experiments import command as module
+from exlm.analysis.experiments.command import DownstreamConfig, analyze
+from exlm.analysis.experiments.jobs import Job, Ledger, duration, run_jobs
+from exlm.analysis.experiments.variants import Base, Space, ablations
 from exlm.pretrain import ArchitectureConfig, DataConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.train.loop import Interrupted, LoopConfig, TrainingStopped
@@ -85,7 +85,9 @@ def test_changed_settings_do_not_pass_for_done(recipe):
 def test_mlm_plus_plus_gets_the_updates_that_cost_what_exlms_cost(recipe):
     analyze("ablations", **recipe)
     ratio = result(recipe, "efficiency.json")["ratio"]
-    runs = {p.parts[-3]: json.loads(p.read_text()) for p in module.Path(recipe["output"]).glob("pretrain/*/*/result.json")}
+    runs = {
+        p.parts[-3]: json.loads(p.read_text()) for p in module.Path(recipe["output"]).glob("pretrain/*/*/result.json")
+    }
     assert len(runs) == 6
     assert runs["mlm-p15-plus-plus"]["recipe"]["train"]["steps"] == max(5, round(4 * ratio))
     assert runs["ctc-p15-k2"]["recipe"]["model"]["objective"] == "ctc"
@@ -127,7 +129,11 @@ def test_what_remains_is_estimated_from_finished_jobs_of_its_kind(tmp_path):
     ledger = Ledger(tmp_path / "jobs")
     small, large, other = (
         Job(kind, name, work, {}, tmp_path, lambda: None)
-        for kind, name, work in (("a", "small", 1, ), ("a", "large", 10), ("b", "other", 1))
+        for kind, name, work in (
+            ("a", "small", 1),
+            ("a", "large", 10),
+            ("b", "other", 1),
+        )
     )
     assert "time unknown" in duration([small], ledger.rates())
     ledger.write(small, 60.0)

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from exlm import InputError
-from exlm.analysis import filling
-from exlm.analysis.explore import build_case
-from exlm.analysis.explore_figure import figure, layout
-from exlm.analysis.explore_molecules import drawing
-from exlm.analysis.explore_page import page
-from exlm.analysis.fill import load_for_filling
-from exlm.analysis.fill_texts import FillOptions, encode, graphs
+from exlm.analysis.explore.command import build_case
+from exlm.analysis.explore.figure import figure, layout
+from exlm.analysis.explore.molecules import drawing
+from exlm.analysis.explore.page import page
+from exlm.analysis.fill import filling
+from exlm.analysis.fill.command import load_for_filling
+from exlm.analysis.fill.texts import FillOptions, encode, graphs
 from exlm.cli import main
 from exlm.data.text_tokenizers import train_text_tokenizer
 from exlm.directory import save_model

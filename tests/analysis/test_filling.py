@@ -9,10 +9,10 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from exlm import InputError
-from exlm.analysis import filling
-from exlm.analysis.fill import load_for_filling
-from exlm.analysis.fill_texts import FillOptions, fill_texts, graphs
-from exlm.analysis.filling import Graph
+from exlm.analysis.fill import filling
+from exlm.analysis.fill.command import load_for_filling
+from exlm.analysis.fill.filling import Graph
+from exlm.analysis.fill.texts import FillOptions, fill_texts, graphs
 from exlm.cli import main
 from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.directory import save_model

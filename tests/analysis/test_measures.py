@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from exlm import ExLMConfig, ExLMForMaskedLM, ExLMForSequenceClassification
-from exlm.analysis import corruption, efficiency
-from exlm.analysis import entropy as entropies
+from exlm.analysis.experiments import corruption, efficiency
+from exlm.analysis.experiments import entropy as entropies
 from exlm.data.batching import SpecialTokens
+from exlm.data.tokenization import load_tokenizer
 from exlm.model.downstream import ExLMForQuestionAnswering
 from exlm.pretrain import ArchitectureConfig, DataConfig, held_out_batches
-from exlm.data.tokenization import load_tokenizer
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 

@@ -10,13 +10,15 @@ from statistics import stdev
 
 import pytest
 
-from exlm.analysis import paper_values as paper
-from exlm.analysis.findings import compare, verdict
-from exlm.analysis.report import report
-from exlm.analysis.report_cells import ACCURACY, Score, Setting, families
-from exlm.analysis.report_model import Cell, Column, Row, Table
-from exlm.analysis.report_render import csv_table, escape, latex, markdown
-from exlm.analysis.report_runs import find_runs
+from exlm.analysis.report import paper_values as paper
+from exlm.analysis.report.cells import ACCURACY, Score, Setting
+from exlm.analysis.report.command import report
+from exlm.analysis.report.document import Cell, Table
+from exlm.analysis.report.document import row as row_of
+from exlm.analysis.report.families import families
+from exlm.analysis.report.findings import compare, verdict
+from exlm.analysis.report.render import csv_table, escape, latex, markdown
+from exlm.analysis.report.runs import find_runs
 from exlm.cli import main
 from exlm.errors import InputError
 from tests.analysis.fake_runs import efficiency, finetuning, full_grid, pretraining, write
@@ -151,8 +153,8 @@ def test_the_csv_has_the_same_numbers_and_marks_the_papers(grid):
     sources = {row["model"]: row["source"] for row in main_table}
     assert sources["BERT"] == "quoted" and sources["RoBERTa*"] == "paper" and sources["Vanilla MLM"] == "ours"
     ablations = {row["model"]: row for row in read_csv(grid / "out" / "tables" / "ablations.csv")}
-    assert float(ablations["Vanilla MLM++"]["Avg."]) == pytest.approx(72.0, abs=0.01)
-    assert ablations["ExLM"]["paper: Avg."] == "81.4"
+    assert float(ablations["Vanilla MLM++"]["avg."]) == pytest.approx(72.0, abs=0.01)
+    assert ablations["ExLM"]["paper: avg."] == "81.4"
 
 
 def test_every_run_that_a_table_points_to_is_listed(grid):
@@ -178,8 +180,11 @@ def test_missing_cells_name_their_commands(tmp_path):
     finetuning(tmp_path, "runs/rte", model, "rte", [0.6, 0.7])
     report([str(tmp_path / "runs")], str(tmp_path / "out"))
     text = (tmp_path / "out" / "report.md").read_text()
-    assert f"exlm finetune recipes/text/finetune.yaml --model {model} --task.dataset cola --output {model}-cola" in text
-    assert "--task.dataset rte --output " + str(model) not in text
+    loops = [line for line in text.splitlines() if line.startswith("for task in mnli")]
+    tune = f"exlm finetune recipes/text/finetune.yaml --model {model} --task.dataset $task"
+    exlm = next(line for line in loops if f"--model {model} " in line)
+    assert len(loops) == 2 and exlm.endswith(f"; do {tune} --output {model}-finetuned/$task; done")
+    assert " cola " in exlm and " rte " not in exlm
     assert "exlm analyze repeated-mlm recipes/text/analysis-small.yaml" in text
     assert re.search(r"p = 78.9%, r = 4; p = 78.9%, r = 8", text) and "p = 15%, r = 8" not in text
     not_run = text[text.index("## Not run") :]
@@ -197,8 +202,7 @@ def test_latex_rows_are_balanced_and_characters_escaped(grid):
 
 
 def test_tables_survive_strange_words():
-    row = Row((Cell(text='x,"|<b>'), Cell(1 / 3, 0.1)))
-    table = Table("t", "T & t", "50% of_it", (Column("a|b"), Column("c", True)), (row,))
+    table = Table("t", "T & t", "50% of_it", ("a|b", "paper: c"), (row_of('x,"|<b>', Cell(1 / 3, 0.1)),))
     assert list(csv.DictReader(csv_table(table).splitlines()))[0]["paper: c"] == repr(1 / 3)
     assert r"\|\<b\>" in markdown(table) and r"T \& t" in latex(table) and r"\textit{0.3 $\pm$ 0.1}" in latex(table)
 
@@ -268,13 +272,28 @@ def test_the_rule_of_two_standard_errors(tmp_path):
     assert verdict(1.0, 0.4) == "shows" and verdict(-1.0, 0.4) == "does not show"
     assert verdict(0.7, 0.4) == verdict(-0.7, 0.4) == "within the spread of seeds"
     assert verdict(1.0, None) == "one seed, not decided"
-    assert verdict(1.0, 0.4, "fine-tuning") == "shows, one pre-training seed"
+    assert verdict(1.0, 0.4, "fine-tuning") == "shows (one pre-training seed: another may differ)"
     for name, score in (("exlm", 0.62), ("mlm", 0.60)):
         model = pretraining(tmp_path, name, objective=name)
         finetuning(tmp_path, f"t-{name}", model, "rte", [score, score + 0.02])
     difference = compare(only_family(tmp_path), Setting("ExLM", 4, 0.15), Setting("Vanilla MLM", 1, 0.15))
     assert difference.value == pytest.approx(2.0) and difference.unit == "fine-tuning"
     assert difference.error == pytest.approx((2 * 2.0 / 2) ** 0.5)  # s.d. of a seed is sqrt(2), two seeds each
+
+
+def test_scores_of_a_model_that_learnt_next_to_nothing_show_nothing(tmp_path):
+    for name, accuracy, score in (("exlm", 0.02, 0.9), ("mlm", 0.25, 0.6)):
+        model = pretraining(tmp_path, name, objective=name, accuracy=accuracy)
+        finetuning(tmp_path, f"t-{name}", model, "rte", [score, score + 0.02])
+    difference = compare(only_family(tmp_path), Setting("ExLM", 4, 0.15), Setting("Vanilla MLM", 1, 0.15))
+    assert difference.value == pytest.approx(30.0) and difference.verdict.startswith("not decided (ExLM's held-out")
+
+
+def test_a_label_says_corpus_vocabulary_size_and_updates(tmp_path):
+    place = pretraining(tmp_path, "m")
+    write(place / "config.json", {"vocab_size": 1234})
+    label = "text · vocabulary 1,234 · 4 layers × 128 · 1.0M parameters · 100 updates of 4,096 tokens"
+    assert only_family(tmp_path).label == label
 
 
 def test_departures_from_published_parts_are_marked(tmp_path):

@@ -137,8 +137,8 @@ def masked_batch(
 class MaskedBatches:
     """The micro-batches of every step, for one process of `world`.
 
-    A step's batch is cut into equal pieces of about `tokens_per_micro_batch` tokens, at least one per process. The budget
-    of a step counts a token once, that of a piece its copies, so that repetition changes no step's sequences;
+    A step's batch is cut into equal pieces of about `tokens_per_micro_batch` tokens, at least one per process. The
+    budget of a step counts a token once, that of a piece its copies, so that repetition changes no step's sequences;
     process `rank` gets pieces rank, rank + world, ... Each piece comes with its number, which seeds dropout, so that
     the result does not depend on how pieces are spread over processes.
     """
@@ -169,6 +169,5 @@ class MaskedBatches:
         pieces = min(-(-tokens // (self.micro * self.world)), len(examples) // self.world) * self.world
         settings = (self.special, self.seed, epoch, self.ratio, self.repeat)
         return [
-            (p, masked_batch(self.source, examples[p::pieces], *settings))
-            for p in range(self.rank, pieces, self.world)
+            (p, masked_batch(self.source, examples[p::pieces], *settings)) for p in range(self.rank, pieces, self.world)
         ]

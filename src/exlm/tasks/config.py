@@ -32,7 +32,7 @@ class TaskConfig:
         on_invalid: invalid rows (not a molecule, tokens outside the vocabulary) are reported and left out (`skip`),
             reported and used all the same (`keep`; a scaffold split cannot), or stop the run (`error`). Rows without
             text or label and over-long molecules are always left out; over-long text is cut and reported.
-        train_rows: train on so many rows only, another draw for every seed; all where absent. Not for question answering.
+        train_rows: train on so many rows only, another draw for every seed; all where absent. Not for questions.
         max_length: longest text, or pair of texts, in tokens; longest window of a question and its context.
         stride: tokens that neighbouring windows of a context share (question answering).
         max_answer: longest answer in tokens (question answering).

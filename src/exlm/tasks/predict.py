@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 

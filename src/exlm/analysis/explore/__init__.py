@@ -1,0 +1,1 @@
+"""A look inside the model on one text: `exlm explore`."""

@@ -1,0 +1,1 @@
+"""Joint fillings of all masks of a text: `exlm fill`."""

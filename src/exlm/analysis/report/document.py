@@ -1,0 +1,103 @@
+"""What a report consists of, before it becomes Markdown, HTML, LaTeX or CSV."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from matplotlib.figure import Figure as Plot
+
+PAPER = "paper: "  # begins the title of a column whose numbers are the paper's
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number with its spread, or a text; nothing at all is a cell that has not been run.
+
+    Attributes:
+        value: as it is printed, mostly in percent.
+        spread: its standard deviation.
+        text: in place of a number.
+        digits: after the point.
+        note: seeds and runs, for those who look closer.
+        links: ids of runs, in place of a text.
+        mark: behind the number, explained in the caption.
+    """
+
+    value: float | None = None
+    spread: float | None = None
+    text: str = ""
+    digits: int = 1
+    note: str = ""
+    links: tuple[str, ...] = ()
+    mark: str = ""
+
+
+Value = Cell | str | float | None  # of a cell; None has not been run
+BLANK = Cell(text=" ")  # where a number would make no sense
+
+
+@dataclass(frozen=True)
+class Row:
+    """Cells under the columns. `quoted` rows are other systems' results, taken from the paper; `paper` its own."""
+
+    cells: tuple[Cell, ...]
+    kind: Literal["ours", "paper", "quoted", "heading"] = "ours"
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    caption: str
+    plot: Plot
+
+
+class Missing(NamedTuple):
+    """Cells without a number, and the command that fills them."""
+
+    cells: str
+    command: str
+
+
+@dataclass
+class Section:
+    """One experiment: a heading, a sentence, then tables and figures by family, and what is missing.
+
+    `start` is the command for an experiment of which there is nothing yet.
+    """
+
+    title: str
+    about: str
+    start: str = ""
+    parts: list[Table | Figure] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+
+
+def row(*values: Value) -> Row:
+    """Words, numbers and what has not been run, as cells."""
+    return Row(cells(values))
+
+
+def cells(values: Iterable[Value]) -> tuple[Cell, ...]:
+    return tuple(_cell(value) for value in values)
+
+
+def _cell(value: Value) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    if isinstance(value, str):
+        return Cell(text=value)
+    return Cell(value, digits=0 if isinstance(value, int) else 1)
+
+
+def heading(text: str) -> Row:
+    """Names the rows below it."""
+    return Row((Cell(text=text),), "heading")

@@ -1,0 +1,66 @@
+"""Entropy of ExLM and of the MLM by mask ratio and number of states."""
+
+from exlm.analysis.report import commands
+from exlm.analysis.report.cells import ENTROPY, STATE_ENTROPY, Family, Score, Setting
+from exlm.analysis.report.document import Cell, Figure, Section, Table, row
+from exlm.analysis.report.figures import Line, bars
+
+ABOUT = (
+    "Bits of the prediction of a masked token on held-out data: of the marginal over a mask's states, and of each "
+    "state's own distribution weighted by its posterior. The paper's figure has no numbers: ExLM below MLM, lower "
+    "with k."
+)
+
+
+def entropy_section(families: list[Family]) -> Section:
+    section = Section("Entropy of ExLM and MLM", ABOUT, commands.start("entropy", families))
+    for family in families:
+        cells = [cell for cell in family.compared() if family.estimate(cell, ENTROPY)]
+        if any(cell.method == "ExLM" for cell in cells):
+            section.parts += [_figure(family, cells), _table(family, cells)]
+            lacking = [commands.place_of(cell) for cell in family.compared() if cell not in cells]
+            section.missing += commands.analysis("entropy", family, lacking)
+    return section
+
+
+def _figure(family: Family, cells: list[Setting]) -> Figure:
+    ratios = sorted({cell.p for cell in cells})
+    series = []
+    for k in sorted({cell.k for cell in cells}):
+        name = "MLM" if k == 1 else f"ExLM, k = {k}"
+        for score, title in ((ENTROPY, name), (STATE_ENTROPY, f"{name}, per state")):
+            own = [cell for cell in cells if cell.k == k and family.estimate(cell, score)]
+            if own and (k > 1 or score == ENTROPY):
+                values = [family.cell(cell, score).value or 0.0 for cell in own]
+                errors = [entropy_error(family, cell, score) for cell in own]
+                places = [ratios.index(cell.p) for cell in own]
+                series.append(Line(title, places, values, errors, hatched=score == STATE_ENTROPY))
+    caption = (
+        f"Entropy by mask ratio and states ({family.label}); filled: the marginal, hatched: each state's own. Error "
+        "bars: s.d. over pre-training seeds where there are several, else the standard error over tokens."
+    )
+    return Figure("entropy", caption, bars([f"p = {100 * p:.4g}%" for p in ratios], series, "entropy, bits"))
+
+
+def entropy_error(family: Family, cell: Setting, score: Score) -> float:
+    """S.d. over pre-training seeds, or the standard error over tokens of a single one."""
+    estimate = family.estimate(cell, score)
+    if estimate and estimate.spread is not None:
+        return estimate.spread
+    entropies = [run.measured("entropy") for run in family.cells[cell]]
+    parts = [entropy if score == ENTROPY else entropy.get("states") or {} for entropy in entropies]
+    return next((part["stderr"] for part in parts if part.get("stderr") is not None), 0.0)
+
+
+def _table(family: Family, cells: list[Setting]) -> Table:
+    rows = []
+    for cell in sorted(cells, key=lambda cell: (cell.p, cell.k)):
+        numbers = []
+        for score in (ENTROPY, STATE_ENTROPY):
+            found = family.cell(cell, score)
+            error = None if found.value is None else entropy_error(family, cell, score)
+            numbers.append(Cell(found.value, error, digits=3, note=found.note))
+        rows.append(row(100 * cell.p, cell.label, *numbers, *family.sources(cell)))
+    columns = ("p, %", "model", "entropy, bits", "per state, bits", "seeds", "runs")
+    caption = "±: s.d. over pre-training seeds, or of one seed the standard error over tokens."
+    return Table("entropy", f"Entropy ({family.label})", caption, columns, tuple(rows))

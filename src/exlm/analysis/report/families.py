@@ -1,0 +1,79 @@
+"""Sorts runs into families that may be compared, and names each by what sets it apart."""
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+from exlm.analysis.report.cells import Family, Setting
+from exlm.analysis.report.runs import Pretraining, Runs
+
+
+def families(runs: Runs) -> list[Family]:
+    """Comparable runs together; the largest family first."""
+    groups: dict[Any, list[Pretraining]] = defaultdict(list)
+    for run in runs.pretrainings:
+        groups[run.family].append(run)
+    found = [family for group in groups.values() for family in _by_steps(group)]
+    for family in found:
+        _take_tunings(family, runs)
+        family.label = _label(family)
+    _tell_apart(found)
+    return sorted(found, key=lambda family: (-len(family.runs), family.label))
+
+
+def _by_steps(group: list[Pretraining]) -> list[Family]:
+    """Runs of equal length; a vanilla MLM longer than the ExLM runs is their MLM++."""
+    lengths = sorted({run.steps for run in group if run.method.startswith("ExLM")} or {run.steps for run in group})
+    members: dict[int, dict[Setting, dict[int, Pretraining]]] = defaultdict(lambda: defaultdict(dict))
+    for run in sorted(group, key=lambda run: (run.recipe["seed"], run.id)):
+        shorter = [steps for steps in lengths if steps < run.steps]
+        plus = run.steps not in lengths and bool(shorter) and run.method == "Vanilla MLM" and run.repeat == 1
+        method = f"{run.method}++" if plus else run.method
+        cell = Setting(method, run.states, run.recipe["data"]["mask_ratio"], run.repeat)
+        members[shorter[-1] if plus else run.steps][cell].setdefault(run.recipe["seed"], run)  # a seed counts once
+    return [
+        Family(steps, {cell: list(seeds.values()) for cell, seeds in cells.items()}) for steps, cells in members.items()
+    ]
+
+
+def _take_tunings(family: Family, runs: Runs) -> None:
+    """Its fine-tunings; of each task those settings that most of them share, so that only like is compared."""
+    everything = [(run, tuning) for run in family.runs for tuning in runs.tunings.get(run.id, [])]
+    counts = Counter((tuning.task, tuning.how) for _, tuning in everything)
+    usual = {task: how for (task, how), _ in sorted(counts.items(), key=lambda item: (item[1], item[0]))}
+    for run, tuning in everything:
+        if tuning.how != usual[tuning.task]:
+            family.left_out.append(tuning)
+        elif tuning.from_scratch:
+            family.scratch.setdefault(tuning.task, []).append(tuning)
+        elif (run.id, tuning.task) in family.tunings:
+            family.left_out.append(tuning)
+        else:
+            family.tunings[run.id, tuning.task] = tuning
+
+
+def _label(family: Family) -> str:
+    """Corpus, vocabulary, size and length, as far as they are known."""
+    run = family.runs[0]
+    model, data = run.recipe["model"], run.recipe["data"]
+    sizes = sorted({f"{run.result['parameters'] / 1e6:.1f}" for run in family.runs}, key=float)
+    tokens = f" of {data['tokens_per_batch']:,} tokens" if data.get("tokens_per_batch") else ""
+    words = [
+        Path(data["corpus"]).name,
+        f"vocabulary {run.vocabulary:,}" if run.vocabulary else "",
+        f"{model['num_hidden_layers']} layers × {model['hidden_size']}",
+        f"{'–'.join(dict.fromkeys([sizes[0], sizes[-1]]))}M parameters",
+        f"{family.steps:,} updates{tokens}",
+    ]
+    return " · ".join(filter(None, words))
+
+
+def _tell_apart(found: list[Family]) -> None:
+    """Where two labels agree, adds the settings in which the families differ."""
+    for label in {family.label for family in found}:
+        same = [family for family in found if family.label == label]
+        keys: list[set[Any]] = [set(family.runs[0].family) for family in same]
+        for family, key in zip(same, keys, strict=True):
+            own = sorted(key - set.intersection(*keys))
+            family.label += "".join(f" · {name.split('.')[-1]} {str(json.loads(value))[:12]}" for name, value in own)

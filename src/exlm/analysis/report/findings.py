@@ -1,0 +1,257 @@
+"""Which of the paper's findings the runs show: a number for each claim and a verdict by one rule."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from scipy.stats import spearmanr
+
+from exlm.analysis.report.cells import ACCURACY, ENTROPY, STATE_ENTROPY, Family, Score, Setting
+from exlm.analysis.report.document import Row, Section, Table, heading, row
+from exlm.analysis.report.entropy import entropy_error
+from exlm.analysis.report.estimates import Noise
+from exlm.analysis.report.grid import estimates, has_repeats, lines_of, measured, places
+from exlm.analysis.report.paper_values import COST_RATIO
+from exlm.analysis.report.runs import Json, Runs, machine
+
+ONE_SEED = "one pre-training seed: another may differ"
+NOT_LEARNT = "not decided (ExLM's held-out accuracy is far below: it has hardly left its start)"
+RULE = (
+    "Rule: a difference shows if it is larger than two standard errors; it does not show if it is as large with the "
+    "other sign; otherwise it is within the spread of seeds. Standard errors come from the pooled s.d. over "
+    "pre-training seeds where some cell has several, else over fine-tuning seeds or tokens; then nothing says how far "
+    f"a model pre-trained once more would differ ({ONE_SEED}). Scores of an ExLM that has less than half of the MLM's "
+    "held-out accuracy decide nothing."
+)
+COMPARISONS = (
+    ("ExLM scores higher than the vanilla MLM", "ExLM", "Vanilla MLM"),
+    ("ExLM scores higher than an MLM with more updates (MLM++)", "ExLM", "Vanilla MLM++"),
+    ("removing 2D RoPE costs", "ExLM", "ExLM w/o 2D RoPE"),
+    ("removing the transitions costs", "ExLM", "ExLM w/o Transitions"),
+    ("transitions matter more than 2D RoPE", "ExLM w/o 2D RoPE", "ExLM w/o Transitions"),
+    ("without transitions it is still above the vanilla MLM", "ExLM w/o Transitions", "Vanilla MLM"),
+    ("without 2D RoPE it is still above the vanilla MLM", "ExLM w/o 2D RoPE", "Vanilla MLM"),
+    ("a sparse DAG costs", "ExLM", "ExLM w/ Sparse DAG"),
+    ("a sparse DAG is above no transitions", "ExLM w/ Sparse DAG", "ExLM w/o Transitions"),
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of two cells, averaged over the tasks that both have (held-out accuracy if there is none)."""
+
+    value: float
+    error: float | None
+    words: str
+    unit: str
+    learnt: bool = True
+
+    @property
+    def verdict(self) -> str:
+        return verdict(self.value, self.error, self.unit) if self.learnt else NOT_LEARNT
+
+    @property
+    def text(self) -> str:
+        error = "one seed" if self.error is None else f"standard error {self.error:.2f}"
+        return f"{self.value:+.2f} ({error}) {self.words}"
+
+
+def verdict(difference: float, error: float | None, unit: str = "pre-training") -> str:
+    """What a difference says by the rule; `unit`: which seeds the error comes from."""
+    if error is None:
+        return "one seed, not decided"
+    if abs(difference) <= 2 * error:
+        return "within the spread of seeds"
+    word = "shows" if difference > 0 else "does not show"
+    return word if unit == "pre-training" else f"{word} ({ONE_SEED})"
+
+
+def compare(family: Family, first: Setting, second: Setting) -> Difference:
+    """First less second, in points."""
+    scores = _shared(family, [first, second])
+    parts = [_difference(family, score, first, second) for score in scores or [ACCURACY]]
+    known = [error for _, error in parts if error is not None]
+    error = math.hypot(*known) / len(parts) if len(known) == len(parts) else None
+    words = "points of held-out accuracy"
+    if scores:
+        higher = f"higher in {sum(value > 0 for value, _ in parts)} of {len(parts)}"
+        words = f"points, mean of {', '.join(score.title for score in scores)}, {higher}"
+        if first.p == second.p:
+            words += f"; held-out accuracy {_difference(family, ACCURACY, first, second)[0]:+.2f}"
+    units = {noise.unit for score in scores or [ACCURACY] if (noise := family.noise(score))}
+    learnt = not scores or all(_learnt(family, cell) for cell in (first, second))
+    return Difference(fmean(value for value, _ in parts), error, words, min(units, default="fine-tuning"), learnt)
+
+
+def _learnt(family: Family, cell: Setting) -> bool:
+    """Whether an ExLM has at least half of the held-out accuracy of the MLM at its mask ratio."""
+    vanilla = family.estimate(Setting("Vanilla MLM", 1, cell.p), ACCURACY)
+    own = family.estimate(cell, ACCURACY)
+    return vanilla is None or own is None or own.value >= 0.5 * vanilla.value
+
+
+def _shared(family: Family, cells: Sequence[Setting]) -> list[Score]:
+    """Tasks scored in percent that all cells have."""
+    return [score for score in family.shares if all(family.estimate(cell, score) for cell in cells)]
+
+
+def _difference(family: Family, score: Score, first: Setting, second: Setting) -> tuple[float, float | None]:
+    a, b, noise = family.estimate(first, score), family.estimate(second, score), family.noise(score)
+    assert a and b
+    return a.value - b.value, math.hypot(noise.error(a), noise.error(b)) if noise else None
+
+
+def findings_section(families: list[Family], runs: Runs) -> Section:
+    """All claims that the runs say something about."""
+    rows = []
+    for family in families:
+        found = [*_repeated(family), *_ablations(family), *_states(family), *_entropies(family)]
+        rows += [heading(family.label), *found] if found else []
+    cost = [found for _, content in runs.efficiency for found in _cost(content)]
+    rows += [heading("cost"), *cost] if cost else []
+    table = Table("findings", "The paper's claims and our numbers", RULE, ("claim", "our runs", "numbers"), tuple(rows))
+    about = "Each line is one claim of the paper and what these runs, at their size and length, say of it."
+    return Section("Which findings show", about, parts=[table] if rows else [])
+
+
+def _repeated(family: Family) -> Iterator[Row]:
+    if has_repeats(family):
+        for score in family.scores:
+            yield from _corruption_matters(family, score)
+        for score in family.shares:
+            yield from _both_ends_cost(family, score)
+        yield from _shares(family)
+        yield from _entropy_rises(family)
+
+
+def _corruption_matters(family: Family, score: Score) -> Iterator[Row]:
+    """S.d. of the cells at fixed p (corruption varies) against those at fixed pʳ (unreal tokens vary)."""
+    values, noise = estimates(family, score), family.noise(score)
+    groups = [[[values[c].value for c in line if c in values] for line in lines.values()] for lines in lines_of(family)]
+    spreads = [[stdev(line) for line in lines if len(line) > 1] for lines in groups]
+    if all(spreads):
+        unreal, corrupted = (math.sqrt(fmean(s * s for s in kind)) for kind in spreads)
+        error = fmean(noise.error(e) for e in values.values()) if noise else None
+        seed = f"{noise.deviation:.2f}" if noise else "unknown (one seed)"
+        text = (
+            f"{score.title}: s.d. of cells {corrupted:.2f} at fixed p ({len(spreads[1])} lines), {unreal:.2f} at fixed "
+            f"pʳ ({len(spreads[0])} lines); s.d. of a seed {seed}"
+        )
+        claim = "corrupted semantics move the score more than unreal tokens do"
+        yield row(claim, verdict(corrupted - unreal, error, _unit(noise)), text)
+
+
+def _both_ends_cost(family: Family, score: Score) -> Iterator[Row]:
+    """Whether a middle share of corruption is better than the smallest and the largest."""
+    values, noise = estimates(family, score), family.noise(score)
+    order = sorted(values, key=lambda place: place[0] ** place[1])
+    if len(order) > 2:
+        p, r = max(order[1:-1], key=lambda place: values[place].value)
+        best, ends = values[p, r], [values[order[0]], values[order[-1]]]
+        error = max(math.hypot(noise.error(best), noise.error(end)) for end in ends) if noise else None
+        text = (
+            f"{score.title}: {ends[0].value:.1f} at the smallest pʳ, {best.value:.1f} at {100 * p**r:.2g}%, "
+            f"{ends[1].value:.1f} at the largest"
+        )
+        worse = min(best.value - end.value for end in ends)
+        yield row("both very small and very large pʳ cost", verdict(worse, error, _unit(noise)), text)
+
+
+def _shares(family: Family) -> Iterator[Row]:
+    """Whether the measured share of words without a visible copy is the formula's."""
+    found = [share for place in places(family) for share in measured(family, place, "corruption")]
+    close = [abs(m["mean"] - m["predicted"]) <= 2 * m["std"] / math.sqrt(m["sequences"]) for m in found]
+    if close:
+        word = "shows" if sum(close) >= 0.9 * len(close) else "does not show"
+        text = f"within two standard errors over sequences in {sum(close)} of {len(close)} models"
+        yield row("the share of corrupted semantics is pʳ", word, f"{text} (shows from nine tenths)")
+
+
+def _entropy_rises(family: Family) -> Iterator[Row]:
+    found = estimates(family, ENTROPY)
+    if len(found) > 3:
+        rho = float(spearmanr([p**r for p, r in found], [e.value for e in found.values()]).statistic)
+        error = 1 / math.sqrt(len(found) - 1)
+        text = f"Spearman ρ = {rho:.2f} over {len(found)} cells (standard error without a relation {error:.2f})"
+        yield row("entropy rises with pʳ", verdict(rho, error), text)
+
+
+def _ablations(family: Family) -> Iterator[Row]:
+    cells = family.named()
+    for claim, first, second in COMPARISONS:
+        if first in cells and second in cells:
+            difference = compare(family, cells[first], cells[second])
+            yield row(claim, difference.verdict, difference.text)
+
+
+def _states(family: Family) -> Iterator[Row]:
+    for p in sorted({cell.p for cell in family.select(["ExLM"])}):
+        cells = {cell.k: cell for cell in family.select(["ExLM"], p)}
+        others = [cell for k, cell in cells.items() if k != 4]
+        if 4 in cells and others:
+            differences = [(compare(family, cells[4], cell), cell) for cell in others]
+            closest, cell = min(differences, key=lambda pair: pair[0].value)
+            text = f"against the best other, {cell.label}: {closest.text}"
+            yield row(f"k = 4 is best at p = {100 * p:.4g}%", closest.verdict, text)
+    yield from _higher_ratio(family)
+
+
+def _higher_ratio(family: Family) -> Iterator[Row]:
+    """How much ExLM and MLM lose from the lowest to the highest common mask ratio."""
+    exlm = {cell.p: cell for cell in family.select(["ExLM"]) if cell.k == family.base_states}
+    mlm = {cell.p: cell for cell in family.select(["Vanilla MLM"])}
+    ratios = sorted(exlm.keys() & mlm.keys())
+    if len(ratios) < 2 or not _shared(family, [*exlm.values(), *mlm.values()]):
+        return
+    low, high = ratios[0], ratios[-1]
+    ours, theirs = compare(family, exlm[high], exlm[low]), compare(family, mlm[high], mlm[low])
+    error = None if ours.error is None or theirs.error is None else math.hypot(ours.error, theirs.error)
+    text = (
+        f"from {100 * low:.4g}% to {100 * high:.4g}%: ExLM (k = {family.base_states}) {ours.value:+.2f}, "
+        f"MLM {theirs.value:+.2f} points"
+    )
+    difference = Difference(ours.value - theirs.value, error, "points", ours.unit, ours.learnt)
+    yield row("a higher p costs ExLM less than MLM", difference.verdict, text)
+
+
+def _entropies(family: Family) -> Iterator[Row]:
+    for p in sorted({cell.p for cell in family.select(["ExLM"])}):
+        cells = {cell.k: cell for cell in family.select(["ExLM"], p)}
+        vanilla = Setting("Vanilla MLM", 1, p)
+        first, last, usual = cells[min(cells)], cells[max(cells)], cells.get(4, cells[max(cells)])
+        for score, name in ((ENTROPY, "marginal"), (STATE_ENTROPY, "per state")):
+            at = f"at p = {100 * p:.4g}%"
+            yield from _lower(family, f"ExLM's entropy ({name}) is below MLM's {at}", usual, vanilla, score)
+            if first != last:
+                yield from _lower(family, f"entropy ({name}) falls with k {at}", last, first, score)
+
+
+def _lower(family: Family, claim: str, low: Setting, high: Setting, score: Score) -> Iterator[Row]:
+    """A claim that one entropy is lower; without several seeds the error is that over tokens."""
+    other = ENTROPY if high.k == 1 else score
+    a, b, noise = family.estimate(low, score), family.estimate(high, other), family.noise(score)
+    if a and b:
+        errors = [entropy_error(family, low, score), entropy_error(family, high, other)]
+        error = math.hypot(*([noise.error(a), noise.error(b)] if noise else errors))
+        of_what = f"over {noise.unit} seeds" if noise else "over tokens of one seed"
+        values = f"{low.label} {a.value:.3f}, {high.label} {b.value:.3f} bits"
+        yield row(
+            claim, verdict(b.value - a.value, error, _unit(noise)), f"{values} (standard error {error:.3f} {of_what})"
+        )
+
+
+def _unit(noise: Noise | None) -> str:
+    return noise.unit if noise else ""
+
+
+def _cost(content: Json) -> Iterator[Row]:
+    """The measured ratio beside the paper's, which is for k = 4."""
+    states = [entry.get("num_states") for name, entry in content["models"].items() if name != "mlm"]
+    ratio, quartiles = content.get("ratio"), content.get("ratio_quartiles")
+    if states == [4] and ratio and quartiles:
+        low, high = quartiles
+        of_what = f"over {content.get('pairs', '?')} pairs, {machine(content)}"
+        claim = f"a step of ExLM (k = 4) costs about {COST_RATIO} times one of MLM (quartiles hold it)"
+        word = "shows" if low <= COST_RATIO <= high else "does not show"
+        yield row(claim, word, f"{ratio:.2f}, quartiles {low:.2f} to {high:.2f} {of_what}")

@@ -1,0 +1,48 @@
+"""The list of runs behind the numbers, and of what was not used."""
+
+from statistics import fmean
+
+from exlm.analysis.report.cells import METHODS, TITLES, Family, Setting
+from exlm.analysis.report.document import BLANK, Cell, Row, Section, Table, Value, heading, row
+from exlm.analysis.report.runs import Finetuning, Pretraining, Runs, machine
+
+
+def runs_section(runs: Runs, families: list[Family]) -> Section:
+    section = Section("Runs", "What every number comes from.", parts=[_runs_table(families)])
+    found = [(str(path), "damaged", reason) for path, reason in runs.damaged]
+    found += [(str(t.path), "its model is not among the runs", t.result["settings"]["model"]) for t in runs.unlinked]
+    found += [(str(t.path), "other settings than most of its task", t.task) for f in families for t in f.left_out]
+    if found:
+        rows = tuple(row(*words) for words in found)
+        section.parts.append(Table("left-out", "Left out", "Not used in any table.", ("file", "why", "what"), rows))
+    return section
+
+
+def _runs_table(families: list[Family]) -> Table:
+    rows = []
+    for family in families:
+        rows.append(heading(family.label))
+        for cell in family.select(METHODS, r=None):
+            for run in family.cells[cell]:
+                rows.append(_pretraining_row(cell, run))
+                found = sorted((t.task, t) for (i, _), t in family.tunings.items() if i == run.id)
+                rows += [_finetuning_row(tuning, f"from {run.id}") for _, tuning in found]
+        rows += [_finetuning_row(t, "no pre-training") for tunings in family.scratch.values() for t in tunings]
+    columns = ("run", "kind", "what", "p, %", "r", "updates", "seeds", "result", "hours", "device", "directory")
+    about = "Ids are the first 8 hexadecimal digits of the SHA-256 of a run's identity (its settings)."
+    return Table("runs", "Every run behind the numbers", about, columns, tuple(rows))
+
+
+def _pretraining_row(cell: Setting, run: Pretraining) -> Row:
+    accuracy = f"held-out accuracy {100 * run.result['evaluation']['accuracy']:.1f}%"
+    hours = Cell(run.result["training_seconds"] / 3600, digits=2)
+    settings: list[Value] = [100 * cell.p, cell.r, run.steps, str(run.recipe["seed"])]
+    return row(run.id, "pre-training", cell.label, *settings, accuracy, hours, machine(run.result), str(run.path))
+
+
+def _finetuning_row(tuning: Finetuning, start: str) -> Row:
+    what = f"{TITLES.get(tuning.task, tuning.task)} {start}, {tuning.result.get('best') or 'one setting'}"
+    seeds = " ".join(map(str, tuning.result["seeds"]))
+    score = f"{tuning.result['metric']} {fmean(tuning.values()):.2f}"
+    ends: list[Value] = [seeds, score, BLANK, machine(tuning.result), str(tuning.path)]
+    return row(tuning.id, "fine-tuning", what, BLANK, BLANK, BLANK, *ends)

@@ -1,0 +1,246 @@
+"""Finished runs found on disk: pre-training, fine-tuning and measurements of cost, each read from its own settings."""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exlm.errors import InputError
+from exlm.tasks.metrics import LOWER_IS_BETTER
+from exlm.tasks.molnet import MOLECULENET
+
+Json = dict[str, Any]
+MEASURED = {
+    "entropy": ("mean", "stderr", "tokens", "left_out"),
+    "corruption": ("mean", "std", "predicted", "predicted_std", "fixed_count", "fixed_count_std", "sequences"),
+}
+NOT_IN_FAMILY = {  # what the experiments vary, and what follows from it or changes no result
+    "seed", "train.steps", "data.mask_ratio", "data.repeat", "data.tokens_per_micro_batch", "model.objective",
+    "model.num_states", "model.rotary", "model.dag", "model.max_position_embeddings",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """A pre-trained model: its settings, held-out evaluation and measurements."""
+
+    id: str
+    path: Path
+    result: Json
+    measurements: Json
+    weights: str | None  # SHA-256 by its manifest
+    vocabulary: int | None = None
+
+    @property
+    def recipe(self) -> Json:
+        return self.result["recipe"]
+
+    @property
+    def steps(self) -> int:
+        return self.recipe["train"]["steps"]
+
+    @property
+    def method(self) -> str:
+        """The paper's name of what the switches say."""
+        model = self.recipe["model"]
+        if model["objective"] == "mlm":
+            return "Vanilla MLM"
+        if model["objective"] == "ctc":
+            return "ExLM w/o Transitions" + ("" if model["rotary"] == "2d" else " and 2D RoPE")
+        without = "" if model["rotary"] == "2d" else " w/o 2D RoPE"
+        return f"ExLM{without}" + ("" if model["dag"] == "full" else " w/ Sparse DAG")
+
+    @property
+    def states(self) -> int:
+        model = self.recipe["model"]
+        return 1 if model["objective"] == "mlm" else model["num_states"]
+
+    @property
+    def repeat(self) -> int:
+        return self.recipe["data"].get("repeat", 1)
+
+    def measured(self, section: str) -> Json:
+        """Entropy or corruption, empty where it was not measured."""
+        return self.measurements.get(section) or {}
+
+    @property
+    def family(self) -> tuple[tuple[str, str], ...]:
+        """All settings that comparable runs share."""
+        shared = {key: value for key, value in self.result["identity"].items() if key not in NOT_IN_FAMILY}
+        return tuple(sorted((key, json.dumps(value)) for key, value in shared.items()))
+
+
+@dataclass(frozen=True)
+class Finetuning:
+    """A model fine-tuned on one task with several seeds."""
+
+    id: str
+    path: Path
+    result: Json
+
+    @property
+    def task(self) -> str:
+        """The name of a set, or the stem of a file."""
+        name = Path(self.result["settings"]["task"]["dataset"]).name.lower()
+        name = name.removesuffix(".gz").rsplit(".", 1)[0] if "." in name else name
+        known = {other.lower(): key for key, entry in MOLECULENET.items() for other in entry.other_names}
+        return known.get(name, name)
+
+    @property
+    def from_scratch(self) -> bool:
+        return bool(self.result["settings"].get("from_scratch"))
+
+    @property
+    def how(self) -> str:
+        """The settings that comparable fine-tunings share: data, start, and hyper-parameters or their grid."""
+        settings = self.result["settings"]
+        hyper = sorted(self.result["cells"]) if "cells" in self.result else self.result["runs"][0]["settings"]["train"]
+        task = {key: value for key, value in settings["task"].items() if key not in ("dataset", "data_dir")}
+        shared = [hyper, task, settings.get("data_sha256"), settings.get("start_from") is not None]
+        return json.dumps(shared, sort_keys=True)
+
+    @property
+    def departures(self) -> list[str]:
+        """How its data differ from the published."""
+        return self.result["settings"].get("departures") or []
+
+    def values(self, metric: str | None = None, part: str | None = None) -> list[float]:
+        """Of every seed, shares in percent; the run's own metric and its test part (else valid) where not said."""
+        part, metric = part or ("test" if "test" in self.result else "valid"), metric or self.result["metric"]
+        scores = [run["scores"].get(part, {}).get(metric) for run in self.result["runs"]]
+        in_percent = self.result["settings"]["task"].get("task_type") == "question_answering"
+        factor = 1.0 if in_percent or metric in LOWER_IS_BETTER else 100.0
+        return [factor * score for score in scores if score is not None]
+
+
+@dataclass
+class Runs:
+    """Everything that was found; `damaged` says what is wrong with each file."""
+
+    pretrainings: list[Pretraining] = field(default_factory=list)
+    finetunings: list[Finetuning] = field(default_factory=list)
+    efficiency: list[tuple[Path, Json]] = field(default_factory=list)
+    damaged: list[tuple[Path, str]] = field(default_factory=list)
+    unlinked: list[Finetuning] = field(default_factory=list)  # whose pre-trained model is not among the runs
+    tunings: dict[str, list[Finetuning]] = field(default_factory=dict)  # by pre-training id
+
+
+def identifier(identity: Any) -> str:
+    """First 8 hexadecimal digits of the SHA-256 of canonical JSON."""
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def machine(result: Json) -> str:
+    """The device a result was made on, as far as it says."""
+    found = result.get("machine") or {}
+    device = found.get("device")
+    return str((found.get("processor") if device in (None, "cpu") else device) or "not recorded")
+
+
+def find_runs(roots: list[str]) -> Runs:
+    """All finished runs below some directories; a run that is there twice counts once.
+
+    Raises InputError if a directory does not exist or there is no run.
+    """
+    runs = Runs()
+    for path in sorted({path for root in roots for path in _files(root)}):
+        try:
+            _take(runs, path)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            runs.damaged.append((path, f"{type(error).__name__}: {error}"))
+    if not (runs.pretrainings or runs.finetunings or runs.efficiency):
+        damaged = f" ({len(runs.damaged)} damaged)" if runs.damaged else ""
+        raise InputError(
+            f"there is no finished run in {', '.join(roots)}{damaged}; give directories with outputs of exlm pretrain, "
+            "finetune or analyze"
+        )
+    _link(runs)
+    return runs
+
+
+def _files(root: str) -> Iterator[Path]:
+    if not Path(root).is_dir():
+        raise InputError(f"{root} is not a directory; give directories with runs")
+    for folder, _, names in os.walk(root):
+        yield from (Path(folder) / n for n in ("result.json", "results.json", "efficiency.json") if n in names)
+
+
+def _read(path: Path) -> Json:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError("not an object")
+    return content
+
+
+def _take(runs: Runs, path: Path) -> None:
+    """Reads one file into its list; every number and setting that a report needs is touched here."""
+    content, place = _read(path), path.parent
+    if path.name == "efficiency.json":
+        for entry in content["models"].values():
+            float(entry["seconds_per_step"]), float(entry["tokens_per_second"])
+        runs.efficiency.append((path, content))
+    elif path.name == "results.json":
+        tuning = Finetuning(identifier({key: content[key] for key in ("settings", "seeds", "best")}), place, content)
+        if tuning.task and tuning.how and tuning.values() and tuning.id not in _ids(runs.finetunings):
+            runs.finetunings.append(tuning)
+    elif "scores" not in content:  # a seed of a fine-tuning has them
+        weights = _weights(_beside(runs, place / "manifest.json"))
+        measurements = _beside(runs, place / "measurements.json", MEASURED)
+        vocabulary = _beside(runs, place / "config.json").get("vocab_size")
+        run = Pretraining(identifier(content["identity"]), place, content, measurements, weights, vocabulary)
+        _check(run)
+        runs.pretrainings += [run] if run.id not in _ids(runs.pretrainings) else []
+
+
+def _check(run: Pretraining) -> None:
+    """Raises what a damaged file raises for a number that is missing or is none."""
+    held_out, recipe = run.result["evaluation"], run.recipe
+    numbers = [held_out["accuracy"], held_out["perplexity"], run.result["training_seconds"], run.result["parameters"]]
+    numbers += [recipe["data"]["mask_ratio"], run.repeat, run.steps, run.states, recipe["seed"]]
+    if not (run.method and run.family and recipe["data"]["corpus"] and all(map(math.isfinite, numbers))):
+        raise ValueError("a number is missing")
+
+
+def _beside(runs: Runs, path: Path, numbers: dict[str, tuple[str, ...]] | None = None) -> Json:
+    """A file that a run may have, with these numbers in its sections; damage to it does not cost the run."""
+    try:
+        content = _read(path) if path.is_file() else {}
+        for section, keys in (numbers or {}).items():
+            if content.get(section) and not all(math.isfinite(content[section][key]) for key in keys):
+                raise ValueError(f"a number of {section} is none")
+        return content
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        runs.damaged.append((path, f"{type(error).__name__}: {error}"))
+        return {}
+
+
+def _ids(runs: list[Any]) -> set[str]:
+    return {run.id for run in runs}
+
+
+def _weights(manifest: Json) -> str | None:
+    """What `exlm.directory.fingerprint` gives, without reading the weights."""
+    files = manifest.get("files", {})
+    sums = [files[name]["sha256"] for name in sorted(files) if name.endswith(".safetensors")]
+    return hashlib.sha256("".join(sums).encode()).hexdigest() if sums else None
+
+
+def _link(runs: Runs) -> None:
+    """Gives every fine-tuning to its pre-training: by weights, else by the directory's name."""
+    for tuning in runs.finetunings:
+        settings = tuning.result["settings"]
+        name, weights = str(settings["model"]), settings.get("model_sha256")
+        match = [run for run in runs.pretrainings if weights and run.weights == weights] or [
+            run
+            for run in runs.pretrainings
+            if (not weights or not run.weights) and (name == run.recipe.get("output") or Path(name) == run.path)
+        ]
+        if match:
+            runs.tunings.setdefault(match[0].id, []).append(tuning)
+        else:
+            runs.unlinked.append(tuning)
