@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -121,6 +121,7 @@ def pretrain(
     model: ArchitectureConfig = ArchitectureConfig(),
     train: LoopConfig = LoopConfig(),
     seed: int = 0,
+    transition_warmup: int = 0,
     compile: bool = False,
     resume_anyway: bool = False,
 ) -> dict[str, Any]:
@@ -132,19 +133,25 @@ def pretrain(
         model: architecture and objective.
         train: length of the run, optimizer, precision, evaluation and checkpoints.
         seed: of initial weights, order, masks and dropout.
+        transition_warmup: updates at the start in which all links out of a state count as equally probable. Small models
+            may otherwise settle on one path through the wrong words before any word is learned.
         compile: compile the encoder layers with torch.compile.
         resume_anyway: go on from a checkpoint although training settings (not data or model) have changed.
 
     Returns:
         The final evaluation, also in `result.json`.
     """
-    recipe = plain({"output": output, "data": data, "model": model, "train": train, "seed": seed, "compile": compile})
+    if transition_warmup < 0:
+        raise InputError(f"transition_warmup is {transition_warmup}; it must be 0 or more updates")
+    recipe = plain({"output": output, "data": data, "model": model, "train": train, "seed": seed})
+    recipe |= {"transition_warmup": transition_warmup, "compile": compile}
     corpus, tokenizer = _open_corpus(data.corpus)
     special = SpecialTokens.of(tokenizer)
     directory = Path(output)
     with distributed.process_group() as (rank, world), lock(directory) if rank == 0 else nullcontext():
         identity = {"tokenizer": corpus.tokenizer_hash, "corpus": corpus.corpus_hash, **facts(recipe, "model")}
         settings = facts(recipe, "train") | facts(recipe, "data") | {"seed": seed}
+        settings["transition_warmup"] = transition_warmup
         if (finished := _finished(directory, identity | settings)) is not None:
             print(f"{directory} is finished already: {_describe(finished)}")
             return finished
@@ -173,7 +180,7 @@ def pretrain(
         fit(
             network,
             pretraining_loss,
-            lambda step: [(piece, with_lattice(network, batch)) for piece, batch in batches(step)],
+            lambda step: [(p, with_lattice(network, batch, step < transition_warmup)) for p, batch in batches(step)],
             train,
             directory,
             seed,
@@ -200,9 +207,9 @@ def _open_corpus(path: str) -> tuple[Corpus, PreTrainedTokenizerFast]:
     return corpus, load_tokenizer(path)
 
 
-def with_lattice(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[str, Any]:
+def with_lattice(model: ExLMForMaskedLM, batch: dict[str, Tensor], uniform_links: bool = False) -> dict[str, Any]:
     """The batch and its expansion, so that the thread that makes batches ahead does this too."""
-    return {**batch, "lattice": model.exlm.expand(**batch)}
+    return {**batch, "lattice": replace(model.exlm.expand(**batch), uniform_links=uniform_links)}
 
 
 def pretraining_loss(model: torch.nn.Module, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:

@@ -40,6 +40,7 @@ def recipe(corpus, smiles_file, tmp_path):
         "tasks": {"long": DownstreamConfig(task, FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3))},
         "seeds": [1],
         "cost_steps": 2,
+        "case": "CC[MASK]CC[MASK]",
     }
 
 
@@ -67,6 +68,7 @@ def test_experiments_share_runs_and_finished_jobs_are_not_repeated(recipe, monke
     monkeypatch.setattr(module, "pretrain", lambda place, **settings: done.append(place) or pretrain(place, **settings))
     analyze("sweep", **recipe)
     assert [place.split("/")[-2] for place in done] == ["exlm-p15-k2"]
+    assert (module.Path(done[0]) / "case.svg").read_text().count("<svg") == 1
     capsys.readouterr()
     monkeypatch.setattr(module, "finetune", lambda *_, **__: pytest.fail("a finished fine-tuning was started again"))
     analyze("sweep", **recipe)

@@ -14,9 +14,9 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
-from exlm import InputError
+from exlm import ExLMForMaskedLM, InputError
 from exlm.data.batching import MaskedBatches
 from exlm.data.prepare import prepare
 from exlm.directory import plain
@@ -341,3 +341,38 @@ def test_a_corpus_that_is_not_one_is_named(recipe, tmp_path):
     shutil.rmtree(tmp_path / "nowhere", ignore_errors=True)
     with pytest.raises(InputError, match="nowhere is not a corpus"):
         pretrain(**{**recipe, "data": DataConfig(str(tmp_path / "nowhere"))})
+
+
+def test_with_a_transition_warmup_links_are_equal_and_their_head_learns_nothing_before_its_end(recipe, tmp_path):
+    short = {**recipe, "train": replace(recipe["train"], steps=3, save_every=0, optimizer=OptimizerConfig(1e-2, 1, weight_decay=0))}
+    pretrain(**short, transition_warmup=3)
+    pretrain(**{**short, "output": str(tmp_path / "two"), "train": replace(short["train"], steps=6)}, transition_warmup=3)
+    pretrain(**{**short, "output": str(tmp_path / "none")})
+    torch.manual_seed(recipe["seed"])
+    start = dict(ExLMForMaskedLM(AutoConfig.from_pretrained(recipe["output"])).named_parameters())
+    names = ["transition.query.weight", "transition.key.weight", "transition.gate.weight"]
+    warm, later, cold = (weights(path) for path in (recipe["output"], tmp_path / "two", tmp_path / "none"))
+    assert all(torch.allclose(warm[name], start[name], atol=1e-6) for name in names)
+    assert not torch.allclose(warm["exlm.norm.weight"], start["exlm.norm.weight"], atol=1e-3)
+    assert not any(torch.allclose(other[name], start[name], atol=1e-4) for name in names[:2] for other in (later, cold))
+    with pytest.raises(InputError, match="transition_warmup 3 instead of 2"):
+        pretrain(**short, transition_warmup=2)
+
+
+@pytest.mark.parametrize("transition", ["gated", "single"])
+def test_uniform_links_are_uniform_and_send_no_gradient_back(corpus, transition):
+    tokenizer = AutoTokenizer.from_pretrained(corpus)
+    architecture = ArchitectureConfig(
+        hidden_size=32, num_attention_heads=4, num_hidden_layers=1, intermediate_size=32, transition=transition
+    )
+    model = ExLMForMaskedLM(architecture.build(tokenizer))
+    ids = torch.full((1, 6), tokenizer.mask_token_id)
+    lattice = replace(model.exlm.expand(ids), uniform_links=True)
+    states = model.states(lattice).detach().requires_grad_()
+    links = model.transition(states, lattice)
+    n = links.shape[1]
+    for u in range(n - 1):
+        assert torch.allclose(links[0, u, u + 1 :].exp(), torch.full((n - u - 1,), 1 / (n - u - 1)))
+        assert (links[0, u, : u + 1] == -torch.inf).all()
+    gradient = torch.autograd.grad(links[links > -torch.inf].square().sum(), states)[0]
+    assert gradient.abs().max() < 1e-5

@@ -68,12 +68,13 @@ class ExLMTransitionHead(nn.Module):
         edges = transition.edge_mask(lattice.num_states, states.shape[1], lattice.group if self.sparse else None)
         with torch.autocast(states.device.type, enabled=False):
             states = states.to(self.query.weight.dtype)
+            scale = 0.0 if lattice.uniform_links else 1.0  # equal scores, and no gradient
             if self.gated:
-                return transition.gated(*self._mixture(states, lattice), edges)
-            return transition.single(self.query(states), self.key(states), edges)
+                return transition.gated(*self._mixture(states, lattice, scale), edges)
+            return transition.single(scale * self.query(states), self.key(states), edges)
 
-    def _mixture(self, states: Tensor, lattice: Lattice) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys [B, N, H, D / H] and log gates [B, N, H] of states joined with their position."""
+    def _mixture(self, states: Tensor, lattice: Lattice, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys [B, N, H, D / H] and log gates [B, N, H] of states joined with their position, scaled."""
         if lattice.input_ids.shape[1] > self.positions.num_embeddings:
             raise InputError(
                 f"a sequence expands to {lattice.input_ids.shape[1]} positions but max_position_embeddings is "
@@ -81,8 +82,8 @@ class ExLMTransitionHead(nn.Module):
             )
         features = torch.cat([states, self.positions(lattice.state_index)], dim=-1)
         query, key = (linear(features).unflatten(-1, (self.heads, -1)) for linear in (self.query, self.key))
-        gate = self.gate(features)
-        return query, key, gate.log_softmax(-1, dtype=torch.promote_types(gate.dtype, torch.float32))
+        gate = scale * self.gate(features)
+        return scale * query, key, gate.log_softmax(-1, dtype=torch.promote_types(gate.dtype, torch.float32))
 
 
 class ExLMClassificationHead(nn.Module):

@@ -49,6 +49,7 @@ class Lattice:
         targets: [B, T] the tokens the states must emit: BOS, masked tokens from left to right, EOS.
         num_targets: [B] number of targets of each sequence.
         target_index: [B, T] the input position of each target (0 on padding).
+        uniform_links: all links out of a state are to be equally probable, whatever the transition head says.
     """
 
     input_ids: Tensor
@@ -61,6 +62,7 @@ class Lattice:
     targets: Tensor
     num_targets: Tensor
     target_index: Tensor
+    uniform_links: bool = False
 
     def to(self, device: torch.device) -> "Lattice":
         return to_device(self, device)

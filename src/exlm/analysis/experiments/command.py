@@ -2,7 +2,7 @@
 
 One recipe serves all experiments, and they share their runs in `output`:
 
-    pretrain/VARIANT/seed-N     a pre-training, with its measurements.json (entropy, corrupted semantics)
+    pretrain/VARIANT/seed-N     a pre-training, with its measurements.json (entropy, corrupted semantics) and case.svg
     finetune/VARIANT/seed-N/TASK
     efficiency.json             time and memory of a step of ExLM and of the MLM
     jobs/                       what is done
@@ -19,6 +19,7 @@ from exlm.analysis.experiments import efficiency
 from exlm.analysis.experiments.entropy import MEASUREMENTS, measure_run
 from exlm.analysis.experiments.jobs import Job, Ledger, run_jobs
 from exlm.analysis.experiments.variants import VARIANTS, Base, Space, Variant, ablations
+from exlm.analysis.explore.command import explore
 from exlm.data.corpus import Corpus
 from exlm.data.tokenization import load_tokenizer
 from exlm.directory import plain, write_json
@@ -52,10 +53,12 @@ class Study:
 
     output: Path
     base: Base
+    transition_warmup: int
     tasks: dict[str, DownstreamConfig]
     seeds: list[int]
     pretrain_seeds: list[int]
     cost_steps: int
+    case: str | None
 
 
 def analyze(
@@ -64,11 +67,13 @@ def analyze(
     data: DataConfig,
     model: ArchitectureConfig = ArchitectureConfig(),
     train: LoopConfig = LoopConfig(),
+    transition_warmup: int = 0,
     space: Space = Space(),
     tasks: dict[str, DownstreamConfig] | None = None,
     seeds: list[int] | None = None,
     pretrain_seeds: list[int] | None = None,
     cost_steps: int = 20,
+    case: str | None = None,
 ) -> None:
     """Runs what an experiment of the paper still lacks; run again to go on after an interruption.
 
@@ -80,19 +85,22 @@ def analyze(
         data: corpus and batches. `mask_ratio` is that of the ablations; `repeat` is set by the experiment.
         model: the architecture, and k of the ablations; `objective` is set by the experiment.
         train: length and optimizer of every pre-training; MLM++ alone is longer.
+        transition_warmup: updates at the start of every ExLM in which all links are equally probable. An MLM has none.
         space: what is varied.
         tasks: by name, what every model but those of `entropy` is fine-tuned on, with the repetition it was pre-trained
             with.
         seeds: of fine-tuning; 1, 2 and 3 (paper) where absent.
         pretrain_seeds: of pre-training; 0 where absent.
         cost_steps: measured updates of each model for the ratio of costs.
+        case: a text with masks; its states and transitions are drawn for every ExLM (`case.svg`, paper's case study).
     """
     if experiment not in get_args(Experiment):
         raise InputError(f"there is no experiment {experiment!r}; use one of {', '.join(get_args(Experiment))}")
     if distributed.launched():
         raise InputError("an analysis is one process; start it without torchrun")
     lists = {"seeds": [1, 2, 3] if seeds is None else seeds, "pretrain_seeds": pretrain_seeds or [0]}
-    study = Study(Path(output), Base(data, model, train, space), tasks or {}, cost_steps=cost_steps, **lists)
+    base = Base(data, model, train, space)
+    study = Study(Path(output), base, transition_warmup, tasks or {}, cost_steps=cost_steps, case=case, **lists)
     if experiment != "entropy" and experiment != "efficiency" and not study.tasks:
         print("no tasks are given: models are pre-trained and measured, but not fine-tuned")
     ledger = Ledger(study.output / "jobs")
@@ -119,6 +127,8 @@ def _jobs(study: Study, variants: list[Variant], tuned: bool) -> list[Job]:
         for variant in variants:
             place = study.output / "pretrain" / variant.name / f"seed-{seed}"
             jobs += [_pretraining(study, variant, seed, place), _measuring(variant, seed, place)]
+            if study.case and variant.model.objective == "exlm":
+                jobs.append(_case(study.case, variant, seed, place))
             if tuned:
                 jobs += [_tuning(study, variant, seed, place, name) for name in study.tasks]
     return jobs
@@ -126,6 +136,7 @@ def _jobs(study: Study, variants: list[Variant], tuned: bool) -> list[Job]:
 
 def _pretraining(study: Study, variant: Variant, seed: int, place: Path) -> Job:
     settings: dict[str, Any] = {"data": variant.data, "model": variant.model, "train": variant.train, "seed": seed}
+    settings |= {"transition_warmup": study.transition_warmup}
     return Job(
         "pre-training",
         f"pretrain/{variant.name}/seed-{seed}",
@@ -145,6 +156,13 @@ def _measuring(variant: Variant, seed: int, place: Path) -> Job:
         place / MEASUREMENTS,
         partial(measure_run, place, variant.data, variant.train.precision, seed),
     )
+
+
+def _case(text: str, variant: Variant, seed: int, place: Path) -> Job:
+    target = place / "case.svg"
+    settings = {"text": text, "data": variant.data, "model": variant.model, "train": variant.train, "seed": seed}
+    run = partial(explore, str(place), text, str(target))
+    return Job("drawing the case", f"case/{variant.name}/seed-{seed}", 1, settings, target, run)
 
 
 def _tuning(study: Study, variant: Variant, seed: int, place: Path, name: str) -> Job:

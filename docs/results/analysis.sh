@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Reproduces docs/results/analysis: the paper's experiments at the scale of a laptop, on molecules and on text. Needs the
+# data folder in EXLM_DATA; about four hours on one core, half of that with molecules and text side by side. Every step can
+# be interrupted and repeated; what is done is skipped.
+set -euo pipefail
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} EXLM_DATA=${EXLM_DATA:-../shared/data}
+
+prepare() { # output inputs and options
+  [ -e "$1" ] || exlm prepare "${@:2}" --output "$1"
+}
+
+molecules() {
+  prepare corpus/molecules "$EXLM_DATA"/molecules/*.smi.xz --drop_duplicates true --max_length 128
+  for experiment in efficiency ablations sweep repeated-mlm entropy; do
+    exlm analyze $experiment recipes/molecules/analysis-small.yaml
+  done
+}
+
+text() {
+  prepare corpus/text-32 "$EXLM_DATA"/text/pretrain/{wiki_en_2018,english_novels}.txt.xz --tokenizer bpe \
+    --vocabulary_size 512 --documents blank --max_length 32
+  for experiment in efficiency ablations sweep; do
+    exlm analyze $experiment recipes/text/analysis-small.yaml
+  done
+  exlm analyze repeated-mlm recipes/text/analysis-small.yaml --train.steps 1000 --output runs/analysis/text-repeated
+}
+
+case ${1:-all} in
+molecules | text) "$1" ;;
+all)
+  molecules
+  text
+  exlm report runs/analysis --out docs/results/analysis
+  ;;
+esac
