@@ -133,8 +133,8 @@ def pretrain(
         model: architecture and objective.
         train: length of the run, optimizer, precision, evaluation and checkpoints.
         seed: of initial weights, order, masks and dropout.
-        transition_warmup: updates at the start in which all links out of a state count as equally probable. Small models
-            may otherwise settle on one path through the wrong words before any word is learned.
+        transition_warmup: updates at the start in which all links out of a state count as equally probable. Small
+            models may otherwise settle on one path through the wrong words before any word is learned.
         compile: compile the encoder layers with torch.compile.
         resume_anyway: go on from a checkpoint although training settings (not data or model) have changed.
 

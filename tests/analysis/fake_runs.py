@@ -30,6 +30,7 @@ def pretraining(
     states: float | None = None,
     machine: dict | None = MACHINE,
     rate: float = 1e-3,
+    warmup: int = 0,
     **model: Any,
 ) -> Path:
     """One finished pre-training; `entropy` adds measurements."""
@@ -38,6 +39,7 @@ def pretraining(
     identity = {f"model.{key}": value for key, value in switches.items()}
     identity |= {f"data.{key}": value for key, value in data.items() if key != "corpus"}
     identity |= {"corpus": corpus, "seed": seed, "train.steps": steps, "train.optimizer.learning_rate": rate}
+    identity["transition_warmup"] = warmup
     result = {
         "parameters": 1_000_000,
         "evaluation": {"step": steps, "loss": 3.0, "accuracy": accuracy, "perplexity": 50.0, "infeasible": 0.0},
@@ -48,6 +50,7 @@ def pretraining(
             "data": data,
             "model": switches,
             "train": {"steps": steps},
+            "transition_warmup": warmup,
             "seed": seed,
         },
     }

@@ -88,6 +88,17 @@ def test_families_are_kept_apart_and_labelled_apart(tmp_path, change):
     assert len(groups) == 2
 
 
+def test_a_vanilla_mlm_is_compared_with_every_warm_up_of_the_transitions(tmp_path):
+    pretraining(tmp_path, "mlm", objective="mlm", warmup=30)
+    for warmup in (0, 30):
+        pretraining(tmp_path, f"exlm-{warmup}", warmup=warmup)
+    found = families(find_runs([str(tmp_path)]))
+    assert [{cell.method for cell in family.cells} for family in found] == [{"ExLM", "Vanilla MLM"}] * 2
+    assert [family.label.endswith("warm-up of transitions 30 updates") for family in found] == [False, True]
+    report([str(tmp_path)], str(tmp_path / "out"))
+    assert len(read_csv(tmp_path / "out" / "tables" / "runs.csv")) == 3
+
+
 def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
     values = {0: [0.70, 0.72, 0.80], 1: [0.60, 0.62, 0.61]}
     for seed, scores in values.items():

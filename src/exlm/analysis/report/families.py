@@ -14,12 +14,18 @@ def families(runs: Runs) -> list[Family]:
     groups: dict[Any, list[Pretraining]] = defaultdict(list)
     for run in runs.pretrainings:
         groups[run.family].append(run)
-    found = [family for group in groups.values() for family in _by_steps(group)]
+    found = [family for group in groups.values() for part in _by_warmup(group) for family in _by_steps(part)]
     for family in found:
         _take_tunings(family, runs)
         family.label = _label(family)
     _tell_apart(found)
     return sorted(found, key=lambda family: (-len(family.runs), family.label))
+
+
+def _by_warmup(group: list[Pretraining]) -> list[list[Pretraining]]:
+    """Runs of equal warm-up of the transitions; a vanilla MLM stands beside all of them."""
+    warmups = sorted({run.warmup for run in group if run.warmup is not None})
+    return [[run for run in group if run.warmup in (None, warmup)] for warmup in warmups or [0]]
 
 
 def _by_steps(group: list[Pretraining]) -> list[Family]:
@@ -63,6 +69,8 @@ def _label(family: Family) -> str:
         f"{'–'.join(dict.fromkeys([sizes[0], sizes[-1]]))}M parameters",
         f"{family.steps:,} updates{tokens}",
     ]
+    warmup = max(run.warmup or 0 for run in family.runs)
+    words.append(f"warm-up of transitions {warmup:,} updates" if warmup else "")
     return " · ".join(filter(None, words))
 
 

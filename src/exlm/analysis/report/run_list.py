@@ -20,11 +20,12 @@ def runs_section(runs: Runs, families: list[Family]) -> Section:
 
 
 def _runs_table(families: list[Family]) -> Table:
-    rows = []
+    rows, listed = [], set()  # a vanilla MLM may belong to several families
     for family in families:
         rows.append(heading(family.label))
         for cell in family.select(METHODS, r=None):
-            for run in family.cells[cell]:
+            for run in (run for run in family.cells[cell] if run.id not in listed):
+                listed.add(run.id)
                 rows.append(_pretraining_row(cell, run))
                 found = sorted((t.task, t) for (i, _), t in family.tunings.items() if i == run.id)
                 rows += [_finetuning_row(tuning, run.id) for _, tuning in found]

@@ -21,8 +21,8 @@ MEASURED = {
     "corruption": ("mean", "std", "predicted", "predicted_std", "sequences"),
 }
 NOT_IN_FAMILY = {  # what the experiments vary, and what follows from it or changes no result
-    "seed", "train.steps", "data.mask_ratio", "data.repeat", "data.tokens_per_micro_batch", "model.objective",
-    "model.num_states", "model.rotary", "model.dag", "model.max_position_embeddings",
+    "seed", "train.steps", "transition_warmup", "data.mask_ratio", "data.repeat", "data.tokens_per_micro_batch",
+    "model.objective", "model.num_states", "model.rotary", "model.dag", "model.max_position_embeddings",
 }  # fmt: skip
 
 
@@ -63,6 +63,11 @@ class Pretraining:
     @property
     def repeat(self) -> int:
         return self.recipe["data"].get("repeat", 1)
+
+    @property
+    def warmup(self) -> int | None:
+        """Of the transitions; an MLM has none."""
+        return None if self.method == "Vanilla MLM" else self.recipe.get("transition_warmup", 0)
 
     @property
     def family(self) -> tuple[tuple[str, str], ...]:
