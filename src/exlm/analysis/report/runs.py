@@ -152,10 +152,7 @@ def machine(result: Json) -> str:
 
 
 def find_runs(roots: list[str]) -> Runs:
-    """All finished runs below some directories; a run that is there twice counts once.
-
-    Raises InputError if a directory does not exist or there is no run.
-    """
+    """All finished runs below some directories; a run that is there twice counts once."""
     runs = Runs()
     for path in sorted({path for root in roots for path in _files(root)}):
         try:
@@ -163,11 +160,8 @@ def find_runs(roots: list[str]) -> Runs:
         except DAMAGE as error:
             runs.damaged.append((path, f"{type(error).__name__}: {error}"))
     if not (runs.pretrainings or runs.finetunings or runs.efficiency):
-        damaged = f" ({len(runs.damaged)} damaged)" if runs.damaged else ""
-        raise InputError(
-            f"there is no finished run in {', '.join(roots)}{damaged}; give directories with outputs of exlm pretrain, "
-            "finetune or analyze"
-        )
+        where = f"{', '.join(roots)} ({len(runs.damaged)} damaged)"
+        raise InputError(f"there is no finished run in {where}; give outputs of exlm pretrain, finetune or analyze")
     for tuning in runs.finetunings:
         _link(runs, tuning)
     return runs
