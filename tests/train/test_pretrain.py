@@ -344,9 +344,14 @@ def test_a_corpus_that_is_not_one_is_named(recipe, tmp_path):
 
 
 def test_with_a_transition_warmup_links_are_equal_and_their_head_learns_nothing_before_its_end(recipe, tmp_path):
-    short = {**recipe, "train": replace(recipe["train"], steps=3, save_every=0, optimizer=OptimizerConfig(1e-2, 1, weight_decay=0))}
+    short = {
+        **recipe,
+        "train": replace(recipe["train"], steps=3, save_every=0, optimizer=OptimizerConfig(1e-2, 1, weight_decay=0)),
+    }
     pretrain(**short, transition_warmup=3)
-    pretrain(**{**short, "output": str(tmp_path / "two"), "train": replace(short["train"], steps=6)}, transition_warmup=3)
+    pretrain(
+        **{**short, "output": str(tmp_path / "two"), "train": replace(short["train"], steps=6)}, transition_warmup=3
+    )
     pretrain(**{**short, "output": str(tmp_path / "none")})
     torch.manual_seed(recipe["seed"])
     start = dict(ExLMForMaskedLM(AutoConfig.from_pretrained(recipe["output"])).named_parameters())
