@@ -105,13 +105,16 @@ def _run(name: str, rest: list[str]) -> None:
     given: dict[str, str | list[str]] = {}
     if positional:
         rest = _take_positional(name, positional, rest, given)
-        if "config" in given:
-            rest = ["--config", str(given.pop("config")), *rest]
+        rest = _with_recipe(given.pop("config"), rest) if "config" in given else rest
     elif rest and not rest[0].startswith("-"):
-        if not Path(rest[0]).is_file():
-            raise InputError(f"the recipe {rest[0]} does not exist; see the recipes folder for examples")
-        rest = ["--config", *rest]
+        rest = _with_recipe(rest[0], rest[1:])
     command_function(name)(**given, **_parse(name, rest))
+
+
+def _with_recipe(path: str | list[str], rest: list[str]) -> list[str]:
+    if not Path(str(path)).is_file():
+        raise InputError(f"the recipe {path} does not exist; see the recipes folder for examples")
+    return ["--config", str(path), *rest]
 
 
 def _parse(name: str, rest: list[str]) -> dict[str, Any]:

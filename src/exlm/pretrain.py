@@ -55,8 +55,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         if not 0 < self.mask_ratio < 1:
             raise InputError(f"mask_ratio is {self.mask_ratio}; it must lie strictly between 0 and 1")
-        if self.repeat < 1:
-            raise InputError(f"repeat is {self.repeat}; it must be at least 1")
+        if not 1 <= self.repeat <= 64:
+            raise InputError(f"repeat is {self.repeat}; it must lie between 1 and 64")
         if self.tokens_per_batch < 8 or self.tokens_per_micro_batch < 8:
             raise InputError("tokens_per_batch and tokens_per_micro_batch must be at least 8")
 
@@ -133,8 +133,8 @@ def pretrain(
         model: architecture and objective.
         train: length of the run, optimizer, precision, evaluation and checkpoints.
         seed: of initial weights, order, masks and dropout.
-        transition_warmup: updates at the start in which all links out of a state count as equally probable. Small
-            models may otherwise settle on one path through the wrong words before any word is learned.
+        transition_warmup: updates at the start in which all links out of a state count as equally probable.
+            Small models may otherwise settle on one path through the wrong words before any word is learned.
         compile: compile the encoder layers with torch.compile.
         resume_anyway: go on from a checkpoint although training settings (not data or model) have changed.
 
@@ -151,7 +151,8 @@ def pretrain(
     with distributed.process_group() as (rank, world), lock(directory) if rank == 0 else nullcontext():
         identity = {"tokenizer": corpus.tokenizer_hash, "corpus": corpus.corpus_hash, **facts(recipe, "model")}
         settings = facts(recipe, "train") | facts(recipe, "data") | {"seed": seed}
-        settings["transition_warmup"] = transition_warmup
+        if transition_warmup and model.objective == "exlm":
+            settings["transition_warmup"] = transition_warmup
         if (finished := _finished(directory, identity | settings)) is not None:
             print(f"{directory} is finished already: {_describe(finished)}")
             return finished

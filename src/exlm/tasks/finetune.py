@@ -45,8 +45,8 @@ def finetune(
         The content of `results.json`: metrics of every seed, and for every part their median, mean and spread.
     """
     seeds = [0, 1, 2] if seeds is None else seeds
-    if not seeds:
-        raise InputError("seeds is empty; give at least one")
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(f"seeds is {seeds}; give at least one, each once")
     if distributed.launched():
         raise InputError("fine-tuning is one process; start it without torchrun, and other tasks beside it")
     fingerprints = {"model_sha256": check(model)}

@@ -114,3 +114,15 @@ def _peak(data: DataConfig, model: ArchitectureConfig, precision: str, seed: int
         return Steps(data, model, precision, seed)
 
     return peak_memory(build, device)["total"]
+
+
+def described(result: dict[str, Any]) -> str:
+    """The measured cost, for people."""
+    lines = [
+        f"  {name:5s} {1e3 * row['seconds_per_step']:9.1f} ms per update ({result['clock']})"
+        f" {row['tokens_per_second']:10.0f} tokens/s {row['peak_memory_bytes'] / 2**20:8.0f} MiB at most"
+        for name, row in result["models"].items()
+    ]
+    low, high = result["ratio_quartiles"]
+    lines.append(f"  ratio {result['ratio']:.2f} (quartiles {low:.2f} to {high:.2f}); paper, two A100: 1.9")
+    return "\n".join(lines)

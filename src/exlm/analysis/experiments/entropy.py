@@ -26,6 +26,7 @@ from exlm.train import distributed
 from exlm.train.loop import autocast
 
 MEASUREMENTS = "measurements.json"
+VERSION = 1  # of what is measured: another one makes finished measurements be done again
 
 
 def entropy(log_probabilities: Tensor) -> Tensor:

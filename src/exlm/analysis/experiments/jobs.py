@@ -22,7 +22,9 @@ class Job:
         work: in any unit, the same for a kind.
         settings: a finished job is repeated if these have changed.
         output: what the job leaves behind.
+        begun: what is there once the job has begun: the time of a job that goes on says nothing of others.
         run: does it; must itself go on where it was interrupted.
+        needs: the job without which this one cannot be done.
     """
 
     kind: str
@@ -30,7 +32,9 @@ class Job:
     work: float
     settings: Any
     output: Path
+    begun: Path
     run: Callable[[], object]
+    needs: str | None = None
 
     @property
     def identity(self) -> str:
@@ -39,7 +43,7 @@ class Job:
 
 
 class Ledger:
-    """Records of finished jobs in a directory: one JSON file each, so that several processes can share it."""
+    """Records of finished jobs in a directory, one JSON file each."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -52,7 +56,8 @@ class Ledger:
             return None
         return record if record.get("identity") == job.identity and job.output.exists() else None
 
-    def write(self, job: Job, seconds: float) -> None:
+    def write(self, job: Job, seconds: float | None) -> None:
+        """Records a job as done; `seconds` if all of it was done at once."""
         self.directory.mkdir(parents=True, exist_ok=True)
         entry = {"kind": job.kind, "work": job.work, "seconds": seconds, "identity": job.identity}
         write_json(self._path(job), entry)
@@ -63,8 +68,9 @@ class Ledger:
         for path in self.directory.glob("*.json"):
             try:
                 record = json.loads(path.read_text())
-                seconds, work = sums.setdefault(record["kind"], [0.0, 0.0])
-                sums[record["kind"]] = [seconds + record["seconds"], work + record["work"]]
+                if record["seconds"] is not None:
+                    seconds, work = sums.get(record["kind"], [0.0, 0.0])
+                    sums[record["kind"]] = [seconds + record["seconds"], work + record["work"]]
             except (OSError, ValueError, KeyError):
                 continue
         return {kind: seconds / work for kind, (seconds, work) in sums.items() if work}
@@ -76,25 +82,34 @@ class Ledger:
 def run_jobs(jobs: list[Job], ledger: Ledger) -> list[str]:
     """Runs what is not done, in order, and says before each how long the rest will take.
 
-    A run that stops itself (diverges) is passed over.
+    A run that stops itself (diverges) is passed over, and with it what needs it.
 
     Returns:
         One sentence for each run that stopped itself.
     """
     waiting = [job for job in jobs if ledger.read(job) is None]
     print(overview(jobs, waiting, ledger.rates()), flush=True)
-    stopped = []
+    stopped: dict[str, str] = {}
     for i, job in enumerate(waiting):
-        remaining = duration(waiting[i:], ledger.rates())
-        print(f"[{len(jobs) - len(waiting) + i + 1}/{len(jobs)}] {job.kind}: {job.name}; {remaining}", flush=True)
-        started = time.monotonic()
-        try:
-            job.run()
-        except TrainingStopped as error:
-            stopped.append(f"{job.name}: {error}")
+        if ledger.read(job) is not None:  # another process was quicker
             continue
-        ledger.write(job, time.monotonic() - started)
-    return stopped
+        number = len(jobs) - len(waiting) + i + 1
+        print(f"[{number}/{len(jobs)}] {job.kind}: {job.name}; {duration(waiting[i:], ledger.rates())}", flush=True)
+        if job.needs in stopped:
+            print(f"passed over, since {job.needs} stopped itself", flush=True)
+            continue
+        try:
+            _run(job, ledger)
+        except TrainingStopped as error:
+            stopped[job.name] = f"{job.name}: {error}"
+            print(f"stopped: {error}", flush=True)
+    return list(stopped.values())
+
+
+def _run(job: Job, ledger: Ledger) -> None:
+    fresh, started = not job.begun.exists(), time.monotonic()
+    job.run()
+    ledger.write(job, time.monotonic() - started if fresh else None)
 
 
 def overview(jobs: list[Job], waiting: list[Job], rates: dict[str, float]) -> str:

@@ -37,13 +37,15 @@ class Space:
         ratios = [*self.mask_ratios, *self.sweep_mask_ratios, *(p for p, _ in self.cells or [])]
         if bad := [p for p in ratios if not 0 < p < 1]:
             raise InputError(f"a mask ratio is {bad[0]}; it must lie strictly between 0 and 1")
+        if not (self.cells or (self.mask_ratios and self.repeats)) or not (self.states and self.sweep_mask_ratios):
+            raise InputError("the space is empty: mask_ratios, repeats, states and sweep_mask_ratios need a value each")
         if bad_counts := [n for n in [*self.repeats, *self.states] if n < 1]:
             raise InputError(f"a number of repeats or states is {bad_counts[0]}; it must be at least 1")
 
     def grid(self) -> list[tuple[float, int]]:
         """(p, r) of the Repeated MLM experiment, cheap ones first."""
         cells = self.cells or [(p, r) for p in self.mask_ratios for r in self.repeats if p**r >= self.smallest]
-        return sorted(((float(p), int(r)) for p, r in cells), key=lambda cell: (cell[1], cell[0]))
+        return sorted({(float(p), int(r)) for p, r in cells}, key=lambda cell: (cell[1], cell[0]))
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Base:
     def mlm_plus_plus(self, cost_ratio: float) -> Variant:
         """The MLM with as many updates as cost what ExLM's cost."""
         plain = self.mlm(self.data.mask_ratio)
-        steps = max(self.train.steps + 1, round(self.train.steps * cost_ratio))
+        steps = max(self.train.optimizer.warmup_steps, round(self.train.steps * cost_ratio), 1)
         return replace(plain, name=f"{plain.name}-plus-plus", train=replace(self.train, steps=steps))
 
 
@@ -109,10 +111,9 @@ def ablations(base: Base, cost_ratio: float) -> list[Variant]:
 
 def sweep(base: Base) -> list[Variant]:
     """k and p (paper, section 5.3)."""
-    space = base.space
-    return [
-        variant for p in space.sweep_mask_ratios for variant in (base.mlm(p), *(base.exlm(p, k) for k in space.states))
-    ]
+    states = dict.fromkeys(base.space.states)
+    ratios = dict.fromkeys(base.space.sweep_mask_ratios)
+    return [variant for p in ratios for variant in (base.mlm(p), *(base.exlm(p, k) for k in states))]
 
 
 def entropy(base: Base) -> list[Variant]:
