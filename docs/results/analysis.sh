@@ -11,18 +11,20 @@ prepare() { # output inputs and options
 
 molecules() {
   prepare corpus/molecules "$EXLM_DATA"/molecules/*.smi.xz --drop_duplicates true --max_length 128
-  for experiment in efficiency ablations sweep repeated-mlm entropy; do
-    exlm analyze $experiment recipes/molecules/analysis-small.yaml
-  done
+  recipe=recipes/molecules/analysis-small.yaml
+  for experiment in efficiency ablations sweep; do exlm analyze $experiment $recipe; done
+  exlm analyze repeated-mlm $recipe --tasks \
+    "{bbbp: {task: {dataset: bbbp}, train: {epochs: 4, batch_size: 32, learning_rate: 5.0e-4, dropout: 0.0}}}"
+  exlm analyze entropy $recipe
 }
 
 text() {
   prepare corpus/text-32 "$EXLM_DATA"/text/pretrain/{wiki_en_2018,english_novels}.txt.xz --tokenizer bpe \
     --vocabulary_size 512 --documents blank --max_length 32
-  for experiment in efficiency ablations sweep; do
-    exlm analyze $experiment recipes/text/analysis-small.yaml
-  done
-  exlm analyze repeated-mlm recipes/text/analysis-small.yaml --train.steps 1000 --output runs/analysis/text-repeated
+  recipe=recipes/text/analysis-small.yaml
+  for experiment in efficiency ablations sweep; do exlm analyze $experiment $recipe; done
+  exlm analyze repeated-mlm $recipe --train.steps 900 --output runs/analysis/text-repeated --tasks \
+    "{sst-2: {task: {dataset: sst-2, train_rows: 4000}, train: {epochs: 1, batch_size: 32, learning_rate: 5.0e-4, dropout: 0.0}}}"
 }
 
 case ${1:-all} in
