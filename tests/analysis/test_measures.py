@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from exlm import ExLMConfig, ExLMForMaskedLM, ExLMForSequenceClassification
-from exlm.analysis.experiments import corruption, efficiency
+from exlm.analysis.experiments import alignment, corruption, efficiency
 from exlm.analysis.experiments import entropy as entropies
 from exlm.data.batching import SpecialTokens
 from exlm.data.tokenization import load_tokenizer
 from exlm.model.downstream import ExLMForQuestionAnswering
+from exlm.ops.alignment import sample
 from exlm.pretrain import ArchitectureConfig, DataConfig, held_out_batches
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
@@ -72,10 +73,40 @@ def test_the_states_of_exlm_are_never_more_uncertain_than_their_mixture(corpus):
         assert (found["states"] <= found["mixture"] + 1e-9).all() and (found["states"] < found["mixture"]).any()
 
 
+@pytest.mark.parametrize("switches", [{}, {"dag": "sparse"}, {"rotary": "1d"}, {"boundary_states": "k"}])
+def test_where_targets_stand_agrees_with_sampled_paths(corpus, switches):
+    model = model_of(corpus, num_states=3, **switches).double()
+    with torch.no_grad():
+        for parameter in model.transition.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    batch = {name: values[:1] for name, values in batches_of(corpus, 0.2)[0].items()}
+    found = alignment.measure(model, [batch], "fp32")
+    lattice = model.exlm.expand(**batch)
+    with torch.no_grad():
+        links = model.transition(model.states(lattice), lattice)
+    free = links.new_zeros(1, lattice.targets.shape[1], links.shape[1])
+    many = 4000
+    paths = sample(*(x.expand(many, *x.shape[1:]) for x in (free, links, lattice.num_targets, lattice.num_states)))
+    counts = torch.zeros(3)
+    masks = range(1, int(lattice.num_targets) - 1)
+    for path in paths.tolist():
+        for target in masks:
+            place = int(lattice.state_index[0, path[target]])
+            copy = place - int(lattice.first[0, lattice.target_index[0, target]])
+            if 0 <= copy < 3 and lattice.source[0, place] == lattice.target_index[0, target]:
+                counts[copy] += 1 / (many * len(masks))
+    assert torch.allclose(counts, torch.tensor(found["by_state"], dtype=torch.float32), atol=0.02)
+    assert found["own"] == pytest.approx(sum(found["by_state"]))
+    if switches.get("dag") == "sparse":
+        assert found["own"] == pytest.approx(1)
+    assert alignment.measure(model_of(corpus, objective="mlm"), [batch], "fp32") is None
+
+
 def test_without_transitions_the_entropy_is_that_of_the_marginals(corpus):
     model = model_of(corpus, num_states=2, objective="ctc")
     found = entropies.measure(model, batches_of(corpus, 0.3), "fp32")
     assert 0 < found["mean"] <= math.log2(model.config.vocab_size) and found["states"] is None
+    assert alignment.measure(model, batches_of(corpus, 0.3), "fp32") is None
 
 
 def test_the_appendix_formula_gives_the_papers_numbers():

@@ -8,7 +8,6 @@ is smaller for every mixture of different distributions.
 
 import math
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,17 +15,10 @@ from torch import Tensor
 from tqdm import tqdm
 
 from exlm.analysis.experiments import corruption
-from exlm.data.batching import SpecialTokens
-from exlm.directory import load_model, write_json
 from exlm.model.modeling_exlm import ExLMForMaskedLM
 from exlm.model.objectives import visits
 from exlm.ops.expansion import Lattice
-from exlm.pretrain import DataConfig, held_out_batches
-from exlm.train import distributed
 from exlm.train.loop import autocast
-
-MEASUREMENTS = "measurements.json"
-VERSION = 1  # of what is measured: another one makes finished measurements be done again
 
 
 def entropy(log_probabilities: Tensor) -> Tensor:
@@ -97,17 +89,3 @@ def _summary(values: Tensor) -> dict[str, float]:
         return dict.fromkeys(("mean", "std", "stderr"), math.nan)
     std = float(values.std(correction=0))
     return {"mean": float(values.mean()), "std": std, "stderr": std / math.sqrt(len(values))}
-
-
-def measure_run(directory: Path, data: DataConfig, precision: str, seed: int) -> dict[str, Any]:
-    """Entropy and corrupted semantics of a finished pre-training on its held-out data, into `measurements.json`."""
-    model, tokenizer = load_model(str(directory), ExLMForMaskedLM)
-    distributed.place(model)
-    batches = list(held_out_batches(data, SpecialTokens.of(tokenizer), seed, 0, 1))
-    settings = {"mask_ratio": data.mask_ratio, "repeat": data.repeat}
-    result = {
-        "entropy": settings | measure(model, batches, precision),
-        "corruption": settings | corruption.measure(batches, data.mask_ratio, data.repeat),
-    }
-    write_json(directory / MEASUREMENTS, result)
-    return result

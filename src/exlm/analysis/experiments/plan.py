@@ -9,8 +9,8 @@ from typing import Any
 
 from exlm.analysis.cost import Shape, step_flops
 from exlm.analysis.experiments import efficiency
-from exlm.analysis.experiments.entropy import MEASUREMENTS, VERSION, measure_run
 from exlm.analysis.experiments.jobs import Job
+from exlm.analysis.experiments.measure import MEASUREMENTS, VERSION, measure_run
 from exlm.analysis.experiments.variants import Base, Variant
 from exlm.analysis.explore.command import explore
 from exlm.data.corpus import Corpus
