@@ -107,7 +107,8 @@ class Classification:
         score = partial(self._score, rows=split["valid"], facts=facts)
         best_epoch = train_selected(network, loss, batches, place, hyper, seed, score, self.metric)
         wanted = self.rows.usable.copy()
-        wanted[split["train"]] &= self.task.split != "parts"
+        if self.rows.table.parts is not None:
+            wanted &= self.rows.table.parts != "train"
         predictions = predict_rows(network, self.rows.examples, np.flatnonzero(wanted), facts, self.tokenizer)
         self._write_predictions(place, split, predictions, facts)
         save_model(place, network.eval(), self.tokenizer)
