@@ -1,6 +1,7 @@
 """The report: every run in its cell, numbers by hand, the paper's apart, files that others can read."""
 
 import csv
+import json
 import os
 import re
 import xml.etree.ElementTree
@@ -10,6 +11,7 @@ from statistics import stdev
 
 import pytest
 
+from exlm.analysis.experiments.efficiency import compare as measure_cost
 from exlm.analysis.report import paper_values as paper
 from exlm.analysis.report.cells import ACCURACY, Score, Setting
 from exlm.analysis.report.command import report
@@ -21,6 +23,7 @@ from exlm.analysis.report.runs import find_runs
 from exlm.analysis.report.verdicts import compare, verdict
 from exlm.cli import main
 from exlm.errors import InputError
+from exlm.pretrain import ArchitectureConfig, DataConfig
 from tests.analysis.fake_runs import efficiency, finetuning, full_grid, pretraining, write
 
 
@@ -274,7 +277,7 @@ def test_findings_say_what_the_numbers_say(grid):
     assert by_claim["ExLM's entropy (marginal) is below MLM's at p = 15%"]["our runs"] == "does not show"
     assert by_claim["ExLM's entropy (per state) is below MLM's at p = 15%"]["our runs"] == "shows"
     cost = next(row for claim, row in by_claim.items() if "1.9" in claim)
-    assert cost["our runs"] == "does not show" and "1.60, quartiles 1.55 to 1.66" in cost["numbers"]
+    assert cost["our runs"] == "1.60, paper 1.9: -16%" and "quartiles 1.55 to 1.66" in cost["numbers"]
 
 
 def test_the_rule_of_two_standard_errors(tmp_path):
@@ -331,7 +334,17 @@ def test_measured_cost_alone_is_a_report(tmp_path):
     report([str(tmp_path)], str(tmp_path / "out"))
     rows = read_csv(tmp_path / "out" / "tables" / "efficiency.csv")
     assert [row["model"] for row in rows] == ["ExLM, k = 4", "Vanilla MLM", "ExLM, k = 4"]
-    assert [row["times MLM"] for row in rows] == ["1.9", "", "1.6"] and rows[0]["source"] == "paper"
+    assert [row["times MLM"] for row in rows] == ["1.9", "1.0", "1.6"] and rows[0]["source"] == "paper"
+    assert rows[2]["clock"] == "wall time" and rows[2]["quartiles"] == "1.55–1.66"
+
+
+def test_measured_cost_has_the_schema_of_the_measurement(tmp_path, corpus):
+    data = DataConfig(str(corpus), tokens_per_batch=600, tokens_per_micro_batch=600)
+    model = ArchitectureConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32)
+    efficiency(tmp_path)
+    fake, real = json.loads((tmp_path / "efficiency.json").read_text()), measure_cost(data, model, "fp32", 0, 1)
+    assert fake.keys() == real.keys()
+    assert {n: e.keys() for n, e in fake["models"].items()} == {n: e.keys() for n, e in real["models"].items()}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from exlm.tasks.molnet import MOLECULENET
 Json = dict[str, Any]
 RESULTS = ("result.json", "results.json", "efficiency.json")
 DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError)
+COST = ("seconds_per_step", "tokens_per_second", "peak_memory_bytes")  # of a model in efficiency.json
 MEASURED = {
     "entropy": ("mean", "stderr", "tokens", "left_out"),
     "corruption": ("mean", "std", "predicted", "predicted_std", "sequences"),
@@ -178,7 +179,9 @@ def _take(runs: Runs, path: Path) -> None:
     """Reads one file into its list; every number and setting that a report needs is touched here."""
     content, place = _read(path), path.parent
     if path.name == "efficiency.json":
-        _check(entry[key] for entry in content["models"].values() for key in ("seconds_per_step", "tokens_per_second"))
+        _check(entry[key] for entry in content["models"].values() for key in COST)
+        numbers = [content[key] for key in ("ratio", "num_states", "mask_ratio", "pairs")]
+        _check([*numbers, *content["ratio_quartiles"], len(content["clock"])])
         runs.efficiency.append((path, content))
     elif path.name == "results.json":
         tuning = Finetuning(identifier({key: content[key] for key in ("settings", "seeds", "best")}), place, content)
