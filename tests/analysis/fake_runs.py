@@ -5,6 +5,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from exlm.analysis.experiments.corruption import fixed_count
+
 MACHINE = {"processor": "AMD EPYC 9R14", "device": "cpu", "torch": "2.13.0", "threads": 1}
 MODEL = {
     "objective": "exlm", "num_states": 4, "rotary": "2d", "dag": "full", "transition": "gated", "boundary_states": 1,
@@ -71,8 +75,11 @@ def pretraining(
 
 def _measurements(place: Path, p: float, r: int, entropy: float, states: float | None) -> None:
     of_states = None if states is None else {"mean": states, "std": 1.0, "stderr": 0.02}
-    predicted = {"predicted": p**r, "predicted_std": (p**r * (1 - p**r) / 128) ** 0.5, "fixed_count": p**r}
-    measured = {"mean": p**r * 1.01, "std": 0.015, "fixed_count_std": 0.014, "sequences": 500}
+    mean, variance = (float(part[0]) for part in fixed_count(p, r, np.array([30])))
+    deviation = variance**0.5
+    predicted = {"predicted": p**r, "predicted_std": (p**r * (1 - p**r) / 30) ** 0.5}
+    predicted |= {"fixed_count": mean, "fixed_count_std": deviation}
+    measured = {"mean": mean + deviation / 500**0.5, "std": deviation, "sequences": 500, "tokens": 15000}
     entropies = {"mean": entropy, "std": 1.5, "stderr": 0.03, "tokens": 2500, "left_out": 10, "states": of_states}
     content = {"entropy": {"mask_ratio": p, "repeat": r} | entropies, "corruption": predicted | measured}
     write(place / "measurements.json", content)

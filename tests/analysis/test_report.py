@@ -276,6 +276,9 @@ def test_findings_say_what_the_numbers_say(grid):
     assert by_claim["corrupted semantics move the score more than unreal tokens do"]["our runs"] == "shows"
     assert by_claim["ExLM's entropy (marginal) is below MLM's at p = 15%"]["our runs"] == "does not show"
     assert by_claim["ExLM's entropy (per state) is below MLM's at p = 15%"]["our runs"] == "shows"
+    shares = by_claim["the share of corrupted semantics is pʳ"]
+    assert shares["our runs"] == "shows" and "in 30 of 30 models" in shares["numbers"]
+    assert "the farthest is 1.0 away" in shares["numbers"] and "fixed number of copies" in shares["numbers"]
     cost = next(row for claim, row in by_claim.items() if "1.9" in claim)
     assert cost["our runs"] == "1.60, paper 1.9: -16%" and "quartiles 1.55 to 1.66" in cost["numbers"]
 

@@ -19,7 +19,7 @@ DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError)
 COST = ("seconds_per_step", "tokens_per_second", "peak_memory_bytes")  # of a model in efficiency.json
 MEASURED = {
     "entropy": ("mean", "stderr", "tokens", "left_out"),
-    "corruption": ("mean", "std", "predicted", "predicted_std", "sequences"),
+    "corruption": ("mean", "std", "predicted", "predicted_std", "fixed_count", "fixed_count_std", "sequences"),
 }
 NOT_IN_FAMILY = {  # what the experiments vary, and what follows from it or changes no result
     "seed", "train.steps", "transition_warmup", "data.mask_ratio", "data.repeat", "data.tokens_per_micro_batch",
