@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from exlm.analysis.experiments.corruption import fixed_count
+from exlm.analysis.experiments.variants import Space
 
 MACHINE = {"processor": "AMD EPYC 9R14", "device": "cpu", "torch": "2.13.0", "threads": 1}
 MODEL = {
@@ -120,17 +121,13 @@ def finetuning(
 def full_grid(root: Path) -> None:
     """Every cell of every experiment for a small text family, two pre-training seeds, three fine-tuning seeds."""
     for seed in (0, 1):
-        for p in (0.15, 0.387, 0.622, 0.789):
-            for r in (1, 2, 4, 8):
-                if p**r >= 0.0005:
-                    share = p**r
-                    score = 0.70 - 0.1 * abs(math.log10(share / 0.15)) - 0.02 * p
-                    name = f"mlm-{p}-{r}-{seed}"
-                    bits = 3 + 4 * share
-                    run = pretraining(
-                        root, name, p, r, 100, seed, accuracy=(1 - share) / 2, entropy=bits, objective="mlm"
-                    )
-                    _tasks(root, name, run, score, seed)
+        for p, r in Space().grid():
+            share = p**r
+            score = 0.70 - 0.1 * abs(math.log10(share / 0.15)) - 0.02 * p
+            name, bits = f"mlm-{p}-{r}-{seed}", 3 + 4 * share
+            measured = {"accuracy": (1 - share) / 2, "entropy": bits, "objective": "mlm"}
+            run = pretraining(root, name, p, r, 100, seed, **measured)
+            _tasks(root, name, run, score, seed)
         for p in (0.15, 0.387):
             for k in (2, 4, 8):
                 name = f"exlm-{p}-{k}-{seed}"

@@ -12,12 +12,14 @@ from statistics import stdev
 import pytest
 
 from exlm.analysis.experiments.efficiency import compare as measure_cost
+from exlm.analysis.experiments.variants import Space
 from exlm.analysis.report import paper_values as paper
 from exlm.analysis.report.cells import ACCURACY, Score, Setting
 from exlm.analysis.report.command import report
 from exlm.analysis.report.document import Cell, Table
 from exlm.analysis.report.document import row as row_of
 from exlm.analysis.report.families import families
+from exlm.analysis.report.grid import shown_places
 from exlm.analysis.report.render import csv_table, escape, latex, markdown
 from exlm.analysis.report.runs import find_runs
 from exlm.analysis.report.verdicts import compare, verdict
@@ -155,7 +157,7 @@ def test_molecules_questions_and_regressions_have_their_units(tmp_path):
 
 def test_the_csv_has_the_same_numbers_and_marks_the_papers(grid):
     rows = read_csv(grid / "out" / "tables" / "repeated-mlm.csv")
-    assert len(rows) == 15
+    assert len(rows) == 14
     first = next(row for row in rows if row["r"] == "1.0" and row["p, %"] == "15.0")
     values = [0.597 + 0.004 * seed + 0.003 * i for seed in (0, 1) for i in range(3)]
     assert float(first["RTE"]) == pytest.approx(100 * sum(values) / 6)
@@ -277,7 +279,7 @@ def test_findings_say_what_the_numbers_say(grid):
     assert by_claim["ExLM's entropy (marginal) is below MLM's at p = 15%"]["our runs"] == "does not show"
     assert by_claim["ExLM's entropy (per state) is below MLM's at p = 15%"]["our runs"] == "shows"
     shares = by_claim["the share of corrupted semantics is pʳ"]
-    assert shares["our runs"] == "shows" and "in 30 of 30 models" in shares["numbers"]
+    assert shares["our runs"] == "shows" and "in 28 of 28 models" in shares["numbers"]
     assert "the farthest is 1.0 away" in shares["numbers"] and "fixed number of copies" in shares["numbers"]
     cost = next(row for claim, row in by_claim.items() if "1.9" in claim)
     assert cost["our runs"] == "1.60, paper 1.9: -16%" and "quartiles 1.55 to 1.66" in cost["numbers"]
@@ -309,6 +311,27 @@ def test_a_label_says_corpus_vocabulary_size_and_updates(tmp_path):
     write(place / "config.json", {"vocab_size": 1234})
     label = "text · vocabulary 1,234 · 4 layers × 128 · 1.0M parameters · 100 updates of 4,096 tokens"
     assert only_family(tmp_path).label == label
+
+
+def test_the_grid_of_the_report_is_that_of_the_experiment(tmp_path):
+    pretraining(tmp_path, "a", r=2, objective="mlm")
+    shown = shown_places(only_family(tmp_path))
+    assert sorted(shown) == sorted(Space().grid()) and len(shown) == 14
+    assert (0.15, 4) in shown and (0.387, 8) not in shown
+
+
+def test_an_entropy_of_no_token_is_blank_and_costs_nothing_else(tmp_path):
+    place = pretraining(tmp_path, "a", 0.387, 4, objective="mlm", entropy=4.0)
+    pretraining(tmp_path, "b", 0.387, 2, objective="mlm", entropy=4.0)
+    content = json.loads((place / "measurements.json").read_text())
+    content["entropy"] |= {"mean": None, "std": None, "stderr": None, "tokens": 0}
+    write(place / "measurements.json", content)
+    assert not find_runs([str(tmp_path)]).damaged
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = {r["r"]: r for r in read_csv(tmp_path / "out/tables/repeated-mlm.csv") if r["p, %"] == "38.7"}
+    assert rows["4.0"]["entropy"] == "" and rows["4.0"]["entropy note"] == "no held-out token without a visible copy"
+    assert rows["4.0"]["corrupted, %"] and rows["4.0"]["tokens"] == "0.0"
+    assert rows["2.0"]["entropy s.d."] == "0.03" and rows["2.0"]["tokens"] == "2500.0"
 
 
 def test_departures_from_published_parts_are_marked(tmp_path):

@@ -18,7 +18,7 @@ RESULTS = ("result.json", "results.json", "efficiency.json")
 DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError)
 COST = ("seconds_per_step", "tokens_per_second", "peak_memory_bytes")  # of a model in efficiency.json
 MEASURED = {
-    "entropy": ("mean", "stderr", "tokens", "left_out"),
+    "entropy": ("mean", "stderr", "tokens", "left_out"),  # the first two are null where no token counted
     "corruption": ("mean", "std", "predicted", "predicted_std", "fixed_count", "fixed_count_std", "sequences"),
 }
 NOT_IN_FAMILY = {  # what the experiments vary, and what follows from it or changes no result
@@ -222,7 +222,8 @@ def _beside(runs: Runs, path: Path) -> Json:
     try:
         content = _read(path) if path.is_file() else {}
         for section, keys in MEASURED.items():
-            _check(content[section][key] for key in keys if content.get(section))
+            part = content.get(section) or {}
+            _check(part[key] for key in keys if part and not (part[key] is None and part["tokens"] == 0))
         return content
     except DAMAGE as error:
         runs.damaged.append((path, f"{type(error).__name__}: {error}"))
