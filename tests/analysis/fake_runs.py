@@ -64,7 +64,8 @@ def pretraining(
         record
         for step in range(1, 11)
         for record in (
-            {"step": step * steps // 10, "kind": "train", "loss": 3 + 3 * p ** (r or 1) * math.exp(-step / 3)},
+            {"step": step * steps // 10, "kind": "train", "loss": 3 + 3 * p ** (r or 1) * math.exp(-step / 3)}
+            | {"tokens": 40960.0, "seconds": 4.0 + step % 2},
             {"step": step * steps // 10, "kind": "eval", "accuracy": accuracy * step / 10, "perplexity": 100.0 / step},
         )
     ]

@@ -206,6 +206,32 @@ def test_missing_cells_name_their_commands(tmp_path):
     assert "Repeated MLM" not in not_run
 
 
+def test_runs_of_a_study_are_continued_by_its_own_recipe(tmp_path):
+    for name in ("pretrain/exlm/seed-0", "pretrain/mlm/seed-0"):
+        pretraining(tmp_path / "my study", name, objective=name.split("/")[1])
+    pretraining(tmp_path / "my study", "pretrain/mlm-r2/seed-0", p=0.387, r=2, objective="mlm")
+    write(tmp_path / "my study" / "recipe.yaml", {})
+    report([str(tmp_path)], str(tmp_path / "out"))
+    text = (tmp_path / "out" / "report.md").read_text()
+    for experiment in ("repeated-mlm", "ablations", "sweep", "efficiency"):
+        assert f"exlm analyze {experiment} '{tmp_path}/my study/recipe.yaml'" in text
+    assert "analysis-small.yaml" not in text
+
+
+def test_tokens_per_second_are_those_of_the_log(grid):
+    rows = read_csv(grid / "out" / "tables" / "hours.csv")
+    assert {row["tokens per second"] for row in rows if row["source"] == "ours"} == {repr(float(round(409600 / 45)))}
+
+
+@pytest.mark.parametrize("states,alike", [(3.4, False), (3.48, True)])
+def test_states_that_do_not_differ_are_named(tmp_path, states, alike):
+    pretraining(tmp_path, "mlm", objective="mlm", entropy=3.6)
+    pretraining(tmp_path, "exlm", entropy=3.5, states=states)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    words = [row["numbers"] for row in read_csv(tmp_path / "out/tables/findings.csv") if "entropy" in row["claim"]]
+    assert len(words) == 2 and all(word.endswith("one state per mask does all") == alike for word in words)
+
+
 def test_latex_rows_are_balanced_and_characters_escaped(grid):
     for path in (grid / "out" / "tables").glob("*.tex"):
         body = path.read_text().split(r"\toprule")[1].split(r"\bottomrule")[0]

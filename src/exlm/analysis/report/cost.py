@@ -4,7 +4,8 @@ from exlm.analysis.report import commands
 from exlm.analysis.report import paper_values as paper
 from exlm.analysis.report.cells import HOURS, METHODS, Family, Setting
 from exlm.analysis.report.document import BLANK, Cell, Missing, Row, Section, Table, Value, cells, heading, row
-from exlm.analysis.report.runs import Json, Runs, machine
+from exlm.analysis.report.runs import Json, Pretraining, Runs, machine
+from exlm.train.tracking import read_log
 
 
 def cost_section(families: list[Family], runs: Runs) -> Section:
@@ -29,18 +30,26 @@ def _hours_table(families: list[Family]) -> Table:
         rows.append(heading(f"ours: {family.label}"))
         rows += [_hours_row(family, cell) for cell in family.select(METHODS, family.base_ratio)]
     columns = ("model", "updates", "hours", "times MLM", "tokens per second", "device", "runs")
-    caption = "Mean over pre-training seeds ± s.d.; tokens per second are those of a batch's sequences, unexpanded."
+    caption = (
+        "Mean over pre-training seeds ± s.d.; tokens per second of training by the logs, expanded states not counted. "
+        "Times of runs that shared the machine with others are upper bounds."
+    )
     return Table("hours", "Training hours", caption, columns, tuple(rows))
 
 
 def _hours_row(family: Family, cell: Setting) -> Row:
     hours, vanilla = family.cell(cell, HOURS), family.cell(family.named()["Vanilla MLM"], HOURS)
-    run = family.cells[cell][0]
-    tokens, taken = run.steps * run.recipe["data"].get("tokens_per_batch", 0), hours.value or 0.0
+    taken, steps = hours.value or 0.0, family.cells[cell][0].steps
     devices = ", ".join(sorted({machine(run.result) for run in family.cells[cell]}))
     ratio = Cell(taken / vanilla.value if vanilla.value else None, digits=2)
-    rate = round(tokens / (3600 * taken)) if tokens and taken else None
-    return row(cell.label, run.steps, hours, ratio, rate, devices, family.sources(cell)[1])
+    return row(cell.label, steps, hours, ratio, _rate(family.cells[cell]), devices, family.sources(cell)[1])
+
+
+def _rate(runs: list[Pretraining]) -> int | None:
+    """Tokens per second of training by the logs."""
+    records = [record for run in runs for record in read_log(run.path / "log.jsonl") if record.get("kind") == "train"]
+    tokens, seconds = (sum(record.get(key) or 0 for record in records) for key in ("tokens", "seconds"))
+    return round(tokens / seconds) if tokens and seconds else None
 
 
 def _efficiency_table(runs: Runs) -> Table:

@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 
 from scipy.stats import spearmanr
 
-from exlm.analysis.report.cells import ENTROPY, STATE_ENTROPY, Family, Score, Setting
+from exlm.analysis.report.cells import ENTROPY, STATE_ENTROPY, Family, Score, Setting, held_out
 from exlm.analysis.report.document import Row, Section, Table, heading, row
 from exlm.analysis.report.entropy import entropy_error
 from exlm.analysis.report.estimates import Noise
@@ -168,10 +168,16 @@ def _lower(family: Family, claim: str, low: Setting, high: Setting, score: Score
         errors = [entropy_error(family, low, score), entropy_error(family, high, other)]
         error = math.hypot(*([noise.error(a), noise.error(b)] if noise else errors))
         of_what = f"over {noise.unit} seeds" if noise else "over tokens of one seed"
-        values = f"{low.label} {a.value:.3f}, {high.label} {b.value:.3f} bits"
-        yield row(
-            claim, verdict(b.value - a.value, error, _unit(noise)), f"{values} (standard error {error:.3f} {of_what})"
-        )
+        values = f"{low.label} {a.value:.3f}, {high.label} {b.value:.3f} bits (standard error {error:.3f} {of_what})"
+        yield row(claim, verdict(b.value - a.value, error, _unit(noise)), values + _alike(family, low))
+
+
+def _alike(family: Family, cell: Setting) -> str:
+    """Says so where the marginal of a mask's states is as sure as each of them."""
+    both = [(held_out(run, ENTROPY.metric), held_out(run, STATE_ENTROPY.metric)) for run in family.cells[cell]]
+    alike = sum(bool(mixed and own) and abs(own / mixed - 1) <= 0.01 for mixed, own in both)
+    runs = f" in {alike} of {len(both)} runs" if alike < len(both) else ""
+    return f"; the states do not differ{runs}: one state per mask does all" if alike else ""
 
 
 def _unit(noise: Noise | None) -> str:

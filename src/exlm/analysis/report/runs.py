@@ -76,6 +76,11 @@ class Pretraining:
         shared = {key: value for key, value in self.result["identity"].items() if key not in NOT_IN_FAMILY}
         return tuple(sorted((key, json.dumps(value)) for key, value in shared.items()))
 
+    @property
+    def study(self) -> Path | None:
+        """The directory of the `exlm analyze` that made it."""
+        return next((place.parent for place in self.path.parents if place.name == "pretrain"), None)
+
     def measured(self, section: str) -> Json:
         """Entropy or corruption, empty where it was not measured."""
         return self.measurements.get(section) or {}
