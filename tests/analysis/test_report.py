@@ -75,6 +75,34 @@ def test_a_vanilla_mlm_with_more_updates_than_exlm_is_mlm_plus_plus(tmp_path):
     assert family.steps == 100
 
 
+def test_mlm_plus_plus_names_its_updates_and_its_ratio_and_a_second_length_is_left_out(tmp_path):
+    study = tmp_path / "study"
+    efficiency(study)
+    pretraining(study, "pretrain/exlm/seed-0")
+    pretraining(study, "pretrain/plus/seed-0", objective="mlm", steps=160)
+    pretraining(study, "pretrain/plus/seed-1", objective="mlm", steps=160, seed=1)
+    pretraining(study, "pretrain/long/seed-0", objective="mlm", steps=190)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    name = "Vanilla MLM++, 160 updates = 1.60 (measured cost) × 100"
+    rows = {row["model"]: row for row in read_csv(tmp_path / "out" / "tables" / "ablations.csv")}
+    assert len(rows[name]["runs"].split()) == 2
+    (left_out,) = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
+    assert left_out["what"] == "Vanilla MLM, 190 updates" and left_out["file"].endswith("long/seed-0")
+
+
+def test_directories_are_printed_as_they_were_given(tmp_path, monkeypatch):
+    model = pretraining(tmp_path, "runs/exlm")
+    pretraining(tmp_path, "runs/mlm", objective="mlm")
+    finetuning(tmp_path, "runs/rte", model, "rte", [0.6, 0.7])
+    finetuning(tmp_path, "runs/cola", tmp_path / "gone", "cola", [0.6, 0.7])
+    efficiency(tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    report(["runs"], "out")
+    assert "runs/exlm" in Path("out/report.md").read_text()
+    for path in (path for path in Path("out").rglob("*") if path.suffix in (".md", ".html", ".csv", ".tex")):
+        assert str(tmp_path) not in path.read_text(), path
+
+
 def test_more_updates_alone_make_no_mlm_plus_plus(tmp_path):
     for steps in (100, 200):
         pretraining(tmp_path, f"mlm-{steps}", objective="mlm", steps=steps)
@@ -167,7 +195,8 @@ def test_the_csv_has_the_same_numbers_and_marks_the_papers(grid):
     sources = {row["model"]: row["source"] for row in main_table}
     assert sources["BERT"] == "quoted" and sources["RoBERTa*"] == "paper" and sources["Vanilla MLM"] == "ours"
     ablations = {row["model"]: row for row in read_csv(grid / "out" / "tables" / "ablations.csv")}
-    assert float(ablations["Vanilla MLM++"]["avg."]) == pytest.approx(72.0, abs=0.01)
+    assert float(ablations["Vanilla MLM++, 200 updates"]["avg."]) == pytest.approx(72.0, abs=0.01)
+    assert ablations["ExLM w/ Sparse DAG (paper: a table of its own, in the appendix)"]["paper: MNLI"] == "84.4"
     assert ablations["ExLM"]["paper: avg."] == "81.4"
 
 
@@ -400,7 +429,8 @@ def test_measured_cost_has_the_schema_of_the_measurement(tmp_path, corpus):
 
 
 @pytest.mark.parametrize(
-    "roots,message", [([], "at least one"), (["empty"], "no finished run"), (["no"], "is not a directory")]
+    "roots,message",
+    [([], "at least one"), (["empty"], "no finished run"), (["no"], "is not a directory")],
 )
 def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
     (tmp_path / "empty").mkdir()
@@ -410,6 +440,14 @@ def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
     assert caught.value.code == 2 and message in error and "Traceback" not in error and not (tmp_path / "out").exists()
     with pytest.raises(InputError):
         find_runs([str(tmp_path / "empty")])
+
+
+def test_a_file_is_no_place_for_a_report(tmp_path):
+    pretraining(tmp_path / "runs", "exlm")
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(InputError, match="out is a file; give a directory"):
+        report([str(tmp_path / "runs")], str(tmp_path / "out"))
+    assert (tmp_path / "out").read_text() == "mine"
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,8 @@ def report(runs: list[str], out: str = "report") -> None:
     """
     if not runs:
         raise InputError("give at least one directory with runs before the options")
+    if Path(out).is_file():
+        raise InputError(f"{out} is a file; give a directory to write the report into")
     found = find_runs(runs)
     groups = families(found)
     sections = report_sections(found, groups)

@@ -41,7 +41,7 @@ def finetunings(family: Family, cell: Setting, scores: Iterable[Score]) -> list[
             model, target = quote(str(run.path)), quote(f"{run.path}-finetuned")
             tune = f"exlm finetune {recipe} --model {model} --task.dataset $task --output {target}/$task"
             command = f"for task in {' '.join(tasks)}; do {tune}; done"
-            found.append(Missing(f"{cell.label}, seed {run.recipe['seed']} ({family.label})", command))
+            found.append(Missing(f"{cell.label}, seed {run.seed} ({family.label})", command))
     return found
 
 

@@ -7,6 +7,7 @@ from exlm.analysis.report.cells import ABLATED, ACCURACY, METHODS, PERPLEXITY, T
 from exlm.analysis.report.document import BLANK, PAPER, Section, Table, row
 from exlm.analysis.report.paper_values import ABLATION_TASKS, ABLATIONS, SWEEP, Values
 
+SPARSE = "ExLM w/ Sparse DAG"
 Lines = Sequence[tuple[str, Setting | None, Values | None]]
 
 
@@ -17,7 +18,9 @@ def ablation_section(families: list[Family]) -> Section:
     for family in families:
         if family.select([*ABLATED, "Vanilla MLM++"], family.base_ratio):
             named = family.named()
-            lines = [(m, named.get(m), ABLATIONS.get(m)) for m in METHODS if m in named or m in ABLATIONS]
+            names = {m: m for m in METHODS} | {SPARSE: f"{SPARSE} (paper: a table of its own, in the appendix)"}
+            names |= {plus.method: family.name(plus) for plus in named.values() if plus.method == "Vanilla MLM++"}
+            lines = [(names[m], named.get(m), ABLATIONS.get(m)) for m in METHODS if m in named or m in ABLATIONS]
             title = f"Ablations at p = {100 * family.base_ratio:.4g}%, k = {family.base_states}"
             _add_table(section, "ablations", title, family, lines)
     return section

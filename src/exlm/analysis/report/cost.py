@@ -42,7 +42,7 @@ def _hours_row(family: Family, cell: Setting) -> Row:
     taken, steps = hours.value or 0.0, family.cells[cell][0].steps
     devices = ", ".join(sorted({machine(run.result) for run in family.cells[cell]}))
     ratio = Cell(taken / vanilla.value if vanilla.value else None, digits=2)
-    return row(cell.label, steps, hours, ratio, _rate(family.cells[cell]), devices, family.sources(cell)[1])
+    return row(family.name(cell), steps, hours, ratio, _rate(family.cells[cell]), devices, family.sources(cell)[1])
 
 
 def _rate(runs: list[Pretraining]) -> int | None:

@@ -47,6 +47,10 @@ class Pretraining:
         return self.recipe["train"]["steps"]
 
     @property
+    def seed(self) -> int:
+        return self.recipe["seed"]
+
+    @property
     def method(self) -> str:
         """The paper's name of what the switches say."""
         model = self.recipe["model"]
