@@ -333,6 +333,9 @@ def test_findings_say_what_the_numbers_say(grid):
     assert by_claim["corrupted semantics move the score more than unreal tokens do"]["our runs"] == "shows"
     assert by_claim["ExLM's entropy (marginal) is below MLM's at p = 15%"]["our runs"] == "does not show"
     assert by_claim["ExLM's entropy (per state) is below MLM's at p = 15%"]["our runs"] == "shows"
+    matters = by_claim["corrupted semantics move the score more than unreal tokens do"]["numbers"]
+    assert "along p = 78.9%, r varies (4 cells)" in matters and "along pʳ ≈ 15%, p varies (4 cells)" in matters
+    assert f"{len(lines)} claims are looked at" in (grid / "out" / "report.md").read_text()
     shares = by_claim["the share of corrupted semantics is pʳ"]
     assert shares["our runs"] == "shows" and "in 28 of 28 models" in shares["numbers"]
     assert "the farthest is 1.0 away" in shares["numbers"] and "fixed number of copies" in shares["numbers"]
@@ -344,7 +347,8 @@ def test_the_rule_of_two_standard_errors(tmp_path):
     assert verdict(1.0, 0.4) == "shows" and verdict(-1.0, 0.4) == "does not show"
     assert verdict(0.7, 0.4) == verdict(-0.7, 0.4) == "within the spread of seeds"
     assert verdict(1.0, None) == "one seed, not decided"
-    assert verdict(1.0, 0.4, "fine-tuning") == "shows (one pre-training seed: another may differ)"
+    assert verdict(1.0, 0.4, "fine-tuning") == "higher beyond fine-tuning seeds; one pre-training seed"
+    assert verdict(-1.0, 0.4, "tokens", ("lower", "higher")) == "higher beyond tokens; one pre-training seed"
     for name, score in (("exlm", 0.62), ("mlm", 0.60)):
         model = pretraining(tmp_path, name, objective=name)
         finetuning(tmp_path, f"t-{name}", model, "rte", [score, score + 0.02])

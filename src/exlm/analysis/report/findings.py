@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from statistics import fmean, stdev
 
 from scipy.stats import spearmanr
 
@@ -36,7 +35,12 @@ def findings_section(families: list[Family], runs: Runs) -> Section:
         rows += [heading(family.label), *found] if found else []
     cost = [found for _, content in runs.efficiency for found in _cost(content)]
     rows += [heading("cost"), *cost] if cost else []
-    table = Table("findings", "The paper's claims and our numbers", RULE, ("claim", "our runs", "numbers"), tuple(rows))
+    count = sum(line.kind != "heading" for line in rows)
+    chance = (
+        f" {count} claims are looked at: about one in twenty is expected beyond two standard errors by chance alone."
+    )
+    columns = ("claim", "our runs", "numbers")
+    table = Table("findings", "The paper's claims and our numbers", RULE + chance, columns, tuple(rows))
     about = "Each line is one claim of the paper and what these runs, at their size and length, say of it."
     return Section("Which findings show", about, parts=[table] if rows else [])
 
@@ -52,18 +56,25 @@ def _repeated(family: Family) -> Iterator[Row]:
 
 
 def _corruption_matters(family: Family, score: Score) -> Iterator[Row]:
-    """S.d. of the cells at fixed p (corruption varies) against those at fixed pʳ (unreal tokens vary)."""
+    """Range along the longest line of equal pʳ (unreal tokens vary) beside that of equal p (corruption varies)."""
     values, noise = estimates(family, score), family.noise(score)
-    groups = [[[values[c].value for c in line if c in values] for line in lines.values()] for lines in lines_of(family)]
-    spreads = [[stdev(line) for line in lines if len(line) > 1] for lines in groups]
-    if all(spreads):
-        unreal, corrupted = (math.sqrt(fmean(s * s for s in kind)) for kind in spreads)
-        error = fmean(noise.error(e) for e in values.values()) if noise else None
+    kinds = [
+        [
+            (name, found)
+            for name, line in lines.items()
+            if len(found := [values[c].value for c in line if c in values]) > 1
+        ]
+        for lines in lines_of(family)
+    ]
+    if all(kinds):
+        diagonal, fixed = (max(kind, key=lambda line: len(line[1])) for kind in (kinds[0], kinds[1][::-1]))
+        unreal, corrupted = (max(line) - min(line) for _, line in (diagonal, fixed))
         seed = f"{noise.deviation:.2f}" if noise else "unknown (one seed)"
         text = (
-            f"{score.title}: s.d. of cells {corrupted:.2f} at fixed p ({len(spreads[1])} lines), {unreal:.2f} at fixed "
-            f"pʳ ({len(spreads[0])} lines); s.d. of a seed {seed}"
+            f"{score.title}: range {corrupted:.2f} along {fixed[0]} ({len(fixed[1])} cells), {unreal:.2f} along "
+            f"{diagonal[0]} ({len(diagonal[1])} cells); s.d. of a seed {seed}; decided beyond 2√2 of it"
         )
+        error = math.sqrt(2) * noise.deviation if noise else None
         claim = "corrupted semantics move the score more than unreal tokens do"
         yield row(claim, verdict(corrupted - unreal, error, _unit(noise)), text)
 
@@ -167,9 +178,9 @@ def _lower(family: Family, claim: str, low: Setting, high: Setting, score: Score
     if a and b:
         errors = [entropy_error(family, low, score), entropy_error(family, high, other)]
         error = math.hypot(*([noise.error(a), noise.error(b)] if noise else errors))
-        of_what = f"over {noise.unit} seeds" if noise else "over tokens of one seed"
+        unit, of_what = (noise.unit, f"over {noise.unit} seeds") if noise else ("tokens", "over tokens of one seed")
         values = f"{low.label} {a.value:.3f}, {high.label} {b.value:.3f} bits (standard error {error:.3f} {of_what})"
-        yield row(claim, verdict(b.value - a.value, error, _unit(noise)), values + _alike(family, low))
+        yield row(claim, verdict(b.value - a.value, error, unit, ("lower", "higher")), values + _alike(family, low))
 
 
 def _alike(family: Family, cell: Setting) -> str:
