@@ -446,6 +446,24 @@ def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
         find_runs([str(tmp_path / "empty")])
 
 
+def test_drawn_cases_are_shown_and_the_others_have_their_command(tmp_path):
+    svg = '<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/></svg>'
+    places = [pretraining(tmp_path / "runs", f"exlm {seed}", seed=seed) for seed in range(4)]
+    ids = [run.id for run in only_family(tmp_path / "runs").runs]
+    for place in places[:2]:
+        (place / "case.svg").write_text(svg)
+    (places[2] / "case.svg").write_text(svg + " " * 200_000)
+    out = tmp_path / "out"
+    report([str(tmp_path / "runs")], str(out))
+    assert {path.name for path in (out / "figures").iterdir()} == {f"case-{name}.svg" for name in ids[:2]}
+    assert (out / "figures" / f"case-{ids[0]}.svg").read_text() == svg
+    text, page = (out / "report.md").read_text(), (out / "index.html").read_text()
+    assert f"](figures/case-{ids[0]}.svg)" in text and "ExLM, k = 4, p = 15%, seed 0" in text
+    assert page.count('src="data:image/svg+xml;base64,') == 2 and 'id="a"' not in page
+    explore = """"This is [MASK], and I'm very [MASK] to see this." --output"""
+    assert f"exlm explore '{places[3]}' {explore} '{places[3]}/case.svg'" in text and text.count("exlm explore") == 1
+
+
 def test_a_file_is_no_place_for_a_report(tmp_path):
     pretraining(tmp_path / "runs", "exlm")
     (tmp_path / "out").write_text("mine")

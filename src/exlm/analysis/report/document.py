@@ -61,6 +61,15 @@ class Figure:
     plot: Plot
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """An SVG file made by others."""
+
+    name: str
+    caption: str
+    svg: bytes
+
+
 class Missing(NamedTuple):
     """Cells without a number, and the command that fills them."""
 
@@ -78,7 +87,7 @@ class Section:
     title: str
     about: str
     start: str = ""
-    parts: list[Table | Figure] = field(default_factory=list)
+    parts: list[Table | Figure | Drawing] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
 
 
