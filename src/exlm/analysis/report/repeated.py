@@ -1,16 +1,15 @@
-"""The Repeated MLM experiment: heat maps over p and r, what is corrupted, training curves, spread of the cells."""
+"""The Repeated MLM experiment: heat maps over p and r, what is corrupted, training curves."""
 
 from collections import defaultdict
 from statistics import fmean
 
 from exlm.analysis.report import commands, grid
-from exlm.analysis.report.cells import ACCURACY, CORRUPTION, ENTROPY, PERPLEXITY, TITLES, Family, Score
+from exlm.analysis.report.cells import ACCURACY, CORRUPTION, ENTROPY, PERPLEXITY, TITLES, Family
 from exlm.analysis.report.document import PAPER, Cell, Figure, Section, Table, Value, row
 from exlm.analysis.report.entropy import entropy_cell, entropy_error, entropy_tokens
 from exlm.analysis.report.estimates import Estimate
 from exlm.analysis.report.figures import HeatMap, Line, Panel, Place, curves, entropy_curve, heat_maps
 from exlm.analysis.report.paper_values import ABLATION_TASKS, REPEATED_MNLI, SWEEP, VANISHING, Values
-from exlm.analysis.report.runs import Json
 from exlm.train.tracking import read_log
 
 ABOUT = (
@@ -31,7 +30,6 @@ def repeated_section(families: list[Family]) -> Section:
     section = Section(title, ABOUT, commands.start(name, families))
     for family in filter(grid.has_repeats, families):
         section.parts += [_heat_maps(family), _score_table(family), *_measured_maps(family), *_curves(family)]
-        section.parts += [_spread_table(family)] if family.tasks else []
         section.missing += commands.analysis(name, family, _lacking(family))
     return section
 
@@ -96,18 +94,14 @@ def _measured_maps(family: Family) -> list[Figure]:
 
 
 def _share_panel(family: Family, found: list[Place]) -> HeatMap:
+    """In percent, means over seeds."""
     words = {}
     for place in found:
-        share = _share(grid.measured(family, place, "corruption"))
-        words[place] = (
-            f"{share['mean']:.1f} ± {share['std']:.1f}\n({share['predicted']:.1f} ± {share['predicted_std']:.1f})"
+        seeds, keys = grid.measured(family, place, "corruption"), ("mean", "std", "predicted", "predicted_std")
+        words[place] = "{:.1f} ± {:.1f}\n({:.1f} ± {:.1f})".format(
+            *(100 * fmean(m[key] for m in seeds) for key in keys)
         )
     return HeatMap("Corrupted semantics, %", {(p, r): (100 * p**r) ** 0.5 for p, r in found}, words)
-
-
-def _share(found: list[Json]) -> dict[str, float]:
-    """In percent, the mean over seeds."""
-    return {key: 100 * fmean(m[key] for m in found) for key in ("mean", "std", "predicted", "predicted_std")}
 
 
 def _entropy_lines(family: Family, found: dict[Place, Estimate]) -> list[Line]:
@@ -142,31 +136,6 @@ def _curve(family: Family, place: Place, kind: str, key: str) -> Line | None:
                 points[record["step"]].append(record[key])
     steps = sorted(points)
     return Line(f"r = {place[1]}", steps, [fmean(points[step]) for step in steps]) if steps else None
-
-
-def _spread_table(family: Family) -> Table:
-    """How far apart the cells of a line are, in points and in standard deviations of a seed."""
-    rows = []
-    for kind, lines in zip(("unreal tokens", "corrupted semantics"), grid.lines_of(family), strict=True):
-        for name, line in lines.items():
-            ranges = [value for score in family.scores for value in _range(family, score, line)]
-            stated = [REPEATED_MNLI[place] for place in (line[0], line[-1]) if place in REPEATED_MNLI]
-            rows.append(row(kind, name, *ranges, abs(stated[0] - stated[1]) if len(stated) == 2 else None))
-    titles = [title for score in family.scores for title in (f"{score.title}: range", "in seed s.d.")]
-    caption = (
-        "Largest less smallest value among the cells of a line that were run. The paper's column is the difference of "
-        "the two ends of a line where it prints both."
-    )
-    title = f"Unreal tokens against corrupted semantics ({family.label})"
-    return Table("repeated-spread", title, caption, ("what varies", "cells", *titles, f"{PAPER}MNLI"), tuple(rows))
-
-
-def _range(family: Family, score: Score, line: list[Place]) -> tuple[float | None, float | None]:
-    found = [e.value for place, e in grid.estimates(family, score).items() if place in line]
-    if len(found) < 2:
-        return None, None
-    width, noise = max(found) - min(found), family.noise(score)
-    return width, width / noise.deviation if noise and noise.deviation else None
 
 
 def _lacking(family: Family) -> list[str]:
