@@ -48,10 +48,10 @@ def _by_steps(group: list[Pretraining]) -> list[Family]:
 def _take_tunings(family: Family, runs: Runs) -> None:
     """Its fine-tunings; of each task those settings that most of them share, so that only like is compared."""
     everything = [(run, tuning) for run in family.runs for tuning in runs.tunings.get(run.id, [])]
-    counts = Counter((tuning.task, tuning.how) for _, tuning in everything if not tuning.from_scratch)
+    counts = Counter((tuning.task, tuning.how) for _, tuning in everything if not tuning.settings.get("from_scratch"))
     usual = {task: how for (task, how), _ in sorted(counts.items(), key=lambda item: (item[1], item[0]))}
     for run, tuning in everything:
-        used = not tuning.from_scratch and tuning.how == usual[tuning.task]
+        used = not tuning.settings.get("from_scratch") and tuning.how == usual[tuning.task]
         if used and (run.id, tuning.task) not in family.tunings:
             family.tunings[run.id, tuning.task] = tuning
         else:

@@ -10,8 +10,6 @@ from exlm.analysis.report.figures import inline_svg
 from exlm.analysis.report.render import html_table, markdown
 
 STYLE = (resources.files(__package__) / "page.css").read_text(encoding="utf-8")
-
-
 MISSING = "Commands for what is missing"
 
 

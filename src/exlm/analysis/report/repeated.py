@@ -123,7 +123,8 @@ def _curves(family: Family) -> list[Figure]:
         ]
         if len(own) > 1 and all(lines for _, _, lines in panels):
             rows.append(panels)
-    caption = f"Training curves at fixed p, one line per r, mean over pre-training seeds ({family.label})."
+    caption = f"Training curves at fixed p, one line per r, mean over pre-training seeds ({family.label}). "
+    caption += "Accuracy and perplexity are held-out; the paper's are of training."
     return [Figure("repeated-curves", caption, curves(rows))] if rows else []
 
 

@@ -111,10 +111,6 @@ class Finetuning:
         return known.get(name, name)
 
     @property
-    def from_scratch(self) -> bool:
-        return bool(self.settings.get("from_scratch"))
-
-    @property
     def departures(self) -> list[str]:
         """How its data differ from the published."""
         return self.settings.get("departures") or []
