@@ -60,9 +60,7 @@ def _efficiency_table(runs: Runs) -> Table:
         for name, entry in sorted(content["models"].items(), key=lambda item: item[0] != "mlm"):
             rows.append(_step_row(content, name, entry))
     titles = ("model", "p, %", "ms per step", "tokens per second", "peak memory, GB", "times MLM", "quartiles", "clock")
-    caption = (
-        "Steps of both models in turn; the ratio is that of the sums of times, its quartiles are over pairs of steps."
-    )
+    caption = "Steps of both models in turn; the ratio is of the sums of times, the quartiles are over pairs of steps."
     return Table("efficiency", "Steps measured side by side", caption, titles, tuple(rows))
 
 

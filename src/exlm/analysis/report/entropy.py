@@ -7,8 +7,7 @@ from exlm.analysis.report.figures import Line, bars
 
 ABOUT = (
     "Bits of the prediction of a masked token on held-out data: of the marginal over a mask's states, and of each "
-    "state's own distribution weighted by its posterior. The paper's figure has no numbers: ExLM below MLM, lower "
-    "with k."
+    "state's own distribution by its posterior. The paper's figure has no numbers: ExLM below MLM, falling with k."
 )
 
 

@@ -97,10 +97,9 @@ def _share_panel(family: Family, found: list[Place]) -> HeatMap:
     """In percent, means over seeds."""
     words = {}
     for place in found:
-        seeds, keys = grid.measured(family, place, "corruption"), ("mean", "std", "predicted", "predicted_std")
-        words[place] = "{:.1f} ± {:.1f}\n({:.1f} ± {:.1f})".format(
-            *(100 * fmean(m[key] for m in seeds) for key in keys)
-        )
+        seeds = grid.measured(family, place, "corruption")
+        means = (100 * fmean(m[key] for m in seeds) for key in ("mean", "std", "predicted", "predicted_std"))
+        words[place] = "{:.1f} ± {:.1f}\n({:.1f} ± {:.1f})".format(*means)
     return HeatMap("Corrupted semantics, %", {(p, r): (100 * p**r) ** 0.5 for p, r in found}, words)
 
 
