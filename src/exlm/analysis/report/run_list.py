@@ -20,7 +20,7 @@ def runs_section(runs: Runs, families: list[Family]) -> Section:
     why = "other settings than most of its task, from scratch, or a repetition"
     found += [(str(t.path), why, t.task) for family in families for t in family.left_out]
     if found:
-        rows = tuple(row(*words) for words in found)
+        rows = tuple(row(*words) for words in dict.fromkeys(found))
         section.parts.append(Table("left-out", "Left out", "Not used in any table.", ("file", "why", "what"), rows))
     return section
 
