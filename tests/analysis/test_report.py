@@ -1,6 +1,7 @@
 """The report: every run in its cell, numbers by hand, the paper's apart, files that others can read."""
 
 import csv
+import json
 import os
 import re
 import xml.etree.ElementTree
@@ -10,17 +11,21 @@ from statistics import stdev
 
 import pytest
 
+from exlm.analysis.experiments.efficiency import compare as measure_cost
+from exlm.analysis.experiments.variants import Space
 from exlm.analysis.report import paper_values as paper
 from exlm.analysis.report.cells import ACCURACY, Score, Setting
 from exlm.analysis.report.command import report
 from exlm.analysis.report.document import Cell, Table
 from exlm.analysis.report.document import row as row_of
 from exlm.analysis.report.families import families
+from exlm.analysis.report.grid import shown_places
 from exlm.analysis.report.render import csv_table, escape, latex, markdown
 from exlm.analysis.report.runs import find_runs
 from exlm.analysis.report.verdicts import compare, verdict
 from exlm.cli import main
 from exlm.errors import InputError
+from exlm.pretrain import ArchitectureConfig, DataConfig
 from tests.analysis.fake_runs import efficiency, finetuning, full_grid, pretraining, write
 
 
@@ -68,6 +73,34 @@ def test_a_vanilla_mlm_with_more_updates_than_exlm_is_mlm_plus_plus(tmp_path):
     family = only_family(tmp_path)
     assert {cell.method for cell in family.cells} == {"ExLM", "Vanilla MLM", "Vanilla MLM++"}
     assert family.steps == 100
+
+
+def test_mlm_plus_plus_names_its_updates_and_its_ratio_and_a_second_length_is_left_out(tmp_path):
+    study = tmp_path / "study"
+    efficiency(study)
+    pretraining(study, "pretrain/exlm/seed-0")
+    pretraining(study, "pretrain/plus/seed-0", objective="mlm", steps=160)
+    pretraining(study, "pretrain/plus/seed-1", objective="mlm", steps=160, seed=1)
+    pretraining(study, "pretrain/long/seed-0", objective="mlm", steps=190)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    name = "Vanilla MLM++, 160 updates = 1.60 (measured cost) × 100"
+    rows = {row["model"]: row for row in read_csv(tmp_path / "out" / "tables" / "ablations.csv")}
+    assert len(rows[name]["runs"].split()) == 2
+    (left_out,) = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
+    assert left_out["what"] == "Vanilla MLM, 190 updates" and left_out["file"].endswith("long/seed-0")
+
+
+def test_directories_are_printed_as_they_were_given(tmp_path, monkeypatch):
+    model = pretraining(tmp_path, "runs/exlm")
+    pretraining(tmp_path, "runs/mlm", objective="mlm")
+    finetuning(tmp_path, "runs/rte", model, "rte", [0.6, 0.7])
+    finetuning(tmp_path, "runs/cola", tmp_path / "gone", "cola", [0.6, 0.7])
+    efficiency(tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    report(["runs"], "out")
+    assert "runs/exlm" in Path("out/report.md").read_text()
+    for path in (path for path in Path("out").rglob("*") if path.suffix in (".md", ".html", ".csv", ".tex")):
+        assert str(tmp_path) not in path.read_text(), path
 
 
 def test_more_updates_alone_make_no_mlm_plus_plus(tmp_path):
@@ -152,7 +185,7 @@ def test_molecules_questions_and_regressions_have_their_units(tmp_path):
 
 def test_the_csv_has_the_same_numbers_and_marks_the_papers(grid):
     rows = read_csv(grid / "out" / "tables" / "repeated-mlm.csv")
-    assert len(rows) == 15
+    assert len(rows) == 14
     first = next(row for row in rows if row["r"] == "1.0" and row["p, %"] == "15.0")
     values = [0.597 + 0.004 * seed + 0.003 * i for seed in (0, 1) for i in range(3)]
     assert float(first["RTE"]) == pytest.approx(100 * sum(values) / 6)
@@ -162,7 +195,8 @@ def test_the_csv_has_the_same_numbers_and_marks_the_papers(grid):
     sources = {row["model"]: row["source"] for row in main_table}
     assert sources["BERT"] == "quoted" and sources["RoBERTa*"] == "paper" and sources["Vanilla MLM"] == "ours"
     ablations = {row["model"]: row for row in read_csv(grid / "out" / "tables" / "ablations.csv")}
-    assert float(ablations["Vanilla MLM++"]["avg."]) == pytest.approx(72.0, abs=0.01)
+    assert float(ablations["Vanilla MLM++, 200 updates"]["avg."]) == pytest.approx(72.0, abs=0.01)
+    assert ablations["ExLM w/ Sparse DAG (paper: a table of its own, in the appendix)"]["paper: MNLI"] == "84.4"
     assert ablations["ExLM"]["paper: avg."] == "81.4"
 
 
@@ -199,6 +233,32 @@ def test_missing_cells_name_their_commands(tmp_path):
     not_run = text[text.index("## Not run") :]
     assert "Ablations" in not_run and "exlm analyze ablations" in not_run and "Molecules: main results" in not_run
     assert "Repeated MLM" not in not_run
+
+
+def test_runs_of_a_study_are_continued_by_its_own_recipe(tmp_path):
+    for name in ("pretrain/exlm/seed-0", "pretrain/mlm/seed-0"):
+        pretraining(tmp_path / "my study", name, objective=name.split("/")[1])
+    pretraining(tmp_path / "my study", "pretrain/mlm-r2/seed-0", p=0.387, r=2, objective="mlm")
+    write(tmp_path / "my study" / "recipe.yaml", {})
+    report([str(tmp_path)], str(tmp_path / "out"))
+    text = (tmp_path / "out" / "report.md").read_text()
+    for experiment in ("repeated-mlm", "ablations", "sweep", "efficiency"):
+        assert f"exlm analyze {experiment} '{tmp_path}/my study/recipe.yaml'" in text
+    assert "analysis-small.yaml" not in text
+
+
+def test_tokens_per_second_are_those_of_the_log(grid):
+    rows = read_csv(grid / "out" / "tables" / "hours.csv")
+    assert {row["tokens per second"] for row in rows if row["source"] == "ours"} == {repr(float(round(409600 / 45)))}
+
+
+@pytest.mark.parametrize("states,alike", [(3.4, False), (3.48, True)])
+def test_states_that_do_not_differ_are_named(tmp_path, states, alike):
+    pretraining(tmp_path, "mlm", objective="mlm", entropy=3.6)
+    pretraining(tmp_path, "exlm", entropy=3.5, states=states)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    words = [row["numbers"] for row in read_csv(tmp_path / "out/tables/findings.csv") if "entropy" in row["claim"]]
+    assert len(words) == 2 and all(word.endswith("one state per mask does all") == alike for word in words)
 
 
 def test_latex_rows_are_balanced_and_characters_escaped(grid):
@@ -273,15 +333,22 @@ def test_findings_say_what_the_numbers_say(grid):
     assert by_claim["corrupted semantics move the score more than unreal tokens do"]["our runs"] == "shows"
     assert by_claim["ExLM's entropy (marginal) is below MLM's at p = 15%"]["our runs"] == "does not show"
     assert by_claim["ExLM's entropy (per state) is below MLM's at p = 15%"]["our runs"] == "shows"
+    matters = by_claim["corrupted semantics move the score more than unreal tokens do"]["numbers"]
+    assert "along p = 78.9%, r varies (4 cells)" in matters and "along pʳ ≈ 15%, p varies (4 cells)" in matters
+    assert f"{len(lines)} claims are looked at" in (grid / "out" / "report.md").read_text()
+    shares = by_claim["the share of corrupted semantics is pʳ"]
+    assert shares["our runs"] == "shows" and "in 28 of 28 models" in shares["numbers"]
+    assert "the farthest is 1.0 away" in shares["numbers"] and "fixed number of copies" in shares["numbers"]
     cost = next(row for claim, row in by_claim.items() if "1.9" in claim)
-    assert cost["our runs"] == "does not show" and "1.60, quartiles 1.55 to 1.66" in cost["numbers"]
+    assert cost["our runs"] == "1.60, paper 1.9: -16%" and "quartiles 1.55 to 1.66" in cost["numbers"]
 
 
 def test_the_rule_of_two_standard_errors(tmp_path):
     assert verdict(1.0, 0.4) == "shows" and verdict(-1.0, 0.4) == "does not show"
     assert verdict(0.7, 0.4) == verdict(-0.7, 0.4) == "within the spread of seeds"
     assert verdict(1.0, None) == "one seed, not decided"
-    assert verdict(1.0, 0.4, "fine-tuning") == "shows (one pre-training seed: another may differ)"
+    assert verdict(1.0, 0.4, "fine-tuning") == "higher beyond fine-tuning seeds; one pre-training seed"
+    assert verdict(-1.0, 0.4, "tokens", ("lower", "higher")) == "higher beyond tokens; one pre-training seed"
     for name, score in (("exlm", 0.62), ("mlm", 0.60)):
         model = pretraining(tmp_path, name, objective=name)
         finetuning(tmp_path, f"t-{name}", model, "rte", [score, score + 0.02])
@@ -303,6 +370,27 @@ def test_a_label_says_corpus_vocabulary_size_and_updates(tmp_path):
     write(place / "config.json", {"vocab_size": 1234})
     label = "text · vocabulary 1,234 · 4 layers × 128 · 1.0M parameters · 100 updates of 4,096 tokens"
     assert only_family(tmp_path).label == label
+
+
+def test_the_grid_of_the_report_is_that_of_the_experiment(tmp_path):
+    pretraining(tmp_path, "a", r=2, objective="mlm")
+    shown = shown_places(only_family(tmp_path))
+    assert sorted(shown) == sorted(Space().grid()) and len(shown) == 14
+    assert (0.15, 4) in shown and (0.387, 8) not in shown
+
+
+def test_an_entropy_of_no_token_is_blank_and_costs_nothing_else(tmp_path):
+    place = pretraining(tmp_path, "a", 0.387, 4, objective="mlm", entropy=4.0)
+    pretraining(tmp_path, "b", 0.387, 2, objective="mlm", entropy=4.0)
+    content = json.loads((place / "measurements.json").read_text())
+    content["entropy"] |= {"mean": None, "std": None, "stderr": None, "tokens": 0}
+    write(place / "measurements.json", content)
+    assert not find_runs([str(tmp_path)]).damaged
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = {r["r"]: r for r in read_csv(tmp_path / "out/tables/repeated-mlm.csv") if r["p, %"] == "38.7"}
+    assert rows["4.0"]["entropy"] == "" and rows["4.0"]["entropy note"] == "no held-out token without a visible copy"
+    assert rows["4.0"]["corrupted, %"] and rows["4.0"]["tokens"] == "0.0"
+    assert rows["2.0"]["entropy s.d."] == "0.03" and rows["2.0"]["tokens"] == "2500.0"
 
 
 def test_departures_from_published_parts_are_marked(tmp_path):
@@ -331,11 +419,22 @@ def test_measured_cost_alone_is_a_report(tmp_path):
     report([str(tmp_path)], str(tmp_path / "out"))
     rows = read_csv(tmp_path / "out" / "tables" / "efficiency.csv")
     assert [row["model"] for row in rows] == ["ExLM, k = 4", "Vanilla MLM", "ExLM, k = 4"]
-    assert [row["times MLM"] for row in rows] == ["1.9", "", "1.6"] and rows[0]["source"] == "paper"
+    assert [row["times MLM"] for row in rows] == ["1.9", "1.0", "1.6"] and rows[0]["source"] == "paper"
+    assert rows[2]["clock"] == "wall time" and rows[2]["quartiles"] == "1.55–1.66"
+
+
+def test_measured_cost_has_the_schema_of_the_measurement(tmp_path, corpus):
+    data = DataConfig(str(corpus), tokens_per_batch=600, tokens_per_micro_batch=600)
+    model = ArchitectureConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32)
+    efficiency(tmp_path)
+    fake, real = json.loads((tmp_path / "efficiency.json").read_text()), measure_cost(data, model, "fp32", 0, 1)
+    assert fake.keys() == real.keys()
+    assert {n: e.keys() for n, e in fake["models"].items()} == {n: e.keys() for n, e in real["models"].items()}
 
 
 @pytest.mark.parametrize(
-    "roots,message", [([], "at least one"), (["empty"], "no finished run"), (["no"], "is not a directory")]
+    "roots,message",
+    [([], "at least one"), (["empty"], "no finished run"), (["no"], "is not a directory")],
 )
 def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
     (tmp_path / "empty").mkdir()
@@ -345,6 +444,32 @@ def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
     assert caught.value.code == 2 and message in error and "Traceback" not in error and not (tmp_path / "out").exists()
     with pytest.raises(InputError):
         find_runs([str(tmp_path / "empty")])
+
+
+def test_drawn_cases_are_shown_and_the_others_have_their_command(tmp_path):
+    svg = '<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/></svg>'
+    places = [pretraining(tmp_path / "runs", f"exlm {seed}", seed=seed) for seed in range(4)]
+    ids = [run.id for run in only_family(tmp_path / "runs").runs]
+    for place in places[:2]:
+        (place / "case.svg").write_text(svg)
+    (places[2] / "case.svg").write_text(svg + " " * 200_000)
+    out = tmp_path / "out"
+    report([str(tmp_path / "runs")], str(out))
+    assert {path.name for path in (out / "figures").iterdir()} == {f"case-{name}.svg" for name in ids[:2]}
+    assert (out / "figures" / f"case-{ids[0]}.svg").read_text() == svg
+    text, page = (out / "report.md").read_text(), (out / "index.html").read_text()
+    assert f"](figures/case-{ids[0]}.svg)" in text and "ExLM, k = 4, p = 15%, seed 0" in text
+    assert page.count('src="data:image/svg+xml;base64,') == 2 and 'id="a"' not in page
+    explore = """"This is [MASK], and I'm very [MASK] to see this." --output"""
+    assert f"exlm explore '{places[3]}' {explore} '{places[3]}/case.svg'" in text and text.count("exlm explore") == 1
+
+
+def test_a_file_is_no_place_for_a_report(tmp_path):
+    pretraining(tmp_path / "runs", "exlm")
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(InputError, match="out is a file; give a directory"):
+        report([str(tmp_path / "runs")], str(tmp_path / "out"))
+    assert (tmp_path / "out").read_text() == "mine"
 
 
 @pytest.fixture(scope="module")

@@ -83,6 +83,8 @@ class Family:
     label: str = ""
     tunings: dict[tuple[str, str], Finetuning] = field(default_factory=dict)  # by run id and task
     left_out: list[Finetuning] = field(default_factory=list)
+    repeated: list[Pretraining] = field(default_factory=list)  # with the seed of another run, or MLM++ of other length
+    ratios: dict[Path, float] = field(default_factory=dict)  # of costs, by the directory of the study
 
     @property
     def runs(self) -> list[Pretraining]:
@@ -139,6 +141,15 @@ class Family:
     def named(self) -> dict[str, Setting]:
         """The cells of the ablations by method."""
         return {c.method: c for c in self.select(METHODS, self.base_ratio) if c.k in (1, self.base_states)}
+
+    def name(self, cell: Setting) -> str:
+        """A row's name; of MLM++ with its updates, and the ratio of costs that they come from."""
+        if cell.method != "Vanilla MLM++":
+            return cell.label
+        run = self.cells[cell][0]
+        ratio = self.ratios.get(run.study or Path(), 0.0)
+        why = f" = {ratio:.2f} (measured cost) × {self.steps:,}" * (abs(ratio * self.steps - run.steps) <= 1)
+        return f"{cell.label}, {run.steps:,} updates{why}"
 
     def compared(self) -> list[Setting]:
         """ExLM, and the vanilla MLM at the mask ratios at which there is an ExLM."""

@@ -4,10 +4,11 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+from exlm.analysis.report.cases import case_section
 from exlm.analysis.report.cells import Family
 from exlm.analysis.report.comparisons import ablation_section, states_section
 from exlm.analysis.report.cost import cost_section
-from exlm.analysis.report.document import Missing, Section, Table
+from exlm.analysis.report.document import Drawing, Missing, Section, Table
 from exlm.analysis.report.entropy import entropy_section
 from exlm.analysis.report.families import families
 from exlm.analysis.report.figures import write_figure
@@ -19,7 +20,7 @@ from exlm.analysis.report.repeated import repeated_section
 from exlm.analysis.report.run_list import runs_section
 from exlm.analysis.report.runs import Runs, find_runs
 from exlm.errors import InputError
-from exlm.files import write_text
+from exlm.files import replacing, write_text
 
 HEAD = "The paper's experiments, from our runs"
 LEAD = (
@@ -39,6 +40,8 @@ def report(runs: list[str], out: str = "report") -> None:
     """
     if not runs:
         raise InputError("give at least one directory with runs before the options")
+    if Path(out).is_file():
+        raise InputError(f"{out} is a file; give a directory to write the report into")
     found = find_runs(runs)
     groups = families(found)
     sections = report_sections(found, groups)
@@ -47,6 +50,9 @@ def report(runs: list[str], out: str = "report") -> None:
         if isinstance(part, Table):
             write_text(place / "tables" / f"{part.name}.csv", csv_table(part))
             write_text(place / "tables" / f"{part.name}.tex", latex(part))
+        elif isinstance(part, Drawing):
+            with replacing(place / "figures" / f"{part.name}.svg") as partial:
+                partial.write_bytes(part.svg)
         else:
             write_figure(part, place / "figures")
     lead = [LEAD, summary(found, groups)]
@@ -77,6 +83,7 @@ def report_sections(runs: Runs, groups: list[Family]) -> list[Section]:
         ablation_section(groups),
         states_section(groups),
         entropy_section(groups),
+        case_section(groups),
         cost_section(groups, runs),
     ]
     text = "There is no run at all for these; each command makes what is missing."

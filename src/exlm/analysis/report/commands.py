@@ -9,7 +9,7 @@ from exlm.analysis.report.runs import Pretraining
 
 
 def start(experiment: str, families: list[Family]) -> str:
-    """An experiment from its beginning, at the size of the largest family."""
+    """An experiment, continued where the largest family's runs lie, else from its beginning at that family's size."""
     return f"exlm analyze {experiment} " + (_recipe(families[0]) if families else "recipes/text/analysis-paper.yaml")
 
 
@@ -41,7 +41,7 @@ def finetunings(family: Family, cell: Setting, scores: Iterable[Score]) -> list[
             model, target = quote(str(run.path)), quote(f"{run.path}-finetuned")
             tune = f"exlm finetune {recipe} --model {model} --task.dataset $task --output {target}/$task"
             command = f"for task in {' '.join(tasks)}; do {tune}; done"
-            found.append(Missing(f"{cell.label}, seed {run.recipe['seed']} ({family.label})", command))
+            found.append(Missing(f"{cell.label}, seed {run.seed} ({family.label})", command))
     return found
 
 
@@ -57,7 +57,10 @@ def _tuning_recipe(task: str, molecules: bool, run: Pretraining) -> str:
 
 
 def _recipe(family: Family) -> str:
-    """The recipe of the experiments at a family's size."""
+    """The recipe of the study that a family's runs belong to, else that of the experiments at its size."""
+    written = (run.study / "recipe.yaml" for run in family.runs if run.study)
+    if own := next((path for path in written if path.is_file()), None):
+        return quote(str(own))
     if family.molecules:
         return "recipes/molecules/analysis-small.yaml"
     large = family.runs[0].recipe["model"]["hidden_size"] >= 768

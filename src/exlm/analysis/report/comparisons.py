@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from exlm.analysis.report import commands
 from exlm.analysis.report.cells import ABLATED, ACCURACY, METHODS, PERPLEXITY, TITLES, Family, Setting
-from exlm.analysis.report.document import BLANK, PAPER, Section, Table, row
+from exlm.analysis.report.document import BLANK, PAPER, Section, Table, Value, row
 from exlm.analysis.report.paper_values import ABLATION_TASKS, ABLATIONS, SWEEP, Values
 
+SPARSE = "ExLM w/ Sparse DAG"
 Lines = Sequence[tuple[str, Setting | None, Values | None]]
 
 
@@ -17,7 +18,9 @@ def ablation_section(families: list[Family]) -> Section:
     for family in families:
         if family.select([*ABLATED, "Vanilla MLM++"], family.base_ratio):
             named = family.named()
-            lines = [(m, named.get(m), ABLATIONS.get(m)) for m in METHODS if m in named or m in ABLATIONS]
+            names = {m: m for m in METHODS} | {SPARSE: f"{SPARSE} (paper: a table of its own, in the appendix)"}
+            names |= {plus.method: family.name(plus) for plus in named.values() if plus.method == "Vanilla MLM++"}
+            lines = [(names[m], named.get(m), ABLATIONS.get(m)) for m in METHODS if m in named or m in ABLATIONS]
             title = f"Ablations at p = {100 * family.base_ratio:.4g}%, k = {family.base_states}"
             _add_table(section, "ablations", title, family, lines)
     return section
@@ -41,13 +44,11 @@ def _add_table(section: Section, experiment: str, title: str, family: Family, li
     """Our tasks and held-out numbers, then the paper's columns, one row per name; and what is missing of it."""
     rows = []
     for name, cell, values in lines:
-        paper = values or [None] * 5
+        ours: list[Value] = [None] * (len(family.scores) + 3)
         if cell:
-            ours = [family.cell(cell, score) for score in family.scores]
-            held_out = [family.cell(cell, score) for score in (ACCURACY, PERPLEXITY)]
-            rows.append(row(name, *ours, family.mean(cell, family.shares), *held_out, *paper, *family.sources(cell)))
-        else:
-            rows.append(row(name, *[None] * (len(family.scores) + 3), *paper, BLANK, None))
+            ours = [family.cell(cell, score) for score in (*family.scores, ACCURACY, PERPLEXITY)]
+            ours.insert(-2, family.mean(cell, family.shares))
+        rows.append(row(name, *ours, *(values or [None] * 5), *(family.sources(cell) if cell else [BLANK, None])))
     of_paper = [PAPER + title for title in (*(TITLES[t] for t in ABLATION_TASKS), "avg.")]
     titles = ["model", *(score.title for score in family.scores), "avg.", "held-out accuracy", "perplexity"]
     caption = (

@@ -12,25 +12,15 @@ PAPER = "paper: "  # begins the title of a column whose numbers are the paper's
 
 @dataclass(frozen=True)
 class Cell:
-    """A number with its spread, or a text; nothing at all is a cell that has not been run.
+    """A number with its spread, or a text; nothing at all is a cell that has not been run."""
 
-    Attributes:
-        value: as it is printed, mostly in percent.
-        spread: its standard deviation.
-        text: in place of a number.
-        digits: after the point.
-        note: seeds and runs, for those who look closer.
-        links: ids of runs, in place of a text.
-        mark: behind the number, explained in the caption.
-    """
-
-    value: float | None = None
-    spread: float | None = None
-    text: str = ""
-    digits: int = 1
-    note: str = ""
-    links: tuple[str, ...] = ()
-    mark: str = ""
+    value: float | None = None  # as it is printed, mostly in percent
+    spread: float | None = None  # its standard deviation
+    text: str = ""  # in place of a number
+    digits: int = 1  # after the point
+    note: str = ""  # seeds and runs, for those who look closer
+    links: tuple[str, ...] = ()  # ids of runs, in place of a text
+    mark: str = ""  # behind the number, explained in the caption
 
 
 Value = Cell | str | float | None  # of a cell; None has not been run
@@ -61,6 +51,15 @@ class Figure:
     plot: Plot
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """An SVG file made by others."""
+
+    name: str
+    caption: str
+    svg: bytes
+
+
 class Missing(NamedTuple):
     """Cells without a number, and the command that fills them."""
 
@@ -70,15 +69,12 @@ class Missing(NamedTuple):
 
 @dataclass
 class Section:
-    """One experiment: a heading, a sentence, then tables and figures by family, and what is missing.
-
-    `start` is the command for an experiment of which there is nothing yet.
-    """
+    """One experiment: a heading, a sentence, then tables and figures by family, and what is missing."""
 
     title: str
     about: str
-    start: str = ""
-    parts: list[Table | Figure] = field(default_factory=list)
+    start: str = ""  # the command for an experiment of which there is nothing yet
+    parts: list[Table | Figure | Drawing] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
 
 

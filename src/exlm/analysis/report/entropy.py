@@ -7,8 +7,7 @@ from exlm.analysis.report.figures import Line, bars
 
 ABOUT = (
     "Bits of the prediction of a masked token on held-out data: of the marginal over a mask's states, and of each "
-    "state's own distribution weighted by its posterior. The paper's figure has no numbers: ExLM below MLM, lower "
-    "with k."
+    "state's own distribution by its posterior. The paper's figure has no numbers: ExLM below MLM, falling with k."
 )
 
 
@@ -52,14 +51,25 @@ def entropy_error(family: Family, cell: Setting, score: Score) -> float:
     return next((part["stderr"] for part in parts if part.get("stderr") is not None), 0.0)
 
 
+def entropy_tokens(family: Family, cell: Setting) -> int | None:
+    """How many held-out tokens an entropy is the mean of, over all seeds."""
+    counts = [entropy["tokens"] for run in family.cells[cell] if (entropy := run.measured("entropy"))]
+    return sum(counts) if counts else None
+
+
+def entropy_cell(family: Family, cell: Setting, score: Score = ENTROPY) -> Cell:
+    """With its error; blank where every held-out token had a visible copy."""
+    found, tokens = family.cell(cell, score), entropy_tokens(family, cell)
+    if found.value is None:
+        return Cell(text=" ", note="no held-out token without a visible copy") if tokens == 0 else Cell()
+    note = f"{found.note}; over {tokens} tokens"
+    return Cell(found.value, entropy_error(family, cell, score), digits=3, note=note)
+
+
 def _table(family: Family, cells: list[Setting]) -> Table:
     rows = []
     for cell in sorted(cells, key=lambda cell: (cell.p, cell.k)):
-        numbers = []
-        for score in (ENTROPY, STATE_ENTROPY):
-            found = family.cell(cell, score)
-            error = None if found.value is None else entropy_error(family, cell, score)
-            numbers.append(Cell(found.value, error, digits=3, note=found.note))
+        numbers = [entropy_cell(family, cell, score) for score in (ENTROPY, STATE_ENTROPY)]
         rows.append(row(100 * cell.p, cell.label, *numbers, *family.sources(cell)))
     columns = ("p, %", "model", "entropy, bits", "per state, bits", "seeds", "runs")
     caption = "±: s.d. over pre-training seeds, or of one seed the standard error over tokens."

@@ -17,6 +17,7 @@ def families(runs: Runs) -> list[Family]:
     found = [family for group in groups.values() for part in _by_warmup(group) for family in _by_steps(part)]
     for family in found:
         _take_tunings(family, runs)
+        family.ratios = {path.parent: content["ratio"] for path, content in runs.efficiency}
         family.label = _label(family)
     _tell_apart(found)
     return sorted(found, key=lambda family: (-len(family.runs), family.label))
@@ -29,27 +30,28 @@ def _by_warmup(group: list[Pretraining]) -> list[list[Pretraining]]:
 
 
 def _by_steps(group: list[Pretraining]) -> list[Family]:
-    """Runs of equal length; a vanilla MLM longer than the ExLM runs is their MLM++."""
+    """Runs of equal length; a vanilla MLM longer than the ExLM runs is their MLM++, of the most frequent length."""
     lengths = sorted({run.steps for run in group if run.method.startswith("ExLM")} or {run.steps for run in group})
-    members: dict[int, dict[Setting, dict[int, Pretraining]]] = defaultdict(lambda: defaultdict(dict))
-    for run in sorted(group, key=lambda run: (run.recipe["seed"], run.id)):
+    found: dict[int, Family] = {}
+    counts = Counter((run.recipe["data"]["mask_ratio"], run.steps) for run in group)
+    for run in sorted(group, key=lambda r: (-counts[r.recipe["data"]["mask_ratio"], r.steps], r.steps, r.seed, r.id)):
         shorter = [steps for steps in lengths if steps < run.steps]
         plus = run.steps not in lengths and bool(shorter) and run.method == "Vanilla MLM" and run.repeat == 1
-        method = f"{run.method}++" if plus else run.method
-        cell = Setting(method, run.states, run.recipe["data"]["mask_ratio"], run.repeat)
-        members[shorter[-1] if plus else run.steps][cell].setdefault(run.recipe["seed"], run)  # a seed counts once
-    return [
-        Family(steps, {cell: list(seeds.values()) for cell, seeds in cells.items()}) for steps, cells in members.items()
-    ]
+        method, steps = (f"{run.method}++", shorter[-1]) if plus else (run.method, run.steps)
+        family = found.setdefault(steps, Family(steps, {}))
+        others = family.cells.setdefault(Setting(method, run.states, run.recipe["data"]["mask_ratio"], run.repeat), [])
+        twice = any(run.seed == other.seed or run.steps != other.steps for other in others)  # a seed counts once
+        (family.repeated if twice else others).append(run)
+    return list(found.values())
 
 
 def _take_tunings(family: Family, runs: Runs) -> None:
     """Its fine-tunings; of each task those settings that most of them share, so that only like is compared."""
     everything = [(run, tuning) for run in family.runs for tuning in runs.tunings.get(run.id, [])]
-    counts = Counter((tuning.task, tuning.how) for _, tuning in everything if not tuning.from_scratch)
+    counts = Counter((tuning.task, tuning.how) for _, tuning in everything if not tuning.settings.get("from_scratch"))
     usual = {task: how for (task, how), _ in sorted(counts.items(), key=lambda item: (item[1], item[0]))}
     for run, tuning in everything:
-        used = not tuning.from_scratch and tuning.how == usual[tuning.task]
+        used = not tuning.settings.get("from_scratch") and tuning.how == usual[tuning.task]
         if used and (run.id, tuning.task) not in family.tunings:
             family.tunings[run.id, tuning.task] = tuning
         else:

@@ -116,6 +116,7 @@ def entropy_curve(lines: Sequence[Line]) -> Plot:
             axis.errorbar(line.x, line.y, line.error, label=line.name, color=colour, marker="o", ms=4.5, capsize=3)
         axis.set(xlabel="pʳ, corrupted semantics, %", ylabel="entropy, bits", xscale="log")
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.xaxis.set_minor_formatter("")
         axis.grid(alpha=0.25)
         axis.legend(title="mask ratio p", fontsize=8.5)
     return plot

@@ -77,7 +77,7 @@ def _rows(family: Family, layout: Layout, section: Section) -> list[Row]:
     for cell in family.select(["Vanilla MLM", "Vanilla MLM++", "ExLM"], family.base_ratio):
         numbers = [family.cell(cell, score) for score in layout.scores]
         numbers.insert(len(layout.before), Cell(family.mean(cell, averaged)))
-        rows.append(row(cell.label, *numbers, *family.sources(cell)))
+        rows.append(row(family.name(cell), *numbers, *family.sources(cell)))
         section.missing += commands.finetunings(family, cell, layout.scores)
     return rows
 

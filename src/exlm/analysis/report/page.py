@@ -1,16 +1,15 @@
 """A report's sections as one Markdown file and one HTML page that needs nothing else."""
 
+import base64
 import html
 import re
 from importlib import resources
 
-from exlm.analysis.report.document import Figure, Section, Table
+from exlm.analysis.report.document import Drawing, Figure, Section, Table
 from exlm.analysis.report.figures import inline_svg
 from exlm.analysis.report.render import html_table, markdown
 
 STYLE = (resources.files(__package__) / "page.css").read_text(encoding="utf-8")
-
-
 MISSING = "Commands for what is missing"
 
 
@@ -39,9 +38,10 @@ def _text(text: str) -> str:
     return text.replace("*", r"\*").replace("_", r"\_")
 
 
-def _markdown_part(part: Table | Figure) -> str:
-    if isinstance(part, Figure):
-        return f"![{part.caption}](figures/{part.name}.png)\n\n{_text(part.caption)}"
+def _markdown_part(part: Table | Figure | Drawing) -> str:
+    if not isinstance(part, Table):
+        kind = "svg" if isinstance(part, Drawing) else "png"
+        return f"![{part.caption}](figures/{part.name}.{kind})\n\n{_text(part.caption)}"
     files = f"[CSV](tables/{part.name}.csv), [LaTeX](tables/{part.name}.tex)"
     return f"**{_text(part.title)}**\n\n{markdown(part)}\n\n{_text(part.caption)} ({files})"
 
@@ -68,8 +68,15 @@ def _html_section(section: Section) -> str:
     return "\n".join(parts)
 
 
-def _html_part(part: Table | Figure) -> str:
+def _html_part(part: Table | Figure | Drawing) -> str:
     caption = html.escape(part.caption)
-    if isinstance(part, Figure):
-        return f'<figure>{inline_svg(part)}<figcaption class="caption">{caption}</figcaption></figure>'
+    if not isinstance(part, Table):
+        picture = inline_svg(part) if isinstance(part, Figure) else _image(part)
+        return f'<figure>{picture}<figcaption class="caption">{caption}</figcaption></figure>'
     return f'<h3>{html.escape(part.title)}</h3>\n{html_table(part)}\n<p class="caption">{caption}</p>'
+
+
+def _image(drawing: Drawing) -> str:
+    """As data, so that its ids and styles stay its own."""
+    data = base64.b64encode(drawing.svg).decode()
+    return f'<img alt="{html.escape(drawing.caption)}" src="data:image/svg+xml;base64,{data}">'

@@ -13,7 +13,7 @@ LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$", "–": "--", "ρ": r"$\rho$",
     "≤": r"$\le$", "≥": r"$\ge$", "·": r"$\cdot$", "<": r"$<$", ">": r"$>$", "|": r"$|$", "−": "$-$", "²": r"$^2$",
-    "ʳ": r"$^r$", "≈": r"$\approx$", "†": r"$\dagger$",
+    "ʳ": r"$^r$", "√": r"$\surd$", "“": "``", "”": "''", "≈": r"$\approx$", "†": r"$\dagger$",
 }  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def _html_row(table: Table, row: Row) -> str:
     cells = []
     for cell, column in zip(row.cells, table.columns, strict=True):
         text = " ".join(f'<a href="#run-{run}">{run}</a>' for run in cell.links) or html.escape(shown(cell))
-        word = VERDICTS.get(text.split(" (")[0], "")
+        word = VERDICTS.get(text.split(" (")[0], "soft" * text.endswith("one pre-training seed"))
         if cell.spread is not None:
             text = re.sub(r"( ± .*)", r'<span class="spread">\1</span>', text)
         note = f' title="{html.escape(cell.note)}"' if cell.note else ""

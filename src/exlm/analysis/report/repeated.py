@@ -1,30 +1,21 @@
-"""The Repeated MLM experiment: heat maps over p and r, what is corrupted, training curves, spread of the cells."""
+"""The Repeated MLM experiment: heat maps over p and r, what is corrupted, training curves."""
 
 from collections import defaultdict
 from statistics import fmean
 
-from exlm.analysis.report import commands
-from exlm.analysis.report.cells import ACCURACY, CORRUPTION, ENTROPY, PERPLEXITY, TITLES, Family, Score
-from exlm.analysis.report.document import PAPER, Cell, Figure, Section, Table, row
+from exlm.analysis.report import commands, grid
+from exlm.analysis.report.cells import ACCURACY, CORRUPTION, ENTROPY, PERPLEXITY, TITLES, Family
+from exlm.analysis.report.document import PAPER, Cell, Figure, Section, Table, Value, row
+from exlm.analysis.report.entropy import entropy_cell, entropy_error, entropy_tokens
 from exlm.analysis.report.estimates import Estimate
 from exlm.analysis.report.figures import HeatMap, Line, Panel, Place, curves, entropy_curve, heat_maps
-from exlm.analysis.report.grid import (
-    axes_of,
-    estimates,
-    has_repeats,
-    lines_of,
-    measured,
-    panel_of,
-    places,
-    shown_places,
-)
 from exlm.analysis.report.paper_values import ABLATION_TASKS, REPEATED_MNLI, SWEEP, VANISHING, Values
-from exlm.analysis.report.runs import Json
 from exlm.train.tracking import read_log
 
 ABOUT = (
     "Each token is repeated r times before a share p is masked, so that a share p of the tokens is unreal but only pʳ "
-    "of the words have no visible copy (the paper writes k for r); pʳ below 0.05% is left out, as in the paper."
+    f"of the words have no visible copy (the paper writes k for r); pʳ below {100 * VANISHING:.4g}% is "
+    "left out, as in the paper."
 )
 CURVES = (
     ("training loss", False, "train", "loss"),
@@ -37,36 +28,45 @@ def repeated_section(families: list[Family]) -> Section:
     name = "repeated-mlm"
     title = "Repeated MLM: corrupted semantics and unreal tokens"
     section = Section(title, ABOUT, commands.start(name, families))
-    for family in filter(has_repeats, families):
+    for family in filter(grid.has_repeats, families):
         section.parts += [_heat_maps(family), _score_table(family), *_measured_maps(family), *_curves(family)]
-        section.parts += [_spread_table(family)] if family.tasks else []
         section.missing += commands.analysis(name, family, _lacking(family))
     return section
 
 
 def _heat_maps(family: Family) -> Figure:
-    panels = [panel_of(score.title, found) for score in family.scores if (found := estimates(family, score))]
-    panels.append(panel_of("Held-out accuracy, %", estimates(family, ACCURACY)))
+    panels = [grid.panel_of(score.title, found) for score in family.scores if (found := grid.estimates(family, score))]
+    panels.append(grid.panel_of("Held-out accuracy, %", grid.estimates(family, ACCURACY)))
     caption = (
         f"Repeated MLM ({family.label}): value ± s.d. over seeds; similar values have similar colours, grey cells are "
         "left out (pʳ vanishes), a dash is not run. Held-out accuracy counts masked tokens with a visible copy too."
     )
-    return Figure("repeated-mlm", caption, heat_maps(panels, *axes_of(family), VANISHING))
+    return Figure("repeated-mlm", caption, heat_maps(panels, *grid.axes_of(family), VANISHING))
 
 
 def _score_table(family: Family) -> Table:
-    scores = [*family.scores, ACCURACY, PERPLEXITY, CORRUPTION, ENTROPY]
+    scores = [*family.scores, ACCURACY, PERPLEXITY, CORRUPTION]
     rows = []
-    for p, r in shown_places(family):
-        cell = places(family).get((p, r))
-        ours = [family.cell(cell, score) if cell else Cell() for score in scores]
+    for p, r in grid.shown_places(family):
+        cell = grid.places(family).get((p, r))
+        ours: list[Value] = [family.cell(cell, score) if cell else Cell() for score in scores]
+        ours += [entropy_cell(family, cell), entropy_tokens(family, cell)] if cell else [None, None]
         ends = family.sources(cell) if cell else ["", None]
         rows.append(row(100 * p, r, Cell(100 * p**r, digits=2), *ours, *_paper(p, r), *ends))
-    titles = [*(score.title for score in family.scores), "held-out accuracy", "perplexity", "corrupted, %", "entropy"]
+    titles = [
+        *(score.title for score in family.scores),
+        "held-out accuracy",
+        "perplexity",
+        "corrupted, %",
+        "entropy",
+        "tokens",
+    ]
     columns = ["p, %", "r", "pʳ, %", *titles, *(PAPER + TITLES[t] for t in ABLATION_TASKS), "seeds", "runs"]
     caption = (
         "Mean over seeds ± s.d. Corrupted: words without a visible copy, as measured; entropy, in bits: of their "
-        "predictions. The paper prints these numbers alone; the rest of its heat maps is colour."
+        "predictions, ± the standard error over so many tokens where there is one seed, blank where there is no such "
+        "token. The paper prints these numbers alone; the rest of its heat maps is colour. It has 79.6 at p = 78.9%, "
+        "r = 1 by inference: its text says “from 82.8 to 79.6” at a fixed mask ratio."
     )
     return Table("repeated-mlm", f"Repeated MLM by p and r ({family.label})", caption, tuple(columns), tuple(rows))
 
@@ -77,64 +77,60 @@ def _paper(p: float, r: int) -> Values:
 
 
 def _measured_maps(family: Family) -> list[Figure]:
-    shares, entropy = estimates(family, CORRUPTION), estimates(family, ENTROPY)
+    shares, entropy = grid.estimates(family, CORRUPTION), grid.estimates(family, ENTROPY)
     panels = [_share_panel(family, list(shares))] if shares else []
-    panels += [panel_of("Entropy, bits", entropy, 2)] if entropy else []
+    panels += [grid.panel_of("Entropy, bits", entropy, 2)] if entropy else []
     if not panels:
         return []
     caption = (
         f"Left: corrupted semantics ({family.label}), measured mean ± s.d. over sequences, below it pʳ and the s.d. of "
         "the appendix's formula. Right: entropy of the predictions of words without a visible copy, ± s.d. over seeds."
     )
-    parts = [Figure("corruption", caption, heat_maps(panels, *axes_of(family), VANISHING))]
+    parts = [Figure("corruption", caption, heat_maps(panels, *grid.axes_of(family), VANISHING))]
     if len(entropy) > 1:
-        words = f"Entropy against the share of corrupted semantics ({family.label})."
-        parts.append(Figure("repeated-entropy", words, entropy_curve(_entropy_lines(entropy))))
+        words = f"Entropy against corrupted semantics ({family.label}); bars: s.d. of seeds, or the standard error."
+        parts.append(Figure("repeated-entropy", words, entropy_curve(_entropy_lines(family, entropy))))
     return parts
 
 
 def _share_panel(family: Family, found: list[Place]) -> HeatMap:
+    """In percent, means over seeds."""
     words = {}
     for place in found:
-        share = _share(measured(family, place, "corruption"))
-        words[place] = (
-            f"{share['mean']:.1f} ± {share['std']:.1f}\n({share['predicted']:.1f} ± {share['predicted_std']:.1f})"
-        )
+        seeds = grid.measured(family, place, "corruption")
+        means = (100 * fmean(m[key] for m in seeds) for key in ("mean", "std", "predicted", "predicted_std"))
+        words[place] = "{:.1f} ± {:.1f}\n({:.1f} ± {:.1f})".format(*means)
     return HeatMap("Corrupted semantics, %", {(p, r): (100 * p**r) ** 0.5 for p, r in found}, words)
 
 
-def _share(found: list[Json]) -> dict[str, float]:
-    """In percent, the mean over seeds."""
-    return {key: 100 * fmean(m[key] for m in found) for key in ("mean", "std", "predicted", "predicted_std")}
-
-
-def _entropy_lines(found: dict[Place, Estimate]) -> list[Line]:
+def _entropy_lines(family: Family, found: dict[Place, Estimate]) -> list[Line]:
     lines = []
     for p in sorted({p for p, _ in found}):
-        points = sorted((100 * p**r, e.value, e.spread or 0.0) for (q, r), e in found.items() if q == p)
-        x, y, error = map(list, zip(*points, strict=True))
-        lines.append(Line(f"{100 * p:.4g}%", x, y, error))
+        own = sorted(((q, r) for q, r in found if q == p), key=lambda place: -place[1])
+        errors = [entropy_error(family, grid.places(family)[place], ENTROPY) for place in own]
+        lines.append(Line(f"{100 * p:.4g}%", [100 * p**r for _, r in own], [found[o].value for o in own], errors))
     return lines
 
 
 def _curves(family: Family) -> list[Figure]:
     rows: list[list[Panel]] = []
-    for p in axes_of(family)[0]:
-        own = [place for place in sorted(places(family)) if place[0] == p]
+    for p in grid.axes_of(family)[0]:
+        own = [place for place in sorted(grid.places(family)) if place[0] == p]
         panels = [
             (f"{title}, p = {100 * p:.4g}%", log, [line for place in own if (line := _curve(family, place, kind, key))])
             for title, log, kind, key in CURVES
         ]
         if len(own) > 1 and all(lines for _, _, lines in panels):
             rows.append(panels)
-    caption = f"Training curves at fixed p, one line per r, mean over pre-training seeds ({family.label})."
+    caption = f"Training curves at fixed p, one line per r, mean over pre-training seeds ({family.label}). "
+    caption += "Accuracy and perplexity are held-out; the paper's are of training."
     return [Figure("repeated-curves", caption, curves(rows))] if rows else []
 
 
 def _curve(family: Family, place: Place, kind: str, key: str) -> Line | None:
     """A number of the logs against updates, averaged over seeds."""
     points: dict[int, list[float]] = defaultdict(list)
-    for run in family.cells[places(family)[place]]:
+    for run in family.cells[grid.places(family)[place]]:
         for record in read_log(run.path / "log.jsonl"):
             if record.get("kind") == kind and isinstance(record.get(key), int | float):
                 points[record["step"]].append(record[key])
@@ -142,32 +138,9 @@ def _curve(family: Family, place: Place, kind: str, key: str) -> Line | None:
     return Line(f"r = {place[1]}", steps, [fmean(points[step]) for step in steps]) if steps else None
 
 
-def _spread_table(family: Family) -> Table:
-    """How far apart the cells of a line are, in points and in standard deviations of a seed."""
-    rows = []
-    for kind, lines in zip(("unreal tokens", "corrupted semantics"), lines_of(family), strict=True):
-        for name, line in lines.items():
-            ranges = [value for score in family.scores for value in _range(family, score, line)]
-            stated = [REPEATED_MNLI[place] for place in (line[0], line[-1]) if place in REPEATED_MNLI]
-            rows.append(row(kind, name, *ranges, abs(stated[0] - stated[1]) if len(stated) == 2 else None))
-    titles = [title for score in family.scores for title in (f"{score.title}: range", "in seed s.d.")]
-    caption = (
-        "Largest less smallest value among the cells of a line that were run. The paper's column is the difference of "
-        "the two ends of a line where it prints both."
-    )
-    title = f"Unreal tokens against corrupted semantics ({family.label})"
-    return Table("repeated-spread", title, caption, ("what varies", "cells", *titles, f"{PAPER}MNLI"), tuple(rows))
-
-
-def _range(family: Family, score: Score, line: list[Place]) -> tuple[float | None, float | None]:
-    found = [e.value for place, e in estimates(family, score).items() if place in line]
-    if len(found) < 2:
-        return None, None
-    width, noise = max(found) - min(found), family.noise(score)
-    return width, width / noise.deviation if noise and noise.deviation else None
-
-
 def _lacking(family: Family) -> list[str]:
     """The cells without a run, or without a task that others have."""
-    lacking = [f"p = {100 * p:.4g}%, r = {r}" for p, r in shown_places(family) if (p, r) not in places(family)]
-    return lacking + commands.incomplete(family, places(family).values())
+    lacking = [
+        f"p = {100 * p:.4g}%, r = {r}" for p, r in grid.shown_places(family) if (p, r) not in grid.places(family)
+    ]
+    return lacking + commands.incomplete(family, grid.places(family).values())

@@ -1,5 +1,6 @@
 """The list of runs behind the numbers, and of what was not used."""
 
+from pathlib import Path
 from statistics import fmean
 
 from exlm.analysis.report.cells import METHODS, TITLES, Family, Setting
@@ -10,11 +11,16 @@ from exlm.analysis.report.runs import Finetuning, Pretraining, Runs, machine
 def runs_section(runs: Runs, families: list[Family]) -> Section:
     section = Section("Runs", "What every number comes from.", parts=[_runs_table(families)])
     found = [(str(path), "damaged", reason) for path, reason in runs.damaged]
-    found += [(str(t.path), "its model is not among the runs", t.result["settings"]["model"]) for t in runs.unlinked]
+    found += [
+        (str(t.path), "its model is not among the runs", "/".join(Path(t.settings["model"]).parts[-3:]))
+        for t in runs.unlinked
+    ]
+    why = "another run has its seed, or is an MLM++ of more usual length"
+    found += [(str(run.path), why, f"{run.method}, {run.steps:,} updates") for f in families for run in f.repeated]
     why = "other settings than most of its task, from scratch, or a repetition"
     found += [(str(t.path), why, t.task) for family in families for t in family.left_out]
     if found:
-        rows = tuple(row(*words) for words in found)
+        rows = tuple(row(*words) for words in dict.fromkeys(found))
         section.parts.append(Table("left-out", "Left out", "Not used in any table.", ("file", "why", "what"), rows))
     return section
 
@@ -37,7 +43,7 @@ def _runs_table(families: list[Family]) -> Table:
 def _pretraining_row(cell: Setting, run: Pretraining) -> Row:
     accuracy = f"held-out accuracy {100 * run.result['evaluation']['accuracy']:.1f}%"
     hours = Cell(run.result["training_seconds"] / 3600, digits=2)
-    settings: list[Value] = [100 * cell.p, cell.r, run.steps, str(run.recipe["seed"])]
+    settings: list[Value] = [100 * cell.p, cell.r, run.steps, str(run.seed)]
     return row(run.id, "pre-training", cell.label, *settings, accuracy, hours, machine(run.result), str(run.path))
 
 

@@ -16,9 +16,10 @@ from exlm.tasks.molnet import MOLECULENET
 Json = dict[str, Any]
 RESULTS = ("result.json", "results.json", "efficiency.json")
 DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError)
+COST = ("seconds_per_step", "tokens_per_second", "peak_memory_bytes")  # of a model in efficiency.json
 MEASURED = {
-    "entropy": ("mean", "stderr", "tokens", "left_out"),
-    "corruption": ("mean", "std", "predicted", "predicted_std", "sequences"),
+    "entropy": ("mean", "stderr", "tokens", "left_out"),  # the first two are null where no token counted
+    "corruption": ("mean", "std", "predicted", "predicted_std", "fixed_count", "fixed_count_std", "sequences"),
 }
 NOT_IN_FAMILY = {  # what the experiments vary, and what follows from it or changes no result
     "seed", "train.steps", "transition_warmup", "data.mask_ratio", "data.repeat", "data.tokens_per_micro_batch",
@@ -44,6 +45,10 @@ class Pretraining:
     @property
     def steps(self) -> int:
         return self.recipe["train"]["steps"]
+
+    @property
+    def seed(self) -> int:
+        return self.recipe["seed"]
 
     @property
     def method(self) -> str:
@@ -75,6 +80,11 @@ class Pretraining:
         shared = {key: value for key, value in self.result["identity"].items() if key not in NOT_IN_FAMILY}
         return tuple(sorted((key, json.dumps(value)) for key, value in shared.items()))
 
+    @property
+    def study(self) -> Path | None:
+        """The directory of the `exlm analyze` that made it."""
+        return next((place.parent for place in self.path.parents if place.name == "pretrain"), None)
+
     def measured(self, section: str) -> Json:
         """Entropy or corruption, empty where it was not measured."""
         return self.measurements.get(section) or {}
@@ -99,10 +109,6 @@ class Finetuning:
         name = name.removesuffix(".gz").rsplit(".", 1)[0] if "." in name else name
         known = {other.lower(): key for key, entry in MOLECULENET.items() for other in entry.other_names}
         return known.get(name, name)
-
-    @property
-    def from_scratch(self) -> bool:
-        return bool(self.settings.get("from_scratch"))
 
     @property
     def departures(self) -> list[str]:
@@ -178,7 +184,9 @@ def _take(runs: Runs, path: Path) -> None:
     """Reads one file into its list; every number and setting that a report needs is touched here."""
     content, place = _read(path), path.parent
     if path.name == "efficiency.json":
-        _check(entry[key] for entry in content["models"].values() for key in ("seconds_per_step", "tokens_per_second"))
+        _check(entry[key] for entry in content["models"].values() for key in COST)
+        numbers = [content[key] for key in ("ratio", "num_states", "mask_ratio", "pairs")]
+        _check([*numbers, *content["ratio_quartiles"], len(content["clock"])])
         runs.efficiency.append((path, content))
     elif path.name == "results.json":
         tuning = Finetuning(identifier({key: content[key] for key in ("settings", "seeds", "best")}), place, content)
@@ -219,7 +227,8 @@ def _beside(runs: Runs, path: Path) -> Json:
     try:
         content = _read(path) if path.is_file() else {}
         for section, keys in MEASURED.items():
-            _check(content[section][key] for key in keys if content.get(section))
+            part = content.get(section) or {}
+            _check(part[key] for key in keys if part and not (part[key] is None and part["tokens"] == 0))
         return content
     except DAMAGE as error:
         runs.damaged.append((path, f"{type(error).__name__}: {error}"))

@@ -7,14 +7,14 @@ from statistics import fmean
 
 from exlm.analysis.report.cells import ACCURACY, Family, Score, Setting
 
-ONE_SEED = "one pre-training seed: another may differ"
+PRE = "pre-training"  # whose seeds decide
 NOT_LEARNT = "not decided (ExLM's held-out accuracy is far below: it has hardly left its start)"
 RULE = (
     "Rule: a difference shows if it is larger than two standard errors; it does not show if it is as large with the "
     "other sign; otherwise it is within the spread of seeds. Standard errors come from the pooled s.d. over "
-    "pre-training seeds where some cell has several, else over fine-tuning seeds or tokens; then nothing says how far "
-    f"a model pre-trained once more would differ ({ONE_SEED}). Scores of an ExLM that has less than half of the MLM's "
-    "held-out accuracy decide nothing."
+    "pre-training seeds where some cell has several; else over fine-tuning seeds or tokens, which cannot say how far a "
+    "model pre-trained once more would differ: then the words are “higher (lower) beyond ...; one pre-training seed”. "
+    "Scores of an ExLM that has less than half of the MLM's held-out accuracy decide nothing."
 )
 
 
@@ -38,14 +38,15 @@ class Difference:
         return f"{self.value:+.2f} ({error}) {self.words}"
 
 
-def verdict(difference: float, error: float | None, unit: str = "pre-training") -> str:
-    """What a difference says by the rule; `unit`: which seeds the error comes from."""
+def verdict(difference: float, error: float | None, unit: str = PRE, words: Sequence[str] = ("higher", "lower")) -> str:
+    """What a difference says by the rule; `unit`: what the error comes from; `words`: for its signs."""
     if error is None:
         return "one seed, not decided"
     if abs(difference) <= 2 * error:
         return "within the spread of seeds"
-    word = "shows" if difference > 0 else "does not show"
-    return word if unit == "pre-training" else f"{word} ({ONE_SEED})"
+    if unit == PRE:
+        return "shows" if difference > 0 else "does not show"
+    return f"{words[difference < 0]} beyond {unit if unit == 'tokens' else f'{unit} seeds'}; one pre-training seed"
 
 
 def compare(family: Family, first: Setting, second: Setting) -> Difference:
