@@ -103,13 +103,13 @@ def _shares(family: Family) -> Iterator[Row]:
         return
     errors = [m["fixed_count_std"] / math.sqrt(m["sequences"]) + 1e-9 for m in found]
     away = [abs(m["mean"] - m["fixed_count"]) / error for m, error in zip(found, errors, strict=True)]
-    close, relative = sum(z <= 2 for z in away), [100 * (m["mean"] / m["predicted"] - 1) for m in found]
+    relative = [100 * (m["mean"] / m["predicted"] - 1) for m in found]
     text = (
-        f"within two standard errors of what a fixed number of masks gives in {close} of {len(found)} models (shows "
-        f"from nine tenths; the farthest is {max(away):.1f} away); {min(relative):+.1f}% to {max(relative):+.1f}% of "
-        "pʳ: slightly less for r > 1, since a fixed number of copies is masked"
+        f"at most {max(away):.1f} standard errors from what a fixed number of masks gives, {len(found)} models (shows up "
+        f"to three); {min(relative):+.1f}% to {max(relative):+.1f}% of pʳ: slightly less for r > 1, since a fixed number "
+        "of copies is masked"
     )
-    word = "shows" if close >= 0.9 * len(found) else "does not show"
+    word = "shows" if max(away) <= 3 else "does not show"
     yield row("the share of corrupted semantics is pʳ", word, text)
 
 
