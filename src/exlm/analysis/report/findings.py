@@ -105,9 +105,9 @@ def _shares(family: Family) -> Iterator[Row]:
     away = [abs(m["mean"] - m["fixed_count"]) / error for m, error in zip(found, errors, strict=True)]
     relative = [100 * (m["mean"] / m["predicted"] - 1) for m in found]
     text = (
-        f"at most {max(away):.1f} standard errors from what a fixed number of masks gives, {len(found)} models (shows up "
-        f"to three); {min(relative):+.1f}% to {max(relative):+.1f}% of pʳ: slightly less for r > 1, since a fixed number "
-        "of copies is masked"
+        f"at most {max(away):.1f} standard errors from what a fixed number of masks gives, {len(found)} models (shows "
+        f"up to three); {min(relative):+.1f}% to {max(relative):+.1f}% of pʳ: slightly less for r > 1, since a fixed "
+        "number of copies is masked"
     )
     word = "shows" if max(away) <= 3 else "does not show"
     yield row("the share of corrupted semantics is pʳ", word, text)
