@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Reproduces docs/results/analysis: the paper's experiments at the scale of a laptop, on molecules and on text. Needs the
-# data folder in EXLM_DATA; about four hours on one core, half of that with molecules and text side by side. Every step can
-# be interrupted and repeated; what is done is skipped.
+# data folder in EXLM_DATA; some four hours on one core, half of that with molecules and text side by side. Every step can be
+# interrupted and repeated; what is done is skipped.
 set -euo pipefail
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} EXLM_DATA=${EXLM_DATA:-../shared/data}
 
