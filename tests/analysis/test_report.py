@@ -258,7 +258,7 @@ def test_states_that_do_not_differ_are_named(tmp_path, states, alike):
     pretraining(tmp_path, "exlm", entropy=3.5, states=states)
     report([str(tmp_path)], str(tmp_path / "out"))
     words = [row["numbers"] for row in read_csv(tmp_path / "out/tables/findings.csv") if "entropy" in row["claim"]]
-    assert len(words) == 2 and all(word.endswith("one state per mask does all") == alike for word in words)
+    assert len(words) == 2 and all(word.endswith("states that are used do not differ") == alike for word in words)
 
 
 def test_latex_rows_are_balanced_and_characters_escaped(grid):
