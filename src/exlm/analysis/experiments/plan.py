@@ -71,7 +71,8 @@ def _check_length(variant: Variant) -> None:
     corpus, model = Corpus(variant.data.corpus), variant.model
     model.build(load_tokenizer(variant.data.corpus), variant.data.repeat)
     longest = int(corpus.lengths.max(initial=0)) * variant.data.repeat
-    expanded = longest + 2 * 8 + math.ceil(variant.data.mask_ratio * longest) * (model.num_states - 1)
+    boundary = 2 * (model.num_states if model.boundary_states == "k" else 1)
+    expanded = longest + boundary + math.ceil(variant.data.mask_ratio * longest) * (model.num_states - 1)
     if model.objective == "exlm" and model.transition == "gated" and expanded > model.max_position_embeddings:
         raise InputError(
             f"{variant.name} expands the longest sequence to some {expanded} positions but "
