@@ -74,6 +74,46 @@ def test_the_paper_boundary_lowers_the_ratio_a_little():
     assert 0.95 * released < paper < released
 
 
+# Of a sequence: 2 masks, 4 targets, 8 states, 14 expanded positions; an MLM's last layer computes 4 rows.
+TINY = Shape(2, 10, 0.2, 3, 4, 3, 2, 8, 11)
+PLAIN, EXPANDED, LAST = 2 * 2 * 10 * 128, 2 * 2 * 14 * 128, 2 * 2 * (14 * 32 + 8 * 96)  # products of a layer's trunk
+ATTENDED = {"plain": 4 * 2 * 10 * 10 * 4, "expanded": 4 * 2 * 14 * 14 * 4, "last": 4 * 2 * 8 * 14 * 4}
+
+
+@pytest.mark.parametrize(
+    ("layers", "trunk", "attended"),
+    [
+        (1, 2 * PLAIN + LAST, 2 * ATTENDED["plain"] + ATTENDED["last"]),
+        (2, PLAIN + EXPANDED + LAST, sum(ATTENDED.values())),
+        (3, 2 * EXPANDED + LAST, 2 * ATTENDED["expanded"] + ATTENDED["last"]),
+        (4, 2 * EXPANDED + LAST, 2 * ATTENDED["expanded"] + ATTENDED["last"]),
+        (None, 2 * EXPANDED + LAST, 2 * ATTENDED["expanded"] + ATTENDED["last"]),
+    ],
+)
+def test_only_the_last_layers_pay_for_a_late_expansion(layers, trunk, attended):
+    late = replace(TINY, expanded_layers=layers)
+    assert cost.trunk_linear(late).flops == trunk
+    assert cost.trunk_linear(late, sparse_last=False).flops == trunk - LAST + EXPANDED
+    assert cost.attention(late).flops == attended
+    heads = 512 + 1408 + 2560 + 1024 + 360  # transform, vocabulary, transition, mixture, alignment
+    assert cost.step_flops(late, "exlm") == 3 * (trunk + attended + heads)
+    mlm = 2 * PLAIN + 2 * 2 * (10 * 32 + 4 * 96) + 2 * ATTENDED["plain"] + 4 * 2 * 4 * 10 * 4 + 128 + 352
+    assert cost.step_flops(late, "mlm") == 3 * mlm
+    assert cost.ratio_bound(late) == pytest.approx((trunk + attended + heads) / mlm)
+
+
+def test_bytes_of_a_late_expansion():
+    late = replace(TINY, expanded_layers=1)
+    plain_inputs, last_inputs = 2 * 10 * (4 * 4 + 8), 2 * (14 * 4 + 8 * (3 * 4 + 8))
+    assert cost.trunk_linear(late).saved == 2 * (2 * plain_inputs + last_inputs)
+    assert cost.attention(late).saved == 2 * 2 * 4 * 2 * (2 * (10 + 10) + (14 + 8))
+
+
+def test_late_expansion_keeps_a_step_on_molecules_within_eight_percent():
+    late = Shape(1560, 42, 0.15, 2, 768, 9, 12, 2048, 170, expanded_layers=1)
+    assert cost.ratio_bound(late) == pytest.approx(1.037, abs=0.001)
+
+
 def test_bytes():
     kept, made_again = (cost.vocabulary_product(TEXT, TEXT.states, keep).saved for keep in (True, False))
     assert kept - made_again == 4 * 64 * 316 * 50265

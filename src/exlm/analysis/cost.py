@@ -8,7 +8,8 @@ then counts four times instead of three, and so do the scores of the transition'
 
 In the last layer only the rows that are read, those of the lattice states, need a query, a row of attention, the
 output projection and the feed-forward block; keys and values are needed of all rows. `sparse_last=False` counts a last
-layer that computes every row.
+layer that computes every row. Layers below a late expansion (`Shape.expanded_layers`) are those of an MLM; copying the
+masks and telling the copies apart is no product and counts nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -51,6 +52,8 @@ class Shape:
         hidden, layers, heads, intermediate, vocabulary: sizes of the model.
         boundary_states: states of BOS and of EOS.
         element: bytes of a number in the trunk.
+        expanded_layers: how many of the last layers, at least one, read the expanded sequence; the others read the
+            plain one. None, or as many as there are: all.
     """
 
     batch: int
@@ -64,6 +67,7 @@ class Shape:
     vocabulary: int
     boundary_states: int = 1
     element: int = 2
+    expanded_layers: int | None = None
 
     @property
     def masks(self) -> int:
@@ -82,8 +86,15 @@ class Shape:
 
     @property
     def expanded(self) -> int:
-        """L, positions of a sequence in the encoder."""
+        """L, positions of a sequence in the expanded layers."""
         return self.length - self.targets + self.states
+
+    def layer_rows(self, sparse_last: bool = True) -> list[tuple[int, int]]:
+        """For every layer, the positions of a sequence that it takes in and those that it computes."""
+        late = self.layers if self.expanded_layers is None else min(self.expanded_layers, self.layers)
+        taken = [self.length] * (self.layers - late) + [self.expanded] * late
+        computed = [*taken[:-1], self.states if sparse_last else taken[-1]]
+        return list(zip(taken, computed, strict=True))
 
     def vanilla(self) -> "Shape":
         """The masked language model without expansion on the same batch and encoder."""
@@ -98,27 +109,25 @@ def product(rows: float, inner: int, columns: int, element: int) -> Cost:
 
 def trunk_linear(shape: Shape, sparse_last: bool = True) -> Cost:
     """Query, key, value and output projections and feed-forward blocks of all layers."""
-    width, everywhere = shape.hidden, shape.batch * shape.expanded
+    width, inner, element = shape.hidden, shape.intermediate, shape.element
 
-    def layer(read: int) -> Cost:
-        projections = product(everywhere, width, 2 * width, shape.element) + product(read, width, width, shape.element)
-        output = product(read, width, width, shape.element)
-        inner = product(read, width, shape.intermediate, shape.element)
-        return projections + output + inner + product(read, shape.intermediate, width, shape.element)
+    def layer(taken: int, computed: int) -> Cost:
+        keys_values = product(shape.batch * taken, width, 2 * width, element)
+        rows = shape.batch * computed
+        query_output = product(rows, width, width, element) * 2
+        return keys_values + query_output + product(rows, width, inner, element) + product(rows, inner, width, element)
 
-    last = shape.batch * shape.states if sparse_last else everywhere
-    return layer(everywhere) * (shape.layers - 1) + layer(last)
+    return sum((layer(*rows) for rows in shape.layer_rows(sparse_last)), Cost())
 
 
 def attention(shape: Shape, sparse_last: bool = True) -> Cost:
     """Scores and mixtures of all layers, fused: no matrix of scores is written or kept."""
 
-    def layer(read: int) -> Cost:
-        operands = shape.element * shape.batch * shape.hidden * 2 * (read + shape.expanded)
-        return Cost(4 * shape.batch * read * shape.expanded * shape.hidden, operands, operands)
+    def layer(taken: int, computed: int) -> Cost:
+        operands = shape.element * shape.batch * shape.hidden * 2 * (taken + computed)
+        return Cost(4 * shape.batch * computed * taken * shape.hidden, operands, operands)
 
-    last = shape.states if sparse_last else shape.expanded
-    return layer(shape.expanded) * (shape.layers - 1) + layer(last)
+    return sum((layer(*rows) for rows in shape.layer_rows(sparse_last)), Cost())
 
 
 def head_transform(shape: Shape, rows: int) -> Cost:
