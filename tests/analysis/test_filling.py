@@ -178,7 +178,18 @@ def test_visits_are_those_of_all_paths():
     torch.testing.assert_close(filling.visits(graph, 2), expected)
 
 
+@pytest.mark.parametrize("boundary", [1, 2])
+def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
+    graph = random_graph(15, masks=3, k=2, boundary=boundary)
+    some, every = (enumerate_paths(g, 3) for g in (filling.one_per_mask(graph), graph))
+    expected = sum(map(math.exp, some.values())) / sum(map(math.exp, every.values()))
+    assert 0 < filling.kept(graph) == pytest.approx(expected) and expected < 1
+    assert filling.kept(GRAPHS["independent"][0]) == filling.kept(GRAPHS["one per mask"][0]) == 1
+
+
 def test_many_masks_do_not_underflow():
+    wide = random_graph(13, masks=300, k=2, vocabulary=5000, spread=3.0)
+    assert 0 < filling.kept(wide) < 1 and filling.chain(wide.links, 300).remaining[0, 0] < -800
     graph = filling.one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
     found = filling.beam_search(graph, 300, n_best=3, width=4)
     assert found.log_prob.isfinite().all() and found.log_prob[0] < -2000
@@ -276,6 +287,23 @@ def test_the_probability_is_that_of_the_training_objective(model):
     assert losses[1] - losses[0] == pytest.approx(best - second, abs=1e-4)
 
 
+@pytest.mark.parametrize("options", [FillOptions(), FillOptions(free=True), FillOptions(lengths=(2, 3))])
+def test_every_record_says_what_one_token_for_each_mask_keeps(any_model, options):
+    network, tokenizer = load_for_filling(str(any_model))
+    records = fill_texts(network, tokenizer, [TWO, "[MASK]" * 8, "CCO"], options)
+    shares = [record["kept"] for record in records]
+    if options != FillOptions():
+        assert shares == [None] * 3
+    elif network.transition is None:
+        assert shares == [1, 1, None]
+    else:
+        examples = inference.tokenize([TWO.replace("[MASK]", "<mask>"), "<mask>" * 8], tokenizer)
+        assert shares == [*map(filling.kept, graphs(network, examples, tokenizer)), None]
+        assert shares[1] < 0.5 and "say little of the model" in records[1]["warning"]
+    for record, share in zip(records, shares, strict=True):
+        assert (record["warning"] is None) == (share is None or share >= 0.5)
+
+
 def test_batches_order_and_padding_do_not_matter(any_model):
     network, tokenizer = load_for_filling(str(any_model))
     texts = [f"{'C' * n}[MASK]{'[MASK]' * (n % 3)}O" for n in (3, 20, 1, 7, 12, 2)]
@@ -328,10 +356,12 @@ def test_texts_on_the_command_line(capsys, model):
     main(["fill", str(model), TWO, "--tokens", "2-3", "--n_best", "1"])
     text = capsys.readouterr().out
     assert "tokens 2 (" in text and "tokens 3 (" in text
-    main(["fill", str(model), TWO, "--method", "viterbi"])
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    main(["fill", str(model), "CC<mask>O", "--method", "viterbi"])
+    kept, best = capsys.readouterr().out.splitlines()[1:]
+    assert kept == "  kept 1 of the probability of all paths" and best.split()[-1].startswith("CC")
     main(["fill", str(model), "[MASK]" * 8, "--n_best", "50", "--beam", "1"])
-    assert "may have been missed; raise --beam" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "may have been missed; raise --beam" in text and "\n  warning: these probabilities say little" in text
 
 
 def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
@@ -339,7 +369,8 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     source.write_text("\n".join([TWO, "CCO", "", "C" * 70 + "[MASK]", "C!?<mask>", "CC<mask>O"]) + "\n")
     main(["fill", str(model), "--file", str(source), "--output", str(target), "--n_best", "2"])
     records = read(target)
-    assert "2 lines filled, 4 with a problem" in capsys.readouterr().out
+    weak = sum(record["warning"] is not None for record in records)
+    assert f"2 lines filled, 4 with a problem, {weak} with a warning" in capsys.readouterr().out
     assert [r["line"] for r in records] == [1, 2, 3, 4, 5, 6]
     assert [len(r["fillings"]) for r in records] == [2, 0, 0, 0, 0, 2]
     assert [r["problem"] for r in records[:3]] == [None, "no mask", "no mask"]

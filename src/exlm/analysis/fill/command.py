@@ -42,14 +42,17 @@ def fill(
         texts: with the tokenizer's mask token or [MASK] where something is to be filled in.
         file: a text file with one such text per line (.gz, .xz and .zst are read too), in place of texts.
         output: JSONL file to write: line, text, fillings (text, tokens of each mask, probability, log_probability),
-            exact (beam: whether it is proven that nothing more probable was missed) and problem. A table is printed
-            where absent.
+            exact (beam: whether it is proven that nothing more probable was missed), kept, warning and problem. A table
+            is printed where absent.
         n_best: fillings, or samples, of each text (of each length, if there are several).
         method: `beam` finds the most probable fillings, summed over all paths; `viterbi` the most probable pair of a
             path and its tokens; `sample` draws paths and tokens.
         tokens: how many tokens to put in altogether, as 3 or 2-4; sets `free`. One for each mask where absent.
         free: paths as the model was trained, which may skip a mask or stop at several of its states, and so put no
-            token or several in its place. Otherwise each mask gets one token.
+            token or several in its place. Otherwise each mask gets one token, from paths with one state in every
+            mask. `kept` is the share that these have of the probability of all paths with as many tokens; where it is
+            under a half, `warning` says that the probabilities then tell little of the model. It is 1 for a vanilla
+            MLM or ExLM without transitions, and null if paths are free.
         states: add the states of every mask: how probable it is that a path passes through, and the top words.
         beam: beginnings kept after each token.
         seed: of the samples.
@@ -68,11 +71,12 @@ def fill(
         print("\n\n".join(_table(record) for record in _checked(records)))
         return
     with replacing(Path(output)) as partial, partial.open("w", encoding="utf-8") as stream:
-        bad = 0
+        bad = weak = 0
         for record in _checked(records):
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
             bad += record["problem"] is not None
-    print(f"{len(lines) - bad} lines filled, {bad} with a problem: {output}")
+            weak += record["warning"] is not None
+    print(f"{len(lines) - bad} lines filled, {bad} with a problem, {weak} with a warning: {output}")
 
 
 def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:
@@ -136,6 +140,10 @@ def _table(record: Record) -> str:
     rows = [record["text"]]
     if record["problem"]:
         rows.append(f"  {record['problem']}")
+    if record["kept"] is not None:
+        rows.append(f"  kept {record['kept']:.4g} of the probability of all paths")
+    if record["warning"]:
+        rows.append(f"  warning: {record['warning']}")
     for entry in record["fillings"]:
         chance = entry.get("length_probability")
         count = sum(map(len, entry["tokens"]))

@@ -71,6 +71,15 @@ def one_per_mask(graph: Graph) -> Graph:
     return replace(graph, links=graph.links.masked_fill(~following, -torch.inf))
 
 
+def kept(graph: Graph) -> float:
+    """The share that `one_per_mask` keeps of the probability of all paths with as many tokens as there are masks.
+
+    Raises ValueError where it keeps no path.
+    """
+    some, every = (chain(links, graph.masks).remaining[0, 0] for links in (one_per_mask(graph).links, graph.links))
+    return min(1.0, float((some - every).exp()))
+
+
 def independent(log_probs: Tensor) -> Graph:
     """The graph of masks that know nothing of each other, from their log-probabilities [M, V]."""
     masks = len(log_probs)

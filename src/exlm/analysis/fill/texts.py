@@ -23,6 +23,7 @@ Method = Literal["beam", "viterbi", "sample"]
 Record = dict[str, Any]
 
 NO_MASK = "no mask"
+LITTLE_KEPT = "these probabilities say little of the model, whose paths seldom have one state in every mask; see --free"
 ALIASES = ("[MASK]", "<mask>")
 LOGITS = 2**26  # held at a time
 TOP_WORDS = 5
@@ -46,6 +47,11 @@ class FillOptions:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
 
+    @property
+    def one_per_mask(self) -> bool:
+        """Whether each mask gets one token."""
+        return not self.free and self.lengths is None
+
 
 def fill_texts(
     network: ExLMForMaskedLM,
@@ -60,7 +66,8 @@ def fill_texts(
     network.eval()
     examples, problems = encode(network, tokenizer, texts)
     records: list[Record] = [
-        {"line": first + i, "text": text, "fillings": [], "exact": None, "problem": problem}
+        {"line": first + i, "text": text, "fillings": []}
+        | {"exact": None, "kept": None, "warning": None, "problem": problem}
         for i, (text, problem) in enumerate(zip(texts, problems, strict=True))
     ]
     usable = [i for i, problem in enumerate(problems) if problem is None]
@@ -129,7 +136,7 @@ def _batches(rows: list[int], sizes: list[int], config: PreTrainedConfig, option
 
 def searched(graph: Graph, options: FillOptions) -> Graph:
     """The graph without the paths that `options` leave out."""
-    return graph if options.free or options.lengths is not None else filling.one_per_mask(graph)
+    return filling.one_per_mask(graph) if options.one_per_mask else graph
 
 
 def possible_lengths(graph: Graph, options: FillOptions) -> dict[int, float]:
@@ -150,8 +157,8 @@ def weights(graph: Graph, lengths: dict[int, float]) -> Tensor:
 
 
 def filled(graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int) -> Record:
-    """What is found for one text: fillings, exact and, if none is possible, the problem."""
-    graph = searched(graph, options)
+    """What is found for one text: fillings, exact, kept and warning or, if none is possible, the problem."""
+    everything, graph = graph, searched(graph, options)
     lengths = possible_lengths(graph, options)
     if not lengths:
         shortest, longest = _wished(graph, options)
@@ -161,10 +168,13 @@ def filled(graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast, opt
     for m, probability in lengths.items():
         result, extra = _search(graph, m, options, line)
         exact &= result.proven
-        if options.free or options.lengths is not None:
+        if not options.one_per_mask:
             extra["length_probability"] = probability
         found += [entry | extra for entry in _entries(result, graph, ids, tokenizer)]
     record: Record = {"fillings": found, "exact": exact if options.method == "beam" else None}
+    if options.one_per_mask:
+        record["kept"] = filling.kept(everything)
+        record["warning"] = LITTLE_KEPT if record["kept"] < 0.5 else None
     if options.states:
         record["states"] = _states(graph, weights(graph, lengths), tokenizer)
     return record
