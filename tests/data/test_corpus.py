@@ -165,6 +165,7 @@ def test_invalid_rows_are_skipped_counted_and_listed(tmp_path):
         "skipped": 4,
         "kept_invalid": 0,
         "unknown_tokens": 0,
+        "spelled_pieces": 0,
         "duplicates": 0,
         "train_examples": 2,
         "valid_examples": 0,
@@ -181,18 +182,30 @@ def test_invalid_rows_are_skipped_counted_and_listed(tmp_path):
 
 def test_keep_keeps_all_but_the_too_long(tmp_path):
     train_smiles_tokenizer(["CCO"]).save_pretrained(tmp_path / "tokenizer")
-    file = _write(tmp_path / "in.smi", ["CCO", "CNN", "C(", "C" * 20])
+    file = _write(tmp_path / "in.smi", ["CCO", "C{é}", "C(", "C" * 20])
     options = {"tokenizer": str(tmp_path / "tokenizer"), "max_length": 10, "held_out": 0}
     manifest = _prepare(file, tmp_path / "out", on_invalid="keep", **options)
-    assert _texts(tmp_path / "out") == ["CCO", "C<unk><unk>", "C<unk>"]
-    assert manifest["most_frequent_unknown"] == {"N": 2, "(": 1}
-    assert manifest["counts"]["unknown_tokens"] == 3
+    assert _texts(tmp_path / "out") == ["CCO", "C<unk>", "C("]
+    assert manifest["most_frequent_unknown"] == {"{é}": 1}
+    assert manifest["counts"]["unknown_tokens"] == 1
     assert manifest["counts"]["kept_invalid"] == 2
     assert [row[3:] for row in _skipped(tmp_path / "out")] == [
-        ("unknown_token", "kept"),
+        ("unparsable", "kept"),
         ("unparsable", "kept"),
         ("too_long", "skipped"),
     ]
+
+
+def test_pieces_outside_the_vocabulary_are_spelled_counted_and_shown(tmp_path, capsys):
+    train_smiles_tokenizer(["CCO"]).save_pretrained(tmp_path / "tokenizer")
+    lines = ["C[14CH3]", "[Cu+2]", "[14CH3]O[14CH3]", "CCBr", "C(", "CO"]
+    file = _write(tmp_path / "in.smi", lines)
+    manifest = _prepare(file, tmp_path / "out", tokenizer=str(tmp_path / "tokenizer"), held_out=0)
+    assert _texts(tmp_path / "out") == [line for line in lines if line != "C("]
+    assert manifest["counts"]["unknown_tokens"] == 0
+    assert manifest["counts"]["spelled_pieces"] == 5
+    assert manifest["most_frequent_spelled"] == {"[14CH3]": 3, "[Cu+2]": 1, "Br": 1}
+    assert "5 pieces spelled by characters, most often [14CH3], [Cu+2], Br" in capsys.readouterr().out
 
 
 def test_error_names_file_row_value_and_leaves_nothing(tmp_path):

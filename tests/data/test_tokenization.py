@@ -1,10 +1,14 @@
+import csv
+import gzip
 import json
+import lzma
+from itertools import islice
 
 import pytest
 from rdkit import Chem
 from transformers import AutoTokenizer
 
-from exlm.data.tokenization import load_tokenizer, tokenizer_hash, train_smiles_tokenizer
+from exlm.data.tokenization import FIRST, MARKED, load_tokenizer, tokenizer_hash, train_smiles_tokenizer
 from exlm.errors import InputError
 
 MOLECULES = [
@@ -40,24 +44,54 @@ def test_one_token_each(tokenizer, atom):
 
 def test_vocabulary_order():
     tokenizer = train_smiles_tokenizer(["CCO", "CN", "N"])
-    expected = ["<s>", "<pad>", "</s>", "<unk>", "C", "N", "O", "<mask>"]
-    assert tokenizer.convert_ids_to_tokens(range(len(tokenizer))) == expected
+    tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    assert tokens[:7] == ["<s>", "<pad>", "</s>", "<unk>", "C", "N", "O"] and tokens[-1] == "<mask>"
+    assert tokens[7:-1] == sorted({*FIRST, *MARKED} - {"C", "N", "O"})
 
 
 def test_min_frequency():
-    assert train_smiles_tokenizer(["CCO", "CN", "N"], min_frequency=2).tokenize("CNO") == ["C", "N", "<unk>"]
+    tokenizer = train_smiles_tokenizer(["C[14C]C", "C[13C]", "[13C]"], min_frequency=2)
+    assert tokenizer.tokenize("[13C][14C]") == ["[13C]", "[", "##1", "##4", "##C", "##]"]
+
+
+@pytest.mark.parametrize(
+    "piece", ["[14CH2-]", "[Fe@TH2+3]", "[*:12]", "[#6]", "[se]", "%42", "%(100)", "->", "<-", "Br", "Cl", "[nH]", "#"]
+)
+def test_a_piece_that_was_never_seen_is_spelled_without_loss(piece):
+    tokenizer = train_smiles_tokenizer(["CC"])
+    text = f"C{piece}C##C<mask>"
+    tokens = tokenizer.tokenize(text)
+    assert tokens[1] == piece[0] and all(token in MARKED for token in tokens[2 : 1 + len(piece)])
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+def test_every_element_can_be_spelled():
+    tokenizer = train_smiles_tokenizer(["CC"])
+    table = Chem.GetPeriodicTable()
+    atoms = "".join(f"[{table.GetElementSymbol(number)}]" for number in range(1, 119))
+    assert tokenizer.decode(tokenizer(atoms, add_special_tokens=False)["input_ids"]) == atoms
+
+
+def test_no_molecule_of_the_real_data_is_lost(data_dir):
+    folder = data_dir / "molecules"
+    learnt = train_smiles_tokenizer(islice(_molecules(folder / "chembl.smi.xz"), 10_000))
+    for file in (f for f in sorted(folder.iterdir()) if f.suffixes[-2:] in ([".csv", ".gz"], [".smi", ".xz"])):
+        texts = list(islice(_molecules(file), 10_000))
+        ids = learnt(texts, add_special_tokens=False)["input_ids"]
+        decoded = learnt.backend_tokenizer.decode_batch(ids, skip_special_tokens=False)
+        assert texts and decoded == texts, file.name
 
 
 @pytest.mark.parametrize(
     "text, tokens",
     [
-        ("C%1", ["C", "<unk>", "1"]),
+        ("C%x", ["C", "<unk>"]),
         ("C C", ["C", "<unk>", "C"]),
         ("[Xx]C", ["<unk>", "C"]),
         ("hey", ["<unk>"]),
     ],
 )
-def test_what_is_not_in_the_vocabulary_stays_visible(tokenizer, text, tokens):
+def test_what_is_not_smiles_stays_visible(tokenizer, text, tokens):
     assert tokenizer.tokenize(text) == tokens
 
 
@@ -104,6 +138,15 @@ def test_cls_and_sep_stand_in_for_bos_and_eos(tokenizer, tmp_path):
     assert AutoTokenizer.from_pretrained(tmp_path).bos_token is None
     loaded = load_tokenizer(tmp_path)
     assert (loaded.bos_token_id, loaded.eos_token_id) == (0, 2)
+
+
+def _molecules(file):
+    if file.suffix == ".xz":
+        with lzma.open(file, "rt") as stream:
+            yield from (line.split()[0] for line in stream)
+    else:
+        with gzip.open(file, "rt", newline="") as stream:
+            yield from (row.get("smiles") or row["mol"] for row in csv.DictReader(stream))
 
 
 def _drop(folder, *names):

@@ -3,15 +3,17 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from rdkit import Chem, rdBase
 from tokenizers import Tokenizer
 
-from .tokenization import count_smiles_tokens
+from .tokenization import count_smiles_tokens, spelling_ids
 
 TOO_LONG, UNKNOWN, NOT_REVERSIBLE, UNPARSABLE = "too_long", "unknown_token", "not_reversible", "unparsable"
 SPECIALS = 2  # BOS and EOS, added around every sequence
@@ -47,6 +49,7 @@ class EncodedChunk:
     digests: np.ndarray  # [kept, 2] uint64, blake2b-128 of the text
     problems: list[Problem]
     unknown: Counter[str]  # the pieces of kept and skipped rows that became <unk>
+    spelled: Counter[str] = field(default_factory=Counter)  # the SMILES pieces of kept rows outside the vocabulary
 
 
 def count_tokens(molecules_only: bool, texts: list[str]) -> Counter[str]:
@@ -69,6 +72,7 @@ def encode_chunk(checks: Checks, texts: list[str]) -> EncodedChunk:
         digests=_digests([texts[i] for i in kept]),
         problems=problems,
         unknown=unknown,
+        spelled=_spelled_pieces(tokenizer, [texts[i] for i in kept], [ids[i] for i in kept]),
     )
 
 
@@ -121,6 +125,18 @@ def _unknown_pieces(tokenizer: Tokenizer, text: str, ids: list[int], unknown_id:
     encoding = tokenizer.encode(text, add_special_tokens=False)
     spans = zip(encoding.ids, encoding.offsets, strict=True)
     return [text[start:end] for i, (start, end) in spans if i == unknown_id]
+
+
+def _spelled_pieces(tokenizer: Tokenizer, texts: list[str], ids: list[list[int]]) -> Counter[str]:
+    """The parts of `texts` that the vocabulary has only character by character."""
+    marked = spelling_ids(tokenizer)
+    found: Counter[str] = Counter()
+    for text in (text for text, row in zip(texts, ids, strict=True) if not marked.isdisjoint(row)):
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        spans = zip(encoding.word_ids, encoding.offsets, strict=True)
+        words = [[span for _, span in word] for _, word in groupby(spans, itemgetter(0))]
+        found.update(text[word[0][0] : word[-1][1]] for word in words if len(word) > 1)
+    return found
 
 
 def _unknown_problem(pieces: list[str]) -> tuple[str, str] | None:

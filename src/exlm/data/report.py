@@ -12,8 +12,25 @@ from .workers import Chunk
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 BINS, BAR = 8, 40  # of the printed histogram: rows, and characters of the longest bar
-REPORTED_UNKNOWN = 20
-MAX_UNKNOWN = 20_000  # different unknown pieces that are counted at a time
+REPORTED_PIECES = 20
+MAX_PIECES = 20_000  # different pieces that are counted at a time
+
+
+@dataclass
+class Pieces:
+    """How many pieces there were, and how often each of the most frequent ones: few enough to hold."""
+
+    total: int = 0
+    each: Counter[str] = field(default_factory=Counter)
+
+    def add(self, found: Counter[str]) -> None:
+        self.total += found.total()
+        self.each.update(found)
+        if len(self.each) > MAX_PIECES:
+            self.each = Counter(dict(self.each.most_common(MAX_PIECES // 2)))
+
+    def most_frequent(self) -> dict[str, int]:
+        return dict(self.each.most_common(REPORTED_PIECES))
 
 
 @dataclass
@@ -24,18 +41,16 @@ class Counts:
     blank: int = 0
     invalid: Counter[str] = field(default_factory=Counter)
     skipped: int = 0
-    unknown: Counter[str] = field(default_factory=Counter)
-    unknown_total: int = 0
+    unknown: Pieces = field(default_factory=Pieces)
+    spelled: Pieces = field(default_factory=Pieces)
 
     def add(self, chunk: Chunk, result: EncodedChunk) -> None:
         self.rows += chunk.read
         self.blank += chunk.read - len(chunk.texts)
         self.invalid.update(problem.reason for problem in result.problems)
         self.skipped += sum(not problem.kept for problem in result.problems)
-        self.unknown.update(result.unknown)
-        self.unknown_total += result.unknown.total()
-        if len(self.unknown) > MAX_UNKNOWN:
-            self.unknown = Counter(dict(self.unknown.most_common(MAX_UNKNOWN // 2)))
+        self.unknown.add(result.unknown)
+        self.spelled.add(result.spelled)
 
 
 def require_examples(histograms: dict[str, np.ndarray], counts: Counts) -> None:
@@ -70,7 +85,8 @@ def statistics(
         "invalid": dict(sorted(counts.invalid.items())),
         "skipped": counts.skipped,
         "kept_invalid": counts.invalid.total() - counts.skipped,
-        "unknown_tokens": counts.unknown_total,
+        "unknown_tokens": counts.unknown.total,
+        "spelled_pieces": counts.spelled.total,
         "duplicates": written - sum(examples.values()),
         **examples,
         **tokens,
@@ -81,7 +97,8 @@ def statistics(
         "counts": account,
         "length_percentiles": _percentiles(lengths),
         "length_histogram": _histogram(lengths),
-        "most_frequent_unknown": dict(counts.unknown.most_common(REPORTED_UNKNOWN)),
+        "most_frequent_unknown": counts.unknown.most_frequent(),
+        "most_frequent_spelled": counts.spelled.most_frequent(),
     }
 
 
@@ -97,9 +114,10 @@ def describe(manifest: dict[str, Any], output: str) -> str:
     if counts["invalid"]:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts["invalid"].items())
         lines.append(f"{counts['skipped']:,} rows skipped, {counts['kept_invalid']:,} kept ({reasons}): skipped.csv")
-    if counts["unknown_tokens"]:
-        common = ", ".join(list(manifest["most_frequent_unknown"])[:5])
-        lines.append(f"{counts['unknown_tokens']:,} unknown tokens, most often {common}")
+    for name, what in (("unknown_tokens", "unknown tokens"), ("spelled_pieces", "pieces spelled by characters")):
+        if counts[name]:
+            common = ", ".join(list(manifest[f"most_frequent_{name.split('_')[0]}"])[:5])
+            lines.append(f"{counts[name]:,} {what}, most often {common}")
     if counts["blank"] or counts["duplicates"]:
         lines.append(f"{counts['blank']:,} blank rows, {counts['duplicates']:,} duplicates dropped")
     if documents and manifest["options"]["held_out"] and not counts["valid_examples"]:

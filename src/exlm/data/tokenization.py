@@ -23,6 +23,13 @@ SMILES_PATTERN = f"{EXTENSIONS}|{SCHWALLER}"
 
 _pieces = re.compile(SMILES_PATTERN).findall
 
+# The spelling of a piece that the vocabulary lacks: its first character, then the others, marked, so that a charge in
+# brackets is not a bond and a mass is not a ring. Letters are those of element symbols.
+MARK = "##"
+FIRST = r"BCNOSPFIbcnosp().=#-+\/:~@?>*$%[<0123456789"
+OTHERS = "ABCDEFGHIKLMNOPRSTUVWXYZabcdefghiklmnoprstuvy0123456789@+-:*()#>]"
+MARKED = frozenset(f"{MARK}{character}" for character in OTHERS)
+
 
 class Specials(NamedTuple):
     """Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it."""
@@ -46,11 +53,13 @@ def count_smiles_tokens(lines: Iterable[str]) -> Counter[str]:
 
 
 def smiles_tokenizer(counts: Mapping[str, int], min_frequency: int = 1) -> PreTrainedTokenizerFast:
-    """The SMILES tokenizer whose vocabulary is every token counted at least `min_frequency` times.
+    """The SMILES tokenizer whose vocabulary is every token counted at least `min_frequency` times, and an alphabet.
 
     Pieces are those of Schwaller et al. (2018), extended by the ring closures `%(100)` and the dative bonds
-    `->` and `<-` of RDKit. Ids: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, then tokens by falling frequency
-    (ties in alphabetical order), `<mask>` last. Anything else becomes `<unk>`; nothing is dropped.
+    `->` and `<-` of RDKit. Pieces outside the vocabulary are spelled, without loss: `[14C]` is then the tokens
+    `[ ##1 ##4 ##C ##]`. Ids: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, then tokens by falling frequency (ties in
+    alphabetical order), the rest of the alphabet of spelling, `<mask>` last. What is not SMILES becomes `<unk>`;
+    nothing is dropped.
 
     Raises:
         InputError: if no token is left.
@@ -58,8 +67,16 @@ def smiles_tokenizer(counts: Mapping[str, int], min_frequency: int = 1) -> PreTr
     tokens = sorted((t for t, n in counts.items() if n >= min_frequency), key=lambda t: (-counts[t], t))
     if not tokens:
         raise InputError("no valid SMILES found to learn a vocabulary from; check the input and its column")
-    vocabulary = {token: i for i, token in enumerate([*SPECIAL[:-1], *tokens, SPECIAL.mask])}
-    return fast_tokenizer(_word_level(vocabulary), SPECIAL)
+    alphabet = sorted(MARKED.union(FIRST).difference(tokens))
+    vocabulary = {token: i for i, token in enumerate([*SPECIAL[:-1], *tokens, *alphabet, SPECIAL.mask])}
+    return fast_tokenizer(_word_or_spelling(vocabulary), SPECIAL)
+
+
+def spelling_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """Ids of the tokens found only where a SMILES piece is spelled; none if `tokenizer` is of another kind."""
+    if not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.Split):
+        return frozenset()
+    return frozenset(i for i in map(tokenizer.token_to_id, MARKED) if i is not None)
 
 
 def fast_tokenizer(tokenizer: Tokenizer, special: Specials, mask_takes_space: bool = False) -> PreTrainedTokenizerFast:
@@ -112,11 +129,11 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
     return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
 
 
-def _word_level(vocabulary: dict[str, int]) -> Tokenizer:
+def _word_or_spelling(vocabulary: dict[str, int]) -> Tokenizer:
     bos, eos = SPECIAL.bos, SPECIAL.eos
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL.unk))
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL.unk, continuing_subword_prefix=MARK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SMILES_PATTERN), "isolated")
-    tokenizer.decoder = decoders.Fuse()
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(MARK, ""), decoders.Fuse()])
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{bos} $A {eos}",
         pair=f"{bos} $A {eos} $B {eos}",
