@@ -155,22 +155,35 @@ def test_float32_is_close_to_the_float64_reference(backend, case):
         assert torch.equal(got[want == 0], torch.zeros_like(got[want == 0])) or case.startswith("400")
 
 
-@pytest.mark.parametrize("backend", FAST)
-def test_nan_is_visible_and_stays_in_its_sequence(backend):
-    emission, transition, _, _ = random_case(20, batch=3, targets=4, states=7, dtype=torch.float32)
-    emission[1, 2, 3] = float("nan")
-    value = alignment.log_likelihood(
-        emission, transition, torch.tensor([4] * 3), torch.tensor([7] * 3), backend=backend
-    )
-    assert value.isnan().tolist() == [False, True, False]
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_nan_shows_where_a_path_can_use_it_and_nowhere_else(backend):
+    """NaN in every place of the inner rows of the emissions and of the transitions, each in a sequence of its own."""
+    targets, states = 4, 7
+    emission, transition, _, _ = random_case(20, batch=1, targets=targets, states=states, dtype=torch.float32)
+    _, at_state, on_edge, _ = enumerate_sequence(emission[0], transition[0], targets, states)
+    used = torch.cat([at_state[1:-1].flatten(), on_edge.flatten()]) > 0
+    rows, inner = torch.arange(len(used)), (targets - 2) * states
+    emission, transition = emission.repeat(len(used), 1, 1), transition.repeat(len(used), 1, 1)
+    lengths = torch.full_like(rows, targets), torch.full_like(rows, states)
+    clean = [alignment.log_likelihood(emission, transition, *lengths, backend=backend)]
+    clean += alignment.posterior(emission, transition, *lengths, backend=backend)
+    emission[:, 1:-1].view(len(rows), -1)[rows[:inner], rows[:inner]] = float("nan")
+    transition.view(len(rows), -1)[rows[inner:], rows[inner:] - inner] = float("nan")
+    spoilt = [alignment.log_likelihood(emission, transition, *lengths, backend=backend)]
+    spoilt += alignment.posterior(emission, transition, *lengths, backend=backend)
+    assert torch.equal(spoilt[0].isnan(), used)
+    for got, want in zip(spoilt, clean, strict=True):
+        torch.testing.assert_close(got[~used], want[~used])
 
 
-@pytest.mark.parametrize("backend", FAST)
-def test_lengths_beyond_the_tensors_are_infeasible(backend):
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("length", [-(2**40), -1, 0, 9, 2**40])
+def test_lengths_beyond_the_tensors_are_infeasible(backend, length):
     emission, transition, _, _ = random_case(21, batch=2, targets=4, states=7, dtype=torch.float32)
-    lengths = torch.tensor([5, 4]), torch.tensor([7, 8])
-    assert (alignment.log_likelihood(emission, transition, *lengths, backend=backend) == -INF).all()
-    assert all((p == 0).all() for p in alignment.posterior(emission, transition, *lengths, backend=backend))
+    for lengths in ([length, 4], [7, 7]), ([4, 4], [length, 7]):
+        case = emission, transition, *map(torch.tensor, lengths)
+        assert (alignment.log_likelihood(*case, backend=backend) == -INF).tolist() == [True, False]
+        assert all((p[0] == 0).all() and (p[1] != 0).any() for p in alignment.posterior(*case, backend=backend))
 
 
 @pytest.mark.skipif(alignment_c.library() is None, reason="the compiled alignment is not installed")

@@ -118,23 +118,26 @@ static void backward(const float *restrict edges, long t, long n, long room, con
     memcpy(at_state, weight, n * sizeof(float));
 }
 
-/* One sequence; returns log f, -inf without a path, NaN if an input is NaN. scratch: 2 n + 2 t + 2 rows. */
+/* One sequence; returns log f, -inf without a path, NaN if an input that a path uses is NaN; inputs that no path of
+ * t targets uses are not looked at. scratch: 2 n + 2 t + 2 rows. */
 static double one_sequence(const float *emission, const float *transition, long t, long n, long rows, long stride,
                            float *at_state, float *on_edge, float *scratch) {
     if (t < 1 || t > rows || n < t || n > stride || (t == 1 && n != 1)) return -INFINITY;
-    long room = ROOM(n);
+    long room = ROOM(n), slack = n - t;
     float *edges = scratch, *alpha = edges + n * room, *total = alpha + t * room, *spare = total + t * room;
     float check = 0.0f;
     for (long v = 0; v < n; v++) {
         for (long u = 0; u < room; u++) edges[v * room + u] = IMPOSSIBLE;
-        for (long u = v + 1; u < n; u++) {
+        for (long u = v + 1; u < n && u <= v + slack + 1; u++) {
+            if ((v > 0) + (u < n - 1) > t - 2) continue; /* more inner states than a path has */
             float x = transition[v * stride + u];
             check += x != x ? x : 0.0f;
             edges[v * room + u] = base2(x);
         }
     }
     for (long i = 0; i < t; i++)
-        for (long u = i; u <= i + n - t; u++) check += emission[i * stride + u] != emission[i * stride + u] ? NAN : 0.0f;
+        for (long u = i < t - 1 ? i : n - 1; u <= (i > 0 ? i + slack : 0); u++)
+            check += emission[i * stride + u] != emission[i * stride + u] ? NAN : 0.0f;
     if (check != check) return NAN;
     double value = forward(emission, stride, edges, t, n, room, alpha, total, spare);
     if (!(value > DEAD)) return -INFINITY;
