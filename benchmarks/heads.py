@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from exlm import ExLMForMaskedLM
 from exlm.analysis.cost import Shape, vocabulary_product
-from exlm.model.objectives import OBJECTIVES
+from exlm.model.objectives import exlm_loss
 from exlm.ops.emission import emission
 from exlm.ops.expansion import Lattice
 from exlm.train.loop import autocast
@@ -38,7 +38,7 @@ Loss = Callable[[ExLMForMaskedLM, Tensor, Lattice], Tensor]
 def states_loss(model: ExLMForMaskedLM, hidden: Tensor, lattice: Lattice) -> Tensor:
     """This library: lattice states only, analytic gradient."""
     index = lattice.state_index[..., None].expand(-1, -1, hidden.shape[-1])
-    return OBJECTIVES["exlm"].loss(model, hidden.gather(1, index), lattice)[0]
+    return exlm_loss(model, hidden.gather(1, index), lattice)[0]
 
 
 def dense_loss(model: ExLMForMaskedLM, hidden: Tensor, lattice: Lattice) -> Tensor:

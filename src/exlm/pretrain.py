@@ -5,8 +5,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,10 +22,12 @@ from .errors import InputError
 from .files import lock, problem
 from .machine import machine
 from .model.configuration_exlm import ExLMConfig
+from .model.evaluation import evaluate_batch, no_sums, summary
+from .model.heads import NO_PRIOR, Prior
 from .model.modeling_exlm import ExLMForMaskedLM, num_parameters
 from .randomness import Purpose, mix
 from .train import distributed
-from .train.loop import LoopConfig, autocast, fit
+from .train.loop import LoopConfig, fit, in_float32, used_precision
 from .train.tracking import read_log
 
 HELD_OUT_EPOCH = -1  # held-out data are always masked in the same way
@@ -82,6 +83,9 @@ class ArchitectureConfig:
         max_position_embeddings: longest expanded sequence of the gated transition.
         initializer_range: standard deviation of initial weights. Narrow models leave their start sooner with more.
         rotary_base: longest wavelength of the positions, over 2 pi. Short sequences need less than the usual 10,000.
+        expanded_layers: how many of the last layers read the expanded sequence, `all` (paper) or fewer (late
+            expansion).
+        copy_embedding: standard deviation of the initial embedding of the copy index; 0 for none (paper).
     """
 
     objective: Literal["exlm", "mlm", "ctc"] = "exlm"
@@ -100,12 +104,17 @@ class ArchitectureConfig:
     max_position_embeddings: int = 2048
     initializer_range: float = 0.02
     rotary_base: float = 10000.0
+    expanded_layers: int | Literal["all"] = "all"
+    copy_embedding: float = 0.0
 
-    def build(self, tokenizer: Any, repeat: int = 1) -> ExLMConfig:
-        """The model configuration for a tokenizer."""
+    def build(self, tokenizer: Any, repeat: int = 1, prior: Prior = NO_PRIOR) -> ExLMConfig:
+        """The model configuration for a tokenizer; `prior` is what remains of it at the end of training."""
+        order, sticky = prior if self.objective == "exlm" else NO_PRIOR
         return ExLMConfig(
             **dataclasses.asdict(self),
             repeat=repeat,
+            order_prior=order,
+            sticky_prior=sticky,
             vocab_size=len(tokenizer),
             bos_token_id=tokenizer.bos_token_id,
             pad_token_id=tokenizer.pad_token_id,
@@ -115,13 +124,45 @@ class ArchitectureConfig:
         )
 
 
+@dataclass(frozen=True)
+class PriorConfig:
+    """What is added to the links between states by their order alone, beyond the paper (all 0: the paper).
+
+    With the full DAG a small model settles on one certain path through the wrong masks before it has learned any word,
+    and predicts no more than frequencies. The order prior keeps paths near their own masks.
+
+    Attributes:
+        order: penalty on a link's score for every mask it skips, and for staying within a mask.
+        sticky: bonus on a link's score from a copy of one mask to the same copy of the next; copies then come to stand
+            for different readings.
+        decay: where the prior stays, absent; or the two fractions of the run between which it falls linearly to 0. What
+            remains at the end is part of the model.
+    """
+
+    order: float = 0.0
+    sticky: float = 0.0
+    decay: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.order < math.inf and 0 <= self.sticky < math.inf):
+            raise InputError(f"prior.order is {self.order} and prior.sticky {self.sticky}; neither may be negative")
+        if self.decay is not None and not 0 <= self.decay[0] < self.decay[1] <= 1:
+            raise InputError(f"prior.decay is {self.decay}; give two fractions of the run as [0.0, 0.5]")
+
+    def at(self, step: int, steps: int) -> Prior:
+        """In update `step` (0-based) of `steps`, and after the last one for `step` = `steps`."""
+        begin, end = self.decay or (math.inf, math.inf)
+        left = 1.0 if step / steps <= begin else max(0.0, (end - step / steps) / (end - begin))
+        return Prior(left * self.order, left * self.sticky)
+
+
 def pretrain(
     output: str,
     data: DataConfig,
     model: ArchitectureConfig = ArchitectureConfig(),
     train: LoopConfig = LoopConfig(),
     seed: int = 0,
-    transition_warmup: int = 0,
+    prior: PriorConfig = PriorConfig(),
     compile: bool = False,
     resume_anyway: bool = False,
 ) -> dict[str, Any]:
@@ -133,40 +174,40 @@ def pretrain(
         model: architecture and objective.
         train: length of the run, optimizer, precision, evaluation and checkpoints.
         seed: of initial weights, order, masks and dropout.
-        transition_warmup: updates at the start in which all links out of a state count as equally probable.
-            Small models may otherwise settle on one path through the wrong words before any word is learned.
+        prior: of the links between states, and its schedule. An MLM has none.
         compile: compile the encoder layers with torch.compile.
         resume_anyway: go on from a checkpoint although training settings (not data or model) have changed.
 
     Returns:
         The final evaluation, also in `result.json`.
     """
-    if transition_warmup < 0:
-        raise InputError(f"transition_warmup is {transition_warmup}; it must be 0 or more updates")
-    recipe = plain({"output": output, "data": data, "model": model, "train": train, "seed": seed})
-    recipe |= {"transition_warmup": transition_warmup, "compile": compile}
+    recipe = plain({"output": output, "data": data, "model": model, "prior": prior, "train": train, "seed": seed})
+    recipe |= {"compile": compile}
     corpus, tokenizer = _open_corpus(data.corpus)
     special = SpecialTokens.of(tokenizer)
     directory = Path(output)
     with distributed.process_group() as (rank, world), lock(directory) if rank == 0 else nullcontext():
         identity = {"tokenizer": corpus.tokenizer_hash, "corpus": corpus.corpus_hash, **facts(recipe, "model")}
         settings = facts(recipe, "train") | facts(recipe, "data") | {"seed": seed}
-        if transition_warmup and model.objective == "exlm":
-            settings["transition_warmup"] = transition_warmup
+        settings["train.precision"] = used_precision(distributed.device(), train.precision)
+        if model.objective == "exlm":
+            settings |= facts(recipe, "prior")
         if (finished := _finished(directory, identity | settings)) is not None:
             print(f"{directory} is finished already: {_describe(finished)}")
             return finished
         if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)
         torch.manual_seed(seed)
-        network = ExLMForMaskedLM(model.build(tokenizer, data.repeat))
+        network = ExLMForMaskedLM(model.build(tokenizer, data.repeat, prior.at(train.steps, train.steps)))
         distributed.place(network)
         if compile:
             for layer in network.exlm.layers:
                 layer.compile(dynamic=True)
-        measure = partial(
-            evaluate, batches=list(held_out_batches(data, special, seed, rank, world)), precision=train.precision
-        )
+        held_out = list(held_out_batches(data, special, seed, rank, world))
+
+        def measure(_: torch.nn.Module, step: int) -> dict[str, Any]:
+            return evaluate(network, held_out, prior.at(step, train.steps))
+
         batches = MaskedBatches(
             corpus,
             special,
@@ -181,7 +222,7 @@ def pretrain(
         fit(
             network,
             pretraining_loss,
-            lambda step: [(p, with_lattice(network, batch, step < transition_warmup)) for p, batch in batches(step)],
+            lambda step: [(p, whole(network, batch, prior.at(step, train.steps))) for p, batch in batches(step)],
             train,
             directory,
             seed,
@@ -189,11 +230,11 @@ def pretrain(
             identity=identity if resume_anyway else identity | settings,
             description=f"{model.objective} {num_parameters(network) / 1e6:.1f}M",
         )
-        final = measure(network)
+        final = measure(network, train.steps)
         if not distributed.is_main():
             return {}
         result = _result(directory, network, final, train.steps) | {"identity": identity | settings, "recipe": recipe}
-        result["machine"] = machine()
+        result |= {"precision": settings["train.precision"], "machine": machine()}
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
         write_json(directory / "result.json", result)
@@ -208,9 +249,9 @@ def _open_corpus(path: str) -> tuple[Corpus, PreTrainedTokenizerFast]:
     return corpus, load_tokenizer(path)
 
 
-def with_lattice(model: ExLMForMaskedLM, batch: dict[str, Tensor], uniform_links: bool = False) -> dict[str, Any]:
-    """The batch and its expansion, so that the thread that makes batches ahead does this too."""
-    return {**batch, "lattice": replace(model.exlm.expand(**batch), uniform_links=uniform_links)}
+def whole(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prior) -> dict[str, Any]:
+    """The batch with its expansion and prior, so that the thread that makes batches ahead does this too."""
+    return {**batch, "lattice": model.exlm.expand(**batch), "prior": prior}
 
 
 def pretraining_loss(model: torch.nn.Module, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
@@ -239,22 +280,22 @@ def held_out_batches(
         yield masked_batch(corpus, part, special, seed, HELD_OUT_EPOCH, data.mask_ratio, data.repeat)
 
 
-def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], precision: str) -> dict[str, float]:
-    """Objective per count; accuracy and perplexity of every masked token's marginal distribution."""
+def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Prior | None = None) -> dict[str, Any]:
+    """Objective per count, and accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`).
+
+    Args:
+        model: is put in evaluation mode.
+        batches: this process's share.
+        prior: of the links, in place of the configuration's.
+    """
     model.eval()
-    device = next(model.parameters()).device
-    sums = dict.fromkeys(("total", "count", "infeasible", "masked", "correct", "nll"), 0.0)
-    for batch in batches:
-        with autocast(device, precision):
-            part = model.evaluate_batch(**batch)
-        sums = {name: sums[name] + part[name] for name in sums}
-    total, count, infeasible, masked, correct, nll = distributed.sum_over_processes(list(sums.values()))
-    return {
-        "loss": total / max(count, 1.0),
-        "accuracy": correct / max(masked, 1.0),
-        "perplexity": math.exp(min(nll / max(masked, 1.0), 700.0)),
-        "infeasible": infeasible,
-    }
+    sums = no_sums(model.config)
+    with in_float32(next(model.parameters()).device):
+        for batch in batches:
+            part = evaluate_batch(model, batch, prior)
+            sums = {name: sums[name] + part[name] for name in sums}
+    totals = distributed.sum_over_processes(list(sums.values()))
+    return summary(dict(zip(sums, totals, strict=True)))
 
 
 REPORTING = ("log_every", "eval_every", "save_every", "keep_checkpoints", "eval_sequences", "corpus")
@@ -287,7 +328,7 @@ def _finished(directory: Path, identity: dict[str, Any]) -> dict[str, Any] | Non
     return result if problem(directory) is None else None
 
 
-def _result(directory: Path, network: ExLMForMaskedLM, final: dict[str, float], steps: int) -> dict[str, Any]:
+def _result(directory: Path, network: ExLMForMaskedLM, final: dict[str, Any], steps: int) -> dict[str, Any]:
     log = [record for record in read_log(directory / "log.jsonl") if record["kind"] == "train"]
     return {
         "parameters": num_parameters(network),
@@ -301,6 +342,7 @@ def _describe(result: dict[str, Any]) -> str:
     held_out, seconds = result["evaluation"], result["training_seconds"]
     return (
         f"{result['parameters'] / 1e6:.1f}M parameters, {held_out['step']} updates in {seconds:.0f} s, "
-        f"held-out accuracy {held_out['accuracy']:.4f} and perplexity {held_out['perplexity']:.3f}, "
+        f"held-out accuracy {held_out['accuracy']:.4f}, perplexity {held_out['perplexity']:.3f} and joint perplexity "
+        f"{held_out['joint_perplexity']:.3f}, "
         f"{result['infeasible']:.0f} sequences without an alignment"
     )

@@ -1,8 +1,10 @@
 """Token-budget batches as a pure function of (lengths, budget, seed, step).
 
-Sequences of similar length share a batch; their order within a length and the order of the batches are random and
-differ from epoch to epoch. Every process computes the same plan and takes its share, so that resuming needs one
-integer and no process can fall out of step.
+An update reads several pieces. Sequences of similar length share a piece, so that little is padding; an update takes
+its pieces from the whole range of lengths, so that its gradient is that of the corpus and not of its short or long
+sequences. Which sequences share a piece and which pieces an update is random and differs from epoch to epoch. Every
+process computes the same plan and takes its share, so that resuming needs one integer and no process can fall out of
+step.
 """
 
 from collections.abc import Iterator
@@ -17,8 +19,10 @@ from ..errors import InputError
 from ..randomness import Purpose, mix
 from .masking import IGNORED, choose_masked
 
-SMALLEST_BATCH = 8  # sequences; fewer join the batch before them, which then exceeds the budget by these
-BUCKET = 4  # lengths are equal up to this many tokens within a batch: about 3% padding on molecules
+SMALLEST_PIECE = 8  # sequences; fewer join the piece before them, which then exceeds the budget by these
+BUCKET = 4  # lengths are equal up to this many tokens within a piece: about 3% padding on molecules
+MIXED = 4  # pieces of an update at least, if they have
+TOKENS_OF_PIECE = 1024  # so many tokens: the work of a smaller one is mostly overhead
 
 
 class SequenceSource(Protocol):
@@ -46,16 +50,16 @@ class BatchPlan:
 
     Args:
         lengths: [examples] tokens per sequence, special tokens not counted.
-        tokens_per_batch: upper bound of sequences x longest sequence (with BOS and EOS), as fairseq's --max-tokens.
+        tokens_per_batch: upper bound of the tokens of an update with BOS, EOS and padding, as fairseq's --max-tokens.
         seed: of the order.
+        pieces: of an update, each of similar lengths; fewer where the longest sequence needs more room.
 
     Raises:
         InputError: if the longest sequence does not fit the budget.
     """
 
-    def __init__(self, lengths: np.ndarray, tokens_per_batch: int, seed: int) -> None:
+    def __init__(self, lengths: np.ndarray, tokens_per_batch: int, seed: int, pieces: int = 1) -> None:
         self.lengths = np.asarray(lengths, dtype=np.int64) + 2
-        self.budget = tokens_per_batch
         self.seed = seed
         if not len(self.lengths):
             raise InputError("the corpus has no training sequences")
@@ -64,28 +68,35 @@ class BatchPlan:
                 f"the longest sequence has {self.lengths.max()} tokens but a batch may have {tokens_per_batch}; "
                 "raise tokens_per_batch"
             )
-        self._epoch: tuple[int, list[np.ndarray]] | None = None
+        self.pieces = min(pieces, tokens_per_batch // int(self.lengths.max()), len(self.lengths))
+        self.budget = tokens_per_batch // self.pieces
+        self._epoch: tuple[int, list[list[np.ndarray]]] | None = None
         self._starts = [0]
 
-    def epoch(self, epoch: int) -> list[np.ndarray]:
-        """All batches of one epoch: arrays of example numbers."""
+    def epoch(self, epoch: int) -> list[list[np.ndarray]]:
+        """All updates of one epoch: of each its pieces, arrays of example numbers."""
         if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = (epoch, self._plan(epoch))
         return self._epoch[1]
 
-    def batch(self, step: int) -> tuple[int, np.ndarray]:
-        """(epoch, example numbers) of a step."""
+    def batch(self, step: int) -> tuple[int, list[np.ndarray]]:
+        """(epoch, pieces) of a step."""
         while step >= self._starts[-1]:
             self._starts.append(self._starts[-1] + len(self.epoch(len(self._starts) - 1)))
         epoch = int(np.searchsorted(self._starts, step, side="right")) - 1
         return epoch, self.epoch(epoch)[step - self._starts[epoch]]
 
-    def _plan(self, epoch: int) -> list[np.ndarray]:
+    def _plan(self, epoch: int) -> list[list[np.ndarray]]:
+        """Pieces from the longest to the shortest, in as many layers as an update has pieces: one of each is an
+        update."""
         key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
         order = np.lexsort((key, -(self.lengths // BUCKET)))
-        batches = list(self._cut(order))
-        shuffled = np.argsort(mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(batches))))
-        return [batches[i] for i in shuffled]
+        pieces = self._filled(list(self._cut(order)))
+        updates = -(-len(pieces) // self.pieces)
+        shuffle = mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(pieces)))
+        starts = range(0, len(pieces), updates)
+        layers = [start + np.argsort(shuffle[start : start + updates]) for start in starts]
+        return [[pieces[layer[i]] for layer in layers if i < len(layer)] for i in range(updates)]
 
     def _cut(self, order: np.ndarray) -> Iterator[np.ndarray]:
         """Cuts from the longest to the shortest, so that leftovers are short."""
@@ -93,10 +104,19 @@ class BatchPlan:
         start = 0
         while start < len(order):
             size = max(1, self.budget // int(longest[start]))
-            if len(order) - start - size < SMALLEST_BATCH:
+            if len(order) - start - size < SMALLEST_PIECE:
                 size = len(order) - start
             yield order[start : start + size]
             start += size
+
+    def _filled(self, pieces: list[np.ndarray]) -> list[np.ndarray]:
+        """The largest pieces cut in two until every update has as many as the others, if they can be."""
+        while len(pieces) % self.pieces:
+            i = max(range(len(pieces)), key=lambda i: len(pieces[i]))
+            if len(pieces[i]) < 2:
+                break
+            pieces[i : i + 1] = [pieces[i][::2], pieces[i][1::2]]
+        return pieces
 
 
 def masked_batch(
@@ -111,14 +131,16 @@ def masked_batch(
     """One batch for masked language modelling: BOS and EOS added, chosen tokens replaced by [MASK].
 
     With `repeat` every token stands there so many times, and every copy is masked by itself (Repeated MLM, paper,
-    section 3.1). BOS and EOS have copies too, so that a task can repeat whatever it reads in the same way.
+    section 3.1). BOS and EOS have copies too, so that a task can repeat whatever it reads in the same way. BOS and EOS
+    are never masked, not even between the documents of a packed sequence.
 
     Returns:
         input_ids, attention_mask and labels, each [n, S]; labels are -100 where nothing was masked.
     """
     tokens, lengths = source.gather(examples)
     tokens, lengths = np.repeat(tokens, repeat, axis=1), lengths * repeat
-    masked = choose_masked(lengths, tokens.shape[1], examples, seed, epoch, ratio)
+    fixed = np.isin(tokens, (special.bos, special.eos))
+    masked = choose_masked(lengths, tokens.shape[1], examples, seed, epoch, ratio, fixed)
     ids = np.full((len(tokens), tokens.shape[1] + 2 * repeat), special.pad, dtype=np.int64)
     labels = np.full_like(ids, IGNORED)
     inside = np.arange(tokens.shape[1]) < lengths[:, None]
@@ -137,10 +159,11 @@ def masked_batch(
 class MaskedBatches:
     """The micro-batches of every step, for one process of `world`.
 
-    A step's batch is cut into equal pieces of about `tokens_per_micro_batch` tokens, at least one per process. The
-    budget of a step counts a token once, that of a piece its copies, so that repetition changes no step's sequences;
-    process `rank` gets pieces rank, rank + world, ... Each piece comes with its number, which seeds dropout, so that
-    the result does not depend on how pieces are spread over processes.
+    A step's pieces have at most about `tokens_per_micro_batch` tokens each; there are several where they are not too
+    small, of different lengths, and at least one per process. The budget of a step counts a token once, that of a piece
+    its copies, so that repetition changes no more than how a step is cut. Process `rank` gets pieces rank, rank +
+    world, ... Each comes with its number, which seeds dropout, so that the result does not depend on how they are
+    spread.
     """
 
     def __init__(
@@ -156,18 +179,15 @@ class MaskedBatches:
         repeat: int = 1,
     ) -> None:
         self.source, self.special, self.ratio, self.seed, self.repeat = source, special, mask_ratio, seed, repeat
-        self.plan = BatchPlan(source.lengths, tokens_per_batch, seed)
-        self.micro, self.rank, self.world = tokens_per_micro_batch, rank, world
-        if min(len(batch) for batch in self.plan.epoch(0)) < world:
+        self.rank, self.world = rank, world
+        small_enough = -(-tokens_per_batch * repeat // tokens_per_micro_batch)
+        pieces = max(small_enough, min(MIXED, tokens_per_batch // TOKENS_OF_PIECE), 1)
+        self.plan = BatchPlan(source.lengths, tokens_per_batch, seed, -(-pieces // world) * world)
+        if min(len(update) for update in self.plan.epoch(0)) < world:
             raise InputError(f"a batch has fewer sequences than the {world} processes; raise tokens_per_batch")
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
         """(piece number, batch) for every piece of this process."""
-        epoch, examples = self.plan.batch(step)
-        tokens = len(examples) * int(self.plan.lengths[examples].max())
-        tokens = min(tokens, self.plan.budget) * self.repeat  # leftovers do not call for another piece
-        pieces = min(-(-tokens // (self.micro * self.world)), len(examples) // self.world) * self.world
+        epoch, pieces = self.plan.batch(step)
         settings = (self.special, self.seed, epoch, self.ratio, self.repeat)
-        return [
-            (p, masked_batch(self.source, examples[p::pieces], *settings)) for p in range(self.rank, pieces, self.world)
-        ]
+        return [(p, masked_batch(self.source, pieces[p], *settings)) for p in range(self.rank, len(pieces), self.world)]

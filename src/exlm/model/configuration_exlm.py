@@ -1,5 +1,6 @@
 """Configuration of the encoder, of its pre-training objective and of every ablation."""
 
+import math
 from typing import Any
 
 from transformers import PreTrainedConfig
@@ -30,6 +31,15 @@ class ExLMConfig(PreTrainedConfig):
         dag: `full` links every state to all later ones; `sparse` only to states of other masks.
         transition: `gated` mixes one distribution per head (the authors' release); `single` is the paper's equation.
         boundary_states: states of BOS and of EOS, 1 (paper) or `k` (release).
+        expanded_layers: how many of the last layers read the expanded sequence. `all` is the paper; with fewer, the
+            layers before them read one [MASK] each, as in an MLM, and masks are copied behind them (late expansion).
+        copy_embedding: standard deviation of the initial embedding of the copy index, which is added to the copies of a
+            mask; 0 for none (paper). It helps copies to come to stand for different readings.
+        order_prior: penalty on the score of a link for every mask it skips; 0 for none (paper).
+        sticky_prior: bonus on the score of a link from a copy of one mask to the same copy of the next; 0 for none
+            (paper).
+        task_layers: how many of the layers the heads for tasks read; where None all, or with late expansion those
+            before it.
         max_position_embeddings: rows of the position table that the gated transition adds to its features, and so
             the longest expanded sequence that can be pre-trained with it. The encoder itself has no such limit.
         repeat: copies of each token in the input (Repeated MLM, paper, section 3.1). Batches for pre-training hold them
@@ -62,6 +72,11 @@ class ExLMConfig(PreTrainedConfig):
     dag: str = "full"
     transition: str = "gated"
     boundary_states: int | str = 1
+    expanded_layers: int | str = "all"
+    copy_embedding: float = 0.0
+    order_prior: float = 0.0
+    sticky_prior: float = 0.0
+    task_layers: int | None = None
     repeat: int = 1
 
     bos_token_id: int | None = 0
@@ -88,6 +103,16 @@ class ExLMConfig(PreTrainedConfig):
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if not 1 <= self.num_states <= 64:
             raise InputError(f"num_states is {self.num_states}; it must lie between 1 and 64")
+        for name in ("copy_embedding", "order_prior", "sticky_prior"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be 0 or a positive number")
+        for name in ("expanded_layers", "task_layers"):
+            value = getattr(self, name)
+            if value not in ("all", None) and not (isinstance(value, int) and 1 <= value <= self.num_hidden_layers):
+                other = "all" if name == "expanded_layers" else "none"
+                raise InputError(
+                    f"{name} is {value}; it must be {other}, or from 1 to the {self.num_hidden_layers} layers"
+                )
         axes = 2 if self.rotary == "2d" else 1
         if self.hidden_size % (2 * axes * self.num_attention_heads):
             raise InputError(
@@ -112,3 +137,15 @@ class ExLMConfig(PreTrainedConfig):
     def states_per_boundary(self) -> int:
         """States BOS and EOS become in the encoder."""
         return self.states_per_mask if self.boundary_states == "k" else 1
+
+    @property
+    def plain_layers(self) -> int:
+        """Layers that read the sequence before any expansion: none, but for late expansion."""
+        if self.objective == "mlm" or self.expanded_layers in ("all", None):
+            return 0
+        return self.num_hidden_layers - int(self.expanded_layers)
+
+    @property
+    def read_layers(self) -> int:
+        """Layers that the heads for tasks read."""
+        return self.task_layers or self.plain_layers or self.num_hidden_layers

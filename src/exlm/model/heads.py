@@ -1,7 +1,10 @@
 """What reads the encoder's states: prediction of tokens, transitions between states, classification.
 
-Heads leave autocast: their products are small, and errors in log-probabilities add up along a path.
+Heads leave autocast: their products are small, and errors in log-probabilities add up along a path. Their products are
+true float32 on every processor (`exlm.ops.precision`); that with the vocabulary takes bfloat16 operands in training.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +12,8 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..ops import transition
 from ..ops.expansion import Lattice
+from ..ops.precision import linear
+from ..ops.transition import LinkPrior
 from .configuration_exlm import ExLMConfig
 from .encoder import ACTIVATIONS
 
@@ -26,25 +31,33 @@ class ExLMPredictionHead(nn.Module):
     def transform(self, hidden: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
         with torch.autocast(hidden.device.type, enabled=False):
-            return self.norm(self.activation(self.dense(hidden.to(self.dense.weight.dtype))))
+            return self.norm(self.activation(linear(hidden, self.dense)))
 
     def operands(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What `ops.emission` multiplies: hidden states [..., D], weight [V, D], bias [V].
 
-        The product with the vocabulary is the one that counts: on a GPU its operands take the precision of autocast and
-        its results are float32. On a CPU results would be bfloat16 too: logits would be off by up to 0.03 nats.
+        The product with the vocabulary is the one that counts: its operands take the precision of autocast. Its sums
+        are float32 all the same.
         """
         transformed = self.transform(hidden)
-        if hidden.device.type != "cpu" and torch.is_autocast_enabled(hidden.device.type):
+        if torch.is_autocast_enabled(hidden.device.type):
             transformed = transformed.to(torch.get_autocast_dtype(hidden.device.type))
         return transformed, self.decoder.weight, self.decoder.bias
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Logits [..., V], at least float32."""
-        hidden = self.transform(hidden).to(self.decoder.weight.dtype)
-        with torch.autocast(hidden.device.type, enabled=False):
-            logits = self.decoder(hidden)
+        logits = linear(self.transform(hidden), self.decoder)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+class Prior(NamedTuple):
+    """Strength of what is added to links by their order alone (`exlm.ops.transition.LinkPrior`)."""
+
+    order: float = 0.0
+    sticky: float = 0.0
+
+
+NO_PRIOR = Prior()
 
 
 class ExLMTransitionHead(nn.Module):
@@ -52,6 +65,7 @@ class ExLMTransitionHead(nn.Module):
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__()
+        self.prior = Prior(config.order_prior, config.sticky_prior)
         self.gated = config.transition == "gated"
         self.sparse = config.dag == "sparse"
         self.heads = config.num_attention_heads if self.gated else 1
@@ -63,27 +77,34 @@ class ExLMTransitionHead(nn.Module):
             self.gate = nn.Linear(features, self.heads)
             self.positions = nn.Embedding(config.max_position_embeddings, width)
 
-    def forward(self, states: Tensor, lattice: Lattice) -> Tensor:
-        """states [B, N, D] -> [B, N, N], at least float32: in bfloat16 a link would be off by 3% and more."""
-        edges = transition.edge_mask(lattice.num_states, states.shape[1], lattice.group if self.sparse else None)
+    def forward(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
+        """states [B, N, D] -> [B, N, N], at least float32: in bfloat16 a link would be off by 3% and more.
+
+        Args:
+            states: of the encoder.
+            lattice: that they belong to.
+            prior: of the links, in place of the configuration's.
+        """
+        edges = transition.edge_mask(lattice.num_states, states.shape[1], lattice.ordinal if self.sparse else None)
+        order, sticky = prior or self.prior
+        links = LinkPrior(order, sticky, lattice.ordinal, lattice.state_copy) if order or sticky else None
         with torch.autocast(states.device.type, enabled=False):
             states = states.to(self.query.weight.dtype)
-            scale = 0.0 if lattice.uniform_links else 1.0  # equal scores, and no gradient
             if self.gated:
-                return transition.gated(*self._mixture(states, lattice, scale), edges)
-            return transition.single(scale * self.query(states), self.key(states), edges)
+                return transition.gated(*self._mixture(states, lattice), edges, links)
+            return transition.single(linear(states, self.query), linear(states, self.key), edges, links)
 
-    def _mixture(self, states: Tensor, lattice: Lattice, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys [B, N, H, D / H] and log gates [B, N, H] of states joined with their position, scaled."""
+    def _mixture(self, states: Tensor, lattice: Lattice) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys [B, N, H, D / H] and log gates [B, N, H] of states joined with their position."""
         if lattice.input_ids.shape[1] > self.positions.num_embeddings:
             raise InputError(
                 f"a sequence expands to {lattice.input_ids.shape[1]} positions but max_position_embeddings is "
                 f"{self.positions.num_embeddings}; shorten the sequences or raise it"
             )
         features = torch.cat([states, self.positions(lattice.state_index)], dim=-1)
-        query, key = (linear(features).unflatten(-1, (self.heads, -1)) for linear in (self.query, self.key))
-        gate = scale * self.gate(features)
-        return scale * query, key, gate.log_softmax(-1, dtype=torch.promote_types(gate.dtype, torch.float32))
+        query, key = (linear(features, layer).unflatten(-1, (self.heads, -1)) for layer in (self.query, self.key))
+        gate = linear(features, self.gate)
+        return query, key, gate.log_softmax(-1, dtype=torch.promote_types(gate.dtype, torch.float32))
 
 
 class ExLMClassificationHead(nn.Module):
@@ -98,6 +119,6 @@ class ExLMClassificationHead(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden [B, D] -> logits [B, num_labels] float32."""
         with torch.autocast(hidden.device.type, enabled=False):
-            inner = torch.tanh(self.dense(self.dropout(hidden.to(self.dense.weight.dtype))))
-            logits = self.output(self.dropout(inner))
+            inner = torch.tanh(linear(self.dropout(hidden), self.dense))
+            logits = linear(self.dropout(inner), self.output)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -27,20 +27,25 @@ class Layout:
 
     Attributes:
         input_ids: [R, L].
-        position_ids: [R, L, 2].
+        position_ids: [R, L, A].
+        copy: [R, L] state index.
         read: [R, N] the only positions of which the last layer computes anything; None for all.
         mask: [R, 1, 1, L] bool, true where attended; None where everything is.
         keys, queries: the spans of all positions and of those read; packed only.
         place: [B, N] where the hidden states of each sequence stand among those read; packed only.
+        origin: [R, L] where each position was copied from, among all positions of the plain layout; late expansion
+            only.
     """
 
     input_ids: Tensor
     position_ids: Tensor
+    copy: Tensor
     read: Tensor | None
     mask: Tensor | None = None
     keys: Spans | None = None
     queries: Spans | None = None
     place: Tensor | None = None
+    origin: Tensor | None = None
 
     def to(self, device: torch.device) -> "Layout":
         return to_device(self, device)
@@ -50,13 +55,16 @@ class Layout:
         return hidden if self.place is None else hidden[0][self.place]
 
 
-def padded(lattice: Lattice, read: Tensor | None = None) -> Layout:
-    """One sequence per row; `read [B, N]`."""
-    mask = lattice.attention_mask
+def padded(lattice: Lattice, read: Tensor | None = None, count: Tensor | None = None) -> Layout:
+    """One sequence per row; `read [B, N]`. `count` is what `packed` needs."""
+    mask, origin = lattice.attention_mask, None
+    if lattice.plain is not None:
+        rows, width = lattice.plain.input_ids.shape
+        origin = lattice.source + torch.arange(rows, device=mask.device)[:, None] * width
     # Only where asking costs nothing: on a GPU it would wait for all work before it.
-    if mask.device.type == "cpu" and bool(mask.all()):
-        return Layout(lattice.input_ids, lattice.position_ids, read)
-    return Layout(lattice.input_ids, lattice.position_ids, read, mask[:, None, None, :])
+    whole = mask.device.type == "cpu" and bool(mask.all())
+    shown = None if whole else mask[:, None, None, :]
+    return Layout(lattice.input_ids, lattice.position_ids, lattice.copy, read, shown, origin=origin)
 
 
 def packed(lattice: Lattice, read: Tensor | None = None, count: Tensor | None = None) -> Layout:
@@ -68,9 +76,17 @@ def packed(lattice: Lattice, read: Tensor | None = None, count: Tensor | None = 
     else:
         chosen, queries = torch.arange(read.shape[1], device=read.device) < count[:, None], _spans(count)
         read = (read + keys.offsets[:-1, None])[chosen][None]
-    place = (chosen.flatten().cumsum(0) - 1).clamp_(min=0).view_as(chosen)
-    input_ids, position_ids = (x.flatten(0, 1)[real][None] for x in (lattice.input_ids, lattice.position_ids))
-    return Layout(input_ids, position_ids, read, keys=keys, queries=queries, place=place)
+    tokens = (lattice.input_ids, lattice.position_ids, lattice.copy)
+    ids, positions, copy = (x.flatten(0, 1)[real][None] for x in tokens)
+    origin = None
+    if lattice.plain is not None:
+        origin = _places(lattice.plain.attention_mask).gather(1, lattice.source).flatten()[real][None]
+    return Layout(ids, positions, copy, read, keys=keys, queries=queries, place=_places(chosen), origin=origin)
+
+
+def _places(chosen: Tensor) -> Tensor:
+    """[B, S] where each true entry stands among all true entries."""
+    return (chosen.flatten().cumsum(0) - 1).clamp_(min=0).view_as(chosen)
 
 
 def _spans(lengths: Tensor) -> Spans:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +15,9 @@ from ..ops.dropout import Dropout
 from ..ops.expansion import IGNORED, Lattice, expand
 from .configuration_exlm import ExLMConfig
 from .encoder import ExLMLayer, can_pack
-from .heads import ExLMPredictionHead, ExLMTransitionHead
-from .layout import gather_rows, packed, padded
-from .objectives import OBJECTIVES
+from .heads import ExLMPredictionHead, ExLMTransitionHead, Prior
+from .layout import Layout, gather_rows, packed, padded
+from .objectives import LOSSES, MARGINALS
 
 
 class ExLMPreTrainedModel(PreTrainedModel):
@@ -26,6 +27,19 @@ class ExLMPreTrainedModel(PreTrainedModel):
     _supports_sdpa = True
     # Every head may be put on an encoder that was trained with another.
     _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^transition\.", r"^classifier\.", r"^qa_outputs\."]
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, CopyEmbedding) and not getattr(module.weight, "_is_hf_initialized", False):
+            with torch.no_grad():
+                module.weight[1:].normal_(0.0, self.config.copy_embedding)
+
+
+class CopyEmbedding(nn.Embedding):
+    """Of the copy index 1..k; index 0, that of ordinary tokens, adds nothing."""
+
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__(config.num_states + 1, config.hidden_size, padding_idx=0)
 
 
 class ExLMModel(ExLMPreTrainedModel):
@@ -37,6 +51,9 @@ class ExLMModel(ExLMPreTrainedModel):
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.layers = nn.ModuleList(ExLMLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.copies = None  # last, so that all other weights start as an MLM's with the same seed
+        if config.copy_embedding and config.objective != "mlm":
+            self.copies = CopyEmbedding(config)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -56,19 +73,17 @@ class ExLMModel(ExLMPreTrainedModel):
         """The lattice of a batch, on its device. Labelled tokens expand, or the given ones, or else every [MASK]."""
         if masked is None:
             masked = input_ids == self.config.mask_token_id if labels is None else labels != IGNORED
-        lattice = expand(
-            input_ids,
-            torch.ones_like(input_ids) if attention_mask is None else attention_mask,
-            masked,
-            self.config.states_per_mask,
-            self.config.states_per_boundary,
-            labels,
-            self.config.pad_token_id or 0,
-        )
-        if self.config.rotary == "2d":
-            return lattice
-        place = torch.arange(lattice.input_ids.shape[1], device=input_ids.device)
-        return replace(lattice, position_ids=place.expand_as(lattice.input_ids)[..., None].contiguous())
+        config = self.config
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        inner = (config.bos_token_id, config.eos_token_id) if config.states_per_boundary > 1 else ()
+        layout = partial(expand, input_ids, mask, pad_token_id=config.pad_token_id or 0, rotary=config.rotary)
+        lattice = layout(masked, config.states_per_mask, config.states_per_boundary, labels, boundary_ids=inner)
+        if config.plain_layers:
+            return replace(lattice, plain=layout(torch.zeros_like(masked), 1, 1))
+        if config.objective == "mlm":  # its [MASK] is a token like any other: no state index
+            words = lattice.position_ids * (torch.arange(lattice.position_ids.shape[-1], device=mask.device) == 0)
+            return replace(lattice, position_ids=words, copy=torch.zeros_like(lattice.copy))
+        return lattice
 
     def expand_unmasked(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Lattice:
         """The input of a task: no token is expanded, not even a [MASK], and each is repeated as in pre-training."""
@@ -78,31 +93,53 @@ class ExLMModel(ExLMPreTrainedModel):
             attention_mask = None if attention_mask is None else attention_mask.repeat_interleave(repeat, 1)
         return self.expand(input_ids, attention_mask, masked=torch.zeros_like(input_ids, dtype=torch.bool))
 
-    def encode(self, lattice: Lattice, read: Tensor | None = None, count: Tensor | None = None) -> Tensor:
+    def encode(
+        self, lattice: Lattice, read: Tensor | None = None, count: Tensor | None = None, depth: int | None = None
+    ) -> Tensor:
         """Hidden states of the expanded sequence, on the model's device.
 
         Args:
             lattice: on any device; on the host it costs the GPU no wait.
             read: [B, N] positions to return; what no head reads need not be computed. All where absent.
             count: [B] how many of `read` are real in each sequence.
+            depth: only so many layers; all where absent. Up to those before a late expansion, positions are those of
+                the plain sequence.
 
         Returns:
             [B, N, D], or [B, L, D] without `read`.
         """
         config, device = self.config, self.embeddings.weight.device
+        depth, split = depth or config.num_hidden_layers, config.plain_layers
         head_dim = config.hidden_size // config.num_attention_heads
         rate = config.attention_probs_dropout_prob if self.training else 0.0
-        pack = can_pack(device, head_dim, rate)
-        layout = (packed(lattice, read, count) if pack else padded(lattice, read)).to(device)
+        arrange = packed if can_pack(device, head_dim, rate) else padded
+        if lattice.plain is None or depth <= split:
+            layout = arrange(lattice.plain or lattice, read, count).to(device)
+            hidden = self.dropout(self._copied(self.embeddings(layout.input_ids), layout))
+            hidden = self._layers(hidden, self.layers[:depth], layout)
+        else:
+            plain, layout = arrange(lattice.plain).to(device), arrange(lattice, read, count).to(device)
+            hidden = self._layers(self.dropout(self.embeddings(plain.input_ids)), self.layers[:split], plain)
+            assert layout.origin is not None
+            hidden = hidden.flatten(0, 1).index_select(0, layout.origin.flatten()).unflatten(0, layout.origin.shape)
+            hidden = self._layers(self._copied(hidden, layout), self.layers[split:depth], layout)
+        return layout.unpack(self.norm(hidden))
+
+    def _copied(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Hidden states with the embedding of the copy index of every position."""
+        return hidden if self.copies is None else hidden + self.copies(layout.copy)
+
+    def _layers(self, hidden: Tensor, layers: nn.ModuleList, layout: Layout) -> Tensor:
+        """hidden [R, L, D] through the layers; the last one computes what is read alone."""
+        device, config = hidden.device, self.config
         half = torch.is_autocast_enabled(device.type)
         dtype = torch.get_autocast_dtype(device.type) if half else self.embeddings.weight.dtype
+        head_dim = config.hidden_size // config.num_attention_heads
         cos, sin = rotary.rotary_tables(layout.position_ids, head_dim, config.rotary_base)
         tables = cos.to(dtype), sin.to(dtype)
-        hidden = self.dropout(self.embeddings(layout.input_ids))
-        for layer in self.layers[:-1]:
+        for layer in layers[:-1]:
             hidden = layer(hidden, tables, layout)
-        hidden = self.layers[-1](hidden, tables, layout, layout.read)
-        return layout.unpack(self.norm(hidden))
+        return layers[-1](hidden, tables, layout, layout.read)
 
     def forward(
         self,
@@ -173,6 +210,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         lattice: Lattice | None = None,
+        prior: Prior | None = None,
     ) -> ExLMMaskedLMOutput:
         """Loss if `labels` are given, otherwise logits.
 
@@ -181,18 +219,19 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             attention_mask: [B, S].
             labels: [B, S] original tokens at the masked positions, -100 elsewhere.
             lattice: what `expand` makes of all these, if it was made ahead.
+            prior: of the links, where it is not the configuration's (a schedule over training).
         """
         lattice = lattice or self.exlm.expand(input_ids, attention_mask, labels=labels)
         if labels is None:
             return ExLMMaskedLMOutput(logits=self._fill_mask_logits(lattice))
         states = self.states(lattice)
         lattice = lattice.to(states.device)
-        total, count, infeasible = OBJECTIVES[self.config.objective].loss(self, states, lattice)
+        total, count, infeasible = LOSSES[self.config.objective](self, states, lattice, prior)
         return ExLMMaskedLMOutput(total / count.clamp(min=1), None, total, count, infeasible)
 
-    def marginals(self, lattice: Lattice, states: Tensor) -> Tensor:
+    def marginals(self, lattice: Lattice, states: Tensor, prior: Prior | None = None) -> Tensor:
         """Log marginal distribution [B, T, V] of every target given the input, the other targets summed out."""
-        return OBJECTIVES[self.config.objective].marginals(self, states, lattice)
+        return MARGINALS[self.config.objective](self, states, lattice, prior)
 
     def _fill_mask_logits(self, lattice: Lattice) -> Tensor:
         hidden = self.exlm.encode(lattice)
@@ -202,24 +241,6 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
         logits[rows, lattice.target_index[rows, targets]] = marginal[rows, targets].to(logits.dtype)
         return logits
-
-    @torch.no_grad()
-    def evaluate_batch(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> dict[str, float]:
-        """Sums over a batch: objective, marginal log-probability and hits of the masked tokens, and their counts."""
-        lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
-        states = self.states(lattice)
-        lattice = lattice.to(states.device)
-        total, count, infeasible = OBJECTIVES[self.config.objective].loss(self, states, lattice)
-        chosen = lattice.target_is_mask
-        marginal, answers = self.marginals(lattice, states)[chosen], lattice.targets[chosen]
-        return {
-            "total": float(total),
-            "count": float(count),
-            "infeasible": float(infeasible),
-            "masked": float(len(answers)),
-            "correct": float((marginal.argmax(-1) == answers).sum()),
-            "nll": -float(marginal.gather(1, answers[:, None]).double().sum()) if len(answers) else 0.0,
-        }
 
 
 def num_parameters(model: nn.Module) -> int:

@@ -1,12 +1,11 @@
 """Pre-training objectives: from the hidden states of the lattice to a loss, and to marginal predictions.
 
-`loss` returns (total, count, infeasible): a sum, what it was summed over, and how many sequences had no alignment
-of finite probability. Sums, not means, so that a step over several batches or processes is normalised by global
-counts. `marginals` returns log-probabilities [B, T, V] of every target.
+Losses are (total, count, infeasible): a sum, what it was summed over, and how many sequences had no alignment of finite
+probability. Sums, not means, so that a step over several batches or processes is normalised by global counts. Marginals
+are log-probabilities [B, T, V] of every target.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +15,8 @@ from torch.nn import functional as F
 from ..ops import alignment
 from ..ops.emission import cross_entropy, emission
 from ..ops.expansion import Lattice
+from ..ops.precision import exact_products
+from .heads import Prior
 
 if TYPE_CHECKING:
     from .modeling_exlm import ExLMForMaskedLM
@@ -23,32 +24,17 @@ if TYPE_CHECKING:
 Parts = tuple[Tensor, Tensor, Tensor]
 
 
-@dataclass(frozen=True)
-class Objective:
-    loss: Callable[["ExLMForMaskedLM", Tensor, Lattice], Parts]
-    marginals: Callable[["ExLMForMaskedLM", Tensor, Lattice], Tensor]
-
-
-def _emission(model: "ExLMForMaskedLM", states: Tensor, targets: Tensor) -> Tensor:
-    return emission(*model.head.operands(states), targets)
-
-
-def _of_masks(model: "ExLMForMaskedLM", states: Tensor) -> Tensor:
-    """[B, N, ...] -> [B, T - 2, k, ...]: states between those of BOS and of EOS, by mask.
-
-    A sequence with fewer masks than others has its EOS and padding there: to be hidden by `target_is_mask`.
-    """
-    k, boundary = model.config.states_per_mask, model.config.states_per_boundary
-    masks = max((states.shape[1] - 2 * boundary) // k, 0)
-    return states[:, boundary : boundary + masks * k].unflatten(1, (masks, k))
-
-
-def exlm_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Parts:
-    """-log f / M per sequence, M targets (paper, section 4.3; the release's normalisation)."""
+def links(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
+    """The log transition matrix [B, N, N] of an ExLM."""
     assert model.transition is not None
+    return model.transition(states, lattice, prior)
+
+
+def exlm_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Parts:
+    """-log f / M per sequence, M targets (paper, section 4.3; the release's normalisation)."""
     value = alignment.log_likelihood(
-        _emission(model, states, lattice.targets),
-        model.transition(states, lattice),
+        emission(*model.head.operands(states), lattice.targets),
+        links(model, states, lattice, prior),
         lattice.num_targets,
         lattice.num_states,
     )
@@ -57,31 +43,39 @@ def exlm_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Par
     return loss.sum(), value.new_full((), len(value)), infeasible.sum()
 
 
-def visits(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Tensor:
-    """P(path is at state u when it emits target i) [B, T, N], over paths of T states, whatever they emit."""
-    assert model.transition is not None
-    matrix = model.transition(states, lattice)
-    free = matrix.new_zeros(*lattice.targets.shape, states.shape[1])
+def visits(matrix: Tensor, lattice: Lattice) -> Tensor:
+    """P(path is at state u when it emits target i) [B, T, N], over paths of T states, whatever they emit.
+
+    Args:
+        matrix: [B, N, N] log transitions.
+        lattice: on the same device.
+    """
+    free = matrix.new_zeros(*lattice.targets.shape, matrix.shape[1])
     return alignment.posterior(free, matrix, lattice.num_targets, lattice.num_states)[0]
 
 
-def exlm_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Tensor:
-    """Exact: p(y_i) = sum_u P(path is at u when it emits i) p_u(y_i)."""
-    weights = visits(model, states, lattice)
-    with torch.autocast(states.device.type, enabled=False):
-        return (weights @ model.head(states).softmax(-1).to(weights.dtype)).clamp(min=1e-38).log()
+def mixture(weights: Tensor, logits: Tensor) -> Tensor:
+    """log of p(y_i) = sum_u P(path is at u when it emits i) p_u(y_i): weights [B, T, N], logits [B, N, V] -> [B, T,
+    V]."""
+    with torch.autocast(weights.device.type, enabled=False), exact_products(weights.device):
+        return (weights @ logits.softmax(-1).to(weights.dtype)).clamp(min=1e-38).log()
 
 
-def mlm_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Parts:
+def exlm_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
+    """Exact: a mixture over the states that may emit a target."""
+    return mixture(visits(links(model, states, lattice, prior), lattice), model.head(states))
+
+
+def mlm_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Parts:
     """Cross entropy of the masked tokens; state i is target i since nothing was expanded."""
     inside = slice(1, lattice.targets.shape[1] - 1)
     chosen, answers = lattice.target_is_mask[:, inside], lattice.targets[:, inside]
-    losses = cross_entropy(*model.head.operands(_of_masks(model, states).flatten(0, 2)), answers.flatten())
+    losses = cross_entropy(*model.head.operands(states[:, inside].flatten(0, 1)), answers.flatten())
     losses = losses.view_as(answers)
     return torch.where(chosen, losses, 0.0).sum(), chosen.sum(), torch.zeros_like(lattice.num_targets[0])
 
 
-def mlm_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Tensor:
+def mlm_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
     return model.head(states).log_softmax(-1)
 
 
@@ -103,35 +97,50 @@ def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
     return inside if after is None else torch.logaddexp(inside, after)
 
 
-def ctc_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Parts:
-    """ExLM without transitions: the mean over a sequence's masks of their own CTC loss, `<unk>` as blank."""
-    inside = slice(1, lattice.targets.shape[1] - 1)
-    chosen, answers = lattice.target_is_mask[:, inside], lattice.targets[:, inside]
-    blank = torch.full_like(answers, model.config.unk_token_id)
-    own = torch.stack([answers, blank], dim=-1)  # [B, T - 2, 2]
-    by_mask = _of_masks(model, states)
-    scores = _emission(model, by_mask.flatten(0, 1), own.flatten(0, 1)).view(*own.shape, by_mask.shape[2])
-    value = single_target_ctc(*scores.permute(2, 3, 0, 1))
+def _blocks(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> tuple[Tensor, slice]:
+    """The states by target [B, n, k, ...], and which targets these are: all if BOS and EOS have k states too.
+
+    A sequence with fewer masks than others has its EOS and padding there: to be hidden by the caller.
+    """
+    k, width = model.config.states_per_mask, lattice.targets.shape[1]
+    if model.config.states_per_boundary > 1 or k == 1:
+        return states[:, : width * k].unflatten(1, (width, k)), slice(0, width)
+    return states[:, 1 : 1 + (width - 2) * k].unflatten(1, (width - 2, k)), slice(1, width - 1)
+
+
+def ctc_loss(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Parts:
+    """ExLM without transitions: the mean over a sequence's blocks of their own CTC loss, `<unk>` as blank.
+
+    Blocks are the masks, and BOS and EOS with `boundary_states: k`, as in the release. A target that is the blank
+    itself cannot be aligned and is left out.
+    """
+    blank_id = model.config.unk_token_id
+    by_target, which = _blocks(model, states, lattice)
+    answers, chosen = lattice.targets[:, which], lattice.target_is_mask[:, which]
+    if model.config.states_per_boundary > 1:
+        chosen = torch.arange(answers.shape[1], device=answers.device) < lattice.num_targets[:, None]
+    chosen = chosen & (answers != blank_id)
+    own = torch.stack([answers, torch.full_like(answers, blank_id)], dim=-1)  # [B, n, 2]
+    scores = emission(*model.head.operands(by_target.flatten(0, 1)), own.flatten(0, 1))
+    value = single_target_ctc(*scores.view(*own.shape, by_target.shape[2]).permute(2, 3, 0, 1))
     per_sequence = chosen.sum(1, keepdim=True).clamp(min=1)
     total = -torch.where(chosen, value / per_sequence, 0.0).sum()
     return total, chosen.any(1).sum(), torch.zeros_like(lattice.num_targets[0])
 
 
-def ctc_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice) -> Tensor:
-    log_probs = model.head(_of_masks(model, states)).log_softmax(-1).movedim(2, 0)  # [k, B, T - 2, V]
+def ctc_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
+    by_target, which = _blocks(model, states, lattice)
+    log_probs = model.head(by_target).log_softmax(-1).movedim(2, 0)  # [k, B, n, V]
     blank = log_probs[..., model.config.unk_token_id, None]
     score = single_target_ctc(log_probs, blank.expand_as(log_probs))
     score[..., model.config.unk_token_id] = -torch.inf  # the blank is not an answer
     result = score.new_zeros(*lattice.targets.shape, score.shape[-1])
-    result[:, 1 : lattice.targets.shape[1] - 1] = score.log_softmax(-1)
+    result[:, which] = score.log_softmax(-1)
     return result
 
 
-OBJECTIVES: dict[str, Objective] = {
-    "exlm": Objective(exlm_loss, exlm_marginals),
-    "mlm": Objective(mlm_loss, mlm_marginals),
-    "ctc": Objective(ctc_loss, ctc_marginals),
-}
+LOSSES: dict[str, Callable[..., Parts]] = {"exlm": exlm_loss, "mlm": mlm_loss, "ctc": ctc_loss}
+MARGINALS: dict[str, Callable[..., Tensor]] = {"exlm": exlm_marginals, "mlm": mlm_marginals, "ctc": ctc_marginals}
 
 
 def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None) -> tuple[Tensor, Tensor]:

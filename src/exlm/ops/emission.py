@@ -1,8 +1,8 @@
 """Emission: the log-probability of every target at every state, log softmax(H W^T + b) (paper, section 4.2).
 
 Of the N x V logits of a sequence, T columns and one normaliser per state are read. Both are taken from chunks of
-states, and the chunks are computed again for the gradient, so that no [B, N, V] tensor is ever held. Logits are at
-least float32: in bfloat16 they would be off by 0.03 nats.
+states, and the chunks are computed again for the gradient, so that no [B, N, V] tensor is ever held. Operands may be
+bfloat16, but logits are sums in float32 and stay so: in bfloat16 they would be off by 0.03 nats.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .fusion import exp_, fused
+from .precision import exact_products, products
 
 # Logits held at a time, by type of device. Every chunk reads W and its gradient once, so it must not be small either.
 CHUNK = {"cpu": 2**24, "cuda": 2**26}
@@ -100,17 +101,18 @@ def _gradients(
     d_bias = weight.new_zeros(len(weight), dtype=dtype) if needed[2] else None
     for part, chunk in d_logits:
         if d_hidden is not None:
-            _add_product(d_hidden[part], chunk, weight, beta=0)
+            _add_gradient(d_hidden[part], chunk, weight, beta=0)
         if d_weight is not None:
-            _add_product(d_weight, chunk.T, hidden[part])
+            _add_gradient(d_weight, chunk.T, hidden[part])
         if d_bias is not None:
             d_bias += chunk.sum(0, dtype=dtype)
     return d_hidden, d_weight, d_bias
 
 
 def _operand_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
-    """Operands of the products: that of `hidden`, but bfloat16 only where it can be multiplied into float32 sums."""
-    if hidden.is_cuda and hidden.dtype == torch.bfloat16:
+    """Operands of the products: bfloat16 where `hidden` is, since sums are float32 all the same, else at least
+    float32."""
+    if hidden.dtype == torch.bfloat16:
         return hidden.dtype
     return _at_least_float32(torch.promote_types(hidden.dtype, weight.dtype))
 
@@ -130,8 +132,21 @@ def _logits(hidden: Tensor, weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, beta: float = 1) -> Tensor:
     """beta * total + left @ right in the place and in the precision of `total` [n, m]."""
-    mixed: dict[str, Any] = {} if left.dtype == total.dtype else {"out_dtype": total.dtype}
-    return torch.addmm(total, left, right, beta=beta, out=total, **mixed)
+    if left.dtype == total.dtype:
+        with exact_products(total.device):
+            return torch.addmm(total, left, right, beta=beta, out=total)
+    if total.is_cuda:
+        return torch.addmm(total, left, right, beta=beta, out=total, out_dtype=total.dtype)
+    with products("medium"):  # the operands have no more than bfloat16's digits, so nothing is lost by it
+        return torch.addmm(total, left.float(), right.float(), beta=beta, out=total)
+
+
+def _add_gradient(total: Tensor, left: Tensor, right: Tensor, beta: float = 1) -> Tensor:
+    """As `_add_product`; on a CPU the product of bfloat16 operands is rounded to it, as an encoder layer's gradient
+    is."""
+    if left.dtype != total.dtype and not total.is_cuda:
+        return total.copy_(left @ right) if beta == 0 else total.add_(left @ right)
+    return _add_product(total, left, right, beta)
 
 
 @fused

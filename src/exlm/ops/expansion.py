@@ -7,8 +7,8 @@ state c       0    0     1   2     0    0
 lattice       0          1   2          3          states, in order
 """
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,8 @@ def to_device(record: Record, device: torch.device) -> Record:
             if value.device.type == "cpu" and device.type == "cuda":
                 return value.contiguous().pin_memory().to(device, non_blocking=True)
             return value.to(device)
+        if is_dataclass(value) and not isinstance(value, type):
+            return to_device(value, device)
         return type(value)(*map(move, value)) if isinstance(value, tuple) else value
 
     return replace(record, **{f.name: move(getattr(record, f.name)) for f in fields(record)})  # type: ignore[arg-type,type-var]
@@ -41,42 +43,43 @@ class Lattice:
     Attributes:
         input_ids: [B, L] expanded token ids, padded on the right.
         attention_mask: [B, L] bool, true on real positions.
-        position_ids: [B, L, 2] word position and state index (0 on ordinary tokens, 1..k on expanded ones).
+        position_ids: [B, L, A] coordinates on the axes of the rotary positions: word and state, or the place alone.
+        copy: [B, L] state index: 0 on ordinary tokens, 1..k on expanded ones.
         source: [B, L] the input token each position was copied from.
         first: [B, S] where the first copy of each input token stands in the expanded sequence.
         state_index: [B, N] positions of the lattice states in the expanded sequence (0 on padding).
         num_states: [B] number of states of each sequence.
+        ordinal: [B, N] the target that each state was made for: 0 for BOS, 1..m for the masks, m + 1 for EOS.
         targets: [B, T] the tokens the states must emit: BOS, masked tokens from left to right, EOS.
         num_targets: [B] number of targets of each sequence.
         target_index: [B, T] the input position of each target (0 on padding).
-        uniform_links: all links out of a state are to be equally probable, whatever the transition head says.
+        target_is_mask: [B, T] bool, the targets that are masked tokens: all but BOS, EOS and padding.
+        plain: the same input without any copies, for layers before a late expansion.
     """
 
     input_ids: Tensor
     attention_mask: Tensor
     position_ids: Tensor
+    copy: Tensor
     source: Tensor
     first: Tensor
     state_index: Tensor
     num_states: Tensor
+    ordinal: Tensor
     targets: Tensor
     num_targets: Tensor
     target_index: Tensor
-    uniform_links: bool = False
+    target_is_mask: Tensor
+    plain: "Lattice | None" = None
 
     def to(self, device: torch.device) -> "Lattice":
         return to_device(self, device)
 
     @property
-    def group(self) -> Tensor:
-        """[B, N] the input token each state belongs to; states of one mask share it (Sparse DAG)."""
-        return self.source.gather(1, self.state_index)
-
-    @property
-    def target_is_mask(self) -> Tensor:
-        """[B, T] bool, the targets that are masked tokens: all but BOS, EOS and padding."""
-        index = torch.arange(self.targets.shape[1], device=self.targets.device)
-        return (index > 0) & (index < self.num_targets[:, None] - 1)
+    def state_copy(self) -> Tensor:
+        """[B, N] which copy of its mask each state is, from 1; 0 for BOS and EOS."""
+        of_mask = self.target_is_mask.gather(1, self.ordinal)
+        return self.copy.gather(1, self.state_index) * of_mask
 
 
 def boundaries(attention_mask: Tensor) -> Tensor:
@@ -106,6 +109,8 @@ def expand(
     boundary_states: int,
     labels: Tensor | None = None,
     pad_token_id: int = 0,
+    boundary_ids: tuple[int | None, ...] = (),
+    rotary: Literal["2d", "1d"] = "2d",
 ) -> Lattice:
     """Copies every masked token `num_states` times, BOS and EOS `boundary_states` times, and lays out the lattice.
 
@@ -119,10 +124,15 @@ def expand(
         boundary_states: copies of BOS and of EOS: 1 (paper, appendix on the case study) or k (the authors' release).
         labels: [B, S] original tokens at the masked positions; the input's own tokens where absent.
         pad_token_id: fills the expanded sequence on the right.
+        boundary_ids: tokens that are BOS or EOS wherever they stand, as in pairs and packed documents (release).
+        rotary: `2d` gives each position its word and its state, `1d` its place in the expanded sequence.
     """
     real = attention_mask.bool()
     boundary = boundaries(real)
+    for token in boundary_ids:
+        boundary = boundary | (real & (input_ids == token))
     masked = masked & real
+    boundary = boundary & ~masked | boundaries(real)
     copies = real.long()
     copies = torch.where(boundary, boundary_states, copies)
     copies = torch.where(masked, num_states, copies)
@@ -132,25 +142,27 @@ def expand(
     place = torch.arange(length, device=input_ids.device).expand(len(input_ids), -1).contiguous()
     source = torch.searchsorted(ends, place, right=True).clamp_(max=input_ids.shape[1] - 1)
     attended = place < ends[:, -1:]
-    copy = place - (ends - copies).gather(1, source)
-
-    word = (real.cumsum(1) - 1).clamp_(min=0).gather(1, source)
-    expanded = (masked | (boundary & (boundary_states > 1))).gather(1, source)
-    position_ids = torch.stack([word, (copy + 1) * expanded], dim=-1) * attended[..., None]
+    expanded = (masked | (boundary & (boundary_states > 1))).gather(1, source) & attended
+    copy = (place - (ends - copies).gather(1, source) + 1) * expanded
+    word = (real.cumsum(1) - 1).clamp_(min=0).gather(1, source) * attended
 
     emitting = masked | boundary
     state_index, state_count = compact(emitting.gather(1, source) & attended)
     target_index, target_count = compact(emitting)
     answers = input_ids if labels is None else torch.where(labels == IGNORED, input_ids, labels)
+    real_target = torch.arange(target_index.shape[1], device=input_ids.device) < target_count[:, None]
     return Lattice(
         input_ids=input_ids.gather(1, source).masked_fill(~attended, pad_token_id),
         attention_mask=attended,
-        position_ids=position_ids,
+        position_ids=place[..., None] if rotary == "1d" else torch.stack([word, copy], dim=-1),
+        copy=copy,
         source=source,
         first=ends - copies,
         state_index=state_index,
         num_states=state_count,
+        ordinal=(emitting.cumsum(1) - 1).clamp_(min=0).gather(1, source.gather(1, state_index)),
         targets=answers.gather(1, target_index),
         num_targets=target_count,
         target_index=target_index,
+        target_is_mask=(masked & ~boundaries(real)).gather(1, target_index) & real_target,
     )

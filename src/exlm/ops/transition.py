@@ -5,9 +5,14 @@ one such distribution per head, mixed by a learned gate. Both are at least float
 since a bfloat16 log-probability is off by up to 3% per link.
 
 Heads are mixed one after the other and computed again for the gradient, so that no [B, N, N, H] tensor is ever held.
+
+An order prior (beyond the paper) keeps paths near their own masks while words are not learned yet: without it the full
+DAG settles on one certain path through the wrong masks. It is a penalty on the score of a link for every mask that the
+link skips, as ALiBi (Press et al., 2022) has it for attention and Badlani et al. (2021) for speech alignment.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +20,36 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .fusion import exp_, fused
+from .precision import exact_products
+
+
+@dataclass(frozen=True)
+class LinkPrior:
+    """What is added to the score of every link before each head's softmax.
+
+    For a link from a state of mask i to one of mask j (BOS is 0, EOS the last): - order * |j - i - 1|, and + sticky if
+    j = i + 1 and both are the same copy of their masks.
+
+    Attributes:
+        order: beta, the penalty for each mask that is skipped (j > i + 1), or for staying within one (j = i).
+        sticky: gamma, the bonus for going on with the same copy, so that copies come to stand for different readings.
+        ordinal: [B, N] which mask each state belongs to.
+        copy: [B, N] which copy of its mask it is, from 1; 0 for BOS and EOS.
+    """
+
+    order: float
+    sticky: float
+    ordinal: Tensor
+    copy: Tensor
+
+    def add_to(self, scores: Tensor) -> Tensor:
+        """Adds the prior to scores [B, N, N], in their place."""
+        ordinal = self.ordinal.to(scores.dtype)
+        skipped = ordinal[:, None, :] - (ordinal + 1)[:, :, None]
+        if self.sticky:
+            same = (skipped == 0) & (self.copy[:, None, :] == self.copy[:, :, None]) & (self.copy > 0)[:, :, None]
+            scores.add_(same, alpha=self.sticky)
+        return scores.sub_(skipped.abs_(), alpha=self.order) if self.order else scores
 
 
 def edge_mask(num_states: Tensor, width: int, group: Tensor | None = None) -> Tensor:
@@ -30,46 +65,52 @@ def edge_mask(num_states: Tensor, width: int, group: Tensor | None = None) -> Te
     return edges if group is None else edges & (group[:, :, None] != group[:, None, :])
 
 
-def single(query: Tensor, key: Tensor, edges: Tensor) -> Tensor:
+def single(query: Tensor, key: Tensor, edges: Tensor, prior: LinkPrior | None = None) -> Tensor:
     """log softmax(Q K^T / sqrt(d)) over the valid successors of every state.
 
     Args:
         query, key: [B, N, d].
         edges: [B, N, N] bool.
+        prior: of the links; all alike where absent.
 
     Returns:
         [B, N, N] at least float32; -inf where there is no edge. States without successors have rows of -inf.
     """
-    return gated(query[:, :, None], key[:, :, None], query.new_zeros(*query.shape[:2], 1), edges)
+    return gated(query[:, :, None], key[:, :, None], query.new_zeros(*query.shape[:2], 1), edges, prior)
 
 
-def gated(query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor) -> Tensor:
+def gated(query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor, prior: LinkPrior | None = None) -> Tensor:
     """Mixture over heads of log softmax(q k^T / sqrt(d / H)), weighted by a gate per state.
 
     Args:
         query, key: [B, N, H, d / H].
         log_gate: [B, N, H] log-probabilities of the heads.
         edges: [B, N, N] bool.
+        prior: of the links, the same for all heads; all alike where absent.
 
     Returns:
         [B, N, N] at least float32; -inf where there is no edge. States without successors have rows of -inf.
     """
     with torch.autocast(query.device.type, enabled=False):
-        return _Mixture.apply(query, key, log_gate, edges)
+        return _Mixture.apply(query, key, log_gate, edges, prior)
 
 
 class _Mixture(torch.autograd.Function):
     """log sum over heads of exp(gate + log softmax of the head)."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor, prior: LinkPrior | None
+    ) -> Tensor:
         dtype = torch.promote_types(query.dtype, torch.float32)
-        floor = _floor(~edges, dtype)
+        floor = _floor(~edges, dtype, prior)
         mixture = torch.full(edges.shape, -torch.inf, dtype=dtype, device=edges.device)
-        for q, k, gate in _heads(query, key, log_gate, dtype):
-            mixture = _add_head(mixture, q, k, gate, floor)
+        with exact_products(query.device):
+            for q, k, gate in _heads(query, key, log_gate, dtype):
+                mixture = _add_head(mixture, q, k, gate, floor)
         mixture.masked_fill_(~edges, -torch.inf)
         ctx.save_for_backward(query, key, log_gate, mixture)
+        ctx.prior = prior  # made again for the gradient: two numbers and integers are less than one for every link
         return mixture
 
     @staticmethod
@@ -78,18 +119,20 @@ class _Mixture(torch.autograd.Function):
         query, key, log_gate, mixture = ctx.saved_tensors
         # Without an edge, or in a row whose gates are all -inf: no weight there, whatever the incoming gradient is.
         dead = mixture == -torch.inf
-        floor, grad = _floor(dead, mixture.dtype), torch.where(dead, 0.0, grad)
+        floor, grad = _floor(dead, mixture.dtype, ctx.prior), torch.where(dead, 0.0, grad)
         mixture = torch.where(dead, torch.inf, mixture)
         gradients = tuple(torch.empty_like(x) for x in (query, key, log_gate))
-        for h, (q, k, gate) in enumerate(_heads(query, key, log_gate, mixture.dtype)):
-            for gradient, part in zip(gradients, _head_gradients(q, k, gate, floor, mixture, grad), strict=True):
-                gradient[:, :, h] = part
-        return *gradients, None
+        with exact_products(query.device):
+            for h, (q, k, gate) in enumerate(_heads(query, key, log_gate, mixture.dtype)):
+                for gradient, part in zip(gradients, _head_gradients(q, k, gate, floor, mixture, grad), strict=True):
+                    gradient[:, :, h] = part
+        return *gradients, None, None
 
 
-def _floor(dead: Tensor, dtype: torch.dtype) -> Tensor:
+def _floor(dead: Tensor, dtype: torch.dtype, prior: LinkPrior | None) -> Tensor:
     """Added to scores, it masks them; finite, since a softmax over nothing but -inf is NaN, and so is its gradient."""
-    return dead.to(dtype) * (torch.finfo(dtype).min / 2)
+    floor = dead.to(dtype) * (torch.finfo(dtype).min / 2)
+    return floor if prior is None else prior.add_to(floor)
 
 
 def _heads(query: Tensor, key: Tensor, log_gate: Tensor, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:

@@ -171,7 +171,7 @@ class Selector:
         self.epoch, self.best_epoch, self.best = 0, 0, -np.inf
         self.weights: dict[str, Tensor] = {}
 
-    def __call__(self, model: nn.Module) -> dict[str, float]:
+    def __call__(self, model: nn.Module, step: int) -> dict[str, float]:
         self.epoch += 1
         values = self.score(model)
         value = -values[self.metric] if self.metric in LOWER_IS_BETTER else values[self.metric]

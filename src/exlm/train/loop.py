@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..ops.precision import exact_level, products
 from ..randomness import dropout_seed
 from . import checkpoint, distributed
 from .optim import OptimizerConfig, build_optimizer, learning_rate
@@ -28,7 +29,7 @@ from .tracking import Tracker
 Batch = dict[str, Any]  # tensors on the host; attention_mask [B, S] among them
 MicroBatches = Callable[[int], list[tuple[int, Batch]]]
 Loss = Callable[[nn.Module, Batch], tuple[Tensor, Tensor, Tensor]]
-Evaluate = Callable[[nn.Module], dict[str, float]]
+Evaluate = Callable[[nn.Module, int], dict[str, Any]]
 
 
 class TrainingStopped(RuntimeError):
@@ -46,7 +47,7 @@ class Interrupted(RuntimeError):
 class EarlyStop(Exception):
     """Raised by an evaluation to end training; carries its metrics."""
 
-    def __init__(self, values: dict[str, float]) -> None:
+    def __init__(self, values: dict[str, Any]) -> None:
         super().__init__("early stop")
         self.values = values
 
@@ -85,19 +86,33 @@ class LoopConfig:
             raise InputError("eval_every and save_every must not be negative")
 
 
-def autocast(device: torch.device, precision: str) -> AbstractContextManager:
-    """bfloat16 autocast, or nothing.
-
-    Also lets the float32 products of the heads be fast: on a CPU by the faster library, on a GPU by TF32, which is
-    eight times as precise as bfloat16.
-    """
-    torch.set_float32_matmul_precision("medium" if device.type == "cpu" else "high")
+def used_precision(device: torch.device, precision: str) -> Literal["bf16", "fp32"]:
+    """What `precision` comes to on a device: `auto` is bfloat16 where the processor computes with it."""
     if device.type == "cpu":
         native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     else:
         native = torch.cuda.is_bf16_supported(including_emulation=False)
-    enabled = precision == "bf16" or (precision == "auto" and native)
+    return "bf16" if precision == "bf16" or (precision == "auto" and native) else "fp32"
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager:
+    """bfloat16 autocast, or nothing."""
+    enabled = used_precision(device, precision) == "bf16"
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
+
+
+@contextmanager
+def in_float32(device: torch.device) -> Iterator[None]:
+    """For evaluation: everything in true float32, whatever the process or a surrounding autocast says."""
+    with products(exact_level(device)), torch.autocast(device.type, enabled=False):
+        yield
+
+
+def training_products(device: torch.device, precision: str) -> AbstractContextManager:
+    """Products that stay float32 in training: true float32, but on a GPU beside bfloat16 those of the heads may be
+    TF32, which is eight times as precise as bfloat16."""
+    half_on_gpu = device.type != "cpu" and used_precision(device, precision) == "bf16"
+    return products("high" if half_on_gpu else exact_level(device))
 
 
 def fit(
@@ -121,7 +136,7 @@ def fit(
         config: see `LoopConfig`.
         directory: gets checkpoints, `log.jsonl` and TensorBoard events.
         seed: of dropout.
-        evaluate: metrics on held-out data.
+        evaluate: (model, finished updates) -> metrics on held-out data.
         identity: facts that must be equal between a checkpoint and this run.
         description: of the progress bar.
 
@@ -134,7 +149,8 @@ def fit(
     meter = _Meter(config.max_infeasible_steps)
     start = _resume(directory, model, optimizer, identity or {}, meter) if config.save_every else 0
     wrapped = distributed.wrap(model)
-    context = autocast(next(model.parameters()).device, config.precision)
+    device = next(model.parameters()).device
+    context = autocast(device, config.precision)
 
     def save(step: int) -> None:
         if config.save_every and distributed.is_main():
@@ -149,10 +165,14 @@ def fit(
             tracker.log(step, "train", meter.read() | {"learning_rate": rate, "grad_norm": norm})
         if evaluate and (last or (config.eval_every and step % config.eval_every == 0)):
             with meter.paused():
-                tracker.log(step, "eval", evaluate(model))
+                tracker.log(step, "eval", evaluate(model, step))
             model.train()
 
-    with Tracker(directory, start, config.steps, distributed.is_main(), description) as tracker, _signals() as received:
+    with (
+        Tracker(directory, start, config.steps, distributed.is_main(), description) as tracker,
+        _signals() as received,
+        training_products(device, config.precision),
+    ):
         model.train()
         for step, made in _ahead(batches, start, config.steps):
             rate = learning_rate(config.optimizer, step, config.steps)

@@ -46,14 +46,16 @@ class Tracker:
         self.file = path.open("a")
         self.board = _summary_writer(directory / "tensorboard", purge_step=start + 1)
 
-    def log(self, step: int, kind: str, values: dict[str, float]) -> None:
-        """One record of `kind` train or eval; `step` counts finished updates."""
+    def log(self, step: int, kind: str, values: dict[str, Any]) -> None:
+        """One record of `kind` train or eval, of numbers and lists of numbers; `step` counts finished updates."""
         if not self.active:
             return
         self.file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
         self.file.flush()
         for name, value in values.items():
-            self.board.add_scalar(f"{kind}/{name}", value, step)
+            parts = {f"/{i}": part for i, part in enumerate(value, 1)} if isinstance(value, list) else {"": value}
+            for ending, part in parts.items():
+                self.board.add_scalar(f"{kind}/{name}{ending}", part, step)
 
     def advance(self, loss: float) -> None:
         """One update is done."""

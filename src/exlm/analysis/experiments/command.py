@@ -18,7 +18,7 @@ from exlm.analysis.experiments.plan import COST, DownstreamConfig, Study, check,
 from exlm.analysis.experiments.variants import VARIANTS, Base, Space, Variant, ablations
 from exlm.directory import plain, write_yaml
 from exlm.errors import InputError
-from exlm.pretrain import ArchitectureConfig, DataConfig
+from exlm.pretrain import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig, TrainingStopped
 
@@ -32,7 +32,7 @@ def analyze(
     data: DataConfig,
     model: ArchitectureConfig = ArchitectureConfig(),
     train: LoopConfig = LoopConfig(),
-    transition_warmup: int = 0,
+    prior: PriorConfig = PriorConfig(),
     space: Space = Space(),
     tasks: dict[str, DownstreamConfig] | None = None,
     seeds: list[int] | None = None,
@@ -50,7 +50,7 @@ def analyze(
         data: corpus and batches. `mask_ratio` is that of the ablations; `repeat` is set by the experiment.
         model: the architecture, and k of the ablations; `objective` is set by the experiment.
         train: length and optimizer of every pre-training; MLM++ alone is longer.
-        transition_warmup: updates at the start of every ExLM in which all links are equally probable. An MLM has none.
+        prior: of the links between states of every ExLM, and its schedule. An MLM has none.
         space: what is varied.
         tasks: by name, what every model but those of `entropy` is fine-tuned on, with the repetition it was pre-trained
             with.
@@ -66,7 +66,7 @@ def analyze(
     study = Study(
         Path(output),
         Base(data, model, train, space),
-        transition_warmup,
+        prior,
         tasks or {},
         PAPERS_SEEDS if seeds is None else seeds,
         [0] if pretrain_seeds is None else pretrain_seeds,
@@ -102,7 +102,7 @@ def _recipe(study: Study) -> dict[str, object]:
     """All settings, as `exlm analyze` takes them."""
     base = study.base
     settings = {"data": base.data, "model": base.model, "train": base.train, "space": base.space}
-    settings |= {"transition_warmup": study.transition_warmup, "tasks": study.tasks, "seeds": study.seeds}
+    settings |= {"prior": study.prior, "tasks": study.tasks, "seeds": study.seeds}
     settings |= {"pretrain_seeds": study.pretrain_seeds, "cost_steps": study.cost_steps, "case": study.case}
     recipe: dict[str, object] = plain(settings)
     return recipe

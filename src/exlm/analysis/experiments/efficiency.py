@@ -11,17 +11,17 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 from tqdm import tqdm
 
 from exlm.data.batching import MaskedBatches, SpecialTokens
 from exlm.data.corpus import Corpus
 from exlm.data.tokenization import load_tokenizer
 from exlm.machine import Call, clock, in_fresh_process, machine, peak_memory, seconds
+from exlm.model.heads import NO_PRIOR, Prior
 from exlm.model.modeling_exlm import ExLMForMaskedLM
-from exlm.pretrain import ArchitectureConfig, DataConfig, pretraining_loss
+from exlm.pretrain import ArchitectureConfig, DataConfig, pretraining_loss, whole
 from exlm.train import distributed
-from exlm.train.loop import autocast
+from exlm.train.loop import autocast, training_products
 from exlm.train.optim import OptimizerConfig, build_optimizer
 
 WARM_UP = 3  # steps
@@ -34,31 +34,40 @@ class Steps:
         tokens: in all steps so far, copies and expanded states not counted.
     """
 
-    def __init__(self, data: DataConfig, model: ArchitectureConfig, precision: str, seed: int) -> None:
+    def __init__(
+        self, data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, prior: Prior = NO_PRIOR
+    ) -> None:
         corpus, tokenizer = Corpus(data.corpus), load_tokenizer(data.corpus)
         torch.manual_seed(seed)
-        self.model: nn.Module = ExLMForMaskedLM(model.build(tokenizer, data.repeat))
+        self.model = ExLMForMaskedLM(model.build(tokenizer, data.repeat))
         distributed.place(self.model)
         self.model.train()
         self.optimizer = build_optimizer(self.model, OptimizerConfig())
         sizes = (data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio, seed)
         self.batches = MaskedBatches(corpus, SpecialTokens.of(tokenizer), *sizes, repeat=data.repeat)
-        self.precision, self.step, self.tokens = precision, 0, 0
+        self.precision, self.prior, self.step, self.tokens = precision, prior, 0, 0
 
-    def __call__(self) -> None:
-        """One update."""
+    def ahead(self) -> list[dict[str, Any]]:
+        """The batches of the next update, expanded: in training another thread makes them."""
+        return [whole(self.model, batch, self.prior) for _, batch in self.batches(self.step)]
+
+    def __call__(self, made: list[dict[str, Any]] | None = None) -> None:
+        """One update on batches `made` ahead."""
         device = next(self.model.parameters()).device
-        for _, batch in self.batches(self.step):
-            with autocast(device, self.precision):
-                total, count, _ = pretraining_loss(self.model, batch)
-            (total / count.clamp(min=1)).backward()
-            self.tokens += int(batch["attention_mask"].sum()) // self.batches.repeat
-        self.optimizer.step()
+        with training_products(device, self.precision):
+            for batch in made or self.ahead():
+                with autocast(device, self.precision):
+                    total, count, _ = pretraining_loss(self.model, batch)
+                (total / count.clamp(min=1)).backward()
+                self.tokens += int(batch["attention_mask"].sum()) // self.batches.repeat
+            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
 
 
-def compare(data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, steps: int) -> dict[str, Any]:
+def compare(
+    data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, steps: int, prior: Prior = NO_PRIOR
+) -> dict[str, Any]:
     """Time, throughput and peak memory of ExLM as in `model` and of the MLM on the same encoder.
 
     Args:
@@ -67,10 +76,11 @@ def compare(data: DataConfig, model: ArchitectureConfig, precision: str, seed: i
         precision: as in training.
         seed: of weights and batches.
         steps: measured steps of each.
+        prior: of the links between states.
     """
     device = distributed.device().type
     sides = {name: dataclasses.replace(model, objective=name) for name in ("mlm", "exlm")}
-    runs = {name: Steps(data, side, precision, seed) for name, side in sides.items()}
+    runs = {name: Steps(data, side, precision, seed, prior) for name, side in sides.items()}
     for run in runs.values():
         for _ in range(WARM_UP):
             run()
@@ -78,7 +88,7 @@ def compare(data: DataConfig, model: ArchitectureConfig, precision: str, seed: i
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in tqdm(range(steps), desc="cost of a step", unit="pair"):
         for name, run in runs.items():
-            times[name].append(seconds(run, device))
+            times[name].append(seconds(partial(run, run.ahead()), device))
     ratios = [a / b for a, b in zip(times["exlm"], times["mlm"], strict=True)]
     quarters = statistics.quantiles(ratios, n=4) if steps > 1 else ratios * 3
     memory = {name: _memory(data, side, precision, seed, device) for name, side in sides.items()}

@@ -16,9 +16,9 @@ from tqdm import tqdm
 
 from exlm.analysis.experiments import corruption
 from exlm.model.modeling_exlm import ExLMForMaskedLM
-from exlm.model.objectives import visits
+from exlm.model.objectives import links, visits
 from exlm.ops.expansion import Lattice
-from exlm.train.loop import autocast
+from exlm.train.loop import in_float32
 
 
 def entropy(log_probabilities: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[st
     found = {"mixture": entropy(model.marginals(lattice, states))}
     if model.transition is not None:
         own = entropy(model.head(states).log_softmax(-1))
-        found["states"] = (visits(model, states, lattice).double() @ own[..., None])[..., 0]
+        found["states"] = (visits(links(model, states, lattice), lattice).double() @ own[..., None])[..., 0]
     labels = batch["labels"]
     return {
         name: of_tokens(by_position(values, lattice, labels.shape[1]).cpu(), labels, model.config.repeat)
@@ -66,14 +66,14 @@ def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[st
     }
 
 
-def measure(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]], precision: str) -> dict[str, Any]:
+def measure(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]) -> dict[str, Any]:
     """Mean, standard deviation and standard error over tokens, and how many tokens counted or had a visible copy."""
     model.eval()
     device = next(model.parameters()).device
     parts: dict[str, list[Tensor]] = {}
     left_out = 0
     for batch in tqdm(batches, desc="entropy", unit="batch"):
-        with autocast(device, precision):
+        with in_float32(device):
             found = batch_entropies(model, batch)
         for name, values in found.items():
             parts.setdefault(name, []).append(values)

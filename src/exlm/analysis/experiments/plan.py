@@ -19,7 +19,7 @@ from exlm.directory import plain, write_json
 from exlm.errors import InputError
 from exlm.files import sha256
 from exlm.machine import machine
-from exlm.pretrain import pretrain
+from exlm.pretrain import PriorConfig, pretrain
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.finetune import finetune
 
@@ -45,7 +45,7 @@ class Study:
 
     output: Path
     base: Base
-    transition_warmup: int
+    prior: PriorConfig
     tasks: dict[str, DownstreamConfig]
     seeds: list[int]
     pretrain_seeds: list[int]
@@ -95,9 +95,11 @@ def cost_job(study: Study) -> Job:
     base, place = study.base, study.output / COST
     data, model = replace(base.data, repeat=1), replace(base.model, objective="exlm")
     settings = {"data": data, "model": model, "precision": base.train.precision, "steps": study.cost_steps}
+    settings["prior"] = study.prior
 
     def run() -> None:
-        result = efficiency.compare(data, model, base.train.precision, 0, study.cost_steps)
+        strength = study.prior.at(0, base.train.steps)
+        result = efficiency.compare(data, model, base.train.precision, 0, study.cost_steps, strength)
         write_json(place, result | {"recipe": plain(settings)})
         print(efficiency.described(result))
 
@@ -121,7 +123,8 @@ def jobs_of(study: Study, variants: Sequence[Variant], tuned: bool) -> list[Job]
 
 def _pretraining(study: Study, variant: Variant, seed: int, place: Path) -> Job:
     settings: dict[str, Any] = {"data": variant.data, "model": variant.model, "train": variant.train, "seed": seed}
-    settings |= {"transition_warmup": study.transition_warmup}
+    if variant.model.objective == "exlm":
+        settings["prior"] = study.prior
     return Job(
         "pre-training",
         f"pretrain/{variant.name}/seed-{seed}",
@@ -142,7 +145,7 @@ def _measuring(first: Job, variant: Variant, seed: int, place: Path) -> Job:
         {"model": first.settings, "version": VERSION},
         target,
         target,
-        partial(measure_run, place, variant.data, variant.train.precision, seed),
+        partial(measure_run, place, variant.data, seed),
         first.name,
     )
 

@@ -101,11 +101,10 @@ def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrai
         marginals = network.marginals(lattice, hidden).cpu()
         counts = lattice.num_targets.tolist()
         return [filling.independent(rows[1 : n - 1]) for rows, n in zip(marginals, counts, strict=True)]
-    k, boundary = network.config.states_per_mask, network.config.states_per_boundary
     logits, links = network.head(hidden).cpu(), network.transition(hidden, lattice).cpu()
     result = []
     for b, n in enumerate(lattice.num_states.tolist()):
-        mask = (torch.arange(n) - boundary).div(k, rounding_mode="floor").clamp(-1, (n - 2 * boundary) // k)
+        mask = (lattice.ordinal[b, :n] - 1).cpu()
         result.append(Graph(logits[b, :n].double().softmax(-1), links[b, :n, :n].double(), mask))
     return result
 

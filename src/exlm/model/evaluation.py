@@ -1,0 +1,140 @@
+"""What an evaluation adds up over a batch of held-out sequences, in float32.
+
+Marginal numbers judge every masked token alone. The joint ones judge all masked tokens of a sequence together, which is
+what transitions are for: with f the sum over all paths that emit the tokens (but nothing at BOS and EOS), and Z_m the
+same sum with all emissions 1, the tokens' probability among all fillings by as many tokens is f / Z_m. It can also be
+asked of the paths alone that give each mask one token. An MLM's tokens are independent: its joint probability is the
+product.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+from ..ops import alignment
+from ..ops.emission import emission
+from ..ops.expansion import Lattice
+from .heads import Prior
+from .modeling_exlm import ExLMForMaskedLM
+from .objectives import LOSSES, links, mixture, visits
+
+
+@torch.no_grad()
+def evaluate_batch(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prior | None = None) -> dict[str, float]:
+    """Sums over a batch.
+
+    Args:
+        model: in evaluation mode.
+        batch: input_ids, attention_mask and labels, each [B, S].
+        prior: of the links, in place of the configuration's.
+
+    Returns:
+        `total`, `count` and `infeasible` of the objective; `masked` tokens, of which `correct`; their `nll` and
+        `joint_nll`; with transitions also `joint_nll_one_per_mask`, `one_per_mask` (the share of paths that give each
+        mask one token, summed over `sequences` with masks) and `by_state_1` .. `by_state_k` (where masked tokens
+        stand).
+    """
+    lattice = model.exlm.expand(**batch)
+    states = model.states(lattice)
+    lattice = lattice.to(states.device)
+    total, count, infeasible = LOSSES[model.config.objective](model, states, lattice, prior)
+    sums = {"total": total, "count": count, "infeasible": infeasible}
+    if model.transition is None:
+        marginals = model.marginals(lattice, states)
+    else:
+        matrix = links(model, states, lattice, prior)
+        weights = visits(matrix, lattice)
+        marginals = mixture(weights, model.head(states))
+        sums |= joint_sums(emission(*model.head.operands(states), lattice.targets), matrix, lattice)
+        own = own_states(weights, lattice, model.config.num_states).sum(0)
+        sums |= {f"by_state_{c}": share for c, share in enumerate(own, 1)}
+    chosen = lattice.target_is_mask
+    found, answers = marginals[chosen], lattice.targets[chosen]
+    nll = -found.gather(1, answers[:, None]).double().sum()
+    sums |= {"masked": chosen.sum(), "correct": (found.argmax(-1) == answers).sum(), "nll": nll}
+    return {name: float(value) for name, value in ({"joint_nll": nll} | sums).items()}
+
+
+def no_sums(config: PreTrainedConfig) -> dict[str, float]:
+    """What `evaluate_batch` adds up over no batch: a process may have none."""
+    names = ["joint_nll", "total", "count", "infeasible", "masked", "correct", "nll"]
+    if config.objective == "exlm":
+        names += ["joint_nll_one_per_mask", "one_per_mask", "sequences"]
+        names += [f"by_state_{c}" for c in range(1, config.num_states + 1)]
+    return dict.fromkeys(names, 0.0)
+
+
+def joint_sums(scores: Tensor, matrix: Tensor, lattice: Lattice) -> dict[str, Tensor]:
+    """Joint numbers of `evaluate_batch`.
+
+    Args:
+        scores: [B, T, N] emissions of the targets.
+        matrix: [B, N, N] log transitions.
+        lattice: on the same device.
+    """
+    free = torch.zeros_like(scores)
+    scores = torch.where(lattice.target_is_mask[:, :, None], scores, free)
+    next_mask = lattice.ordinal[:, :, None] + 1 == lattice.ordinal[:, None, :]
+    one_each = matrix.masked_fill(~next_mask, -torch.inf)
+    value, every = (log_sum(x, matrix, lattice) for x in (scores, free))
+    value_one, every_one = (log_sum(x, one_each, lattice) for x in (scores, free))
+    masked = lattice.target_is_mask.any(1)
+    return {
+        "joint_nll": (every - value)[masked].sum(),
+        "joint_nll_one_per_mask": (every_one - value_one)[masked].sum(),
+        "one_per_mask": (every_one - every)[masked].exp().sum(),
+        "sequences": masked.sum(),
+    }
+
+
+def log_sum(scores: Tensor, matrix: Tensor, lattice: Lattice) -> Tensor:
+    """log of the sum over all paths [B], in float64."""
+    return alignment.log_likelihood(scores, matrix, lattice.num_targets, lattice.num_states).double()
+
+
+def own_states(weights: Tensor, lattice: Lattice, num_states: int) -> Tensor:
+    """Probability of each masked target on each state of its own mask.
+
+    Args:
+        weights: [B, T, N], that a path is at state u when it emits target i.
+        lattice: whose states and targets these are.
+        num_states: k.
+
+    Returns:
+        [masked targets, k].
+    """
+    rows = lattice.target_is_mask.nonzero()[:, 0]
+    target = torch.arange(weights.shape[1], device=weights.device)[:, None]
+    real = torch.arange(weights.shape[2], device=weights.device) < lattice.num_states[:, None]
+    own = ((lattice.ordinal[:, None, :] == target) & real[:, None, :])[lattice.target_is_mask]
+    chosen, copy = weights[lattice.target_is_mask] * own, lattice.state_copy[rows]
+    return torch.stack([(chosen * (copy == c)).sum(1) for c in range(1, num_states + 1)], dim=1)
+
+
+def summary(sums: dict[str, float]) -> dict[str, Any]:
+    """Means of sums over all batches and processes, by the names of `result.json`."""
+    masked = max(sums["masked"], 1.0)
+    nll, joint = sums["nll"] / masked, sums["joint_nll"] / masked
+    result: dict[str, Any] = {
+        "loss": sums["total"] / max(sums["count"], 1.0),
+        "accuracy": sums["correct"] / masked,
+        "nll": nll,
+        "perplexity": perplexity(nll),
+        "joint_nll": joint,
+        "joint_perplexity": perplexity(joint),
+        "infeasible": sums["infeasible"],
+    }
+    if "sequences" in sums:
+        by_state = [value / masked for name, value in sums.items() if name.startswith("by_state_")]
+        result["joint_nll_one_per_mask"] = sums["joint_nll_one_per_mask"] / masked
+        result["one_per_mask"] = sums["one_per_mask"] / max(sums["sequences"], 1.0)
+        result |= {"own_states": sum(by_state), "by_state": by_state}
+    return result
+
+
+def perplexity(nll: float) -> float:
+    """e to the mean negative log-probability (nats), at most e^700: more is no finite number."""
+    return math.exp(min(nll, 700.0))

@@ -1,0 +1,84 @@
+"""How float32 matrix products are computed, decided for each product and put back afterwards.
+
+`torch.set_float32_matmul_precision` holds for a whole process. On a CPU, "medium" means a faster library everywhere,
+and on processors with AMX it also means that operands are rounded to bfloat16. Log-probabilities must not be rounded
+so: a link would be off by up to 0.2 nats. So nothing here leaves the setting changed, and what must be float32 says so
+itself.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+@contextmanager
+def products(level: str) -> Iterator[None]:
+    """Float32 products at a level of `torch.set_float32_matmul_precision`, for a while."""
+    before = torch.get_float32_matmul_precision()
+    if before == level:
+        yield
+        return
+    torch.set_float32_matmul_precision(level)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@cache
+def _medium_is_exact() -> bool:
+    """Whether this processor computes "medium" products in true float32: those without AMX do, with a faster
+    library."""
+    left = 1 + torch.arange(256 * 256).view(256, 256) % 251 * 2.0**-20  # equal to 1 in bfloat16
+    with products("medium"):
+        result = left @ left
+    return bool((result.double() - left.double() @ left.double()).abs().max() < 1e-3)
+
+
+def exact_level(device: torch.device) -> str:
+    """The fastest level at which products are float32."""
+    return "medium" if device.type == "cpu" and _medium_is_exact() else "highest"
+
+
+def exact_products(device: torch.device) -> Any:
+    """Products in float32 whatever the process says. On a GPU the run decides: with bfloat16 it allows TF32."""
+    return products(exact_level(device) if device.type == "cpu" else torch.get_float32_matmul_precision())
+
+
+class _Linear(torch.autograd.Function):
+    """Written out because its backward pass runs where the caller has no say."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        with exact_products(x.device):
+            return torch.nn.functional.linear(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        rows, flat = grad.flatten(0, -2), x.flatten(0, -2)
+        with exact_products(x.device):
+            d_x = (rows @ weight).view_as(x) if ctx.needs_input_grad[0] else None
+            d_weight = rows.T @ flat if ctx.needs_input_grad[1] else None
+        return d_x, d_weight, rows.sum(0) if ctx.needs_input_grad[2] else None
+
+
+def linear(x: Tensor, layer: torch.nn.Linear) -> Tensor:
+    """`layer(x)` in the precision of its weights, at least as exact as float32 is.
+
+    Args:
+        x: [..., in features], brought to the dtype of the weights.
+        layer: its weight and bias.
+
+    Returns:
+        [..., out features].
+    """
+    with torch.autocast(x.device.type, enabled=False):
+        return _Linear.apply(x.to(layer.weight.dtype), layer.weight, layer.bias)
