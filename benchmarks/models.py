@@ -113,6 +113,7 @@ def build_model(shape: Shape, contender: Contender, device: str) -> nn.Module:
                 **sizes(shape),
                 objective=contender.name,
                 num_states=shape.num_states,
+                expanded_layers="all" if shape.expanded_layers is None else shape.expanded_layers,
                 boundary_states=1 if shape.boundary_states == 1 else "k",
                 hidden_dropout_prob=contender.dropout,
                 attention_probs_dropout_prob=contender.dropout,

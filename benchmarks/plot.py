@@ -52,10 +52,12 @@ def place(record: Record) -> str:
 
 
 def settings(record: Record) -> str:
-    """Preset and precision of a step, and what differs from the usual."""
+    """Preset, precision and k of a step, the layers of a late expansion, and what differs from the usual."""
     first = next(iter(record["settings"].values()))
     notes = [first["precision"], *(["compiled"] if first["compile"] else [])]
     notes += [f"dropout {first['dropout']:g}"] if first["dropout"] else []
+    notes += [f"k = {record['shape']['num_states']}"]
+    notes += [f"late {late}"] if (late := record["shape"].get("expanded_layers")) else []
     return f"{record['preset']}\n{', '.join(notes)}"
 
 

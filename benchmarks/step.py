@@ -45,7 +45,8 @@ def faster_attention(shape: Shape, peer: Contender, device: str) -> Contender:
 
 def shape_of(preset: str, options: Namespace) -> Shape:
     """The preset, with sizes changed on the command line."""
-    changes = {name: value for name in ("batch", "layers") if (value := getattr(options, name)) is not None}
+    names = ("batch", "layers", "num_states", "expanded_layers")
+    changes = {name: value for name in names if (value := getattr(options, name)) is not None}
     return dataclasses.replace(PRESETS[preset], **changes)
 
 
@@ -126,6 +127,8 @@ def main() -> None:
     parser.add_argument("--preset", nargs="+", default=["molecules"], choices=PRESETS)
     parser.add_argument("--batch", type=int, help="sequences, instead of the preset's")
     parser.add_argument("--layers", type=int, help="instead of the preset's")
+    parser.add_argument("--num-states", type=int, help="states per mask, instead of the preset's")
+    parser.add_argument("--expanded-layers", type=int, help="the last layers that read states, instead of all")
     parser.add_argument("--precision", default="bf16", choices=("auto", "bf16", "fp32"))
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--compile", action="store_true", help="layers through torch.compile")

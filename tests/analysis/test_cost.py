@@ -142,7 +142,7 @@ def batch() -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def model():
-    def build(objective: str) -> ExLMForMaskedLM:
+    def build(objective: str, expanded_layers: int | None = None) -> ExLMForMaskedLM:
         return ExLMForMaskedLM(
             ExLMConfig(
                 vocab_size=SMALL.vocabulary,
@@ -153,6 +153,7 @@ def model():
                 mask_token_id=49,
                 objective=objective,
                 num_states=SMALL.num_states,
+                expanded_layers=expanded_layers or "all",
             )
         )
 
@@ -167,10 +168,11 @@ def counted(function) -> tuple[int, object]:
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm"])
-def test_the_encoder_computes_what_the_model_of_it_says(objective, batch, model):
-    network = model(objective)
+@pytest.mark.parametrize("expanded_layers", [None, 1, 2])
+def test_the_encoder_computes_what_the_model_of_it_says(objective, expanded_layers, batch, model):
+    network = model(objective, expanded_layers)
     lattice = network.exlm.expand(**batch)
-    expected = cost.parts(SMALL, objective)
+    expected = cost.parts(replace(SMALL, expanded_layers=expanded_layers), objective)
     flops, _ = counted(lambda: network.states(lattice))
     assert flops == expected["trunk"].flops + expected["attention"].flops
 
@@ -179,6 +181,7 @@ def test_the_encoder_computes_what_the_model_of_it_says(objective, batch, model)
 def test_the_heads_compute_what_the_model_of_them_says(objective, batch, model):
     network = model(objective)
     lattice = network.exlm.expand(**batch)
+    network(**batch)  # what is found out once in a process is not counted
     encoder, _ = counted(lambda: network.states(lattice))
     whole, output = counted(lambda: network(**batch))
     expected = cost.parts(SMALL, objective)
