@@ -56,7 +56,7 @@ def settings(record: Record) -> str:
     first = next(iter(record["settings"].values()))
     notes = [first["precision"], *(["compiled"] if first["compile"] else [])]
     notes += [f"dropout {first['dropout']:g}"] if first["dropout"] else []
-    notes += [f"k = {record['shape']['num_states']}"]
+    notes += [f"k = {record['shape']['num_states']}"] if record["comparison"] == "exlm" else []
     notes += [f"late {late}"] if (late := record["shape"].get("expanded_layers")) else []
     return f"{record['preset']}\n{', '.join(notes)}"
 
