@@ -20,7 +20,8 @@ class OptimizerConfig:
         schedule: after warm-up, `polynomial` (power 1: linear to 0, as fairseq), `cosine` to 0, or `constant`.
         adam_betas: decay of the first and second moment.
         adam_eps: added to the denominator.
-        weight_decay: decoupled; biases, norms and other vectors are exempt.
+        weight_decay: decoupled.
+        decay: what decays: `matrices` (biases, norms and other vectors are exempt) or `all` (as fairseq does).
         clip_norm: largest norm of the gradient; 0 means no clipping.
     """
 
@@ -30,6 +31,7 @@ class OptimizerConfig:
     adam_betas: tuple[float, float] = (0.9, 0.98)
     adam_eps: float = 1e-6
     weight_decay: float = 0.01
+    decay: Literal["matrices", "all"] = "matrices"
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
@@ -54,10 +56,11 @@ def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """AdamW in two groups: matrices decay, vectors (biases, norms) do not."""
+    """AdamW in two groups: matrices, and vectors (biases, norms), which decay only if `config.decay` is `all`."""
     parameters = [p for p in model.parameters() if p.requires_grad]
+    of_vectors = config.weight_decay if config.decay == "all" else 0.0
     groups = [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": of_vectors},
     ]
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.adam_betas, eps=config.adam_eps, fused=True)
