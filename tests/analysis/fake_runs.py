@@ -35,19 +35,27 @@ def pretraining(
     states: float | None = None,
     machine: dict | None = MACHINE,
     rate: float = 1e-3,
-    warmup: int = 0,
+    joint: float | None = None,
+    warmup: int | None = None,
+    prior: dict | None = None,
     **model: Any,
 ) -> Path:
-    """One finished pre-training; `entropy` adds measurements."""
+    """One finished pre-training; `entropy` adds measurements, `joint` the joint nll; `warmup` makes an earlier one."""
     data = {"corpus": corpus, "mask_ratio": p, "tokens_per_batch": 4096} | ({"repeat": r} if r else {})
     switches = MODEL | model
     identity = {f"model.{key}": value for key, value in switches.items()}
     identity |= {f"data.{key}": value for key, value in data.items() if key != "corpus"}
     identity |= {"corpus": corpus, "seed": seed, "train.steps": steps, "train.optimizer.learning_rate": rate}
-    identity["transition_warmup"] = warmup
+    prior = {"order": 0.0, "sticky": 0.0, "decay": None} | (prior or {})
+    if warmup is None and switches["objective"] == "exlm":
+        identity |= {f"prior.{key}": value for key, value in prior.items()}
+    elif warmup and switches["objective"] == "exlm":
+        identity["transition_warmup"] = warmup
+    evaluation = {"step": steps, "loss": 3.0, "accuracy": accuracy, "perplexity": 50.0, "infeasible": 0.0}
+    together = {} if joint is None else _together(joint, switches)
     result = {
         "parameters": 1_000_000,
-        "evaluation": {"step": steps, "loss": 3.0, "accuracy": accuracy, "perplexity": 50.0, "infeasible": 0.0},
+        "evaluation": evaluation | together,
         "training_seconds": 7200.0 if switches["objective"] == "exlm" else 3600.0,
         "identity": identity,
         "recipe": {
@@ -55,9 +63,9 @@ def pretraining(
             "data": data,
             "model": switches,
             "train": {"steps": steps},
-            "transition_warmup": warmup,
             "seed": seed,
-        },
+        }
+        | ({"prior": prior} if warmup is None else {"transition_warmup": warmup}),
     }
     write(root / name / "result.json", result | ({"machine": machine} if machine else {}))
     records = [
@@ -66,13 +74,24 @@ def pretraining(
         for record in (
             {"step": step * steps // 10, "kind": "train", "loss": 3 + 3 * p ** (r or 1) * math.exp(-step / 3)}
             | {"tokens": 40960.0, "seconds": 4.0 + step % 2},
-            {"step": step * steps // 10, "kind": "eval", "accuracy": accuracy * step / 10, "perplexity": 100.0 / step},
+            {"step": step * steps // 10, "kind": "eval", "accuracy": accuracy * step / 10, "perplexity": 100.0 / step}
+            | together,
         )
     ]
     (root / name / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     if entropy is not None:
         _measurements(root / name, p, r or 1, entropy, states)
     return root / name
+
+
+def _together(joint: float, switches: dict) -> dict:
+    """What an evaluation has of a model with the marginal perplexity 50."""
+    found = {"nll": math.log(50), "joint_nll": joint, "joint_perplexity": math.exp(joint)}
+    if switches["objective"] != "exlm":
+        return found
+    k = switches["num_states"]
+    found |= {"joint_nll_one_per_mask": joint + 0.1, "one_per_mask": 0.9}
+    return found | {"own_states": 0.96, "by_state": [0.96 / k] * k}
 
 
 def _measurements(place: Path, p: float, r: int, entropy: float, states: float | None) -> None:
@@ -126,13 +145,14 @@ def full_grid(root: Path) -> None:
             share = p**r
             score = 0.70 - 0.1 * abs(math.log10(share / 0.15)) - 0.02 * p
             name, bits = f"mlm-{p}-{r}-{seed}", 3 + 4 * share
-            measured = {"accuracy": (1 - share) / 2, "entropy": bits, "objective": "mlm"}
+            measured = {"accuracy": (1 - share) / 2, "entropy": bits, "objective": "mlm", "joint": math.log(50)}
             run = pretraining(root, name, p, r, 100, seed, **measured)
             _tasks(root, name, run, score, seed)
         for p in (0.15, 0.387):
             for k in (2, 4, 8):
                 name = f"exlm-{p}-{k}-{seed}"
                 bits = {"entropy": 3.4 + 3 * p - k / 20, "states": 2.6 + 3 * p - k / 8}
+                bits["joint"] = math.log(50) - 0.1 - 0.02 * seed
                 run = pretraining(root, name, p, seed=seed, num_states=k, **bits)
                 _tasks(root, name, run, 0.73 - abs(k - 4) / 200 - p / 40, seed)
         for name, score, change in (

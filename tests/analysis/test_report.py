@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 import re
 import xml.etree.ElementTree
@@ -121,15 +122,46 @@ def test_families_are_kept_apart_and_labelled_apart(tmp_path, change):
     assert len(groups) == 2
 
 
-def test_a_vanilla_mlm_is_compared_with_every_warm_up_of_the_transitions(tmp_path):
-    pretraining(tmp_path, "mlm", objective="mlm", warmup=30)
-    for warmup in (0, 30):
-        pretraining(tmp_path, f"exlm-{warmup}", warmup=warmup)
+@pytest.mark.parametrize(
+    "change,words",
+    [
+        ({"prior": {"order": 10.0}}, "order prior 10"),
+        ({"prior": {"sticky": 3}}, "sticky prior 3"),
+        (
+            {"prior": {"order": 4.5, "decay": [0.25, 0.5]}},
+            "order prior 4.5 · prior falls to 0 from 25% to 50% of the run",
+        ),
+        ({"expanded_layers": 1}, "expanded layers 1"),
+        ({"copy_embedding": 0.06}, "copy embedding 0.06"),
+        ({"warmup": 30}, "warm-up of transitions 30 updates"),
+    ],
+)
+def test_a_vanilla_mlm_is_compared_with_every_prior_and_expansion_of_exlm(tmp_path, change, words):
+    pretraining(tmp_path, "mlm", objective="mlm", **change)
+    pretraining(tmp_path, "exlm", warmup=0)
+    pretraining(tmp_path, "exlm-now", seed=1, expanded_layers="all", copy_embedding=0.0)
+    pretraining(tmp_path, "exlm-changed", **change)
     found = families(find_runs([str(tmp_path)]))
     assert [{cell.method for cell in family.cells} for family in found] == [{"ExLM", "Vanilla MLM"}] * 2
-    assert [family.label.endswith("warm-up of transitions 30 updates") for family in found] == [False, True]
+    assert [len(family.runs) for family in found] == [3, 2]
+    assert found[1].label == f"{found[0].label} · {words}"
     report([str(tmp_path)], str(tmp_path / "out"))
-    assert len(read_csv(tmp_path / "out" / "tables" / "runs.csv")) == 3
+    assert len(read_csv(tmp_path / "out" / "tables" / "runs.csv")) == 4
+
+
+def test_what_has_no_links_stands_beside_all_priors_and_repeated_tokens_stand_once(tmp_path):
+    pretraining(tmp_path, "mlm", objective="mlm")
+    pretraining(tmp_path, "repeated", objective="mlm", r=2)
+    pretraining(tmp_path, "longer", objective="mlm", steps=200)
+    pretraining(tmp_path, "ctc", objective="ctc", expanded_layers=1)
+    for order in (0.0, 4.0, 10.0):
+        pretraining(tmp_path, f"exlm-{order}", prior={"order": order}, expanded_layers=1)
+    pretraining(tmp_path, "exlm-all", prior={"order": 10.0}, steps=200)
+    found = families(find_runs([str(tmp_path)]))
+    methods = [{cell.method for cell in family.cells} for family in found]
+    late = {"ExLM", "ExLM w/o Transitions", "Vanilla MLM", "Vanilla MLM++"}
+    assert methods == [late] * 3 + [{"ExLM", "Vanilla MLM"}]
+    assert sum(cell.r == 2 for family in found for cell in family.cells) == 1
 
 
 def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
@@ -309,7 +341,7 @@ def test_the_page_is_whole_and_needs_nothing_else(grid):
 
 def test_figures_exist_and_are_small(grid):
     names = {path.name for path in (grid / "out" / "figures").iterdir()}
-    expected = {"repeated-mlm", "corruption", "repeated-entropy", "repeated-curves", "entropy"}
+    expected = {"repeated-mlm", "corruption", "repeated-entropy", "repeated-curves", "entropy", "sweep-curves"}
     assert names == {f"{name}.{kind}" for name in expected for kind in ("svg", "png")}
     for path in (grid / "out" / "figures").iterdir():
         assert path.stat().st_size < 200_000
@@ -341,6 +373,46 @@ def test_findings_say_what_the_numbers_say(grid):
     assert "at most 1.0 standard errors" in shares["numbers"] and "fixed number of copies" in shares["numbers"]
     cost = next(row for claim, row in by_claim.items() if "1.9" in claim)
     assert cost["our runs"] == "1.60, paper 1.9: -16%" and "quartiles 1.55 to 1.66" in cost["numbers"]
+
+
+def test_joint_numbers_stand_beside_the_marginal_ones(grid):
+    rows = {row["model"]: row for row in read_csv(grid / "out/tables/sweep.csv")}
+    exlm, mlm = rows["p = 15%, ExLM, k = 4"], rows["p = 15%, Vanilla MLM"]
+    assert float(exlm["perplexity"]) == float(mlm["perplexity"]) == pytest.approx(float(mlm["joint perplexity"]))
+    assert float(exlm["joint perplexity"]) == pytest.approx(50 * (math.exp(-0.1) + math.exp(-0.12)) / 2)
+    assert float(exlm["own mask, %"]) == pytest.approx(96) and mlm["own mask, %"] == ""
+    assert "joint perplexity" in read_csv(grid / "out/tables/ablations.csv")[0]
+    results = {row["result"] for row in read_csv(grid / "out/tables/runs.csv") if row["kind"] == "pre-training"}
+    assert "held-out accuracy 25.0%, perplexity 50.00, joint 45.24, own mask 96.0%" in results
+    assert "own mask, p = 38.7%" in (grid / "out/figures/sweep-curves.svg").read_text()
+
+
+def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
+    found = read_csv(grid / "out/tables/findings.csv")
+    found = {row["claim"]: row for row in found if row["claim"].startswith("ExLM knows masks together")}
+    assert len(found) == 4 and {row["our runs"] for row in found.values()} == {"shows"}
+    words = found["ExLM knows masks together: joint nll below its own marginal at p = 15%"]["numbers"]
+    error = stdev([0.10, 0.12]) / 2**0.5  # the MLMs' gain is none, and no part of the spread
+    assert words == f"3.802 and 3.912 nats per masked token (standard error {error:.3f} over pre-training seeds)"
+    pretraining(tmp_path, "mlm", objective="mlm", joint=math.log(50))
+    for seed, joint in enumerate((3.8, 4.0, 4.2)):
+        pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=joint)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = [row for row in read_csv(tmp_path / "out/tables/findings.csv") if "masks together" in row["claim"]]
+    assert [row["our runs"] for row in rows] == ["within the spread of seeds"] * 2
+
+
+def test_runs_without_joint_numbers_are_read_and_blank(tmp_path):
+    pretraining(tmp_path, "mlm", objective="mlm", joint=3.9)
+    for k in (2, 4):
+        pretraining(tmp_path, f"exlm-{k}", num_states=k)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = [row for row in read_csv(tmp_path / "out/tables/findings.csv") if "masks together" in row["claim"]]
+    assert [(row["our runs"], row["numbers"]) for row in rows] == [("", "")] * 2
+    assert " 2 claims are looked at" in (tmp_path / "out/report.md").read_text()
+    rows = {row["model"]: row for row in read_csv(tmp_path / "out/tables/sweep.csv")}
+    assert rows["p = 15%, ExLM, k = 4"]["joint perplexity"] == "" and rows["p = 15%, ExLM, k = 4"]["perplexity"]
+    assert "own mask, p" not in (tmp_path / "out/figures/sweep-curves.svg").read_text()
 
 
 def test_the_rule_of_two_standard_errors(tmp_path):
@@ -407,10 +479,12 @@ def test_damaged_files_are_counted_and_named(tmp_path, capsys):
     write(tmp_path / "odd" / "result.json", {"identity": {}})
     write(tmp_path / "list" / "results.json", [1])
     write(good / "measurements.json", {"entropy": {"mean": "high"}})
+    pretraining(tmp_path, "endless", joint=math.inf, seed=1)
+    pretraining(tmp_path, "odd-prior", prior={"order": "high"})
     report([str(tmp_path)], str(tmp_path / "out"))
-    assert "Damaged files, left out: 4." in capsys.readouterr().out
+    assert "Damaged files, left out: 6." in capsys.readouterr().out
     rows = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
-    assert {row["file"].split("/")[-2] for row in rows} == {"cut", "odd", "list", "good"}
+    assert {row["file"].split("/")[-2] for row in rows} == {"cut", "odd", "list", "good", "endless", "odd-prior"}
     assert [row["directory"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")] == [str(good)]
 
 

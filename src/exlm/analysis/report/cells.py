@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from exlm.analysis.report.document import BLANK, Cell
 from exlm.analysis.report.estimates import Estimate, Noise, pooled
-from exlm.analysis.report.runs import Finetuning, Pretraining
+from exlm.analysis.report.records import Finetuning, Pretraining
 from exlm.tasks.glue import GLUE
 from exlm.tasks.metrics import LOWER_IS_BETTER
 from exlm.tasks.molnet import MOLECULENET
@@ -58,15 +58,31 @@ class Score(NamedTuple):
 
 ACCURACY, PERPLEXITY = Score(HELD_OUT, "accuracy"), Score(HELD_OUT, "perplexity", digits=2)
 ENTROPY, STATE_ENTROPY = Score(HELD_OUT, "entropy", digits=3), Score(HELD_OUT, "state entropy", digits=3)
+JOINT, GAIN = Score(HELD_OUT, "joint nll", digits=3), Score(HELD_OUT, "joint gain", digits=3)
+EVALUATED = {
+    "held-out accuracy": ACCURACY,
+    "perplexity": PERPLEXITY,
+    "joint perplexity": Score(HELD_OUT, "joint perplexity", digits=2),
+    "own mask, %": Score(HELD_OUT, "own mask"),
+}  # columns of the tables that compare pre-trainings
+EVALUATION = (
+    "Held-out accuracy and perplexity: of each masked token's marginal; joint perplexity: of all masked tokens of a "
+    "sequence together, per token. Own mask: how probable it is that a masked token comes from a state of its own mask "
+    "(of models with transitions)."
+)
 CORRUPTION, HOURS = Score(HELD_OUT, "corruption", digits=2), Score(HELD_OUT, "hours", digits=2)
 
 
 def held_out(run: Pretraining, metric: str | None) -> float | None:
     """A number of a pre-training run, in the unit it is shown in."""
-    entropy, corruption = run.measured("entropy"), run.measured("corruption")
+    entropy, corruption, evaluation = run.measured("entropy"), run.measured("corruption"), run.evaluation
     return {
-        "accuracy": 100 * run.result["evaluation"]["accuracy"],
-        "perplexity": run.result["evaluation"]["perplexity"],
+        "accuracy": 100 * evaluation["accuracy"],
+        "perplexity": evaluation["perplexity"],
+        "joint perplexity": evaluation.get("joint_perplexity"),
+        "joint nll": evaluation.get("joint_nll"),
+        "joint gain": evaluation["nll"] - evaluation["joint_nll"] if "own_states" in evaluation else None,
+        "own mask": 100 * evaluation["own_states"] if "own_states" in evaluation else None,
         "hours": run.result["training_seconds"] / 3600,
         "corruption": 100 * corruption["mean"] if corruption else None,
         "entropy": entropy.get("mean"),

@@ -5,7 +5,7 @@ from shlex import quote
 
 from exlm.analysis.report.cells import Family, Score, Setting
 from exlm.analysis.report.document import Missing
-from exlm.analysis.report.runs import Pretraining
+from exlm.analysis.report.records import Pretraining
 
 
 def start(experiment: str, families: list[Family]) -> str:

@@ -3,11 +3,18 @@
 from collections.abc import Sequence
 
 from exlm.analysis.report import commands
-from exlm.analysis.report.cells import ABLATED, ACCURACY, METHODS, PERPLEXITY, TITLES, Family, Setting
+from exlm.analysis.report.cells import ABLATED, EVALUATED, EVALUATION, METHODS, TITLES, Family, Setting
 from exlm.analysis.report.document import BLANK, PAPER, Section, Table, Value, row
 from exlm.analysis.report.paper_values import ABLATION_TASKS, ABLATIONS, SWEEP, Values
+from exlm.analysis.report.training import training_curves
 
 SPARSE = "ExLM w/ Sparse DAG"
+CURVES = (
+    ("held-out accuracy", False, "eval", "accuracy"),
+    ("held-out perplexity", True, "eval", "perplexity"),
+    ("joint perplexity", True, "eval", "joint_perplexity"),
+    ("own mask", False, "eval", "own_states"),
+)
 Lines = Sequence[tuple[str, Setting | None, Values | None]]
 
 
@@ -37,6 +44,9 @@ def states_section(families: list[Family]) -> Section:
                      for p, k in sorted({*cells, *SWEEP})}  # fmt: skip
             lines = [(name, cells.get(place), SWEEP.get(place)) for place, name in names.items()]
             _add_table(section, "sweep", "States and mask ratio", family, lines)
+            rows = {p: {c.label: c for c in family.compared() if c.p == p} for p in sorted({p for p, _ in cells})}
+            caption = f"Training curves of ExLM and MLM, mean over pre-training seeds ({family.label})."
+            section.parts += training_curves("sweep-curves", caption, family, rows, CURVES)
     return section
 
 
@@ -44,16 +54,16 @@ def _add_table(section: Section, experiment: str, title: str, family: Family, li
     """Our tasks and held-out numbers, then the paper's columns, one row per name; and what is missing of it."""
     rows = []
     for name, cell, values in lines:
-        ours: list[Value] = [None] * (len(family.scores) + 3)
+        ours: list[Value] = [None] * (len(family.scores) + 1 + len(EVALUATED))
         if cell:
-            ours = [family.cell(cell, score) for score in (*family.scores, ACCURACY, PERPLEXITY)]
-            ours.insert(-2, family.mean(cell, family.shares))
+            ours = [family.cell(cell, score) for score in (*family.scores, *EVALUATED.values())]
+            ours.insert(len(family.scores), family.mean(cell, family.shares))
         rows.append(row(name, *ours, *(values or [None] * 5), *(family.sources(cell) if cell else [BLANK, None])))
     of_paper = [PAPER + title for title in (*(TITLES[t] for t in ABLATION_TASKS), "avg.")]
-    titles = ["model", *(score.title for score in family.scores), "avg.", "held-out accuracy", "perplexity"]
+    titles = ["model", *(score.title for score in family.scores), "avg.", *EVALUATED]
     caption = (
         "Mean over seeds ± s.d. over all seeds (pre-training × fine-tuning); the average is over our tasks that are "
-        "scored in %, where every one was run. Held-out accuracy and perplexity: of each masked token's marginal."
+        f"scored in %, where every one was run. {EVALUATION}"
     )
     columns = (*titles, *of_paper, "seeds", "runs")
     section.parts.append(Table(experiment, f"{title} ({family.label})", caption, columns, tuple(rows)))

@@ -4,7 +4,8 @@ from exlm.analysis.report import commands
 from exlm.analysis.report import paper_values as paper
 from exlm.analysis.report.cells import HOURS, METHODS, Family, Setting
 from exlm.analysis.report.document import BLANK, Cell, Missing, Row, Section, Table, Value, cells, heading, row
-from exlm.analysis.report.runs import Json, Pretraining, Runs, machine
+from exlm.analysis.report.records import Json, Pretraining, late, machine
+from exlm.analysis.report.runs import Runs
 from exlm.train.tracking import read_log
 
 
@@ -66,7 +67,7 @@ def _efficiency_table(runs: Runs) -> Table:
 
 def _step_row(content: Json, name: str, entry: Json) -> Row:
     vanilla = name == "mlm"
-    title = "Vanilla MLM" if vanilla else f"ExLM, k = {content['num_states']}"
+    title = "Vanilla MLM" if vanilla else f"ExLM, k = {content['num_states']}{late(content)}"
     numbers = [100 * content["mask_ratio"], 1000 * entry["seconds_per_step"], round(entry["tokens_per_second"])]
     ends = [Cell(entry["peak_memory_bytes"] / 1e9, digits=2), Cell(1.0 if vanilla else content["ratio"], digits=2)]
     quartiles = BLANK if vanilla else "–".join(f"{q:.2f}" for q in content["ratio_quartiles"])

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from exlm.analysis.report.cells import Family, Setting
-from exlm.analysis.report.runs import Pretraining, Runs
+from exlm.analysis.report.records import Pretraining
+from exlm.analysis.report.runs import Runs
 
 
 def families(runs: Runs) -> list[Family]:
@@ -14,7 +15,9 @@ def families(runs: Runs) -> list[Family]:
     groups: dict[Any, list[Pretraining]] = defaultdict(list)
     for run in runs.pretrainings:
         groups[run.family].append(run)
-    found = [family for group in groups.values() for part in _by_warmup(group) for family in _by_steps(part)]
+    parts = [family for group in groups.values() for part in _by_choices(group) for family in _by_steps(part)]
+    parts.sort(key=lambda family: -len(family.runs))
+    found = [family for i, family in enumerate(parts) if not any(_within(family, other) for other in parts[:i])]
     for family in found:
         _take_tunings(family, runs)
         family.ratios = {path.parent: content["ratio"] for path, content in runs.efficiency}
@@ -23,10 +26,21 @@ def families(runs: Runs) -> list[Family]:
     return sorted(found, key=lambda family: (-len(family.runs), family.label))
 
 
-def _by_warmup(group: list[Pretraining]) -> list[list[Pretraining]]:
-    """Runs of equal warm-up of the transitions; a vanilla MLM stands beside all of them."""
-    warmups = sorted({run.warmup for run in group if run.warmup is not None})
-    return [[run for run in group if run.warmup in (None, warmup)] for warmup in warmups or [0]]
+def _by_choices(group: list[Pretraining]) -> list[list[Pretraining]]:
+    """ExLM runs of equal choices, the most runs first; those that do not have some of them stand beside all that do.
+
+    That is a vanilla MLM; but the grid of repeated tokens, which is compared with no ExLM, stands once.
+    """
+    found = dict.fromkeys(run.choices for run in group)
+    widest = [choices for choices in found if not any(choices < other for other in found)]
+    parts = [[run for run in group if run.choices <= choices] for choices in widest]
+    first, *others = sorted(parts, key=len, reverse=True)
+    return [first, *([run for run in part if run.repeat == 1] for part in others)]
+
+
+def _within(family: Family, other: Family) -> bool:
+    """Whether all its runs stand in another one, as those of an MLM may."""
+    return {run.id for run in family.runs} <= {run.id for run in other.runs}
 
 
 def _by_steps(group: list[Pretraining]) -> list[Family]:
@@ -71,9 +85,8 @@ def _label(family: Family) -> str:
         f"{'–'.join(dict.fromkeys([sizes[0], sizes[-1]]))}M parameters",
         f"{family.steps:,} updates{tokens}",
     ]
-    warmup = max(run.warmup or 0 for run in family.runs)
-    words.append(f"warm-up of transitions {warmup:,} updates" if warmup else "")
-    return " · ".join(filter(None, words))
+    chosen = max((run.chosen for run in family.runs), key=len)
+    return " · ".join(filter(None, [*words, *chosen]))
 
 
 def _tell_apart(found: list[Family]) -> None:

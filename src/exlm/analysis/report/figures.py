@@ -96,7 +96,7 @@ def curves(rows: Sequence[Sequence[Panel]]) -> Plot:
         grid = plot.subplots(len(rows), across, squeeze=False, sharex=True)
         for axes, panels in zip(grid, rows, strict=True):
             for axis, (title, logarithmic, lines) in zip(axes, panels, strict=True):
-                for line, colour in zip(lines, COLOURS, strict=False):
+                for line, colour in (pair for pair in zip(lines, COLOURS, strict=False) if pair[0].x):
                     step = max(1, -(-len(line.x) // POINTS))
                     axis.plot(line.x[::step], line.y[::step], label=line.name, color=colour, linewidth=1.4)
                 axis.set(title=title, yscale="log" if logarithmic else "linear")

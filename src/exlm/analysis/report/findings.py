@@ -5,13 +5,14 @@ from collections.abc import Iterator
 
 from scipy.stats import spearmanr
 
-from exlm.analysis.report.cells import ENTROPY, STATE_ENTROPY, Family, Score, Setting, held_out
+from exlm.analysis.report.cells import ENTROPY, GAIN, JOINT, STATE_ENTROPY, Family, Score, Setting, held_out
 from exlm.analysis.report.document import Row, Section, Table, heading, row
 from exlm.analysis.report.entropy import entropy_error
-from exlm.analysis.report.estimates import Noise
+from exlm.analysis.report.estimates import Estimate, Noise
 from exlm.analysis.report.grid import estimates, has_repeats, lines_of, measured, places
 from exlm.analysis.report.paper_values import COST_RATIO
-from exlm.analysis.report.runs import Json, Runs, machine
+from exlm.analysis.report.records import Json, late, machine
+from exlm.analysis.report.runs import Runs
 from exlm.analysis.report.verdicts import RULE, Difference, compare, shared_scores, verdict
 
 COMPARISONS = (
@@ -31,17 +32,20 @@ def findings_section(families: list[Family], runs: Runs) -> Section:
     """All claims that the runs say something about."""
     rows = []
     for family in families:
-        found = [*_repeated(family), *_ablations(family), *_states(family), *_entropies(family)]
+        found = [*_repeated(family), *_ablations(family), *_states(family), *_together(family), *_entropies(family)]
         rows += [heading(family.label), *found] if found else []
     cost = [found for _, content in runs.efficiency for found in _cost(content)]
     rows += [heading("cost"), *cost] if cost else []
-    count = sum(line.kind != "heading" for line in rows)
+    count = sum(line.kind != "heading" and bool(line.cells[1].text) for line in rows)
     chance = (
         f" {count} claims are looked at: about one in twenty is expected beyond two standard errors by chance alone."
     )
     columns = ("claim", "our runs", "numbers")
     table = Table("findings", "The paper's claims and our numbers", RULE + chance, columns, tuple(rows))
-    about = "Each line is one claim of the paper and what these runs, at their size and length, say of it."
+    about = (
+        "Each line is a claim of the paper, or what its method is for (masks known together), and what these runs, at "
+        "their size and length, say of it. A dash: earlier runs did not record it."
+    )
     return Section("Which findings show", about, parts=[table] if rows else [])
 
 
@@ -163,13 +167,44 @@ def _higher_ratio(family: Family) -> Iterator[Row]:
     yield row("a higher p costs ExLM less than MLM", difference.verdict, text)
 
 
+def _together(family: Family) -> Iterator[Row]:
+    """Whether ExLM's masked tokens are likelier together than each by itself, and than the MLM's."""
+    for cell in _usual(family):
+        claim = f"ExLM knows masks together: joint nll below {{}} at p = {100 * cell.p:.4g}%"
+        gain, joint = family.estimate(cell, GAIN), family.estimate(cell, JOINT)
+        apart = gain.value + joint.value if gain and joint else None
+        yield _below(claim.format("its own marginal"), joint, apart, _error(family, GAIN, gain))
+        mlm = family.estimate(Setting("Vanilla MLM", 1, cell.p), JOINT)
+        yield _below(claim.format("MLM's"), joint, mlm.value if mlm else None, _error(family, JOINT, joint, mlm))
+
+
+def _usual(family: Family) -> list[Setting]:
+    """ExLM with the paper's k, else its largest, at every mask ratio."""
+    cells = family.select(["ExLM"])  # by p, then k
+    return list(({cell.p: cell for cell in cells} | {cell.p: cell for cell in cells if cell.k == 4}).values())
+
+
+def _error(family: Family, score: Score, *estimates: Estimate | None) -> float | None:
+    """Standard error of a sum or difference by the spread of pre-training seeds."""
+    noise = family.noise(score)
+    return math.hypot(*(noise.error(estimate) for estimate in estimates if estimate)) if noise else None
+
+
+def _below(claim: str, joint: Estimate | None, other: float | None, error: float | None) -> Row:
+    """A claim that the joint nll is lower; blank where one of the two was not recorded."""
+    if joint is None or other is None:
+        return row(claim, None, None)
+    words = "one seed" if error is None else f"standard error {error:.3f} over pre-training seeds"
+    text = f"{joint.value:.3f} and {other:.3f} nats per masked token ({words})"
+    return row(claim, verdict(other - joint.value, error), text)
+
+
 def _entropies(family: Family) -> Iterator[Row]:
-    for p in sorted({cell.p for cell in family.select(["ExLM"])}):
-        cells = {cell.k: cell for cell in family.select(["ExLM"], p)}
-        vanilla = Setting("Vanilla MLM", 1, p)
-        first, last, usual = cells[min(cells)], cells[max(cells)], cells.get(4, cells[max(cells)])
+    for usual in _usual(family):
+        cells = family.select(["ExLM"], usual.p)
+        first, last, vanilla = cells[0], cells[-1], Setting("Vanilla MLM", 1, usual.p)
         for score, name in ((ENTROPY, "marginal"), (STATE_ENTROPY, "per state")):
-            at = f"at p = {100 * p:.4g}%"
+            at = f"at p = {100 * usual.p:.4g}%"
             yield from _lower(family, f"ExLM's entropy ({name}) is below MLM's {at}", usual, vanilla, score)
             if first != last:
                 yield from _lower(family, f"entropy ({name}) falls with k {at}", last, first, score)
@@ -201,7 +236,7 @@ def _unit(noise: Noise | None) -> str:
 
 def _cost(content: Json) -> Iterator[Row]:
     """The measured ratio beside the paper's, which is for k = 4."""
-    if content["num_states"] == 4:
+    if content["num_states"] == 4 and not late(content):
         ratio, (low, high) = content["ratio"], content["ratio_quartiles"]
         away = f"{ratio:.2f}, paper {COST_RATIO}: {100 * (ratio / COST_RATIO - 1):+.0f}%"
         of_what = f"over {content['pairs']} pairs, {machine(content)}"

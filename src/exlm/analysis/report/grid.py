@@ -6,7 +6,7 @@ from exlm.analysis.report.cells import Family, Score, Setting
 from exlm.analysis.report.estimates import Estimate
 from exlm.analysis.report.figures import HeatMap, Place
 from exlm.analysis.report.paper_values import RATIOS, REPEATS, VANISHING
-from exlm.analysis.report.runs import Json
+from exlm.analysis.report.records import Json
 
 Lines = dict[str, list[Place]]
 

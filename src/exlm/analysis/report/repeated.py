@@ -1,6 +1,5 @@
 """The Repeated MLM experiment: heat maps over p and r, what is corrupted, training curves."""
 
-from collections import defaultdict
 from statistics import fmean
 
 from exlm.analysis.report import commands, grid
@@ -8,9 +7,9 @@ from exlm.analysis.report.cells import ACCURACY, CORRUPTION, ENTROPY, PERPLEXITY
 from exlm.analysis.report.document import PAPER, Cell, Figure, Section, Table, Value, row
 from exlm.analysis.report.entropy import entropy_cell, entropy_error, entropy_tokens
 from exlm.analysis.report.estimates import Estimate
-from exlm.analysis.report.figures import HeatMap, Line, Panel, Place, curves, entropy_curve, heat_maps
+from exlm.analysis.report.figures import HeatMap, Line, Place, entropy_curve, heat_maps
 from exlm.analysis.report.paper_values import ABLATION_TASKS, REPEATED_MNLI, SWEEP, VANISHING, Values
-from exlm.train.tracking import read_log
+from exlm.analysis.report.training import training_curves
 
 ABOUT = (
     "Each token is repeated r times before a share p is masked, so that a share p of the tokens is unreal but only pʳ "
@@ -21,7 +20,7 @@ CURVES = (
     ("training loss", False, "train", "loss"),
     ("held-out accuracy", False, "eval", "accuracy"),
     ("held-out perplexity", True, "eval", "perplexity"),
-)  # title, logarithmic, kind and key of the log
+)
 
 
 def repeated_section(families: list[Family]) -> Section:
@@ -113,29 +112,11 @@ def _entropy_lines(family: Family, found: dict[Place, Estimate]) -> list[Line]:
 
 
 def _curves(family: Family) -> list[Figure]:
-    rows: list[list[Panel]] = []
-    for p in grid.axes_of(family)[0]:
-        own = [place for place in sorted(grid.places(family)) if place[0] == p]
-        panels = [
-            (f"{title}, p = {100 * p:.4g}%", log, [line for place in own if (line := _curve(family, place, kind, key))])
-            for title, log, kind, key in CURVES
-        ]
-        if len(own) > 1 and all(lines for _, _, lines in panels):
-            rows.append(panels)
+    places = grid.places(family)
+    rows = {p: {f"r = {r}": places[q, r] for q, r in sorted(places) if q == p} for p in grid.axes_of(family)[0]}
     caption = f"Training curves at fixed p, one line per r, mean over pre-training seeds ({family.label}). "
     caption += "Accuracy and perplexity are held-out; the paper's are of training."
-    return [Figure("repeated-curves", caption, curves(rows))] if rows else []
-
-
-def _curve(family: Family, place: Place, kind: str, key: str) -> Line | None:
-    """A number of the logs against updates, averaged over seeds."""
-    points: dict[int, list[float]] = defaultdict(list)
-    for run in family.cells[grid.places(family)[place]]:
-        for record in read_log(run.path / "log.jsonl"):
-            if record.get("kind") == kind and isinstance(record.get(key), int | float):
-                points[record["step"]].append(record[key])
-    steps = sorted(points)
-    return Line(f"r = {place[1]}", steps, [fmean(points[step]) for step in steps]) if steps else None
+    return training_curves("repeated-curves", caption, family, rows, CURVES)
 
 
 def _lacking(family: Family) -> list[str]:

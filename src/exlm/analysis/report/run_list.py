@@ -5,7 +5,8 @@ from statistics import fmean
 
 from exlm.analysis.report.cells import METHODS, TITLES, Family, Setting
 from exlm.analysis.report.document import BLANK, Cell, Row, Section, Table, Value, heading, row
-from exlm.analysis.report.runs import Finetuning, Pretraining, Runs, machine
+from exlm.analysis.report.records import Finetuning, Pretraining, machine
+from exlm.analysis.report.runs import Runs
 
 
 def runs_section(runs: Runs, families: list[Family]) -> Section:
@@ -41,10 +42,18 @@ def _runs_table(families: list[Family]) -> Table:
 
 
 def _pretraining_row(cell: Setting, run: Pretraining) -> Row:
-    accuracy = f"held-out accuracy {100 * run.result['evaluation']['accuracy']:.1f}%"
     hours = Cell(run.result["training_seconds"] / 3600, digits=2)
     settings: list[Value] = [100 * cell.p, cell.r, run.steps, str(run.seed)]
-    return row(run.id, "pre-training", cell.label, *settings, accuracy, hours, machine(run.result), str(run.path))
+    return row(run.id, "pre-training", cell.label, *settings, _held_out(run), hours, machine(run.result), str(run.path))
+
+
+def _held_out(run: Pretraining) -> str:
+    """Of each masked token, of all together and where they stand, as far as it was recorded."""
+    found = run.evaluation
+    words = [f"held-out accuracy {100 * found['accuracy']:.1f}%", f"perplexity {found['perplexity']:.2f}"]
+    words += [f"joint {found['joint_perplexity']:.2f}"] if "joint_perplexity" in found else []
+    words += [f"own mask {100 * found['own_states']:.1f}%"] if "own_states" in found else []
+    return ", ".join(words)
 
 
 def _finetuning_row(tuning: Finetuning, model: str) -> Row:

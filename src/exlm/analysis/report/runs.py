@@ -9,127 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from exlm.analysis.report.records import Finetuning, Json, Pretraining, identifier, late
 from exlm.errors import InputError
-from exlm.tasks.metrics import LOWER_IS_BETTER
-from exlm.tasks.molnet import MOLECULENET
 
-Json = dict[str, Any]
 RESULTS = ("result.json", "results.json", "efficiency.json")
 DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError)
 COST = ("seconds_per_step", "tokens_per_second", "peak_memory_bytes")  # of a model in efficiency.json
+JOINT = ("nll", "joint_nll", "joint_perplexity")  # of an evaluation; earlier runs have none of them
 MEASURED = {
     "entropy": ("mean", "stderr", "tokens", "left_out"),  # the first two are null where no token counted
     "corruption": ("mean", "std", "predicted", "predicted_std", "fixed_count", "fixed_count_std", "sequences"),
 }
-NOT_IN_FAMILY = {  # what the experiments vary, and what follows from it or changes no result
-    "seed", "train.steps", "transition_warmup", "data.mask_ratio", "data.repeat", "data.tokens_per_micro_batch",
-    "model.objective", "model.num_states", "model.rotary", "model.dag", "model.max_position_embeddings",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Pretraining:
-    """A pre-trained model: its settings, held-out evaluation and what stands beside them."""
-
-    id: str
-    path: Path
-    result: Json
-    measurements: Json
-    config: Json
-    weights: str | None  # SHA-256 by its manifest
-
-    @property
-    def recipe(self) -> Json:
-        return self.result["recipe"]
-
-    @property
-    def steps(self) -> int:
-        return self.recipe["train"]["steps"]
-
-    @property
-    def seed(self) -> int:
-        return self.recipe["seed"]
-
-    @property
-    def method(self) -> str:
-        """The paper's name of what the switches say."""
-        model = self.recipe["model"]
-        if model["objective"] == "mlm":
-            return "Vanilla MLM"
-        without = ["Transitions"] * (model["objective"] == "ctc") + ["2D RoPE"] * (model["rotary"] != "2d")
-        sparse = model["dag"] == "sparse" and model["objective"] == "exlm"
-        return "ExLM" + (f" w/o {' and '.join(without)}" if without else "") + " w/ Sparse DAG" * sparse
-
-    @property
-    def states(self) -> int:
-        model = self.recipe["model"]
-        return 1 if model["objective"] == "mlm" else model["num_states"]
-
-    @property
-    def repeat(self) -> int:
-        return self.recipe["data"].get("repeat", 1)
-
-    @property
-    def warmup(self) -> int | None:
-        """Of the transitions; an MLM has none."""
-        return None if self.method == "Vanilla MLM" else self.recipe.get("transition_warmup", 0)
-
-    @property
-    def family(self) -> tuple[tuple[str, str], ...]:
-        """All settings that comparable runs share."""
-        shared = {key: value for key, value in self.result["identity"].items() if key not in NOT_IN_FAMILY}
-        return tuple(sorted((key, json.dumps(value)) for key, value in shared.items()))
-
-    @property
-    def study(self) -> Path | None:
-        """The directory of the `exlm analyze` that made it."""
-        return next((place.parent for place in self.path.parents if place.name == "pretrain"), None)
-
-    def measured(self, section: str) -> Json:
-        """Entropy or corruption, empty where it was not measured."""
-        return self.measurements.get(section) or {}
-
-
-@dataclass(frozen=True)
-class Finetuning:
-    """A model fine-tuned on one task with several seeds."""
-
-    id: str
-    path: Path
-    result: Json
-
-    @property
-    def settings(self) -> Json:
-        return self.result["settings"]
-
-    @property
-    def task(self) -> str:
-        """The name of a set, or the stem of a file."""
-        name = Path(self.settings["task"]["dataset"]).name.lower()
-        name = name.removesuffix(".gz").rsplit(".", 1)[0] if "." in name else name
-        known = {other.lower(): key for key, entry in MOLECULENET.items() for other in entry.other_names}
-        return known.get(name, name)
-
-    @property
-    def departures(self) -> list[str]:
-        """How its data differ from the published."""
-        return self.settings.get("departures") or []
-
-    @property
-    def how(self) -> str:
-        """The settings that comparable fine-tunings share: data, start, and hyper-parameters or their grid."""
-        hyper = sorted(self.result["cells"]) if "cells" in self.result else self.result["runs"][0]["settings"]["train"]
-        task = {key: value for key, value in self.settings["task"].items() if key not in ("dataset", "data_dir")}
-        shared = [hyper, task, self.settings.get("data_sha256"), self.settings.get("start_from") is not None]
-        return json.dumps(shared, sort_keys=True)
-
-    def values(self, metric: str | None = None, part: str | None = None) -> list[float]:
-        """Of every seed, shares in percent; the run's own metric and its test part (else valid) where not said."""
-        part, metric = part or ("test" if "test" in self.result else "valid"), metric or self.result["metric"]
-        scores = [run["scores"].get(part, {}).get(metric) for run in self.result["runs"]]
-        in_percent = self.settings["task"].get("task_type") == "question_answering"
-        factor = 1.0 if in_percent or metric in LOWER_IS_BETTER else 100.0
-        return [factor * score for score in scores if score is not None]
 
 
 @dataclass
@@ -142,19 +32,6 @@ class Runs:
     damaged: list[tuple[Path, str]] = field(default_factory=list)
     unlinked: list[Finetuning] = field(default_factory=list)  # whose pre-trained model is not among the runs
     tunings: dict[str, list[Finetuning]] = field(default_factory=dict)  # by pre-training id
-
-
-def identifier(identity: Any) -> str:
-    """First 8 hexadecimal digits of the SHA-256 of canonical JSON."""
-    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def machine(result: Json) -> str:
-    """The device a result was made on, as far as it says."""
-    found = result.get("machine") or {}
-    device = found.get("device")
-    return str((found.get("processor") if device in (None, "cpu") else device) or "not recorded")
 
 
 def find_runs(roots: list[str]) -> Runs:
@@ -186,7 +63,7 @@ def _take(runs: Runs, path: Path) -> None:
     if path.name == "efficiency.json":
         _check(entry[key] for entry in content["models"].values() for key in COST)
         numbers = [content[key] for key in ("ratio", "num_states", "mask_ratio", "pairs")]
-        _check([*numbers, *content["ratio_quartiles"], len(content["clock"])])
+        _check([*numbers, *content["ratio_quartiles"], len(content["clock"]), len(late(content))])
         runs.efficiency.append((path, content))
     elif path.name == "results.json":
         tuning = Finetuning(identifier({key: content[key] for key in ("settings", "seeds", "best")}), place, content)
@@ -201,10 +78,11 @@ def _pretraining(runs: Runs, place: Path, content: Json) -> Pretraining:
     names = ("measurements.json", "config.json", "manifest.json")
     measurements, config, manifest = (_beside(runs, place / name) for name in names)
     run = Pretraining(identifier(content["identity"]), place, content, measurements, config, _weights(manifest))
-    numbers = [content["evaluation"]["accuracy"], content["evaluation"]["perplexity"], content["training_seconds"]]
-    numbers += [content["parameters"], run.recipe["data"]["mask_ratio"], run.recipe["seed"]]
+    expected = ("accuracy", "perplexity", *(JOINT if run.evaluation.keys() & {*JOINT, "own_states"} else ()))
+    numbers = [*(run.evaluation[key] for key in expected), run.evaluation.get("own_states", 0)]
+    numbers += [content["training_seconds"], content["parameters"], run.recipe["data"]["mask_ratio"], run.seed]
     _check([*numbers, run.repeat, run.steps, run.states, run.config.get("vocab_size", 0)])
-    if not (run.method and run.family and run.recipe["data"]["corpus"]):
+    if not all([run.method, run.family, run.recipe["data"]["corpus"], *run.chosen]):
         raise ValueError("a setting is missing")
     return run
 
