@@ -332,7 +332,7 @@ def test_several_tokens_go_where_their_states_are(model):
     (record,) = fill_texts(network, tokenizer, [TWO], options)
     by_length = {}
     for entry in record["fillings"]:
-        first, second = ("".join(part) for part in entry["tokens"])
+        first, second = (tokenizer.convert_tokens_to_string(part) for part in entry["tokens"])
         assert entry["text"] == TWO.replace("[MASK]", first, 1).replace("[MASK]", second, 1)
         by_length.setdefault(sum(map(len, entry["tokens"])), []).append(entry)
     assert sorted(by_length) == [1, 2, 3, 4, 5, 6] and all(len(entries) == 4 for entries in by_length.values())
