@@ -1,6 +1,8 @@
 """Shared fixtures: a few molecules, a tiny corpus, a tiny model, and the place of the real data."""
 
 import os
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,9 @@ if not torch.cuda.is_available():  # the interpreter has to be on before anythin
 
 from exlm import ExLMConfig
 from exlm.data.prepare import prepare
+from exlm.ops import precision
+
+from .processors import RoundedProducts
 
 MOLECULES = [  # each stays a molecule with an alkyl chain in front
     "CCO", "CC(=O)Oc1ccccc1C(=O)O", "CN1C=NC2=C1C(=O)N(C(=O)N2C)C", "C[C@H](N)C(=O)O", "C(Cl)(Cl)Cl",
@@ -22,6 +27,39 @@ MOLECULES = [  # each stays a molecule with an alkyl chain in front
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+def process_settings() -> dict[str, object]:
+    """What holds for a whole process and is its user's to decide."""
+    return {
+        "precision of float32 products": torch.get_float32_matmul_precision(),
+        "default dtype": torch.get_default_dtype(),
+        "threads": torch.get_num_threads(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "deterministic CuDNN": torch.backends.cudnn.deterministic,
+        "benchmarking of CuDNN": torch.backends.cudnn.benchmark,
+        "gradients": torch.is_grad_enabled(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "environment": {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+    }
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_changed(_seed: None) -> Iterator[None]:
+    """The library leaves no process-wide setting changed behind it."""
+    before = process_settings()
+    yield
+    changed = [name for name, value in process_settings().items() if value != before[name]]
+    torch.set_float32_matmul_precision(str(before["precision of float32 products"]))
+    assert not changed, f"left changed behind the test: {', '.join(changed)}"
+
+
+@pytest.fixture
+def rounding_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[RoundedProducts]:
+    """The process allows fast products, on a processor where they have bfloat16 operands."""
+    monkeypatch.setattr(precision, "_medium_is_exact", cache(precision._medium_is_exact.__wrapped__))
+    with RoundedProducts() as mode, precision.products("medium"):
+        yield mode
 
 
 @pytest.fixture(scope="session")

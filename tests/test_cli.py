@@ -147,7 +147,7 @@ ALLOWED = {
     "ops": {"ops"},
     "data": {"data", "errors", "files", "randomness"},
     "model": {"model", "ops", "errors"},
-    "train": {"train", "errors", "files", "randomness"},
+    "train": {"train", "ops", "errors", "files", "randomness"},
     "tasks": {"tasks", "model", "data", "train", "directory", "errors", "files", "machine", "randomness"},
 }
 ALLOWED["analysis"] = ALLOWED["tasks"] | {"analysis", "ops", "pretrain"}

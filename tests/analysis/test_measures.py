@@ -42,7 +42,7 @@ def test_entropy_is_in_bits_and_a_certain_or_impossible_token_adds_nothing():
 def test_entropy_of_an_mlm_counts_only_tokens_without_a_visible_copy_and_averages_copies(corpus, repeat):
     model = model_of(corpus, repeat, objective="mlm")
     batches = batches_of(corpus, 0.6, repeat)
-    found = entropies.measure(model, batches, "fp32")
+    found = entropies.measure(model, batches)
     expected, left_out = [], 0
     for batch in batches:
         with torch.no_grad():
@@ -80,7 +80,7 @@ def test_where_targets_stand_agrees_with_sampled_paths(corpus, switches):
         for parameter in model.transition.parameters():
             parameter.add_(0.5 * torch.randn_like(parameter))
     batch = {name: values[:1] for name, values in batches_of(corpus, 0.2)[0].items()}
-    found = alignment.measure(model, [batch], "fp32")
+    found = alignment.measure(model, [batch])
     lattice = model.exlm.expand(**batch)
     with torch.no_grad():
         links = model.transition(model.states(lattice), lattice)
@@ -99,14 +99,14 @@ def test_where_targets_stand_agrees_with_sampled_paths(corpus, switches):
     assert found["own"] == pytest.approx(sum(found["by_state"]))
     if switches.get("dag") == "sparse":
         assert found["own"] == pytest.approx(1)
-    assert alignment.measure(model_of(corpus, objective="mlm"), [batch], "fp32") is None
+    assert alignment.measure(model_of(corpus, objective="mlm"), [batch]) is None
 
 
 def test_without_transitions_the_entropy_is_that_of_the_marginals(corpus):
     model = model_of(corpus, num_states=2, objective="ctc")
-    found = entropies.measure(model, batches_of(corpus, 0.3), "fp32")
+    found = entropies.measure(model, batches_of(corpus, 0.3))
     assert 0 < found["mean"] <= math.log2(model.config.vocab_size) and found["states"] is None
-    assert alignment.measure(model, batches_of(corpus, 0.3), "fp32") is None
+    assert alignment.measure(model, batches_of(corpus, 0.3)) is None
 
 
 def test_the_appendix_formula_gives_the_papers_numbers():

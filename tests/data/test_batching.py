@@ -64,32 +64,69 @@ def test_random_bits_are_uniform_and_independent():
     assert abs(np.corrcoef(draws[:-1].ravel(), draws[1:].ravel())[0, 1]) < 0.015
 
 
-def test_an_epoch_holds_every_example_once_within_the_budget():
-    plan = BatchPlan(Sequences().lengths, 512, seed=0)
-    batches = plan.epoch(0)
-    assert sorted(np.concatenate(batches)) == list(range(500))
-    sizes = [len(batch) * plan.lengths[batch].max() for batch in batches]
-    assert sorted(sizes)[-2] <= 512 and max(sizes) <= 512 + 7 * 62  # leftovers join one batch
-    assert sum(sizes) > 0.9 * 512 * (len(batches) - 1)  # the budget is used
+@pytest.mark.parametrize("budget,parts", [(512, 1), (2048, 2), (5000, 4)])
+def test_an_epoch_holds_every_example_once_within_the_budget(budget, parts):
+    plan = BatchPlan(Sequences(3000).lengths, budget, seed=0)
+    updates = plan.epoch(0)
+    found = [part for update in updates for part in update]
+    assert sorted(np.concatenate(found)) == list(range(3000))
+    assert plan.parts == parts and sum(len(update) != parts for update in updates) < parts
+    sizes = [len(part) * plan.lengths[part].max() for part in found]
+    assert sorted(sizes)[-2] <= budget // parts and max(sizes) <= budget // parts + 7 * 62  # leftovers join one part
+    assert sum(sizes) > 0.9 * budget * (len(updates) - 2)  # the budget is used
 
 
 def test_padding_stays_below_six_percent():
     plan = BatchPlan(np.random.default_rng(0).integers(20, 60, 5000), 4096, seed=0)
-    padded = sum(len(b) * plan.lengths[b].max() for b in plan.epoch(0))
+    padded = sum(len(part) * plan.lengths[part].max() for update in plan.epoch(0) for part in update)
     assert plan.lengths.sum() / padded > 0.94
+
+
+def test_an_update_mixes_lengths_and_a_part_does_not():
+    """No update is of short or of long sequences only, so that its gradient is that of the corpus."""
+    source = Sequences(3000)
+    plan = MaskedBatches(source, SPECIAL, 4096, 4096, 0.15, seed=0).plan
+    assert plan.parts == 4
+    tokens = []
+    for update in plan.epoch(0)[:-1]:
+        lengths = [plan.lengths[part] for part in update]
+        assert all(np.ptp(part) <= 16 for part in lengths)
+        assert lengths[0].min() > 45 and (len(update) < 4 or lengths[-1].max() < 35)
+        tokens.append(np.concatenate(lengths).mean())
+    assert len(tokens) > 15 and np.std(tokens) < 0.2 * np.mean(tokens)
+
+
+def test_few_sequences_share_an_update_all_the_same():
+    for count in range(1, 12):
+        plan = BatchPlan(Sequences(count).lengths, 4096, seed=0)
+        parts = [part for update in plan.epoch(0) for part in update]
+        assert sorted(np.concatenate(parts)) == list(range(count)) and all(len(part) for part in parts)
 
 
 def test_steps_run_through_epochs_that_differ():
     plan = BatchPlan(Sequences().lengths, 512, seed=0)
     first = len(plan.epoch(0))
     assert plan.batch(first - 1)[0] == 0 and plan.batch(first)[0] == 1
-    assert np.array_equal(plan.batch(3)[1], BatchPlan(Sequences().lengths, 512, seed=0).batch(3)[1])
-    assert not any(np.array_equal(a, b) for a, b in zip(plan.epoch(0), plan.epoch(1), strict=False))
+    again = BatchPlan(Sequences().lengths, 512, seed=0).batch(3)[1]
+    assert all(np.array_equal(a, b) for a, b in zip(plan.batch(3)[1], again, strict=True))
+    assert not any(np.array_equal(a[0], b[0]) for a, b in zip(plan.epoch(0), plan.epoch(1), strict=False))
 
 
 def test_a_sequence_longer_than_the_budget_is_an_error():
     with pytest.raises(InputError, match="62 tokens but a batch may have 32"):
         BatchPlan(np.array([10, 60]), 32, seed=0)
+
+
+def test_boundaries_between_documents_are_never_masked():
+    """A packed sequence holds BOS and EOS of its documents; they are not words to guess."""
+    source = Sequences()
+    source.tokens[:, 5::9], source.tokens[:, 6::9] = SPECIAL.eos, SPECIAL.bos
+    batch = masked_batch(source, np.arange(200), SPECIAL, seed=0, epoch=0, ratio=0.5)
+    labels = batch["labels"].numpy()
+    assert not np.isin(labels, (SPECIAL.bos, SPECIAL.eos)).any()
+    for row in range(200):
+        words = source.tokens[row, : source.lengths[row]]
+        assert abs((labels[row] != -100).sum() - 0.5 * (~np.isin(words, (0, 2))).sum()) < 1
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
@@ -149,10 +186,13 @@ def test_repeated_tokens_stand_together_and_each_copy_is_masked_by_itself(repeat
     assert ((masked > 0) & (masked < repeat)).any()
 
 
-def test_repetition_changes_no_steps_sequences_and_keeps_pieces_small():
-    plain = MaskedBatches(Sequences(), SPECIAL, 512, 512, 0.15, seed=0)
-    repeated = MaskedBatches(Sequences(), SPECIAL, 512, 512, 0.15, seed=0, repeat=4)
-    for step in range(4):
-        pieces = [batch for _, batch in repeated(step)]
-        assert sum(len(batch["input_ids"]) for batch in pieces) == len(plain(step)[0][1]["input_ids"])
-        assert len(pieces) > 1 and all(batch["input_ids"].numel() < 1024 for batch in pieces)
+@pytest.mark.parametrize("budget", [512, 4096])
+def test_repetition_and_memory_change_no_steps_sequences_and_pieces_are_small(budget):
+    """How a step is cut is a matter of memory alone."""
+    whole = MaskedBatches(Sequences(3000), SPECIAL, budget, 10**6, 0.15, seed=0)
+    for repeat, micro in ((1, 200), (4, 512)):
+        cut = MaskedBatches(Sequences(3000), SPECIAL, budget, micro, 0.15, seed=0, repeat=repeat)
+        for step in range(4):
+            pieces = [batch["input_ids"] for _, batch in cut(step)]
+            assert sum(map(len, pieces)) == sum(len(batch["input_ids"]) for _, batch in whole(step))
+            assert len(pieces) > 1 and all(ids.numel() <= 2 * micro for ids in pieces)

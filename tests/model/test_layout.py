@@ -9,6 +9,13 @@ from exlm.model import encoder, modeling_exlm
 from exlm.model.layout import gather_rows
 
 READS = ["states", "all"]
+LAYOUTS = [
+    {},
+    {"rotary": "1d", "boundary_states": "k"},
+    {"num_hidden_layers": 1},
+    {"expanded_layers": 1, "copy_embedding": 0.5},
+    {"expanded_layers": 1, "boundary_states": "k", "rotary": "1d"},
+]
 
 
 def each_sequence(query, key, value, cu_q, cu_k, max_q, max_k):
@@ -40,7 +47,7 @@ def hidden_states(model, lattice, read):
 
 
 @pytest.mark.parametrize("read", READS)
-@pytest.mark.parametrize("switches", [{}, {"rotary": "1d", "boundary_states": "k"}, {"num_hidden_layers": 1}], ids=str)
+@pytest.mark.parametrize("switches", LAYOUTS, ids=str)
 def test_packed_equals_padded(tiny_config, tiny_batch, pack, switches, read):
     model = ExLMModel(tiny_config(**switches)).eval()
     lattice = model.expand(**tiny_batch)

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from exlm import ExLMConfig, ExLMForMaskedLM, ExLMForSequenceClassification, ExLMModel, InputError
+from exlm.model.evaluation import evaluate_batch
 from exlm.model.objectives import classification_loss, single_target_ctc
 from exlm.ops import alignment
 
@@ -20,7 +21,12 @@ SWITCHES = [
     {"transition": "single"},
     {"transition": "single", "dag": "sparse", "boundary_states": "k"},
     {"objective": "ctc"},
+    {"objective": "ctc", "boundary_states": "k"},
     {"objective": "mlm"},
+    {"order_prior": 10.0, "sticky_prior": 3.0, "copy_embedding": 0.1},
+    {"expanded_layers": 1, "copy_embedding": 0.5, "order_prior": 10.0},
+    {"expanded_layers": 1, "boundary_states": "k", "rotary": "1d"},
+    {"expanded_layers": 1, "objective": "ctc"},
 ]
 ids = [",".join(f"{k}={v}" for k, v in switches.items()) or "default" for switches in SWITCHES]
 
@@ -45,7 +51,7 @@ def test_every_switch_overfits_a_few_sentences(tiny_config, tiny_batch, switches
         optimizer.zero_grad()
         model(**tiny_batch).loss.backward()
         optimizer.step()
-    scores = model.eval().evaluate_batch(**tiny_batch)
+    scores = evaluate_batch(model.eval(), tiny_batch)
     assert scores["masked"] == 6 and scores["correct"] == 6
 
 
@@ -72,7 +78,16 @@ def test_saving_and_loading_keeps_logits_and_ties(tiny_config, tiny_batch, tmp_p
         assert getattr(AutoConfig.from_pretrained(tmp_path), name) == value
 
 
-@pytest.mark.parametrize("switches", [{}, {"boundary_states": "k"}, {"dag": "sparse"}, {"objective": "ctc"}])
+@pytest.mark.parametrize(
+    "switches",
+    [
+        {},
+        {"boundary_states": "k"},
+        {"dag": "sparse"},
+        {"objective": "ctc"},
+        {"order_prior": 2.0, "sticky_prior": 1.0, "copy_embedding": 0.5, "expanded_layers": 1},
+    ],
+)
 def test_logits_at_masks_are_the_exact_marginals(tiny_config, switches):
     """Summing the joint probability over the other mask's token gives the marginal of each."""
     config = tiny_config(**switches, vocab_size=8, mask_token_id=7, num_states=2)
@@ -234,6 +249,10 @@ def test_classifiers_read_masks_as_ordinary_tokens_and_load_pretrained_encoders(
         ({"num_states": 0}, "num_states is 0"),
         ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob is 1.0"),
         ({"boundary_states": 2}, "boundary_states is 2"),
+        ({"order_prior": -1.0}, "order_prior is -1.0; it must be 0 or a positive number"),
+        ({"expanded_layers": 3}, "expanded_layers is 3; it must be all, or from 1 to the 2 layers"),
+        ({"expanded_layers": "some"}, "expanded_layers is some"),
+        ({"task_layers": 0}, "task_layers is 0; it must be none, or from 1 to the 2 layers"),
     ],
 )
 def test_impossible_configurations_say_what_is_wrong(tiny_config, change, message):
@@ -283,4 +302,40 @@ def test_log_probabilities_are_those_of_float32_under_autocast(tiny_config, tiny
     expected = model.transition(states, lattice), *model.head.operands(states)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         ours = model.transition(states, lattice), *model.head.operands(states)
-    assert all(torch.equal(left, right) for left, right in zip(ours, expected, strict=True))
+    assert torch.equal(ours[0], expected[0]) and ours[1].dtype == torch.bfloat16  # the operands, not the logits
+    torch.testing.assert_close(ours[1].float(), expected[1], atol=0.02, rtol=0.01)
+
+
+def test_a_ctc_target_that_is_the_blank_is_left_out(tiny_config):
+    """`<unk>` is the blank: its alignments would be counted twice, and its loss could fall below 0."""
+    model = ExLMForMaskedLM(tiny_config(objective="ctc")).eval()
+    row, labels = torch.tensor([[0, 29, 7, 29, 2]]), torch.tensor([[-100, 3, -100, 8, -100]])
+    with torch.no_grad():
+        model.head.decoder.bias[3] = 30.0  # the blank is all but certain
+        output = model(row, labels=labels)
+        alone = model(row, labels=torch.tensor([[-100, 9, -100, 8, -100]]))
+    lattice = model.exlm.expand(row, labels=labels)
+    log_probs = model.head(model.states(lattice)).log_softmax(-1)[0, 4:7]
+    torch.testing.assert_close(output.loss, -single_target_ctc(log_probs[:, 8], log_probs[:, 3]))
+    assert output.loss > 0 and output.count == 1 and alone.loss > output.loss / 2
+    nothing = model(row, labels=torch.tensor([[-100, 3, -100, 3, -100]]))
+    assert nothing.loss == 0 and nothing.count == 0
+
+
+def test_ctc_averages_over_bos_and_eos_where_they_have_k_states(tiny_config):
+    model = ExLMForMaskedLM(tiny_config(objective="ctc", boundary_states="k")).eval()
+    row, labels = torch.tensor([[0, 29, 7, 2]]), torch.tensor([[-100, 6, -100, -100]])
+    lattice = model.exlm.expand(row, labels=labels)
+    log_probs = model.head(model.states(lattice)).log_softmax(-1)[0].unflatten(0, (3, 3))
+    blocks = [single_target_ctc(log_probs[i, :, y], log_probs[i, :, 3]) for i, y in enumerate([0, 6, 2])]
+    torch.testing.assert_close(model(row, labels=labels).loss, -torch.stack(blocks).mean())
+
+
+def test_the_masks_of_an_mlm_are_tokens_like_any_other(tiny_config, tiny_batch):
+    """Fine-tuning never sees a state index, so pre-training of the baseline must not either."""
+    model = ExLMModel(tiny_config(objective="mlm")).eval()
+    masked = model.expand(**tiny_batch)
+    assert (masked.position_ids[..., 1] == 0).all() and (masked.copy == 0).all()
+    inputs = {name: tiny_batch[name] for name in ("input_ids", "attention_mask")}
+    real = tiny_batch["attention_mask"].bool()
+    torch.testing.assert_close(model.encode(masked)[real], model.encode(model.expand_unmasked(**inputs))[real])

@@ -157,18 +157,17 @@ def test_float32_is_close_to_the_float64_reference(backend, case):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nan_shows_where_a_path_can_use_it_and_nowhere_else(backend):
-    """NaN in every place of the inner rows of the emissions and of the transitions, each in a sequence of its own."""
-    targets, states = 4, 7
-    emission, transition, _, _ = random_case(20, batch=1, targets=targets, states=states, dtype=torch.float32)
-    _, at_state, on_edge, _ = enumerate_sequence(emission[0], transition[0], targets, states)
-    used = torch.cat([at_state[1:-1].flatten(), on_edge.flatten()]) > 0
-    rows, inner = torch.arange(len(used)), (targets - 2) * states
-    emission, transition = emission.repeat(len(used), 1, 1), transition.repeat(len(used), 1, 1)
-    lengths = torch.full_like(rows, targets), torch.full_like(rows, states)
+    """NaN in every place of the emissions and transitions, each in a sequence of its own, beside a longer sequence."""
+    emission, transition, _, _ = random_case(20, batch=1, targets=4, states=9, dtype=torch.float32)
+    _, at_state, on_edge, _ = enumerate_sequence(emission[0], transition[0], 4, 7)
+    used = torch.cat([at_state.flatten(), on_edge.flatten(), torch.zeros(1)]) > 0
+    emission, transition = (x.repeat(len(used), 1, 1) for x in (emission, transition))
+    lengths = torch.full([len(used)], 4), torch.tensor([7] * (len(used) - 1) + [9])
     clean = [alignment.log_likelihood(emission, transition, *lengths, backend=backend)]
     clean += alignment.posterior(emission, transition, *lengths, backend=backend)
-    emission[:, 1:-1].view(len(rows), -1)[rows[:inner], rows[:inner]] = float("nan")
-    transition.view(len(rows), -1)[rows[inner:], rows[inner:] - inner] = float("nan")
+    places = torch.cat([emission.flatten(1), transition.flatten(1)], 1)
+    places.fill_diagonal_(float("nan"))
+    emission, transition = places[:, :36].reshape(-1, 4, 9), places[:, 36:].reshape(-1, 9, 9)
     spoilt = [alignment.log_likelihood(emission, transition, *lengths, backend=backend)]
     spoilt += alignment.posterior(emission, transition, *lengths, backend=backend)
     assert torch.equal(spoilt[0].isnan(), used)

@@ -32,6 +32,8 @@ def test_states_and_targets_run_from_bos_to_eos():
     assert result.targets.tolist() == [[0, 6, 2], [0, 8, 2]]
     assert result.num_targets.tolist() == [3, 3]
     assert result.target_is_mask.tolist() == [[False, True, False]] * 2
+    assert result.ordinal.tolist() == [[0, 1, 1, 2]] * 2
+    assert result.state_copy.tolist() == [[0, 1, 2, 0]] * 2
 
 
 def test_boundary_states_expand_bos_and_eos_like_masks():
@@ -39,7 +41,8 @@ def test_boundary_states_expand_bos_and_eos_like_masks():
     assert result.input_ids[1].tolist() == [0, 0, 9, 9, 2, 2, 1, 1]
     assert result.position_ids[1, :6].tolist() == [[0, 1], [0, 2], [1, 1], [1, 2], [2, 1], [2, 2]]
     assert result.num_states.tolist() == [6, 6]
-    assert result.group[1].tolist() == [0, 0, 1, 1, 2, 2]
+    assert result.ordinal[1].tolist() == [0, 0, 1, 1, 2, 2]
+    assert result.state_copy[1].tolist() == [0, 0, 1, 2, 0, 0]
 
 
 def test_one_state_per_mask_leaves_the_sequence_as_it_is():
@@ -65,3 +68,24 @@ def test_a_batch_equals_its_sequences_one_by_one():
         assert torch.equal(together.input_ids[b, :size], alone.input_ids[0])
         assert torch.equal(together.position_ids[b, :size], alone.position_ids[0])
         assert torch.equal(together.state_index[b, : alone.num_states], alone.state_index[0])
+
+
+PAIR = torch.tensor([[0, 5, 9, 2, 7, 2], [0, 2, 9, 2, 1, 1]])
+
+
+def test_inner_boundaries_are_states_where_boundaries_have_k():
+    """A pair, `<s> 5 [M] </s> 7 </s>`: the release expands every BOS and EOS."""
+    result = expand(PAIR, (PAIR != 1).long(), PAIR == 9, 2, 2, boundary_ids=(0, 2), pad_token_id=1)
+    assert result.input_ids[0].tolist() == [0, 0, 5, 9, 9, 2, 2, 7, 2, 2]
+    assert result.ordinal[0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert result.state_copy[0].tolist() == [0, 0, 1, 2, 0, 0, 0, 0]
+    assert result.targets.tolist() == [[0, 9, 2, 2], [0, 2, 9, 2]]
+    assert result.target_is_mask.tolist() == [[False, True, False, False], [False, False, True, False]]
+    paper = expand(PAIR, (PAIR != 1).long(), PAIR == 9, 2, 1, pad_token_id=1)
+    assert paper.ordinal[0].tolist() == [0, 1, 1, 2] and paper.input_ids[0].tolist() == [0, 5, 9, 9, 2, 7, 2]
+
+
+def test_one_rotary_axis_counts_places():
+    result = expand(IDS, (IDS != 1).long(), LABELS != -100, 2, 1, LABELS, pad_token_id=1, rotary="1d")
+    assert result.position_ids[0, :, 0].tolist() == [0, 1, 2, 3, 4, 5]
+    assert result.copy[0].tolist() == [0, 0, 1, 2, 0, 0]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from exlm.ops.transition import edge_mask, gated, single
+from exlm.ops.transition import LinkPrior, edge_mask, gated, single
 
 from .recorder import LargestTensor
 
@@ -163,3 +163,70 @@ def test_gradients_are_finite_even_for_rows_without_successors(scale):
     torch.where(result == -torch.inf, 0.0, result).sum().backward()
     assert all(x.grad.isfinite().all() for x in (query, key, gate))
     assert query.grad[1, 3:].abs().max() == 0
+
+
+ORDINAL = torch.tensor([[0, 1, 1, 2, 2, 3], [0, 1, 1, 2, 0, 0]])
+COPY = torch.tensor([[0, 1, 2, 1, 2, 0], [0, 1, 2, 0, 0, 0]])
+
+
+def written_out(order, sticky):
+    """The prior of every link, from its definition."""
+    result = torch.zeros(2, 6, 6, dtype=torch.float64)
+    for b in range(2):
+        for u in range(6):
+            for v in range(6):
+                distance = int(ORDINAL[b, v] - ORDINAL[b, u])
+                result[b, u, v] = -order * abs(distance - 1)
+                result[b, u, v] += sticky * (distance == 1 and COPY[b, u] == COPY[b, v] > 0)
+    return result
+
+
+def dense_with_prior(order, sticky):
+    def function(query, key, log_gate, edges):
+        scores = torch.einsum("bnhd,bmhd->bhnm", query, key) * query.shape[-1] ** -0.5
+        scores = scores + written_out(order, sticky)[:, None].to(scores.dtype)
+        heads = scores.masked_fill(~edges[:, None], torch.finfo(scores.dtype).min).log_softmax(-1)
+        return (heads + log_gate.transpose(1, 2)[..., None]).logsumexp(1).masked_fill(~edges, -INF)
+
+    return function
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("order,sticky", [(1.0, 0.0), (10.0, 3.0), (0.0, 2.0), (1e4, 1e4)])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_a_prior_is_added_to_the_scores_of_every_head(heads, order, sticky, dtype):
+    inputs = [x.to(dtype).requires_grad_() for x in features(heads)]
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    edges, prior = edge_mask(STATES, 6), LinkPrior(order, sticky, ORDINAL, COPY)
+    ours = gradients(lambda *x: gated(*x, prior), inputs, edges)
+    theirs = gradients(dense_with_prior(order, sticky), exact, edges)
+    tolerance = 1e-11 if dtype == torch.float64 else 1e-5 if order < 100 else 2e-3
+    for left, right in zip((ours[0], *ours[1]), (theirs[0], *theirs[1]), strict=True):
+        torch.testing.assert_close(left.double(), right, atol=tolerance, rtol=tolerance)
+
+
+def test_gradients_with_a_prior_are_those_of_finite_differences():
+    inputs = tuple(x.requires_grad_() for x in features())
+    edges, prior = edge_mask(STATES, 6), LinkPrior(2.0, 3.0, ORDINAL, COPY)
+    assert torch.autograd.gradcheck(lambda *x: torch.where(edges, gated(*x, edges, prior), 0.0), inputs)
+
+
+def test_a_prior_reaches_a_single_softmax_too_and_without_strength_changes_no_bit():
+    query, key, _ = features(heads=1)
+    edges = edge_mask(STATES, 6)
+    flat = torch.zeros_like(query[:, :, 0])
+    result = single(flat, flat, edges, LinkPrior(10.0, 3.0, ORDINAL, COPY)).double()
+    expected = written_out(10.0, 3.0).masked_fill(~edges, -INF)[0, :5].log_softmax(-1)
+    torch.testing.assert_close(result[0, :5], expected)
+    without = single(query[:, :, 0], key[:, :, 0], edges)
+    assert torch.equal(without, single(query[:, :, 0], key[:, :, 0], edges, LinkPrior(0.0, 0.0, ORDINAL, COPY)))
+
+
+def test_a_prior_keeps_no_further_matrix_for_the_gradient():
+    def kept(prior):
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
+            gated(*(x.requires_grad_() for x in features()), edge_mask(STATES, 6), prior)
+        return sorted(sizes)
+
+    assert kept(LinkPrior(10.0, 3.0, ORDINAL, COPY)) == kept(None)

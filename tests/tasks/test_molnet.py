@@ -2,6 +2,12 @@
 
 import pytest
 
+from exlm import ExLMForMaskedLM
+from exlm.data.tokenization import load_tokenizer
+from exlm.directory import save_model
+from exlm.pretrain import ArchitectureConfig
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.finetune import finetune
 from exlm.tasks.frames import read_frame
 from exlm.tasks.molnet import MOLECULENET, departures, find_dataset
 
@@ -22,3 +28,16 @@ def test_rows_that_cannot_be_used_are_a_departure_too():
 @pytest.mark.parametrize(("file", "known"), [("delaney-processed.csv", True), ("ESOL.csv", True), ("mine.csv", False)])
 def test_tables_are_known_by_any_of_their_public_names(file, known):
     assert departures(file, 900, 900) == ["the table has 900 rows, the published one 1,128"] * known
+
+
+def test_a_departure_is_in_the_output_and_in_the_results(corpus, tmp_path, capsys):
+    tokenizer = load_tokenizer(corpus)
+    architecture = ArchitectureConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32)
+    save_model(tmp_path / "model", ExLMForMaskedLM(architecture.build(tokenizer)), tokenizer)
+    rows = [f"{'C' * n}O,{n % 2}" for n in range(1, 40)]
+    (tmp_path / "BBBP.csv").write_text("\n".join(["smiles,p_np", "C1CC,1", *rows]))
+    task = TaskConfig("bbbp", split="random", data_dir=str(tmp_path))
+    results = finetune(str(tmp_path / "out"), str(tmp_path / "model"), task, FinetuneConfig(epochs=1), [0])
+    [said] = results["settings"]["departures"]
+    assert said == "the table has 40 rows (39 usable), the published one 2,039"
+    assert f"note: {said}; scores do not compare" in capsys.readouterr().out

@@ -66,7 +66,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
             end_positions: [B] its last token.
         """
         lattice = self.exlm.expand_unmasked(input_ids, attention_mask)
-        hidden = self.exlm.encode(lattice)
+        hidden = self.exlm.encode(lattice, depth=self.config.read_layers)
         first = lattice.first[:, :: self.config.repeat].clamp(max=hidden.shape[1] - 1)
         hidden = gather_rows(hidden, first.to(hidden.device))
         with torch.autocast(hidden.device.type, enabled=False):  # bfloat16 logits would make ties of different spans
@@ -83,10 +83,17 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
 
 
 def pooled(encoder: ExLMModel, lattice: Lattice, pooling: str) -> Tensor:
-    """One vector per sequence [B, D]: the `first` position, or the `mean` over the real ones."""
+    """One vector per sequence [B, D]: the `first` position, or the `mean` over the real ones.
+
+    Args:
+        encoder: of whose layers `config.read_layers` are used.
+        lattice: what `expand_unmasked` gives.
+        pooling: `first` or `mean`.
+    """
+    depth = encoder.config.read_layers
     if pooling == "first":
         first = torch.zeros_like(lattice.input_ids[:, :1])
-        return encoder.encode(lattice, first, lattice.attention_mask.any(1).long())[:, 0]
-    hidden = encoder.encode(lattice)
+        return encoder.encode(lattice, first, lattice.attention_mask.any(1).long(), depth)[:, 0]
+    hidden = encoder.encode(lattice, depth=depth)
     weight = lattice.attention_mask[..., None].to(hidden)
     return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)

@@ -39,7 +39,8 @@ class CopyEmbedding(nn.Embedding):
     """Of the copy index 1..k; index 0, that of ordinary tokens, adds nothing."""
 
     def __init__(self, config: ExLMConfig) -> None:
-        super().__init__(config.num_states + 1, config.hidden_size, padding_idx=0)
+        rows, width = config.num_states + 1, config.hidden_size
+        super().__init__(rows, width, padding_idx=0, _weight=torch.zeros(rows, width))  # draws nothing before others
 
 
 class ExLMModel(ExLMPreTrainedModel):

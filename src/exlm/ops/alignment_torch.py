@@ -37,14 +37,18 @@ class _Sweep:
 
 
 def _clean(emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor) -> tuple[Tensor, Tensor]:
-    """Finite copies, at least float32; emissions outside the band and edges that do not go forward removed."""
+    """Finite copies, at least float32, of what a path of the right length can use; the rest is removed."""
     dtype = torch.promote_types(emission.dtype, torch.float32)
     target = torch.arange(emission.shape[1], device=emission.device)[:, None]
     state = torch.arange(emission.shape[2], device=emission.device)
-    slack = (num_states - num_targets)[:, None, None]
+    num_targets, num_states = num_targets[:, None, None], num_states[:, None, None]
+    slack = num_states - num_targets
     band = (state >= target) & (state - target <= slack)
+    band &= ((target > 0) | (state == 0)) & ((target < num_targets - 1) | (state == num_states - 1))
     emission = emission.to(dtype).clamp(min=IMPOSSIBLE).masked_fill(~band, IMPOSSIBLE)
-    forward = (state[:, None] < state) & (state < num_states[:, None, None])
+    length = state - state[:, None]
+    inner = (state[:, None] > 0).int() + (state < num_states - 1).int()  # a path of T targets has T - 2 inner states
+    forward = (length > 0) & (length <= slack + 1) & (inner <= num_targets - 2) & (state < num_states)
     transition = transition.to(dtype).clamp(min=IMPOSSIBLE).masked_fill(~forward, IMPOSSIBLE)
     return emission, transition
 

@@ -51,7 +51,7 @@ def exact_products(device: torch.device) -> Any:
 
 
 class _Linear(torch.autograd.Function):
-    """Written out because its backward pass runs where the caller has no say."""
+    """x [R, in] to [R, out], written out because its backward pass runs where the caller has no say."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -63,11 +63,10 @@ class _Linear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        rows, flat = grad.flatten(0, -2), x.flatten(0, -2)
         with exact_products(x.device):
-            d_x = (rows @ weight).view_as(x) if ctx.needs_input_grad[0] else None
-            d_weight = rows.T @ flat if ctx.needs_input_grad[1] else None
-        return d_x, d_weight, rows.sum(0) if ctx.needs_input_grad[2] else None
+            d_x = grad @ weight if ctx.needs_input_grad[0] else None
+            d_weight = grad.T @ x if ctx.needs_input_grad[1] else None
+        return d_x, d_weight, grad.sum(0) if ctx.needs_input_grad[2] else None
 
 
 def linear(x: Tensor, layer: torch.nn.Linear) -> Tensor:
@@ -81,4 +80,5 @@ def linear(x: Tensor, layer: torch.nn.Linear) -> Tensor:
         [..., out features].
     """
     with torch.autocast(x.device.type, enabled=False):
-        return _Linear.apply(x.to(layer.weight.dtype), layer.weight, layer.bias)
+        rows = _Linear.apply(x.to(layer.weight.dtype).flatten(0, -2), layer.weight, layer.bias)
+    return rows.unflatten(0, x.shape[:-1])

@@ -22,6 +22,7 @@ from exlm.tasks.encoders import load_encoder, load_tokenizer_of, take_encoder
 from exlm.tasks.frames import existing, listed, read_frame
 from exlm.tasks.glue import GLUE, classes, columns, departures, glue_frames
 from exlm.tasks.metrics import MAIN_METRIC, evaluate
+from exlm.tasks.molnet import departures as molnet_departures
 from exlm.tasks.splits import PARTS, Split, make_split, random_split, split_hash
 from exlm.tasks.supervised import (
     RowBatches,
@@ -69,6 +70,7 @@ class Classification:
         wanted = task.max_length or DEFAULT_LENGTH
         self.max_length = min(wanted, longest or wanted)
         self.rows = tokenize_rows(table, self.tokenizer, self.max_length, molecules, task.on_invalid == "keep")
+        self.departures = [*self.departures, *molnet_departures(task.dataset, len(table.texts), self.rows.usable.sum())]
         self.facts = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": self.departures}
         self.invalid = self.rows.report()
 
