@@ -250,9 +250,8 @@ def test_classifiers_read_masks_as_ordinary_tokens_and_load_pretrained_encoders(
         ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob is 1.0"),
         ({"boundary_states": 2}, "boundary_states is 2"),
         ({"order_prior": -1.0}, "order_prior is -1.0; it must be 0 or a positive number"),
-        ({"expanded_layers": 3}, "expanded_layers is 3; it must be all, or from 1 to the 2 layers"),
+        ({"expanded_layers": 3}, "expanded_layers is 3; it must be all, or from 1 to 2"),
         ({"expanded_layers": "some"}, "expanded_layers is some"),
-        ({"task_layers": 0}, "task_layers is 0; it must be none, or from 1 to the 2 layers"),
     ],
 )
 def test_impossible_configurations_say_what_is_wrong(tiny_config, change, message):

@@ -110,3 +110,31 @@ def test_loss_and_every_gradient(model, inputs, case):
 def test_a_foreign_state_dict_is_refused(case):
     with pytest.raises(InputError, match="gate_linear"):
         from_official({n[2:]: v for n, v in case.items() if n.startswith("w.") and "gate" not in n}, 3)
+
+
+def test_a_pair_has_states_for_its_inner_boundary(model):
+    """The release expands every BOS and EOS and lets a path through them: written out over all positions, in
+    float64."""
+    ids, labels = torch.tensor([[0, 7, 54, 9, 2, 11, 54, 2]]), torch.full((1, 8), -100)
+    labels[0, 2], labels[0, 6] = 8, 12
+    expanded = [0, 0, 0, 7, 54, 54, 54, 9, 2, 2, 2, 11, 54, 54, 54, 2, 2, 2]
+    lattice = model.exlm.expand(ids, labels=labels)
+    assert lattice.input_ids[0].tolist() == expanded
+    hidden = model.exlm.encode(lattice)
+    state = torch.tensor([[token in (0, 2, 54) for token in expanded]])
+    head, log_probs = model.transition, model.head(hidden).log_softmax(-1).double()
+    features = torch.cat([hidden, head.positions.weight[: len(expanded)][None]], -1)
+    query, key = (linear(features).unflatten(-1, (head.heads, -1)).double() for linear in (head.query, head.key))
+    scores = torch.einsum("bihd,bjhd->bhij", query, key) / query.shape[-1] ** 0.5
+    edges = (state[:, :, None] & state[:, None]).triu(1)
+    gate = head.gate(features).double().log_softmax(-1).transpose(1, 2)[..., None]
+    links = (scores.masked_fill(~edges[:, None], -1e30).log_softmax(-1) + gate).logsumexp(1)
+    links = links.masked_fill(~edges, -torch.inf)
+    targets = [0, 8, 2, 12, 2]
+    alpha = torch.full((len(expanded),), -torch.inf, dtype=torch.float64)
+    alpha[0] = log_probs[0, 0, targets[0]]
+    for target in targets[1:]:
+        alpha = (alpha[:, None] + links[0]).logsumexp(0) + log_probs[0, :, target]
+    assert model(ids, labels=labels).loss.item() == pytest.approx(-float(alpha[-1]) / len(targets), abs=1e-5)
+    plain = model.exlm.expand_unmasked(torch.tensor([[0, 7, 2, 9, 2]]))  # as in fine-tuning
+    assert plain.input_ids[0].tolist() == [0, 0, 0, 7, 2, 2, 2, 9, 2, 2, 2]

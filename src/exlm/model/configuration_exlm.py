@@ -106,13 +106,9 @@ class ExLMConfig(PreTrainedConfig):
         for name in ("copy_embedding", "order_prior", "sticky_prior"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be 0 or a positive number")
-        for name in ("expanded_layers", "task_layers"):
-            value = getattr(self, name)
-            if value not in ("all", None) and not (isinstance(value, int) and 1 <= value <= self.num_hidden_layers):
-                other = "all" if name == "expanded_layers" else "none"
-                raise InputError(
-                    f"{name} is {value}; it must be {other}, or from 1 to the {self.num_hidden_layers} layers"
-                )
+        last = self.expanded_layers
+        if last != "all" and not (isinstance(last, int) and 1 <= last <= self.num_hidden_layers):
+            raise InputError(f"expanded_layers is {last}; it must be all, or from 1 to {self.num_hidden_layers}")
         axes = 2 if self.rotary == "2d" else 1
         if self.hidden_size % (2 * axes * self.num_attention_heads):
             raise InputError(
@@ -141,11 +137,13 @@ class ExLMConfig(PreTrainedConfig):
     @property
     def plain_layers(self) -> int:
         """Layers that read the sequence before any expansion: none, but for late expansion."""
-        if self.objective == "mlm" or self.expanded_layers in ("all", None):
+        if self.objective == "mlm" or self.expanded_layers == "all":
             return 0
         return self.num_hidden_layers - int(self.expanded_layers)
 
     @property
     def read_layers(self) -> int:
         """Layers that the heads for tasks read."""
+        if self.task_layers is not None and not 1 <= self.task_layers <= self.num_hidden_layers:
+            raise InputError(f"{self.task_layers} layers are to be read; the model has {self.num_hidden_layers}")
         return self.task_layers or self.plain_layers or self.num_hidden_layers

@@ -165,9 +165,7 @@ class Classification:
             "classifier_pooling": hyper.pooling,
             "task": facts,
         }
-        network, _ = load_encoder(
-            self.model, "classification", hyper.dropout, hyper.pooler_dropout, changes, self.from_scratch
-        )
+        network, _ = load_encoder(self.model, "classification", hyper, changes, self.from_scratch)
         if self.start_from:
             take_encoder(network, self.start_from)
         return network

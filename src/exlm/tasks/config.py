@@ -80,6 +80,8 @@ class FinetuneConfig:
         dropout: of the encoder.
         pooler_dropout: of the classification head.
         pooling: what the classification head reads, the `first` state (paper) or the `mean` over tokens (ExLM only).
+        layers: how many of the layers the head reads (ExLM and its MLM only); where absent all, or with late expansion
+            those before it.
         patience: stop after this many epochs without a better valid score; 0 never stops early.
         weight_decay: decoupled weight decay.
         clip_norm: largest gradient norm, 0 for none.
@@ -93,6 +95,7 @@ class FinetuneConfig:
     dropout: float | None = None
     pooler_dropout: float | None = None
     pooling: Literal["first", "mean"] = "first"
+    layers: int | None = None
     patience: int = 20
     weight_decay: float = 0.0
     clip_norm: float = 1.0

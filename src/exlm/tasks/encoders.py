@@ -21,6 +21,7 @@ from exlm.data.tokenization import load_tokenizer
 from exlm.directory import fingerprint, load_model, verify
 from exlm.errors import InputError, first_line
 from exlm.model.modeling_exlm import ExLMModel
+from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.families import (
     Changes,
     dropouts,
@@ -45,22 +46,25 @@ def check(name: str) -> str:
 
 
 def load_encoder(
-    name: str, head: str, dropout: float | None, head_dropout: float | None, changes: Changes, from_scratch: bool
+    name: str, head: str, hyper: FinetuneConfig, changes: Changes, from_scratch: bool
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A model with a new head, and its tokenizer, which returns just what the model takes.
 
     Args:
         name: directory or hub name.
         head: `classification` (and regression) or `question_answering`.
-        dropout: of the encoder, whatever its family calls it.
-        head_dropout: of the head.
+        hyper: dropout of encoder and head, whatever its family calls them, and the layers to read.
         changes: further settings.
         from_scratch: take only the configuration and initialise all weights from the global generator.
 
     Raises InputError for what cannot be loaded and for a tokenizer that does not fit.
     """
     config = _config(name)
-    changes = changes | dropouts(config, dropout, head_dropout)
+    changes = changes | dropouts(config, hyper.dropout, hyper.pooler_dropout)
+    if hyper.layers is not None:
+        if config.model_type != "exlm":
+            raise InputError(f"train.layers is for models of this library; leave it out for {config.model_type}")
+        changes["task_layers"] = hyper.layers
     model_class = head_classes(config)[head == "question_answering"]
     if config.model_type == "exlm":
         encoder, tokenizer = load_model(name, ExLMModel, changes, from_scratch)

@@ -99,6 +99,7 @@ def embed(
     input: str,
     output: str | None = None,
     pooling: Literal["mean", "first"] = "mean",
+    layers: int | None = None,
     text_column: str | None = None,
     molecules: bool = True,
     max_length: int = 512,
@@ -112,6 +113,7 @@ def embed(
         output: `.parquet` (columns row, text, embedding, problem) or `.npy` ([rows, width] float32, NaN for rows
             that cannot be used); INPUT-embeddings.parquet beside the input where absent.
         pooling: mean over the tokens, or the first state.
+        layers: how many of the layers to use; where absent all, or with late expansion those before it.
         text_column: column of the SMILES or text; found by its name where absent.
         molecules: the texts are SMILES: rows that RDKit cannot parse are marked.
         max_length: longest text in tokens.
@@ -120,7 +122,7 @@ def embed(
     target = _target(input, output, "embeddings.parquet", (".parquet", ".npy"))
     if rows_per_chunk < 1:
         raise InputError(f"rows_per_chunk is {rows_per_chunk}; it must be at least 1")
-    network, tokenizer = load_model(model, ExLMModel)
+    network, tokenizer = load_model(model, ExLMModel, None if layers is None else {"task_layers": layers})
     distributed.place(network)
     table = load_table(input, text_column, [])
     rows = tokenize_rows(table, tokenizer, max_length, molecules)

@@ -80,9 +80,7 @@ class QuestionAnswering:
         torch.manual_seed(seed)
         facts = {"task_type": "question_answering", "max_length": self.config.window}
         facts |= {"stride": self.config.stride, "max_answer": self.config.max_answer, "precision": hyper.precision}
-        network, _ = load_encoder(
-            self.model, "question_answering", hyper.dropout, hyper.pooler_dropout, {"task": facts}, self.from_scratch
-        )
+        network, _ = load_encoder(self.model, "question_answering", hyper, {"task": facts}, self.from_scratch)
         if self.start_from:
             take_encoder(network, self.start_from)
         batches = WindowBatches(self.parts["train"][1], self.tokenizer, hyper.batch_size, seed)

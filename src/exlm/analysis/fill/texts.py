@@ -118,6 +118,9 @@ def _expanded(example: Example, config: PreTrainedConfig) -> int:
 def _problem(example: Example, tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig) -> str | None:
     if tokenizer.mask_token_id not in example["input_ids"]:
         return NO_MASK
+    inside = set(example["input_ids"][1:-1].tolist())
+    if config.states_per_boundary > 1 and inside & {config.bos_token_id, config.eos_token_id}:
+        return "an end of sequence inside the text, which has states of its own in this model; give one sequence"
     if (length := _expanded(example, config)) > config.max_position_embeddings:
         return f"too long: it expands to {length} positions, the model's most is {config.max_position_embeddings}"
     return inference.unknown(example, tokenizer)
