@@ -22,8 +22,7 @@ from exlm.analysis.cost import Shape, vocabulary_product
 from exlm.model.objectives import exlm_loss
 from exlm.ops.emission import emission
 from exlm.ops.expansion import Lattice
-from exlm.train.loop import autocast
-from models import PRESETS, Contender, build_model, random_batch
+from models import PRESETS, Contender, as_trained, build_model, random_batch
 from step import measure_memory
 from timing import Call, arguments, in_fresh_process, interleaved, peak_memory, ratio, record, summary
 
@@ -80,13 +79,12 @@ def loss_call(shape: Shape, loss: Loss, device: str) -> Callable[[], tuple[Tenso
     generator = torch.Generator().manual_seed(1)
     features = torch.randn(shape.batch, shape.expanded, shape.hidden, generator=generator).to(device).requires_grad_()
 
-    autocast(torch.device(device), "fp32")  # sets how products in float32 are computed
-
     def call() -> tuple[Tensor, Tensor]:
         model.zero_grad(set_to_none=True)
         features.grad = None
-        value = loss(model, features, lattice)
-        value.backward()
+        with as_trained(device, "fp32"):
+            value = loss(model, features, lattice)
+            value.backward()
         assert features.grad is not None
         return value.detach(), features.grad
 
@@ -133,10 +131,8 @@ def step_memory(shape: Shape, device: str) -> dict[str, object]:
 
 
 def emission_call(shape: Shape, device: str) -> Call:
-    """Forward and backward of the emission alone, in the precision of training: bfloat16 operands on CUDA only."""
+    """Forward and backward of the emission alone, with the bfloat16 operands of training."""
     torch.manual_seed(0)
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    autocast(torch.device(device), "fp32")  # sets how products in float32 are computed
     hidden = torch.randn(shape.batch, shape.states, shape.hidden, device=device, requires_grad=True)
     weight = nn.Parameter(0.02 * torch.randn(shape.vocabulary, shape.hidden, device=device))
     bias = nn.Parameter(torch.zeros(shape.vocabulary, device=device))
@@ -144,7 +140,8 @@ def emission_call(shape: Shape, device: str) -> Call:
 
     def call() -> None:
         hidden.grad = weight.grad = bias.grad = None
-        emission(hidden.to(dtype), weight.to(dtype), bias, targets).sum().backward()
+        with as_trained(device, "bf16"):
+            emission(hidden.to(torch.bfloat16), weight, bias, targets).sum().backward()
 
     return call
 

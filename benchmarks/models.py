@@ -6,6 +6,7 @@ a step are known exactly (`exlm.analysis.cost`).
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.analysis.cost import Shape
 from exlm.model.modeling_exlm import ExLMMaskedLMOutput
 from exlm.train.distributed import keep_freed_memory
-from exlm.train.loop import autocast
+from exlm.train.loop import autocast, training_products
 from exlm.train.optim import OptimizerConfig, build_optimizer
 
 Batch = dict[str, Tensor]
@@ -140,12 +141,18 @@ def training_step(shape: Shape, contender: Contender, device: str) -> Callable[[
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        loss = loss_of(model, batch, contender.precision)
-        loss.backward()
-        optimizer.step()
+        with as_trained(device, contender.precision):
+            loss = loss_of(model, batch, contender.precision)
+            loss.backward()
+            optimizer.step()
         return loss.detach()
 
     return step
+
+
+def as_trained(device: str, precision: str) -> AbstractContextManager:
+    """How our training computes products that stay float32; `plain` is how a process starts."""
+    return nullcontext() if precision == "plain" else training_products(torch.device(device), precision)
 
 
 def output_of(model: nn.Module, batch: Batch, precision: str) -> MaskedLMOutput | ExLMMaskedLMOutput:
@@ -154,7 +161,6 @@ def output_of(model: nn.Module, batch: Batch, precision: str) -> MaskedLMOutput 
     if not isinstance(model, ExLMForMaskedLM):
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
     if precision == "plain":
-        torch.set_float32_matmul_precision("highest")  # `autocast` sets it, for the whole process
         return model(**batch)
     with autocast(device, precision):
         return model(**batch)

@@ -19,9 +19,9 @@ EXLM, MLM, MLM_SAME_TIME = "ExLM (k = 2)", "MLM, same updates", "MLM, same time"
 NAMES = {EXLM: "exlm", MLM: "mlm", MLM_SAME_TIME: "mlm-same-time"}  # of directories
 LABEL = "SOL"
 MASK_RATIO = 0.387
-ABOUT = f"""{MASK_RATIO:.1%} of the tokens are masked. Perplexity says between how many tokens a model is torn at a mask, each
-mask judged by itself. Joint perplexity judges all masks of a molecule together: that is what ExLM's transitions are for.
-An MLM has one number for both. Lower is better."""
+ABOUT = f"""{MASK_RATIO:.1%} of the tokens are masked. Perplexity: between how many tokens a model is torn at a mask,
+each mask judged by itself. Joint perplexity judges all masks of a molecule together: that is what the transitions of
+ExLM are for. An MLM has one number for both. Lower is better."""
 
 
 def demo(output: str = "demo-output", steps: int = 400, epochs: int = 12, seeds: list[int] | None = None) -> None:
@@ -90,7 +90,7 @@ def _pretrain(directory: Path, corpus: Path, name: str, steps: int) -> dict[str,
             objective="exlm" if name == EXLM else "mlm",
             num_states=2,
             expanded_layers=1,
-            copy_embedding=0.5,
+            copy_embedding=0.06,
             hidden_size=128,
             num_hidden_layers=3,
             num_attention_heads=4,
@@ -101,7 +101,7 @@ def _pretrain(directory: Path, corpus: Path, name: str, steps: int) -> dict[str,
             initializer_range=0.06,
             rotary_base=100.0,
         ),
-        prior=PriorConfig(order=10.0),
+        prior=PriorConfig(order=10.0, sticky=3.0),
         train=LoopConfig(
             steps=steps,
             optimizer=OptimizerConfig(learning_rate=2e-3, warmup_steps=max(1, steps // 10)),
