@@ -24,7 +24,7 @@ each mask judged by itself. Joint perplexity judges all masks of a molecule toge
 ExLM are for. An MLM has one number for both. Lower is better."""
 
 
-def demo(output: str = "demo-output", steps: int = 400, epochs: int = 12, seeds: list[int] | None = None) -> None:
+def demo(output: str = "demo-output", steps: int = 800, epochs: int = 10, seeds: list[int] | None = None) -> None:
     """Pre-trains ExLM and the vanilla MLM on bundled molecules and fine-tunes them on aqueous solubility.
 
     The MLM is trained twice: with as many updates as ExLM, and for as long as ExLM took.
@@ -85,14 +85,14 @@ def _write_data(directory: Path) -> tuple[Path, Path]:
 def _pretrain(directory: Path, corpus: Path, name: str, steps: int) -> dict[str, Any]:
     return pretrain(
         output=str(directory / f"pretrain-{NAMES[name]}"),
-        data=DataConfig(str(corpus), mask_ratio=MASK_RATIO, tokens_per_batch=4096, tokens_per_micro_batch=4096),
+        data=DataConfig(str(corpus), mask_ratio=MASK_RATIO, tokens_per_batch=2048, tokens_per_micro_batch=4096),
         model=ArchitectureConfig(
             objective="exlm" if name == EXLM else "mlm",
             num_states=2,
             expanded_layers=1,
             copy_embedding=0.06,
             hidden_size=128,
-            num_hidden_layers=3,
+            num_hidden_layers=2,
             num_attention_heads=4,
             intermediate_size=512,
             hidden_dropout_prob=0.0,
