@@ -27,7 +27,7 @@ from .model.heads import NO_PRIOR, Prior
 from .model.modeling_exlm import ExLMForMaskedLM, num_parameters
 from .randomness import Purpose, mix
 from .train import distributed
-from .train.loop import LoopConfig, fit, in_float32, used_precision
+from .train.loop import LoopConfig, fit, in_precision, used_precision
 from .train.tracking import read_log
 
 HELD_OUT_EPOCH = -1  # held-out data are always masked in the same way
@@ -290,7 +290,7 @@ def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Pr
     """
     model.eval()
     sums = no_sums(model.config)
-    with in_float32(next(model.parameters()).device):
+    with in_precision(next(model.parameters()).device, "fp32"):
         for batch in batches:
             part = evaluate_batch(model, batch, prior)
             sums = {name: sums[name] + part[name] for name in sums}

@@ -9,7 +9,7 @@ from exlm.model.evaluation import evaluate_batch
 from exlm.ops import precision
 from exlm.ops.emission import emission
 from exlm.ops.transition import edge_mask, gated
-from exlm.train.loop import in_float32, training_products, used_precision
+from exlm.train.loop import in_precision, training_products, used_precision
 
 CPU = torch.device("cpu")
 
@@ -89,7 +89,7 @@ def test_bfloat16_operands_of_the_vocabulary_have_float32_sums():
 @pytest.mark.parametrize("objective", ["exlm", "mlm", "ctc"])
 def test_evaluation_is_float32(tiny_config, tiny_batch, rounding_processor, objective):
     model = ExLMForMaskedLM(tiny_config(objective=objective, initializer_range=0.3)).eval()
-    with torch.autocast("cpu", dtype=torch.bfloat16), in_float32(CPU):
+    with torch.autocast("cpu", dtype=torch.bfloat16), in_precision(CPU, "fp32"):
         ours = evaluate_batch(model, tiny_batch)
     exact = evaluate_batch(model.double(), tiny_batch)
     assert ours["nll"] == pytest.approx(exact["nll"], rel=1e-5)

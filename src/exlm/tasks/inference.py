@@ -9,7 +9,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.model.modeling_exlm import ExLMPreTrainedModel
-from exlm.train.loop import autocast
+from exlm.train.loop import in_precision
 
 Example = dict[str, np.ndarray]  # int32: input_ids [S] and whatever else the model takes, as token_type_ids [S]
 
@@ -80,7 +80,7 @@ def run(
     ):
         for chosen in by_length([length(example) for example in examples], tokens_per_batch // copies(model)):
             batch = placed(model, pad([examples[i] for i in chosen], tokenizer))
-            with autocast(device, precision):
+            with in_precision(device, precision):
                 values = function(batch).float().cpu().numpy()
             if result is None:
                 result = np.empty((len(examples), values.shape[1]), dtype=np.float32)

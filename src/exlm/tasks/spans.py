@@ -17,7 +17,7 @@ from exlm.tasks.inference import by_length, copies, pad, placed
 from exlm.tasks.squad import Answer, Questions
 from exlm.tasks.squad_windows import QAConfig, Windows
 from exlm.tasks.supervised import RowBatches
-from exlm.train.loop import autocast
+from exlm.train.loop import in_precision
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -153,7 +153,7 @@ def _read(
     precision: str,
 ) -> Spans:
     batch = pad([windows.examples[row] for row in rows], tokenizer)
-    with autocast(next(model.parameters()).device, precision):
+    with in_precision(next(model.parameters()).device, precision):
         start, end = span_logits(model, batch)
     shift = _shift(batch)
     context = torch.zeros_like(batch["attention_mask"], dtype=torch.bool)

@@ -101,18 +101,18 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
 
 
-@contextmanager
-def in_float32(device: torch.device) -> Iterator[None]:
-    """For evaluation: everything in true float32, whatever the process or a surrounding autocast says."""
-    with products(exact_level(device)), torch.autocast(device.type, enabled=False):
-        yield
-
-
 def training_products(device: torch.device, precision: str) -> AbstractContextManager:
     """Products that stay float32 in training: true float32, but on a GPU beside bfloat16 those of the heads may be
     TF32, which is eight times as precise as bfloat16."""
     half_on_gpu = device.type != "cpu" and used_precision(device, precision) == "bf16"
     return products("high" if half_on_gpu else exact_level(device))
+
+
+@contextmanager
+def in_precision(device: torch.device, precision: str) -> Iterator[None]:
+    """For evaluation and prediction: what `precision` says, whatever the process or a surrounding autocast says."""
+    with training_products(device, precision), autocast(device, precision):
+        yield
 
 
 def fit(

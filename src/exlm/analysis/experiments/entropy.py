@@ -18,7 +18,7 @@ from exlm.analysis.experiments import corruption
 from exlm.model.modeling_exlm import ExLMForMaskedLM
 from exlm.model.objectives import links, visits
 from exlm.ops.expansion import Lattice
-from exlm.train.loop import in_float32
+from exlm.train.loop import in_precision
 
 
 def entropy(log_probabilities: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def measure(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]) -> dic
     parts: dict[str, list[Tensor]] = {}
     left_out = 0
     for batch in tqdm(batches, desc="entropy", unit="batch"):
-        with in_float32(device):
+        with in_precision(device, "fp32"):
             found = batch_entropies(model, batch)
         for name, values in found.items():
             parts.setdefault(name, []).append(values)
