@@ -149,6 +149,13 @@ def test_leftovers_do_not_make_a_batch_too_small_for_several_processes():
                 assert all(len(batch["input_ids"]) for _, batch in share(step))
 
 
+def test_no_update_of_any_epoch_has_fewer_sequences_than_were_promised():
+    rng = np.random.default_rng(0)
+    plan = BatchPlan(rng.integers(20, 499, 3000), 4096, seed=0)
+    found = min(sum(map(len, update)) for epoch in range(8) for update in plan.epoch(epoch))
+    assert 0 < plan.smallest_update() <= found
+
+
 def test_fewer_sequences_in_a_batch_than_processes_is_an_error_at_the_start():
     with pytest.raises(InputError, match="fewer sequences than the 9 processes"):
         MaskedBatches(Sequences(), SPECIAL, 200, 100, 0.15, 0, 0, 9)

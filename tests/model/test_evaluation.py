@@ -101,3 +101,11 @@ def test_means_are_per_masked_token_and_a_batch_without_masks_adds_nothing(build
     assert 0 < result["own_states"] == pytest.approx(sum(result["by_state"])) and len(result["by_state"]) == 3
     alone = {name: t[2:3] for name, t in tiny_batch.items()}  # no mask
     assert evaluate_batch(model, alone)["joint_nll"] == 0 and summary(evaluate_batch(model, alone))["one_per_mask"] == 0
+
+
+def test_a_masked_blank_leaves_the_numbers_of_a_ctc_model_finite(tiny_config):
+    """`<unk>` is no answer of such a model; it counts as impossible, not as infinity."""
+    model = ExLMForMaskedLM(tiny_config(objective="ctc")).eval()
+    row, labels = torch.tensor([[0, 29, 7, 29, 2]]), torch.tensor([[-100, 3, -100, 8, -100]])
+    found = summary(evaluate_batch(model, {"input_ids": row, "attention_mask": torch.ones_like(row), "labels": labels}))
+    assert 40 < found["nll"] < 90 and math.isfinite(found["perplexity"])

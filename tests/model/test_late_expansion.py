@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from exlm import ExLMForMaskedLM, ExLMForSequenceClassification, ExLMModel
+from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, ExLMForSequenceClassification, ExLMModel
 
 
 def test_as_many_expanded_layers_as_there_are_is_the_paper(tiny_config, tiny_batch):
@@ -50,12 +50,26 @@ def test_every_weight_of_a_late_expansion_learns(tiny_config, tiny_batch):
     assert (model.exlm.copies.weight.grad[1:].abs().sum(1) > 0).all() and (model.exlm.copies.weight.grad[0] == 0).all()
 
 
+@pytest.mark.parametrize("boundary", [1, "k"])
+def test_questions_are_read_before_the_expansion(tiny_config, tiny_batch, boundary):
+    ids, mask = tiny_batch["input_ids"], tiny_batch["attention_mask"]
+    torch.manual_seed(0)
+    late = ExLMForQuestionAnswering(tiny_config(expanded_layers=1, boundary_states=boundary)).eval()
+    torch.manual_seed(0)
+    told = ExLMForQuestionAnswering(tiny_config(task_layers=1)).eval()
+    torch.testing.assert_close(late(ids, mask).start_logits, told(ids, mask).start_logits)
+    late.config.task_layers = 2
+    assert late(ids, mask).end_logits.shape == ids.shape
+
+
+@pytest.mark.parametrize("boundary", [1, "k"])
 @pytest.mark.parametrize("pooling", ["first", "mean"])
-def test_tasks_read_the_layers_that_they_are_told_to(tiny_config, tiny_batch, pooling):
+def test_tasks_read_the_layers_that_they_are_told_to(tiny_config, tiny_batch, pooling, boundary):
     """By default those before a late expansion: what comes behind them serves the states."""
     ids, mask = tiny_batch["input_ids"], tiny_batch["attention_mask"]
     torch.manual_seed(0)
-    late = ExLMForSequenceClassification(tiny_config(expanded_layers=1, classifier_pooling=pooling)).eval()
+    switches = {"expanded_layers": 1, "boundary_states": boundary, "classifier_pooling": pooling}
+    late = ExLMForSequenceClassification(tiny_config(**switches)).eval()
     assert late.config.read_layers == 1
     torch.manual_seed(0)
     told = ExLMForSequenceClassification(tiny_config(task_layers=1, classifier_pooling=pooling)).eval()

@@ -58,8 +58,28 @@ def test_packed_equals_padded(tiny_config, tiny_batch, pack, switches, read):
     torch.testing.assert_close(ours[real], expected[real], atol=1e-5, rtol=1e-4)
 
 
-def test_packed_trains_with_the_same_gradients(tiny_config, tiny_batch, pack):
-    model = ExLMForMaskedLM(tiny_config()).eval()
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize("switches", LAYOUTS, ids=str)
+def test_columns_of_padding_change_nothing(tiny_config, tiny_batch, pack, switches, packing, side):
+    """Batches padded to a fixed width, or on the left."""
+    model = ExLMForMaskedLM(tiny_config(**switches)).eval()
+    wide = {}
+    for name, fill in (("input_ids", 1), ("attention_mask", 0), ("labels", -100)):
+        wide[name] = torch.full((4, 11), fill)
+        for row, count in enumerate(tiny_batch["attention_mask"].sum(1).tolist()):
+            place = slice(11 - count, None) if side == "left" else slice(0, count)
+            wide[name][row, place] = tiny_batch[name][row, :count]
+    expected = model(**tiny_batch).total
+    if packing:
+        pack()
+    torch.testing.assert_close(model(**wide).total, expected)
+    assert model(wide["input_ids"], wide["attention_mask"]).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("switches", [{}, {"expanded_layers": 1, "copy_embedding": 0.5, "order_prior": 3.0}], ids=str)
+def test_packed_trains_with_the_same_gradients(tiny_config, tiny_batch, pack, switches):
+    model = ExLMForMaskedLM(tiny_config(**switches)).eval()
     losses, gradients = [], []
     for prepare in (lambda: None, pack):
         prepare()

@@ -86,6 +86,21 @@ def test_bfloat16_operands_of_the_vocabulary_have_float32_sums():
     assert (grad - exact).norm() < 0.01 * exact.norm()
 
 
+@pytest.mark.parametrize("switches", [{}, {"transition": "single"}], ids=str)
+def test_the_heads_of_a_model(tiny_config, tiny_batch, rounding_processor, switches):
+    """Queries, keys, gates and the prediction head, as they are called in training."""
+    config = tiny_config(hidden_size=256, initializer_range=0.2, **switches)
+    model = ExLMForMaskedLM(config).eval()
+    lattice = model.exlm.expand(**tiny_batch)
+    states = torch.randn(*lattice.state_index.shape, 256)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = model.transition(states, lattice), model.head(states)
+    exact = model.double()
+    real = ours[0] > -torch.inf
+    torch.testing.assert_close(ours[0].double()[real], exact.transition(states, lattice)[real], atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(ours[1].double(), exact.head(states), atol=1e-3, rtol=1e-4)
+
+
 @pytest.mark.parametrize("objective", ["exlm", "mlm", "ctc"])
 def test_evaluation_is_float32(tiny_config, tiny_batch, rounding_processor, objective):
     model = ExLMForMaskedLM(tiny_config(objective=objective, initializer_range=0.3)).eval()

@@ -46,7 +46,7 @@ class SpecialTokens:
 
 
 class BatchPlan:
-    """The batches of all epochs.
+    """The batches of all epochs. Of a corpus of few parts, updates may be smaller than the budget.
 
     Args:
         lengths: [examples] tokens per sequence, special tokens not counted.
@@ -78,6 +78,12 @@ class BatchPlan:
         if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = (epoch, self._plan(epoch))
         return self._epoch[1]
+
+    def smallest_update(self) -> int:
+        """Sequences that every update of every epoch has: the sizes of parts do not change, only which meet."""
+        updates = self.epoch(0)
+        whole = min(map(len, updates))
+        return sum(min(len(update[layer]) for update in updates) for layer in range(whole))
 
     def batch(self, step: int) -> tuple[int, list[np.ndarray]]:
         """(epoch, parts) of a step."""
@@ -169,7 +175,7 @@ class MaskedBatches:
         self.source, self.special, self.ratio, self.seed, self.repeat = source, special, mask_ratio, seed, repeat
         self.plan = BatchPlan(source.lengths, tokens_per_batch, seed)
         self.micro, self.rank, self.world = tokens_per_micro_batch, rank, world
-        if min(sum(map(len, update)) for update in self.plan.epoch(0)) < world:
+        if self.plan.smallest_update() < world:
             raise InputError(f"a batch has fewer sequences than the {world} processes; raise tokens_per_batch")
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:

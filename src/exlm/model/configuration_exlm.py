@@ -34,7 +34,8 @@ class ExLMConfig(PreTrainedConfig):
         expanded_layers: how many of the last layers read the expanded sequence. `all` is the paper; with fewer, the
             layers before them read one [MASK] each, as in an MLM, and masks are copied behind them (late expansion).
         copy_embedding: standard deviation of the initial embedding of the copy index, which is added to the copies of a
-            mask; 0 for none (paper). It helps copies to come to stand for different readings.
+            mask (and of BOS and EOS where they have k); 0 for none (paper). It helps copies to come to stand for
+            different readings.
         order_prior: penalty on the score of a link for every mask it skips; 0 for none (paper).
         sticky_prior: bonus on the score of a link from a copy of one mask to the same copy of the next; 0 for none
             (paper).

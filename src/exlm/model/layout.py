@@ -60,7 +60,7 @@ def padded(lattice: Lattice, read: Tensor | None = None, count: Tensor | None = 
     mask, origin = lattice.attention_mask, None
     if lattice.plain is not None:
         rows, width = lattice.plain.input_ids.shape
-        origin = lattice.source + torch.arange(rows, device=mask.device)[:, None] * width
+        origin = _plain_place(lattice, lattice.plain) + torch.arange(rows, device=mask.device)[:, None] * width
     # Only where asking costs nothing: on a GPU it would wait for all work before it.
     whole = mask.device.type == "cpu" and bool(mask.all())
     shown = None if whole else mask[:, None, None, :]
@@ -80,8 +80,14 @@ def packed(lattice: Lattice, read: Tensor | None = None, count: Tensor | None = 
     ids, positions, copy = (x.flatten(0, 1)[real][None] for x in tokens)
     origin = None
     if lattice.plain is not None:
-        origin = _places(lattice.plain.attention_mask).gather(1, lattice.source).flatten()[real][None]
+        place = _plain_place(lattice, lattice.plain)
+        origin = _places(lattice.plain.attention_mask).gather(1, place).flatten()[real][None]
     return Layout(ids, positions, copy, read, keys=keys, queries=queries, place=_places(chosen), origin=origin)
+
+
+def _plain_place(lattice: Lattice, plain: Lattice) -> Tensor:
+    """[B, L] where in the plain sequence, which starts at its first real token, each position was copied from."""
+    return plain.first.gather(1, lattice.source).clamp(max=plain.input_ids.shape[1] - 1)
 
 
 def _places(chosen: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ class ExLMModel(ExLMPreTrainedModel):
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.layers = nn.ModuleList(ExLMLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.copies = None  # last, so that all other weights start as an MLM's with the same seed
+        self.copies = None  # last, so that all other weights of the encoder start as an MLM's with the same seed
         if config.copy_embedding and config.objective != "mlm":
             self.copies = CopyEmbedding(config)
         self.post_init()
@@ -92,7 +92,9 @@ class ExLMModel(ExLMPreTrainedModel):
         if repeat > 1:
             input_ids = input_ids.repeat_interleave(repeat, 1)
             attention_mask = None if attention_mask is None else attention_mask.repeat_interleave(repeat, 1)
-        return self.expand(input_ids, attention_mask, masked=torch.zeros_like(input_ids, dtype=torch.bool))
+        lattice = self.expand(input_ids, attention_mask, masked=torch.zeros_like(input_ids, dtype=torch.bool))
+        before = lattice.plain is not None and self.config.read_layers <= self.config.plain_layers
+        return lattice.plain if before and lattice.plain is not None else lattice
 
     def encode(
         self, lattice: Lattice, read: Tensor | None = None, count: Tensor | None = None, depth: int | None = None

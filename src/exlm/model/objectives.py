@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .modeling_exlm import ExLMForMaskedLM
 
 Parts = tuple[Tensor, Tensor, Tensor]
+LEAST = -87.5  # log-probability of what is impossible, so that a mean over tokens stays a number
 
 
 def links(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
@@ -58,7 +59,7 @@ def mixture(weights: Tensor, logits: Tensor) -> Tensor:
     """log of p(y_i) = sum_u P(path is at u when it emits i) p_u(y_i): weights [B, T, N], logits [B, N, V] -> [B, T,
     V]."""
     with torch.autocast(weights.device.type, enabled=False), exact_products(weights.device):
-        return (weights @ logits.softmax(-1).to(weights.dtype)).clamp(min=1e-38).log()
+        return (weights @ logits.softmax(-1).to(weights.dtype)).log().clamp(min=LEAST)
 
 
 def exlm_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
@@ -135,7 +136,7 @@ def ctc_marginals(model: "ExLMForMaskedLM", states: Tensor, lattice: Lattice, pr
     score = single_target_ctc(log_probs, blank.expand_as(log_probs))
     score[..., model.config.unk_token_id] = -torch.inf  # the blank is not an answer
     result = score.new_zeros(*lattice.targets.shape, score.shape[-1])
-    result[:, which] = score.log_softmax(-1)
+    result[:, which] = score.log_softmax(-1).clamp(min=LEAST)
     return result
 
 

@@ -7,7 +7,7 @@ state c       0    0     1   2     0    0
 lattice       0          1   2          3          states, in order
 """
 
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -26,8 +26,6 @@ def to_device(record: Record, device: torch.device) -> Record:
             if value.device.type == "cpu" and device.type == "cuda":
                 return value.contiguous().pin_memory().to(device, non_blocking=True)
             return value.to(device)
-        if is_dataclass(value) and not isinstance(value, type):
-            return to_device(value, device)
         return type(value)(*map(move, value)) if isinstance(value, tuple) else value
 
     return replace(record, **{f.name: move(getattr(record, f.name)) for f in fields(record)})  # type: ignore[arg-type,type-var]
@@ -73,7 +71,8 @@ class Lattice:
     plain: "Lattice | None" = None
 
     def to(self, device: torch.device) -> "Lattice":
-        return to_device(self, device)
+        """On a device, for the heads: without `plain`, which the encoder alone reads."""
+        return to_device(replace(self, plain=None), device)
 
     @property
     def state_copy(self) -> Tensor:

@@ -14,6 +14,7 @@ from exlm.tasks.encoders import check
 from exlm.tasks.grid import best_member, cells, check_finished, run_grid
 from exlm.tasks.question_answering import QuestionAnswering, is_question_answering
 from exlm.train import distributed
+from exlm.train.loop import used_precision
 
 
 def finetune(
@@ -55,6 +56,7 @@ def finetune(
         fingerprints["start_sha256"] = check(start)
     task, known = resolve(task)
     settings = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
+    settings["precision"] = used_precision(distributed.device(), train.precision)  # auto differs between machines
     directory = Path(output)
     job: Classification | QuestionAnswering
     job = (QuestionAnswering if is_question_answering(task) else Classification)(model, task, from_scratch, start)
