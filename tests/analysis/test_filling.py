@@ -18,6 +18,7 @@ from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.directory import save_model
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.downstream import ExLMForSequenceClassification
+from exlm.model.evaluation import evaluate_batch
 from exlm.model.modeling_exlm import ExLMForMaskedLM
 from exlm.ops import alignment
 from exlm.tasks import inference
@@ -285,6 +286,26 @@ def test_the_probability_is_that_of_the_training_objective(model):
         losses.append(4 * network(**ids, labels=labels).loss.item())  # 4 targets with BOS and EOS
     best, second = (entry["log_probability"] for entry in record["fillings"])
     assert losses[1] - losses[0] == pytest.approx(best - second, abs=1e-4)
+
+
+@pytest.mark.parametrize("boundary", [1, "k"])
+def test_priors_and_late_expansion_are_filled_as_they_are_evaluated(tmp_path, boundary):
+    switches = {"order_prior": 2.0, "sticky_prior": 1.0, "copy_embedding": 0.5, "expanded_layers": 1}
+    network, tokenizer = load_for_filling(str(save(tmp_path / "model", boundary_states=boundary, **switches)))
+    (record,) = fill_texts(network, tokenizer, [TWO], FillOptions(n_best=1))
+    ids = tokenizer(TWO.replace("[MASK]", "<mask>"), return_tensors="pt")
+    labels = torch.full_like(ids["input_ids"], -100)
+    best = [token for part in record["fillings"][0]["tokens"] for token in part]
+    labels[ids["input_ids"] == tokenizer.mask_token_id] = torch.tensor(tokenizer.convert_tokens_to_ids(best))
+    sums = evaluate_batch(network, {**ids, "labels": labels})
+    assert record["fillings"][0]["log_probability"] == pytest.approx(-sums["joint_nll_one_per_mask"], abs=1e-4)
+    assert record["kept"] == pytest.approx(sums["one_per_mask"], abs=1e-4)
+
+
+def test_an_end_inside_the_text_is_refused_where_it_has_states_of_its_own(tmp_path):
+    network, tokenizer = load_for_filling(str(save(tmp_path / "model", boundary_states="k")))
+    (record,) = fill_texts(network, tokenizer, ["CC[MASK]O</s>CC"])
+    assert "end of sequence inside the text" in record["problem"] and not record["fillings"]
 
 
 @pytest.mark.parametrize("options", [FillOptions(), FillOptions(free=True), FillOptions(lengths=(2, 3))])

@@ -1,11 +1,13 @@
 """Fine-tuning, prediction and embedding as a user runs them, on tables made here."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from transformers import AutoConfig
 
 from exlm import InputError
 from exlm.data.tokenization import load_tokenizer
@@ -220,6 +222,20 @@ def test_embeddings_do_not_depend_on_batches_and_mark_bad_rows(pretrained, table
     np.testing.assert_allclose(np.stack(frame["embedding"]), array, atol=0.03)
     assert np.isnan(array[5]).all() and frame.loc[5, "problem"] == "RDKit cannot parse it"
     assert np.isfinite(np.delete(array, [5, 7], 0)).all()
+
+
+def test_a_task_reads_the_layers_that_are_asked_for(pretrained, table, tmp_path):
+    arrays = []
+    for layers in (None, 1, 2):
+        embed(str(pretrained), str(table), str(tmp_path / "e.npy"), layers=layers)
+        arrays.append(np.load(tmp_path / "e.npy")[0])
+    assert np.array_equal(arrays[0], arrays[2]) and not np.allclose(arrays[0], arrays[1], atol=0.05)
+    with pytest.raises(InputError, match="3 layers are to be read; the model has 2"):
+        embed(str(pretrained), str(table), str(tmp_path / "e.npy"), layers=3)
+    task = TaskConfig(str(table), label_columns=["nitrogen"], split="random")
+    results = finetune(str(tmp_path / "out"), str(pretrained), task, replace(FAST, layers=1), [0])
+    assert results["settings"]["precision"] in ("bf16", "fp32")
+    assert AutoConfig.from_pretrained(tmp_path / "out" / "seed-0").read_layers == 1
 
 
 def test_mean_pooling_is_the_mean_over_real_tokens(pretrained, molecules, tmp_path):
