@@ -15,7 +15,7 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 	touch $@
 
 demo: setup
-	$(BIN)/exlm demo
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/exlm demo  # models so small are slower on two threads
 
 test: setup
 	$(BIN)/python -m pytest

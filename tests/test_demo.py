@@ -12,7 +12,7 @@ def test_the_demo_compares_both_models_and_says_where_everything_is(tmp_path, ca
     text = capsys.readouterr().out
     table = (tmp_path / "out/results.md").read_text()
     assert table in text and all(
-        f"| {name} " in table for name in ("ExLM (k = 2)", "MLM, same updates", "MLM, same time")
+        f"| {name} " in table for name in ("ExLM (k = 4)", "MLM, same updates", "MLM, same time")
     )
     assert "joint perplexity" in table and "lower than" in text  # it says where ExLM stands, either way
     assert (tmp_path / "out/training.png").stat().st_size > 10_000

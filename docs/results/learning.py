@@ -118,6 +118,7 @@ def draw(results: list[dict[str, Any]], kinds: list[str], path: Path) -> None:
                 named.add(kind)
         axis.set(title=title, xlabel="updates")
         axis.grid(alpha=0.3)
+    axes[2].set_ylim(0, 1.05)
     axes[0].legend(frameon=False)
     figure.savefig(path, dpi=130)
     plt.close(figure)

@@ -15,7 +15,7 @@ from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from exlm.train.tracking import read_log
 
-EXLM, MLM, MLM_SAME_TIME = "ExLM (k = 2)", "MLM, same updates", "MLM, same time"
+EXLM, MLM, MLM_SAME_TIME = "ExLM (k = 4)", "MLM, same updates", "MLM, same time"
 NAMES = {EXLM: "exlm", MLM: "mlm", MLM_SAME_TIME: "mlm-same-time"}  # of directories
 LABEL = "SOL"
 MASK_RATIO = 0.387
@@ -24,7 +24,7 @@ each mask judged by itself. Joint perplexity judges all masks of a molecule toge
 ExLM are for. An MLM has one number for both. Lower is better."""
 
 
-def demo(output: str = "demo-output", steps: int = 800, epochs: int = 10, seeds: list[int] | None = None) -> None:
+def demo(output: str = "demo-output", steps: int = 450, epochs: int = 6, seeds: list[int] | None = None) -> None:
     """Pre-trains ExLM and the vanilla MLM on bundled molecules and fine-tunes them on aqueous solubility.
 
     The MLM is trained twice: with as many updates as ExLM, and for as long as ExLM took.
@@ -88,8 +88,7 @@ def _pretrain(directory: Path, corpus: Path, name: str, steps: int) -> dict[str,
         data=DataConfig(str(corpus), mask_ratio=MASK_RATIO, tokens_per_batch=2048, tokens_per_micro_batch=4096),
         model=ArchitectureConfig(
             objective="exlm" if name == EXLM else "mlm",
-            num_states=2,
-            expanded_layers=1,
+            num_states=4,
             copy_embedding=0.06,
             hidden_size=128,
             num_hidden_layers=2,
