@@ -24,7 +24,7 @@ each mask judged by itself. Joint perplexity judges all masks of a molecule toge
 ExLM are for. An MLM has one number for both. Lower is better."""
 
 
-def demo(output: str = "demo-output", steps: int = 450, epochs: int = 6, seeds: list[int] | None = None) -> None:
+def demo(output: str = "demo-output", steps: int = 450, epochs: int = 5, seeds: list[int] | None = None) -> None:
     """Pre-trains ExLM and the vanilla MLM on bundled molecules and fine-tunes them on aqueous solubility.
 
     The MLM is trained twice: with as many updates as ExLM, and for as long as ExLM took.
