@@ -188,5 +188,6 @@ def _step_work(variant: Variant) -> float:
         heads=model.num_attention_heads,
         intermediate=model.intermediate_size,
         vocabulary=len(load_tokenizer(variant.data.corpus)),
+        expanded_layers=None if model.expanded_layers == "all" else model.expanded_layers,
     )
     return step_flops(shape, "mlm" if model.objective == "mlm" else "exlm") / 1e9
