@@ -100,6 +100,9 @@ def curves(rows: Sequence[Sequence[Panel]]) -> Plot:
                     step = max(1, -(-len(line.x) // POINTS))
                     axis.plot(line.x[::step], line.y[::step], label=line.name, color=colour, linewidth=1.4)
                 axis.set(title=title, yscale="log" if logarithmic else "linear")
+                low, high = axis.get_ylim()
+                if not logarithmic and high - low < 0.01:  # a share of all but 1: its last digits are no news
+                    axis.set_ylim(low - 0.05, high + 0.05)
                 axis.grid(alpha=0.25)
             axes[0].legend(fontsize=8.5)
         for axis in grid[-1]:
