@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from exlm import ExLMForMaskedLM
-from exlm.analysis.cost import Shape, vocabulary_product
 from exlm.model.objectives import exlm_loss
 from exlm.ops.emission import emission
 from exlm.ops.expansion import Lattice
+from exlm.paper.cost import Shape, vocabulary_product
 from models import PRESETS, Contender, as_trained, build_model, random_batch
 from step import measure_memory
 from timing import Call, arguments, in_fresh_process, interleaved, peak_memory, ratio, record, summary

@@ -1,7 +1,7 @@
 """What the benchmarks compare: presets, batches, this library's models and their peers in transformers.
 
 Batches have equally long sequences of random tokens with the same number of masks in each, so that the operations of
-a step are known exactly (`exlm.analysis.cost`).
+a step are known exactly (`exlm.paper.cost`).
 """
 
 import dataclasses
@@ -17,8 +17,8 @@ from transformers import AutoModelForMaskedLM, BertConfig, ModernBertConfig, Pre
 from transformers.modeling_outputs import MaskedLMOutput
 
 from exlm import ExLMConfig, ExLMForMaskedLM
-from exlm.analysis.cost import Shape
 from exlm.model.modeling_exlm import ExLMMaskedLMOutput
+from exlm.paper.cost import Shape
 from exlm.train.distributed import keep_freed_memory
 from exlm.train.loop import autocast, training_products
 from exlm.train.optim import OptimizerConfig, build_optimizer

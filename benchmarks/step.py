@@ -16,8 +16,8 @@ from typing import Any, get_args
 
 import torch
 
-from exlm.analysis.cost import Cost, Objective, Shape, parts, ratio_bound, step_flops
 from exlm.ops.emission import CHUNK
+from exlm.paper.cost import Cost, Objective, Shape, parts, ratio_bound, step_flops
 from models import PEERS, PRESETS, Contender, check, training_step
 from timing import Call, arguments, in_fresh_process, interleaved, peak_memory, ratio, record, summary
 

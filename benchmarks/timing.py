@@ -16,7 +16,8 @@ from typing import Any
 import torch
 import transformers
 
-from exlm.machine import Call, in_fresh_process, peak_memory, processor, seconds
+from exlm.paper.timing import Call, in_fresh_process, peak_memory, seconds
+from exlm.storage import processor
 
 __all__ = ["Call", "arguments", "in_fresh_process", "interleaved", "peak_memory", "ratio", "record", "summary"]
 

@@ -12,7 +12,7 @@ from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArgum
 
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.corpus import Corpus
-from exlm.data.tokenization import load_tokenizer
+from exlm.pretrained import load_tokenizer
 
 
 def main(corpus_path: str, output: str) -> None:

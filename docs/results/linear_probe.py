@@ -19,8 +19,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from transformers import PreTrainedTokenizerFast
 
-from exlm.directory import load_model
 from exlm.model.modeling_exlm import ExLMModel
+from exlm.pretrained import load_model
 from exlm.tasks import inference
 from exlm.tasks.classification import DEFAULT_LENGTH, split_rows
 from exlm.tasks.config import TaskConfig, resolve

@@ -16,16 +16,14 @@ from transformers import PreTrainedTokenizerFast
 
 from .data.batching import MaskedBatches, SpecialTokens, masked_batch
 from .data.corpus import Corpus
-from .data.tokenization import load_tokenizer
-from .directory import plain, save_model, write_json, write_yaml
 from .errors import InputError
-from .files import lock, problem
-from .machine import machine
 from .model.configuration_exlm import ExLMConfig
 from .model.evaluation import evaluate_batch, no_sums, summary
 from .model.heads import NO_PRIOR, Prior
 from .model.modeling_exlm import ExLMForMaskedLM, num_parameters
+from .pretrained import load_tokenizer, save_model
 from .randomness import Purpose, mix
+from .storage import lock, machine, plain, problem, write_json, write_yaml
 from .train import distributed
 from .train.loop import LoopConfig, fit, in_precision, used_precision
 from .train.tracking import read_log

@@ -19,8 +19,9 @@ import exlm.data.corpus_writer as corpus_writer
 from exlm.data.corpus import Corpus
 from exlm.data.encoding import rdkit_problem
 from exlm.data.prepare import prepare
-from exlm.data.tokenization import load_tokenizer, smiles_tokenizer, tokenizer_hash, train_smiles_tokenizer
+from exlm.data.tokenization import smiles_tokenizer, train_smiles_tokenizer
 from exlm.errors import InputError
+from exlm.pretrained import load_tokenizer, tokenizer_hash
 
 MOLECULES = ["CCO", "c1ccccc1", "CC(=O)O", "C[C@@H](N)C(=O)O", "[2H]C", "ClCBr", "C1CC1", "N#N"]
 

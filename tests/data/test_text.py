@@ -15,8 +15,8 @@ from exlm.data.encoding import EncodedChunk, Problem
 from exlm.data.packing import Packer
 from exlm.data.prepare import prepare
 from exlm.data.text_tokenizers import BERT, ROBERTA, evenly_spaced, train_text_tokenizer
-from exlm.data.tokenization import load_tokenizer, tokenizer_hash
 from exlm.errors import InputError
+from exlm.pretrained import load_tokenizer, tokenizer_hash
 
 TEXT = "the quick brown fox jumps over lazy dogs while naïve cafés sell crêpes to élégant people"
 WORDS = TEXT.split()

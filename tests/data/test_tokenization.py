@@ -8,8 +8,9 @@ import pytest
 from rdkit import Chem
 from transformers import AutoTokenizer
 
-from exlm.data.tokenization import FIRST, MARKED, load_tokenizer, tokenizer_hash, train_smiles_tokenizer
+from exlm.data.tokenization import FIRST, MARKED, train_smiles_tokenizer
 from exlm.errors import InputError
+from exlm.pretrained import load_tokenizer, tokenizer_hash
 
 MOLECULES = [
     "CCO",

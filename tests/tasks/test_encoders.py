@@ -15,9 +15,9 @@ from transformers import AutoTokenizer
 
 from exlm import InputError
 from exlm.data.text_tokenizers import train_text_tokenizer
-from exlm.directory import save_model
 from exlm.model.modeling_exlm import ExLMForMaskedLM
 from exlm.pretrain import ArchitectureConfig
+from exlm.pretrained import save_model
 from exlm.tasks import inference
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_finetuned, load_tokenizer_of

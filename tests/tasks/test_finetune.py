@@ -10,10 +10,9 @@ import torch
 from transformers import AutoConfig
 
 from exlm import InputError
-from exlm.data.tokenization import load_tokenizer
-from exlm.directory import load_model, save_model
 from exlm.model.modeling_exlm import ExLMForMaskedLM, ExLMModel
 from exlm.pretrain import ArchitectureConfig
+from exlm.pretrained import load_model, load_tokenizer, save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, resolve
 from exlm.tasks.finetune import finetune
 from exlm.tasks.metrics import evaluate

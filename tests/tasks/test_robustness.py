@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from exlm import InputError
-from exlm.directory import fingerprint
 from exlm.errors import Diverged
+from exlm.pretrained import fingerprint
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder
 from exlm.tasks.finetune import finetune

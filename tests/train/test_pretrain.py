@@ -19,10 +19,10 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from exlm import ExLMForMaskedLM, InputError
 from exlm.data.batching import MaskedBatches, SpecialTokens
 from exlm.data.prepare import prepare
-from exlm.directory import load_model, plain
-from exlm.files import problem, write_manifest
 from exlm.model.heads import Prior
 from exlm.pretrain import ArchitectureConfig, DataConfig, PriorConfig, evaluate, held_out_batches, pretrain
+from exlm.pretrained import load_model
+from exlm.storage import plain, problem, write_manifest
 from exlm.train import checkpoint
 from exlm.train.loop import Interrupted, LoopConfig, TrainingStopped
 from exlm.train.optim import OptimizerConfig

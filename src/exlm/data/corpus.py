@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import InputError
-from ..files import MANIFEST, problem
+from ..storage import MANIFEST, problem
 
 FORMAT_VERSION = 1
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])

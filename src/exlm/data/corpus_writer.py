@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError
-from ..files import MANIFEST
+from ..storage import MANIFEST
 from .corpus import INDEX
 from .masking import mix, uniform
 

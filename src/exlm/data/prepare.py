@@ -17,7 +17,8 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from ..errors import InputError
-from ..files import MANIFEST, entries
+from ..pretrained import load_tokenizer, tokenizer_hash
+from ..storage import MANIFEST, entries
 from .corpus import FORMAT_VERSION
 from .corpus_writer import TokenWriter, flag_duplicates, new_directory, temporary_directory, write_split
 from .encoding import SPECIALS, Checks, EncodedChunk, count_tokens, encode_chunk
@@ -25,7 +26,7 @@ from .packing import Documents, Packer
 from .report import Counts, describe, require_examples, statistics
 from .sources import Source, find_sources
 from .text_tokenizers import TRAINERS, check_vocabulary_size, train_text_tokenizer
-from .tokenization import load_tokenizer, smiles_tokenizer, tokenizer_hash
+from .tokenization import smiles_tokenizer
 from .workers import Chunk, Workers, chunks
 
 OnInvalid = Literal["error", "skip", "keep"]

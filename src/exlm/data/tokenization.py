@@ -1,18 +1,15 @@
-"""Tokenizers: the atom-level SMILES tokenizer, and loading of any fast Hugging Face tokenizer.
+"""The atom-level SMILES tokenizer.
 
-The SMILES tokenizer is a stock `PreTrainedTokenizerFast`: `AutoTokenizer` loads it without ExLM installed.
+It is a stock `PreTrainedTokenizerFast`: `AutoTokenizer` loads it without ExLM installed.
 """
 
-import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from ..errors import InputError
 
@@ -102,33 +99,6 @@ def train_smiles_tokenizer(lines: Iterable[str], min_frequency: int = 1) -> PreT
     return smiles_tokenizer(count_smiles_tokens(lines), min_frequency)
 
 
-def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
-    """A fast tokenizer from a directory or the Hugging Face hub, with `bos`, `eos`, `pad` and `mask` tokens.
-
-    Where `bos` or `eos` is missing, `cls` and `sep` take its place (as for BERT).
-
-    Raises:
-        InputError: if there is no such tokenizer, it is not a fast one, or a special token is missing.
-    """
-    tokenizer = _from_pretrained(str(path_or_name))
-    tokenizer.bos_token = tokenizer.bos_token or tokenizer.cls_token
-    tokenizer.eos_token = tokenizer.eos_token or tokenizer.sep_token
-    missing = [name for name in ("bos", "eos", "pad", "mask") if getattr(tokenizer, f"{name}_token_id") is None]
-    if missing:
-        raise InputError(
-            f"the tokenizer {path_or_name} has no {' and no '.join(missing)} token; add it with "
-            "tokenizer.add_special_tokens and save the tokenizer again"
-        )
-    return tokenizer
-
-
-def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
-    """SHA-256 of what the tokenizer does to text, in hexadecimal; padding and truncation do not count."""
-    definition = json.loads(tokenizer.backend_tokenizer.to_str())
-    definition["padding"] = definition["truncation"] = None
-    return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
-
-
 def _word_or_spelling(vocabulary: dict[str, int]) -> Tokenizer:
     bos, eos = SPECIAL.bos, SPECIAL.eos
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL.unk, continuing_subword_prefix=MARK))
@@ -139,18 +109,4 @@ def _word_or_spelling(vocabulary: dict[str, int]) -> Tokenizer:
         pair=f"{bos} $A {eos} $B {eos}",
         special_tokens=[(bos, vocabulary[bos]), (eos, vocabulary[eos])],
     )
-    return tokenizer
-
-
-def _from_pretrained(name: str) -> PreTrainedTokenizerFast:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-    except Exception as error:  # damaged tokenizers raise anything, even a bare Exception
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(
-            f"no tokenizer could be loaded from {name} ({reason.rstrip('.')}); give a directory saved with "
-            "save_pretrained, or a hub name"
-        ) from error
-    if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise InputError(f"the tokenizer {name} has no fast version (tokenizer.json); convert it to a fast one first")
     return tokenizer

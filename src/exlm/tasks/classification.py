@@ -13,10 +13,10 @@ import rdkit
 import torch
 from transformers import PreTrainedModel
 
-from exlm.directory import save_model
 from exlm.errors import InputError
-from exlm.files import write_text
+from exlm.pretrained import save_model
 from exlm.randomness import Purpose, mix
+from exlm.storage import write_text
 from exlm.tasks.config import FinetuneConfig, TaskConfig, check_metric
 from exlm.tasks.encoders import load_encoder, load_tokenizer_of, take_encoder
 from exlm.tasks.frames import existing, listed, read_frame

@@ -17,10 +17,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from exlm.data.tokenization import load_tokenizer
-from exlm.directory import fingerprint, load_model, verify
 from exlm.errors import InputError, first_line
 from exlm.model.modeling_exlm import ExLMModel
+from exlm.pretrained import fingerprint, load_model, load_tokenizer, verify
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.families import (
     Changes,

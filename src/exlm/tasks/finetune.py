@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from exlm.directory import plain, write_yaml
 from exlm.errors import InputError
-from exlm.files import lock, write_text
+from exlm.storage import lock, plain, write_text, write_yaml
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, resolve
 from exlm.tasks.encoders import check

@@ -9,7 +9,7 @@ import pandas as pd
 
 from exlm.data.sources import COMPRESSIONS, not_utf8, open_text
 from exlm.errors import InputError
-from exlm.files import replacing
+from exlm.storage import replacing
 
 
 def read_frame(path: str | Path, header: Sequence[str] | None = None) -> pd.DataFrame:

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from exlm.directory import load_model
 from exlm.errors import InputError
-from exlm.files import replacing
 from exlm.model.downstream import pooled
 from exlm.model.modeling_exlm import ExLMModel
+from exlm.pretrained import load_model
+from exlm.storage import replacing
 from exlm.tasks import inference
 from exlm.tasks.encoders import load_finetuned, task_facts
 from exlm.tasks.frames import read_frame, write_frame

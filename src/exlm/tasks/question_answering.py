@@ -14,8 +14,9 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from exlm.directory import save_model, write_json
 from exlm.errors import InputError
+from exlm.pretrained import save_model
+from exlm.storage import write_json
 from exlm.tasks.config import SQUAD, FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder, load_finetuned, load_tokenizer_of, take_encoder
 from exlm.tasks.frames import listed, plain_suffix, read_frame, write_frame

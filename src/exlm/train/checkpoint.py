@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..files import problem, sync, write_manifest
+from ..storage import problem, sync, write_manifest
 
 PREFIX = "checkpoint-"
 

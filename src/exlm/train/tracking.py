@@ -7,7 +7,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..files import write_text
+from ..storage import write_text
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -1,1 +1,0 @@
-"""A look inside the model on one text: `exlm explore`."""

@@ -1,0 +1,158 @@
+"""Fills all masks of a text, or of every line of a file, jointly (`exlm.filling.search`)."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerFast
+
+from exlm.data.sources import UNREADABLE, open_text
+from exlm.errors import InputError
+from exlm.filling.texts import NO_MASK, FillOptions, Method, Record, fill_texts
+from exlm.model.modeling_exlm import ExLMForMaskedLM
+from exlm.pretrained import load_model, verify
+from exlm.storage import replacing
+from exlm.train import distributed
+
+LINES = 5000  # filled and written at a time
+
+
+def fill(
+    model: str,
+    texts: list[str],
+    file: str | None = None,
+    output: str | None = None,
+    n_best: int = 5,
+    method: Method = "beam",
+    tokens: str | None = None,
+    free: bool = False,
+    states: bool = False,
+    beam: int = 64,
+    seed: int = 0,
+    tokens_per_batch: int = 4096,
+) -> None:
+    """Fills the masks of texts or SMILES jointly and prints or writes the fillings with their probabilities.
+
+    Every line is kept, in its place; one without a mask, or too long, says so in `problem`.
+
+    Args:
+        model: a pre-trained model directory.
+        texts: with the tokenizer's mask token or [MASK] where something is to be filled in.
+        file: a text file with one such text per line (.gz, .xz and .zst are read too), in place of texts.
+        output: JSONL file to write: line, text, fillings (text, tokens of each mask, probability, log_probability),
+            exact (beam: whether it is proven that nothing more probable was missed), kept, warning and problem. A table
+            is printed where absent.
+        n_best: fillings, or samples, of each text (of each length, if there are several).
+        method: `beam` finds the most probable fillings, summed over all paths; `viterbi` the most probable pair of a
+            path and its tokens; `sample` draws paths and tokens.
+        tokens: how many tokens to put in altogether, as 3 or 2-4; sets `free`. One for each mask where absent.
+        free: paths as the model was trained, which may skip a mask or stop at several of its states, and so put no
+            token or several in its place. Otherwise each mask gets one token, from paths with one state in every
+            mask. `kept` is the share that these have of the probability of all paths with as many tokens; where it is
+            under a half, `warning` says that the probabilities then tell little of the model. It is 1 for a vanilla
+            MLM or ExLM without transitions, and null if paths are free.
+        states: add the states of every mask: how probable it is that a path passes through, and the top words.
+        beam: beginnings kept after each token.
+        seed: of the samples.
+        tokens_per_batch: expanded tokens in one forward pass.
+    """
+    if bool(texts) == (file is not None):
+        raise InputError("give either texts after the model or --file, a file with one text per line")
+    if output and Path(output).suffix != ".jsonl":
+        raise InputError(f"cannot write {output}; the name must end in .jsonl")
+    options = FillOptions(n_best, method, parse_lengths(tokens), free, states, beam, seed, tokens_per_batch)
+    lines = texts if file is None else _read(file)
+    network, tokenizer = load_for_filling(model)
+    distributed.place(network)
+    records = _in_parts(network, tokenizer, lines, options, progress=file is not None)
+    if not output:
+        print("\n\n".join(_table(record) for record in _checked(records)))
+        return
+    with replacing(Path(output)) as partial, partial.open("w", encoding="utf-8") as stream:
+        bad = weak = 0
+        for record in _checked(records):
+            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+            bad += record["problem"] is not None
+            weak += record["warning"] is not None
+    print(f"{len(lines) - bad} lines filled, {bad} with a problem, {weak} with a warning: {output}")
+
+
+def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:
+    """A pre-trained model and its tokenizer. Raises InputError for a directory without a prediction head of ours."""
+    verify(path)
+    try:
+        names = json.loads((Path(path) / "config.json").read_text(encoding="utf-8")).get("architectures")
+    except (ValueError, AttributeError):
+        names = None  # said better by `load_model`
+    if names and ExLMForMaskedLM.__name__ not in names:
+        raise InputError(f"{path} holds {', '.join(names)}; give the directory of a pre-trained ExLM, MLM or CTC model")
+    model, tokenizer = load_model(path, ExLMForMaskedLM)
+    if model.config.repeat > 1:
+        raise InputError(f"{path} was trained on repeated tokens (Repeated MLM); give a model trained on ordinary text")
+    return model, tokenizer
+
+
+def _in_parts(
+    network: ExLMForMaskedLM,
+    tokenizer: PreTrainedTokenizerFast,
+    lines: Sequence[str],
+    options: FillOptions,
+    progress: bool,
+) -> Iterator[Record]:
+    with tqdm(total=len(lines), desc="fill", unit="line", disable=not progress) as bar:
+        for start in range(0, len(lines), LINES):
+            yield from fill_texts(network, tokenizer, lines[start : start + LINES], options, start + 1, bar)
+
+
+def _checked(records: Iterator[Record]) -> Iterator[Record]:
+    """The records. Raises InputError after the last one if none has a mask."""
+    masked = False
+    for record in records:
+        masked |= record["problem"] != NO_MASK
+        yield record
+    if not masked:
+        raise InputError("there is no mask in any text; write [MASK] where something is to be filled in")
+
+
+def parse_lengths(tokens: str | None) -> tuple[int, int] | None:
+    """The shortest and longest of `3` or `2-4`."""
+    if tokens is None:
+        return None
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(tokens).strip())
+    shortest, longest = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= shortest <= longest:
+        raise InputError(f"tokens is {tokens}; give a number from 1, or a range as 2-4")
+    return shortest, longest
+
+
+def _read(path: str) -> list[str]:
+    try:
+        with open_text(path) as stream:
+            return [line.rstrip("\r\n") for line in stream]
+    except UNREADABLE as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _table(record: Record) -> str:
+    """A record for people."""
+    rows = [record["text"]]
+    if record["problem"]:
+        rows.append(f"  {record['problem']}")
+    if record["kept"] is not None:
+        rows.append(f"  kept {record['kept']:.4g} of the probability of all paths")
+    if record["warning"]:
+        rows.append(f"  warning: {record['warning']}")
+    for entry in record["fillings"]:
+        chance = entry.get("length_probability")
+        count = sum(map(len, entry["tokens"]))
+        length = "" if chance is None else f"tokens {count} ({chance:.4f})  "
+        rows.append(f"  {entry['probability']:<11.4g}{length}{entry['text']}")
+    if record["exact"] is False:
+        rows.append("  more probable ones may have been missed; raise --beam")
+    for m, states in enumerate(record.get("states", []), 1):
+        for c, state in enumerate(states, 1):
+            words = "  ".join(f"{word} {p:.3f}" for word, p in state["words"])
+            rows.append(f"  mask {m} state {c}  weight {state['weight']:.3f}  {words}")
+    return "\n".join(rows)

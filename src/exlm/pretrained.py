@@ -1,0 +1,125 @@
+"""Models and tokenizers in directories: Hugging Face format, verified by a manifest of SHA-256 sums."""
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+
+from . import storage
+from .errors import InputError, first_line
+
+Model = TypeVar("Model", bound=PreTrainedModel)
+
+
+def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **facts: Any) -> None:
+    """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them, and the manifest.
+
+    Everything is written beside its place first; the manifest is replaced last.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-") as name:
+        partial = Path(name)
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        storage.write_manifest(partial, list(partial.iterdir()), tokenizer_hash=tokenizer_hash(tokenizer), **facts)
+        for path in sorted(partial.iterdir(), key=lambda p: p.name == storage.MANIFEST):
+            path.replace(directory / path.name)
+
+
+def fingerprint(path: str) -> str:
+    """SHA-256 of the weights in a model directory."""
+    weights = sorted(Path(path).glob("*.safetensors")) or sorted(Path(path).glob("*.bin"))
+    return hashlib.sha256("".join(map(storage.sha256, weights)).encode()).hexdigest()
+
+
+def verify(path: str) -> None:
+    """Raises InputError if `path` is not a model directory or a file in it is not what was written."""
+    directory = Path(path)
+    if not (directory / "config.json").is_file():
+        raise InputError(f"{path} is not a model directory (no config.json); give the output of a finished run")
+    if (directory / storage.MANIFEST).exists() and (reason := storage.problem(directory)):
+        raise InputError(f"the model in {path} is damaged: {reason}; restore it or train again")
+
+
+def load_model(
+    path: str,
+    model_class: type[Model],
+    changes: dict[str, Any] | None = None,
+    from_scratch: bool = False,
+) -> tuple[Model, PreTrainedTokenizerFast]:
+    """A model and its tokenizer from a local directory, verified first if it has a manifest.
+
+    Args:
+        path: a directory that `from_pretrained` can read.
+        model_class: the class to load; heads that the directory lacks are initialised from the global generator.
+        changes: settings that replace those of the directory.
+        from_scratch: take only the configuration and initialise all weights from the global generator.
+
+    Raises:
+        InputError: if it is not a model directory, a file is damaged, or model and tokenizer do not fit.
+    """
+    verify(path)
+    tokenizer = load_tokenizer(path)
+    try:
+        config = AutoConfig.from_pretrained(path)
+        config.update(changes or {})
+        _check_fit(path, config, tokenizer)
+        model = model_class(config) if from_scratch else model_class.from_pretrained(path, config=config)
+    except InputError:
+        raise
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise InputError(f"the model in {path} cannot be loaded: {first_line(error)}") from error
+    return model, tokenizer
+
+
+def _check_fit(path: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast) -> None:
+    if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
+        raise InputError(
+            f"the tokenizer in {path} ({len(tokenizer)} tokens, mask {tokenizer.mask_token_id}) is not the model's "
+            f"({config.vocab_size} tokens, mask {config.mask_token_id}); restore the tokenizer files"
+        )
+
+
+def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
+    """A fast tokenizer from a directory or the Hugging Face hub, with `bos`, `eos`, `pad` and `mask` tokens.
+
+    Where `bos` or `eos` is missing, `cls` and `sep` take its place (as for BERT).
+
+    Raises:
+        InputError: if there is no such tokenizer, it is not a fast one, or a special token is missing.
+    """
+    tokenizer = _from_pretrained(str(path_or_name))
+    tokenizer.bos_token = tokenizer.bos_token or tokenizer.cls_token
+    tokenizer.eos_token = tokenizer.eos_token or tokenizer.sep_token
+    missing = [name for name in ("bos", "eos", "pad", "mask") if getattr(tokenizer, f"{name}_token_id") is None]
+    if missing:
+        raise InputError(
+            f"the tokenizer {path_or_name} has no {' and no '.join(missing)} token; add it with "
+            "tokenizer.add_special_tokens and save the tokenizer again"
+        )
+    return tokenizer
+
+
+def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
+    """SHA-256 of what the tokenizer does to text, in hexadecimal; padding and truncation do not count."""
+    definition = json.loads(tokenizer.backend_tokenizer.to_str())
+    definition["padding"] = definition["truncation"] = None
+    return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+
+
+def _from_pretrained(name: str) -> PreTrainedTokenizerFast:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except Exception as error:  # damaged tokenizers raise anything, even a bare Exception
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"no tokenizer could be loaded from {name} ({reason.rstrip('.')}); give a directory saved with "
+            "save_pretrained, or a hub name"
+        ) from error
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise InputError(f"the tokenizer {name} has no fast version (tokenizer.json); convert it to a fast one first")
+    return tokenizer

@@ -1,0 +1,145 @@
+"""Files that can be trusted: manifests of SHA-256 sums, atomic writes, a lock per directory, and what wrote them."""
+
+import hashlib
+import json
+import math
+import os
+import platform
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from filelock import FileLock, Timeout
+
+from .errors import InputError
+
+MANIFEST = "manifest.json"
+
+
+def sha256(path: Path) -> str:
+    """Of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def entries(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of every file, by name."""
+    return {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in sorted(files)}
+
+
+def write_manifest(directory: Path, files: Iterable[Path], **facts: Any) -> None:
+    """`manifest.json`: size and SHA-256 of every one of `files`, and `facts`. Everything is synced to disk."""
+    files = list(files)
+    for path in files:
+        sync(path)
+    target = directory / MANIFEST
+    write_text(target, json.dumps({"files": entries(files), **facts}, indent=1))
+    sync(directory)
+
+
+def problem(directory: Path) -> str | None:
+    """What is wrong with a directory that has a manifest, naming the file, or None."""
+    try:
+        files = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["files"]
+        reasons = [_file_problem(directory, name, entry["bytes"], entry["sha256"]) for name, entry in files.items()]
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing (the write was interrupted)"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{MANIFEST} is damaged"
+    return next((reason for reason in reasons if reason), None)
+
+
+def _file_problem(directory: Path, name: str, size: int, digest: str) -> str | None:
+    path = directory / name
+    if Path(name).name != name or not path.is_file():
+        return f"{name} is missing"
+    if path.stat().st_size != size:
+        return f"{name} has {path.stat().st_size} bytes instead of {size} (truncated?)"
+    return None if sha256(path) == digest else f"{name} does not match its SHA-256 (damaged on disk or in a copy)"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path`; what was written there takes its place at the end, or is removed on an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".partial-{path.name}")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+        sync(partial)
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, tuples, paths and NaN as what YAML and JSON can hold."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no NaN
+    return str(value) if isinstance(value, Path) else value
+
+
+def write_yaml(path: Path, content: Any) -> None:
+    write_text(path, yaml.safe_dump(plain(content), sort_keys=False))
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_text(path, json.dumps(plain(content), indent=1, allow_nan=False))
+
+
+def sync(path: Path) -> None:
+    """Waits until a file or directory is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def lock(directory: Path) -> Iterator[None]:
+    """Two runs must not write into one directory.
+
+    Raises:
+        InputError: if another process holds the lock.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        held = FileLock(directory / ".lock", timeout=0).acquire()
+    except Timeout:
+        raise InputError(f"another run is writing to {directory}; wait for it or choose another output") from None
+    with held:
+        yield
+
+
+def machine() -> dict[str, Any]:
+    """Processor, device, version of PyTorch and threads of this process: recorded beside every result."""
+    return {
+        "processor": processor(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def processor() -> str:
+    """The processor's name and the number of its cores that may be used."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return f"{name}, {len(os.sched_getaffinity(0))} cores"

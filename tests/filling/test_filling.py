@@ -1,0 +1,454 @@
+"""Joint fillings against the enumeration of all of them, and the command on a tiny model."""
+
+import itertools
+import json
+import math
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM
+
+from exlm import InputError
+from exlm.cli import main
+from exlm.data.tokenization import train_smiles_tokenizer
+from exlm.filling import search as filling
+from exlm.filling.fill import load_for_filling
+from exlm.filling.search import Graph
+from exlm.filling.texts import FillOptions, fill_texts, graphs
+from exlm.model.configuration_exlm import ExLMConfig
+from exlm.model.downstream import ExLMForSequenceClassification
+from exlm.model.evaluation import evaluate_batch
+from exlm.model.modeling_exlm import ExLMForMaskedLM
+from exlm.ops import alignment
+from exlm.pretrained import save_model
+from exlm.tasks import inference
+from tests.conftest import MOLECULES
+
+
+def random_graph(seed, masks, k, vocabulary=5, boundary=1, spread=2.0, sparse=False):
+    g = torch.Generator().manual_seed(seed)
+    states = masks * k + 2 * boundary
+    mask = (torch.arange(states) - boundary).div(k, rounding_mode="floor").clamp(-1, masks)
+    scores = spread * torch.randn(states, states, generator=g, dtype=torch.float64)
+    edges = torch.ones(states, states).triu(1).bool()
+    if sparse:
+        edges &= mask[:, None] != mask
+    links = scores.masked_fill(~edges, -torch.inf).log_softmax(-1).nan_to_num(-torch.inf, neginf=-torch.inf)
+    probs = (spread * torch.randn(states, vocabulary, generator=g, dtype=torch.float64)).softmax(-1)
+    return Graph(probs, links, mask)
+
+
+def enumerate_fillings(graph, tokens):
+    """All sequences of that many tokens, and their probabilities by the alignment's own likelihood."""
+    vocabulary, states = graph.probs.shape[1], len(graph.links)
+    every = torch.tensor(list(itertools.product(range(vocabulary), repeat=tokens)))
+    emission = torch.zeros(len(every), tokens + 2, states, dtype=torch.float64)
+    emission[:, 1:-1] = graph.probs[:, every].log().permute(1, 2, 0)
+    lengths = torch.full((len(every),), tokens + 2), torch.full((len(every),), states)
+    log_f = alignment.log_likelihood(emission, graph.links.expand(len(every), -1, -1), *lengths, backend="reference")
+    return every, log_f
+
+
+def enumerate_paths(graph, tokens):
+    """log-probability of every path of that many tokens by the transitions alone."""
+    last = len(graph.links) - 1
+    scores = {}
+    for inner in itertools.combinations(range(1, last), tokens):
+        score = sum(graph.links[u, v].item() for u, v in itertools.pairwise((0, *inner, last)))
+        if score > -math.inf:
+            scores[inner] = score
+    return scores
+
+
+GRAPHS = {
+    "one mask": (random_graph(0, masks=1, k=3), 1),
+    "two masks": (random_graph(1, masks=2, k=3), 2),
+    "three masks": (random_graph(2, masks=3, k=2), 3),
+    "three tokens for two masks": (random_graph(3, masks=2, k=3), 3),
+    "one token for two masks": (random_graph(4, masks=2, k=2), 1),
+    "several boundary states": (random_graph(5, masks=2, k=2, boundary=2), 2),
+    "sparse": (random_graph(6, masks=3, k=2, sparse=True), 2),
+    "as many tokens as states": (random_graph(7, masks=2, k=2, vocabulary=3), 4),
+    "one per mask": (filling.one_per_mask(random_graph(8, masks=3, k=2)), 3),
+    "one per mask, several boundary states": (filling.one_per_mask(random_graph(9, masks=2, k=3, boundary=3)), 2),
+    "independent": (filling.independent(torch.randn(3, 5).log_softmax(-1)), 3),
+    "sharp": (random_graph(10, masks=3, k=2, spread=30.0), 3),
+}
+every_graph = pytest.mark.parametrize("case", GRAPHS)
+
+
+@every_graph
+def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
+    graph, tokens = GRAPHS[case]
+    every, log_f = enumerate_fillings(graph, tokens)
+    mass = torch.logsumexp(torch.tensor(list(enumerate_paths(graph, tokens).values()), dtype=torch.float64), 0)
+    expected = log_f - mass
+    assert expected.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
+    found = filling.beam_search(graph, tokens, n_best=len(every), width=len(every))
+    assert found.proven and len(found.tokens) == len(every)
+    assert found.log_prob.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
+    assert (found.log_prob.diff() <= 1e-9).all()
+    by_tokens = {tuple(y): p for y, p in zip(every.tolist(), expected.tolist(), strict=True)}
+    assert {tuple(y) for y in found.tokens.tolist()} == set(by_tokens)
+    for y, p in zip(found.tokens.tolist(), found.log_prob.tolist(), strict=True):
+        assert p == pytest.approx(by_tokens[tuple(y)], rel=1e-9, abs=1e-9)
+    paths = filling.chain(graph.links, tokens)
+    torch.testing.assert_close(filling.log_probability(graph, paths, every), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("candidates", [1, 2, 200])
+@pytest.mark.parametrize("width", [1, 2, 5])
+@every_graph
+def test_what_a_narrow_beam_calls_proven_is_true(case, width, candidates):
+    graph, tokens = GRAPHS[case]
+    _, log_f = enumerate_fillings(graph, tokens)
+    found = filling.beam_search(graph, tokens, n_best=3, width=width, candidates=candidates)
+    best = (log_f.sort(descending=True).values - filling.chain(graph.links, tokens).remaining[0, 0])[:3]
+    assert (found.log_prob <= best[: len(found.log_prob)] + 1e-9).all()
+    if found.proven:
+        torch.testing.assert_close(found.log_prob, best, rtol=1e-9, atol=1e-9)
+
+
+def test_most_narrow_searches_are_proven():
+    cases = [random_graph(seed, masks=3, k=3, vocabulary=40) for seed in range(20)]
+    proven = [filling.beam_search(graph, 3, n_best=5, width=16, candidates=10).proven for graph in cases]
+    assert sum(proven) >= 15
+
+
+@every_graph
+def test_viterbi_is_the_best_of_all_paths(case):
+    graph, tokens = GRAPHS[case]
+    best = graph.probs.max(1)
+    paths = enumerate_paths(graph, tokens)
+    scores = {path: score + sum(best.values[u].log().item() for u in path) for path, score in paths.items()}
+    expected = max(scores, key=scores.__getitem__)
+    mass = math.log(sum(map(math.exp, paths.values())))
+    found, value = filling.viterbi(graph, tokens)
+    assert tuple(found.path[0].tolist()) == expected
+    assert found.tokens[0].tolist() == [best.indices[u].item() for u in expected]
+    assert value.item() == pytest.approx(scores[expected] - mass, abs=1e-9)
+    assert value.item() <= found.log_prob.item() + 1e-9
+
+
+@every_graph
+def test_the_path_of_a_filling_is_its_best(case):
+    graph, tokens = GRAPHS[case]
+    found = filling.beam_search(graph, tokens, n_best=4)
+    paths = enumerate_paths(graph, tokens)
+    for y, path in zip(found.tokens.tolist(), found.path.tolist(), strict=True):
+        score = {
+            u: s + sum(graph.probs[v, w].log().item() for v, w in zip(u, y, strict=True)) for u, s in paths.items()
+        }
+        assert score[tuple(path)] == pytest.approx(max(score.values()))
+
+
+@pytest.mark.parametrize("case", ["two masks", "three tokens for two masks", "one per mask", "several boundary states"])
+def test_samples_follow_the_distribution(case):
+    graph, tokens = GRAPHS[case]
+    every, log_f = enumerate_fillings(graph, tokens)
+    expected = (log_f - log_f.logsumexp(0)).exp()
+    count = 4000
+    drawn = filling.sample(graph, tokens, count, torch.Generator().manual_seed(1))
+    weights = graph.probs.shape[1] ** torch.arange(tokens - 1, -1, -1)
+    frequency = torch.bincount((drawn.tokens * weights).sum(1), minlength=len(every)) / count
+    error = (expected * (1 - expected) / count).sqrt()
+    assert (frequency - expected <= 4 * error + 1 / count).all() and (expected - frequency <= 4 * error + 1e-9).all()
+    again = filling.sample(graph, tokens, count, torch.Generator().manual_seed(1))
+    assert again.tokens.equal(drawn.tokens)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("boundary", [1, 2])
+def test_lengths_are_a_distribution(boundary, sparse):
+    graph = random_graph(11, masks=2, k=2, boundary=boundary, sparse=sparse)
+    lengths = filling.length_distribution(graph.links).exp()
+    assert lengths.sum().item() == pytest.approx(1.0)
+    masses = [sum(map(math.exp, enumerate_paths(graph, m).values())) for m in range(len(graph.links) - 1)]
+    torch.testing.assert_close(lengths, torch.tensor(masses, dtype=torch.float64) / sum(masses))
+    if not sparse:
+        assert sum(masses) == pytest.approx(1.0)
+
+
+def test_visits_are_those_of_all_paths():
+    graph = random_graph(12, masks=2, k=3)
+    paths = enumerate_paths(graph, 2)
+    total = sum(map(math.exp, paths.values()))
+    expected = torch.zeros(len(graph.links), dtype=torch.float64)
+    for path, score in paths.items():
+        expected[[0, *path, -1]] += math.exp(score) / total
+    torch.testing.assert_close(filling.visits(graph, 2), expected)
+
+
+@pytest.mark.parametrize("boundary", [1, 2])
+def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
+    graph = random_graph(15, masks=3, k=2, boundary=boundary)
+    some, every = (enumerate_paths(g, 3) for g in (filling.one_per_mask(graph), graph))
+    expected = sum(map(math.exp, some.values())) / sum(map(math.exp, every.values()))
+    assert 0 < filling.kept(graph) == pytest.approx(expected) and expected < 1
+    assert filling.kept(GRAPHS["independent"][0]) == filling.kept(GRAPHS["one per mask"][0]) == 1
+
+
+def test_many_masks_do_not_underflow():
+    wide = random_graph(13, masks=300, k=2, vocabulary=5000, spread=3.0)
+    assert 0 < filling.kept(wide) < 1 and filling.chain(wide.links, 300).remaining[0, 0] < -800
+    graph = filling.one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
+    found = filling.beam_search(graph, 300, n_best=3, width=4)
+    assert found.log_prob.isfinite().all() and found.log_prob[0] < -2000
+    value = filling.log_probability(graph, filling.chain(graph.links, 300), found.tokens)
+    torch.testing.assert_close(value, found.log_prob)
+
+
+def test_no_path_of_that_length():
+    with pytest.raises(ValueError, match="no path"):
+        filling.beam_search(filling.one_per_mask(random_graph(14, masks=2, k=2)), 3)
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def save(directory, objective="exlm", model_class=ExLMForMaskedLM, **switches):
+    """A tiny model with sharp predictions, so that fillings differ."""
+    torch.manual_seed(1)
+    tokenizer = train_smiles_tokenizer(MOLECULES)
+    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, num_states=3)
+    config = ExLMConfig(
+        vocab_size=len(tokenizer),
+        mask_token_id=tokenizer.mask_token_id,
+        objective=objective,
+        initializer_range=0.3,
+        **{**sizes, "max_position_embeddings": 64, **switches},
+    )
+    save_model(directory, model_class(config).eval(), tokenizer)
+    return directory
+
+
+@pytest.fixture(scope="module", params=["exlm", "mlm", "ctc"])
+def any_model(request, tmp_path_factory):
+    return save(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("model"))
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+TWO = "CC(=O)[MASK]c1cccc[MASK]1"
+
+
+def test_one_mask_is_ranked_as_by_the_ordinary_logits(any_model):
+    network, tokenizer = load_for_filling(str(any_model))
+    text = "CC(=O)<mask>c1ccccc1"
+    (record,) = fill_texts(network, tokenizer, [text], FillOptions(n_best=10))
+    ids = tokenizer(text, return_tensors="pt")
+    logits = AutoModelForMaskedLM.from_pretrained(any_model).eval()(**ids).logits
+    expected = logits[0, ids["input_ids"][0] == tokenizer.mask_token_id][0].log_softmax(-1)
+    top = expected.topk(10)
+    assert [entry["tokens"] for entry in record["fillings"]] == [
+        [[token]] for token in tokenizer.convert_ids_to_tokens(top.indices.tolist())
+    ]
+    assert [e["log_probability"] for e in record["fillings"]] == pytest.approx(top.values.tolist(), abs=1e-4)
+    assert record["exact"] and record["problem"] is None
+
+
+def test_one_mask_with_free_paths_and_k_boundary_states_is_ranked_as_by_the_ordinary_logits(tmp_path):
+    network, tokenizer = load_for_filling(str(save(tmp_path / "model", boundary_states="k")))
+    (record,) = fill_texts(network, tokenizer, ["CC<mask>O"], FillOptions(free=True))
+    ids = tokenizer("CC<mask>O", return_tensors="pt")
+    top = network(**ids).logits[0, 3].log_softmax(-1).topk(5)
+    assert [e["log_probability"] for e in record["fillings"]] == pytest.approx(top.values.tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize("any_model", ["mlm", "ctc"], indirect=True)
+def test_without_transitions_the_joint_is_the_product_of_the_marginals(any_model):
+    network, tokenizer = load_for_filling(str(any_model))
+    (record,) = fill_texts(network, tokenizer, [TWO], FillOptions(n_best=50, free=True))
+    ids = tokenizer(TWO.replace("[MASK]", "<mask>"), return_tensors="pt")
+    logits = network(**ids).logits[0].log_softmax(-1)
+    first, second = logits[ids["input_ids"][0] == tokenizer.mask_token_id]
+    joint = (first[:, None] + second).flatten().topk(50)
+    assert [e["log_probability"] for e in record["fillings"]] == pytest.approx(joint.values.tolist(), abs=1e-4)
+    assert record["fillings"][0]["length_probability"] == pytest.approx(1.0) and record["exact"]
+
+
+def test_the_probability_is_that_of_the_training_objective(model):
+    network, tokenizer = load_for_filling(str(model))
+    (record,) = fill_texts(network, tokenizer, [TWO], FillOptions(free=True, n_best=2))
+    ids = tokenizer(TWO.replace("[MASK]", "<mask>"), return_tensors="pt")
+    masked = ids["input_ids"] == tokenizer.mask_token_id
+    losses = []
+    for entry in record["fillings"]:
+        labels = torch.full_like(ids["input_ids"], -100)
+        labels[masked] = torch.tensor(tokenizer.convert_tokens_to_ids([t for part in entry["tokens"] for t in part]))
+        losses.append(4 * network(**ids, labels=labels).loss.item())  # 4 targets with BOS and EOS
+    best, second = (entry["log_probability"] for entry in record["fillings"])
+    assert losses[1] - losses[0] == pytest.approx(best - second, abs=1e-4)
+
+
+@pytest.mark.parametrize("boundary", [1, "k"])
+def test_priors_and_late_expansion_are_filled_as_they_are_evaluated(tmp_path, boundary):
+    switches = {"order_prior": 2.0, "sticky_prior": 1.0, "copy_embedding": 0.5, "expanded_layers": 1}
+    network, tokenizer = load_for_filling(str(save(tmp_path / "model", boundary_states=boundary, **switches)))
+    (record,) = fill_texts(network, tokenizer, [TWO], FillOptions(n_best=1))
+    ids = tokenizer(TWO.replace("[MASK]", "<mask>"), return_tensors="pt")
+    labels = torch.full_like(ids["input_ids"], -100)
+    best = [token for part in record["fillings"][0]["tokens"] for token in part]
+    labels[ids["input_ids"] == tokenizer.mask_token_id] = torch.tensor(tokenizer.convert_tokens_to_ids(best))
+    sums = evaluate_batch(network, {**ids, "labels": labels})
+    assert record["fillings"][0]["log_probability"] == pytest.approx(-sums["joint_nll_one_per_mask"], abs=1e-4)
+    assert record["kept"] == pytest.approx(sums["one_per_mask"], abs=1e-4)
+
+
+def test_an_end_inside_the_text_is_refused_where_it_has_states_of_its_own(tmp_path):
+    network, tokenizer = load_for_filling(str(save(tmp_path / "model", boundary_states="k")))
+    (record,) = fill_texts(network, tokenizer, ["CC[MASK]O</s>CC"])
+    assert "end of sequence inside the text" in record["problem"] and not record["fillings"]
+
+
+@pytest.mark.parametrize("options", [FillOptions(), FillOptions(free=True), FillOptions(lengths=(2, 3))])
+def test_every_record_says_what_one_token_for_each_mask_keeps(any_model, options):
+    network, tokenizer = load_for_filling(str(any_model))
+    records = fill_texts(network, tokenizer, [TWO, "[MASK]" * 8, "CCO"], options)
+    shares = [record["kept"] for record in records]
+    if options != FillOptions():
+        assert shares == [None] * 3
+    elif network.transition is None:
+        assert shares == [1, 1, None]
+    else:
+        examples = inference.tokenize([TWO.replace("[MASK]", "<mask>"), "<mask>" * 8], tokenizer)
+        assert shares == [*map(filling.kept, graphs(network, examples, tokenizer)), None]
+        assert shares[1] < 0.5 and "say little of the model" in records[1]["warning"]
+    for record, share in zip(records, shares, strict=True):
+        assert (record["warning"] is None) == (share is None or share >= 0.5)
+
+
+def test_batches_order_and_padding_do_not_matter(any_model):
+    network, tokenizer = load_for_filling(str(any_model))
+    texts = [f"{'C' * n}[MASK]{'[MASK]' * (n % 3)}O" for n in (3, 20, 1, 7, 12, 2)]
+    for method in ("beam", "viterbi", "sample"):
+        together = fill_texts(network, tokenizer, texts, FillOptions(method=method))
+        small = fill_texts(network, tokenizer, texts, FillOptions(method=method, tokens_per_batch=1))
+        assert [r["text"] for r in together] == texts and [r["line"] for r in together] == [1, 2, 3, 4, 5, 6]
+        for one, other in zip(together, small, strict=True):
+            assert [e["tokens"] for e in one["fillings"]] == [e["tokens"] for e in other["fillings"]]
+            values = [e["log_probability"] for e in one["fillings"]]
+            assert values == pytest.approx([e["log_probability"] for e in other["fillings"]], abs=1e-4)
+
+
+def test_the_graph_holds_the_states_of_each_mask(model):
+    network, tokenizer = load_for_filling(str(model))
+    examples = inference.tokenize(["C<mask>C<mask>", "CC<mask>"], tokenizer)
+    assert [g.mask.tolist() for g in graphs(network, examples, tokenizer)] == [
+        [-1, 0, 0, 0, 1, 1, 1, 2],
+        [-1, 0, 0, 0, 1],
+    ]
+
+
+def test_several_tokens_go_where_their_states_are(model):
+    network, tokenizer = load_for_filling(str(model))
+    options = FillOptions(lengths=(1, 9), n_best=4, states=True)
+    (record,) = fill_texts(network, tokenizer, [TWO], options)
+    by_length = {}
+    for entry in record["fillings"]:
+        first, second = (tokenizer.convert_tokens_to_string(part) for part in entry["tokens"])
+        assert entry["text"] == TWO.replace("[MASK]", first, 1).replace("[MASK]", second, 1)
+        by_length.setdefault(sum(map(len, entry["tokens"])), []).append(entry)
+    assert sorted(by_length) == [1, 2, 3, 4, 5, 6] and all(len(entries) == 4 for entries in by_length.values())
+    chance = sum(entries[0]["length_probability"] for entries in by_length.values())
+    assert 0 < chance <= 1 and chance == pytest.approx(1 - empty(network, tokenizer), abs=1e-6)
+    assert [len(states) for states in record["states"]] == [3, 3]
+    assert record["exact"] is True
+    assert all(0 <= state["weight"] <= 1.0001 for states in record["states"] for state in states)
+
+
+def empty(network, tokenizer):
+    """Probability of a path that emits nothing."""
+    (graph,) = graphs(network, inference.tokenize([TWO.replace("[MASK]", "<mask>")], tokenizer), tokenizer)
+    return graph.links[0, -1].exp().item()
+
+
+def test_texts_on_the_command_line(capsys, model):
+    main(["fill", str(model), TWO, "CC<mask>O", "--n_best", "3", "--states", "true"])
+    text = capsys.readouterr().out
+    assert text.startswith(TWO) and "\nCC<mask>O\n" in text and text.count("mask 1 state 3  weight") == 2
+    main(["fill", str(model), TWO, "--tokens", "2-3", "--n_best", "1"])
+    text = capsys.readouterr().out
+    assert "tokens 2 (" in text and "tokens 3 (" in text
+    main(["fill", str(model), "CC<mask>O", "--method", "viterbi"])
+    kept, best = capsys.readouterr().out.splitlines()[1:]
+    assert kept == "  kept 1 of the probability of all paths" and best.split()[-1].startswith("CC")
+    main(["fill", str(model), "[MASK]" * 8, "--n_best", "50", "--beam", "1"])
+    text = capsys.readouterr().out
+    assert "may have been missed; raise --beam" in text and "\n  warning: these probabilities say little" in text
+
+
+def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
+    source, target = tmp_path / "lines.txt", tmp_path / "fills.jsonl"
+    source.write_text("\n".join([TWO, "CCO", "", "C" * 70 + "[MASK]", "C!?<mask>", "CC<mask>O"]) + "\n")
+    main(["fill", str(model), "--file", str(source), "--output", str(target), "--n_best", "2"])
+    records = read(target)
+    weak = sum(record["warning"] is not None for record in records)
+    assert f"2 lines filled, 4 with a problem, {weak} with a warning" in capsys.readouterr().out
+    assert [r["line"] for r in records] == [1, 2, 3, 4, 5, 6]
+    assert [len(r["fillings"]) for r in records] == [2, 0, 0, 0, 0, 2]
+    assert [r["problem"] for r in records[:3]] == [None, "no mask", "no mask"]
+    assert "too long" in records[3]["problem"] and "not in the model's vocabulary" in records[4]["problem"]
+    entry = records[0]["fillings"][0]
+    assert set(entry) == {"text", "tokens", "probability", "log_probability"}
+    assert math.log(entry["probability"]) == pytest.approx(entry["log_probability"])
+
+
+def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
+    def drawn(seed):
+        target = tmp_path / f"{seed}.jsonl"
+        main(["fill", str(model), *[TWO] * 2, "--method", "sample", "--seed", str(seed), "--output", str(target)])
+        return [[entry["text"] for entry in record["fillings"]] for record in read(target)]
+
+    assert drawn(3) == drawn(3) != drawn(4)
+    assert drawn(3)[0] != drawn(3)[1]
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (("MODEL",), "give either texts after the model or --file"),
+        (("MODEL", TWO, "--file", "x.txt"), "give either texts after the model or --file"),
+        (("MODEL", "CCO"), "there is no mask in any text"),
+        (("MODEL", "--file", "/nowhere.txt"), "/nowhere.txt cannot be read"),
+        (("MODEL", TWO, "--tokens", "0"), "tokens is 0"),
+        (("MODEL", TWO, "--tokens", "4-2"), "tokens is 4-2"),
+        (("MODEL", TWO, "--tokens", "some"), "tokens is some"),
+        (("MODEL", TWO, "--n_best", "0"), "n_best is 0"),
+        (("MODEL", TWO, "--method", "greedy"), "greedy"),
+        (("MODEL", TWO, "--output", "fills.csv"), "must end in .jsonl"),
+        (("/nowhere", TWO), "/nowhere is not a model directory"),
+        ((), "give MODEL before the options"),
+    ],
+)
+def test_bad_input_is_named(capsys, model, arguments, message):
+    with pytest.raises(SystemExit) as caught:
+        main(["fill", *(str(model) if a == "MODEL" else a for a in arguments)])
+    error = capsys.readouterr().err
+    assert caught.value.code == 2 and message in error and "Traceback" not in error
+
+
+def test_a_model_without_a_prediction_head_is_refused(tmp_path):
+    save(tmp_path / "classifier", model_class=ExLMForSequenceClassification)
+    with pytest.raises(InputError, match="holds ExLMForSequenceClassification; give the directory of a pre-trained"):
+        load_for_filling(str(tmp_path / "classifier"))
+
+
+def test_a_model_of_repeated_tokens_is_refused(tmp_path):
+    save(tmp_path / "repeated", repeat=2)
+    with pytest.raises(InputError, match="was trained on repeated tokens"):
+        load_for_filling(str(tmp_path / "repeated"))
+
+
+def test_more_tokens_than_states_are_a_problem_of_the_line(model, tmp_path):
+    target = tmp_path / "fills.jsonl"
+    main(["fill", str(model), TWO, "CC[MASK]", "--tokens", "5", "--output", str(target)])
+    assert [bool(record["fillings"]) for record in read(target)] == [True, False]
+    assert read(target)[1]["problem"] == "no path puts 5 tokens into its masks (3 states)"

@@ -1,0 +1,611 @@
+"""The report: every run in its cell, numbers by hand, the paper's apart, files that others can read."""
+
+import csv
+import json
+import math
+import os
+import re
+import xml.etree.ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+from statistics import stdev
+
+import pytest
+
+from exlm.cli import main
+from exlm.errors import InputError
+from exlm.paper.experiments.efficiency import compare as measure_cost
+from exlm.paper.experiments.variants import Space
+from exlm.paper.report import paper_values as paper
+from exlm.paper.report.cells import ACCURACY, Score, Setting
+from exlm.paper.report.command import report
+from exlm.paper.report.document import Cell, Table
+from exlm.paper.report.document import row as row_of
+from exlm.paper.report.families import families
+from exlm.paper.report.grid import shown_places
+from exlm.paper.report.render import csv_table, escape, latex, markdown
+from exlm.paper.report.runs import find_runs
+from exlm.paper.report.verdicts import compare, verdict
+from exlm.pretrain import ArchitectureConfig, DataConfig
+from tests.paper.fake_runs import efficiency, finetuning, full_grid, pretraining, write
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    """A report of every experiment."""
+    root = tmp_path_factory.mktemp("grid")
+    full_grid(root / "runs")
+    report([str(root / "runs")], str(root / "out"))
+    return root
+
+
+def read_csv(path):
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def only_family(root):
+    found = families(find_runs([str(root)]))
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    "switches,cell",
+    [
+        (dict(objective="exlm", num_states=4), Setting("ExLM", 4, 0.15)),
+        (dict(objective="exlm", num_states=8, p=0.387), Setting("ExLM", 8, 0.387)),
+        (dict(rotary="1d"), Setting("ExLM w/o 2D RoPE", 4, 0.15)),
+        (dict(objective="ctc"), Setting("ExLM w/o Transitions", 4, 0.15)),
+        (dict(dag="sparse"), Setting("ExLM w/ Sparse DAG", 4, 0.15)),
+        (dict(objective="mlm"), Setting("Vanilla MLM", 1, 0.15)),
+        (dict(objective="mlm", p=0.789, r=8), Setting("Vanilla MLM", 1, 0.789, 8)),
+    ],
+)
+def test_a_run_belongs_to_the_cell_of_its_settings_whatever_its_directory_is_called(tmp_path, switches, cell):
+    pretraining(tmp_path, "a-misleading-mlm-exlm-k2", **switches)
+    assert list(only_family(tmp_path).cells) == [cell]
+
+
+def test_a_vanilla_mlm_with_more_updates_than_exlm_is_mlm_plus_plus(tmp_path):
+    pretraining(tmp_path, "a")
+    pretraining(tmp_path, "b", objective="mlm")
+    pretraining(tmp_path, "c", objective="mlm", steps=200)
+    family = only_family(tmp_path)
+    assert {cell.method for cell in family.cells} == {"ExLM", "Vanilla MLM", "Vanilla MLM++"}
+    assert family.steps == 100
+
+
+def test_mlm_plus_plus_names_its_updates_and_its_ratio_and_a_second_length_is_left_out(tmp_path):
+    study = tmp_path / "study"
+    efficiency(study)
+    pretraining(study, "pretrain/exlm/seed-0")
+    pretraining(study, "pretrain/plus/seed-0", objective="mlm", steps=160)
+    pretraining(study, "pretrain/plus/seed-1", objective="mlm", steps=160, seed=1)
+    pretraining(study, "pretrain/long/seed-0", objective="mlm", steps=190)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    name = "Vanilla MLM++, 160 updates = 1.60 (measured cost) × 100"
+    rows = {row["model"]: row for row in read_csv(tmp_path / "out" / "tables" / "ablations.csv")}
+    assert len(rows[name]["runs"].split()) == 2
+    (left_out,) = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
+    assert left_out["what"] == "Vanilla MLM, 190 updates" and left_out["file"].endswith("long/seed-0")
+
+
+def test_directories_are_printed_as_they_were_given(tmp_path, monkeypatch):
+    model = pretraining(tmp_path, "runs/exlm")
+    pretraining(tmp_path, "runs/mlm", objective="mlm")
+    finetuning(tmp_path, "runs/rte", model, "rte", [0.6, 0.7])
+    finetuning(tmp_path, "runs/cola", tmp_path / "gone", "cola", [0.6, 0.7])
+    efficiency(tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    report(["runs"], "out")
+    assert "runs/exlm" in Path("out/report.md").read_text()
+    for path in (path for path in Path("out").rglob("*") if path.suffix in (".md", ".html", ".csv", ".tex")):
+        assert str(tmp_path) not in path.read_text(), path
+
+
+def test_more_updates_alone_make_no_mlm_plus_plus(tmp_path):
+    for steps in (100, 200):
+        pretraining(tmp_path, f"mlm-{steps}", objective="mlm", steps=steps)
+    assert [set(f.cells) for f in families(find_runs([str(tmp_path)]))] == [{Setting("Vanilla MLM", 1, 0.15)}] * 2
+
+
+@pytest.mark.parametrize("change", [{"corpus": "corpus/other"}, {"hidden_size": 256}, {"rate": 2e-3}, {"steps": 300}])
+def test_families_are_kept_apart_and_labelled_apart(tmp_path, change):
+    pretraining(tmp_path, "a")
+    pretraining(tmp_path, "b", **change)
+    first, second = families(find_runs([str(tmp_path)]))
+    assert first.label != second.label
+    pretraining(tmp_path, "c", objective="mlm", **change)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    groups = {row["group"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")}
+    assert len(groups) == 2
+
+
+@pytest.mark.parametrize(
+    "change,words",
+    [
+        ({"prior": {"order": 10.0}}, "order prior 10"),
+        ({"prior": {"sticky": 3}}, "sticky prior 3"),
+        (
+            {"prior": {"order": 4.5, "decay": [0.25, 0.5]}},
+            "order prior 4.5 · prior falls to 0 from 25% to 50% of the run",
+        ),
+        ({"expanded_layers": 1}, "expanded layers 1"),
+        ({"copy_embedding": 0.06}, "copy embedding 0.06"),
+        ({"warmup": 30}, "warm-up of transitions 30 updates"),
+    ],
+)
+def test_a_vanilla_mlm_is_compared_with_every_prior_and_expansion_of_exlm(tmp_path, change, words):
+    pretraining(tmp_path, "mlm", objective="mlm", **change)
+    pretraining(tmp_path, "exlm", warmup=0)
+    pretraining(tmp_path, "exlm-now", seed=1, expanded_layers="all", copy_embedding=0.0)
+    pretraining(tmp_path, "exlm-changed", **change)
+    found = families(find_runs([str(tmp_path)]))
+    assert [{cell.method for cell in family.cells} for family in found] == [{"ExLM", "Vanilla MLM"}] * 2
+    assert [len(family.runs) for family in found] == [3, 2]
+    assert found[1].label == f"{found[0].label} · {words}"
+    report([str(tmp_path)], str(tmp_path / "out"))
+    assert len(read_csv(tmp_path / "out" / "tables" / "runs.csv")) == 4
+
+
+def test_what_has_no_links_stands_beside_all_priors_and_repeated_tokens_stand_once(tmp_path):
+    pretraining(tmp_path, "mlm", objective="mlm")
+    pretraining(tmp_path, "repeated", objective="mlm", r=2)
+    pretraining(tmp_path, "longer", objective="mlm", steps=200)
+    pretraining(tmp_path, "ctc", objective="ctc", expanded_layers=1)
+    for order in (0.0, 4.0, 10.0):
+        pretraining(tmp_path, f"exlm-{order}", prior={"order": order}, expanded_layers=1)
+    pretraining(tmp_path, "exlm-all", prior={"order": 10.0}, steps=200)
+    found = families(find_runs([str(tmp_path)]))
+    methods = [{cell.method for cell in family.cells} for family in found]
+    late = {"ExLM", "ExLM w/o Transitions", "Vanilla MLM", "Vanilla MLM++"}
+    assert methods == [late] * 3 + [{"ExLM", "Vanilla MLM"}]
+    assert sum(cell.r == 2 for family in found for cell in family.cells) == 1
+
+
+def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
+    values = {0: [0.70, 0.72, 0.80], 1: [0.60, 0.62, 0.61]}
+    for seed, scores in values.items():
+        model = pretraining(tmp_path, f"m{seed}", seed=seed, accuracy=0.2 + seed / 10)
+        finetuning(tmp_path, f"t{seed}", model, "rte", scores)
+    family = only_family(tmp_path)
+    mean = family.estimate(Setting("ExLM", 4, 0.15), Score("rte"))
+    middle = family.estimate(Setting("ExLM", 4, 0.15), Score("rte", median=True))
+    assert mean.value == pytest.approx((74.0 + 61.0) / 2) and middle.value == pytest.approx((72.0 + 61.0) / 2)
+    assert mean.spread == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
+    assert mean.seeds == "2 × 3" and len(mean.runs) == 4
+    assert family.estimate(Setting("ExLM", 4, 0.15), ACCURACY).value == pytest.approx(25.0)
+    noise = family.noise(Score("rte"))
+    assert noise.unit == "pre-training" and noise.deviation == pytest.approx(stdev([74.0, 61.0]))
+    assert noise.error(mean) == pytest.approx(noise.deviation / 2**0.5)
+
+
+def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
+    sums = {}
+    for name, k in (("a", 2), ("b", 4)):
+        place = pretraining(tmp_path, name, num_states=k)
+        write(place / "manifest.json", {"files": {"model.safetensors": {"sha256": name * 64}}})
+        sums[name] = find_runs([str(place)]).pretrainings[0].weights
+    finetuning(tmp_path, "t", tmp_path / "a", "rte", [0.6], model_sha256=sums["b"])
+    family = only_family(tmp_path)
+    assert family.estimate(Setting("ExLM", 4, 0.15), Score("rte")) and not family.estimate(
+        Setting("ExLM", 2, 0.15), Score("rte")
+    )
+
+
+def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
+    for k in (2, 4, 8):
+        model = pretraining(tmp_path, f"m{k}", num_states=k)
+        finetuning(tmp_path, f"t{k}", model, "rte", [0.6, 0.7], rate=1e-4 if k < 8 else 5e-4)
+    finetuning(tmp_path, "scratch", tmp_path / "m4", "rte", [0.5, 0.5], from_scratch=True)
+    family = only_family(tmp_path)
+    assert sorted(t.path.name for t in family.left_out) == ["scratch", "t8"]
+    assert family.estimate(Setting("ExLM", 4, 0.15), Score("rte")).value == pytest.approx(65.0)
+
+
+def test_molecules_questions_and_regressions_have_their_units(tmp_path):
+    model = pretraining(tmp_path, "m", corpus="corpus/molecules")
+    finetuning(tmp_path, "a", model, "/data/bace.csv.gz", [0.8], "roc_auc", "test", {"valid": [0.1]})
+    finetuning(tmp_path, "b", model, "/data/delaney-processed.csv", [1.25], "rmse", "test")
+    finetuning(tmp_path, "c", model, "squad2", [49.7], "f1")
+    family = only_family(tmp_path)
+    assert family.molecules and family.tasks == ["squad2", "bace", "esol"]
+    values = [family.estimate(Setting("ExLM", 4, 0.15), Score(task)).value for task in family.tasks]
+    assert values == pytest.approx([49.7, 80.0, 1.25])
+
+
+def test_the_csv_has_the_same_numbers_and_marks_the_papers(grid):
+    rows = read_csv(grid / "out" / "tables" / "repeated-mlm.csv")
+    assert len(rows) == 14
+    first = next(row for row in rows if row["r"] == "1.0" and row["p, %"] == "15.0")
+    values = [0.597 + 0.004 * seed + 0.003 * i for seed in (0, 1) for i in range(3)]
+    assert float(first["RTE"]) == pytest.approx(100 * sum(values) / 6)
+    assert float(first["RTE s.d."]) == pytest.approx(100 * stdev(values))
+    assert first["paper: MNLI"] == "83.6" and len(first["runs"].split()) == 2 and first["seeds"] == "2 × 3"
+    main_table = read_csv(grid / "out" / "tables" / "main-text.csv")
+    sources = {row["model"]: row["source"] for row in main_table}
+    assert sources["BERT"] == "quoted" and sources["RoBERTa*"] == "paper" and sources["Vanilla MLM"] == "ours"
+    ablations = {row["model"]: row for row in read_csv(grid / "out" / "tables" / "ablations.csv")}
+    assert float(ablations["Vanilla MLM++, 200 updates"]["avg."]) == pytest.approx(72.0, abs=0.01)
+    assert ablations["ExLM w/ Sparse DAG (paper: a table of its own, in the appendix)"]["paper: MNLI"] == "84.4"
+    assert ablations["ExLM"]["paper: avg."] == "81.4"
+
+
+def test_every_run_that_a_table_points_to_is_listed(grid):
+    listed = {row["run"] for row in read_csv(grid / "out" / "tables" / "runs.csv")}
+    for path in (grid / "out" / "tables").glob("*.csv"):
+        for row in read_csv(path):
+            assert set((row.get("runs") or "").split()) <= listed
+    page = (grid / "out" / "index.html").read_text()
+    assert set(re.findall(r'href="#(run-\w+)"', page)) <= set(re.findall(r'id="(run-\w+)"', page))
+
+
+def test_markdown_and_html_set_quoted_rows_apart(grid):
+    text = (grid / "out" / "report.md").read_text()
+    assert "| *BERT* | *84.5* | – |" in text and "quoted from the paper: other systems" in text
+    page = (grid / "out" / "index.html").read_text()
+    assert re.search(r'<tr class="quoted"><td>BERT</td><td class="number">84.5</td>', page)
+
+
+def test_missing_cells_name_their_commands(tmp_path):
+    model = pretraining(tmp_path, "runs/exlm")
+    pretraining(tmp_path, "runs/mlm", objective="mlm")
+    pretraining(tmp_path, "runs/mlm-2", objective="mlm", p=0.387, r=2)
+    finetuning(tmp_path, "runs/rte", model, "rte", [0.6, 0.7])
+    report([str(tmp_path / "runs")], str(tmp_path / "out"))
+    text = (tmp_path / "out" / "report.md").read_text()
+    loops = [line for line in text.splitlines() if line.startswith("for task in mnli")]
+    tune = f"exlm finetune recipes/text/finetune.yaml --model {model} --task.dataset $task"
+    exlm = next(line for line in loops if f"--model {model} " in line)
+    assert len(loops) == 2 and exlm.endswith(f"; do {tune} --output {model}-finetuned/$task; done")
+    assert " cola " in exlm and " rte " not in exlm
+    assert "exlm analyze repeated-mlm recipes/text/analysis-small.yaml" in text
+    assert re.search(r"p = 78.9%, r = 4; p = 78.9%, r = 8", text) and "p = 15%, r = 8" not in text
+    not_run = text[text.index("## Not run") :]
+    assert "Ablations" in not_run and "exlm analyze ablations" in not_run and "Molecules: main results" in not_run
+    assert "Repeated MLM" not in not_run
+
+
+def test_runs_of_a_study_are_continued_by_its_own_recipe(tmp_path):
+    for name in ("pretrain/exlm/seed-0", "pretrain/mlm/seed-0"):
+        pretraining(tmp_path / "my study", name, objective=name.split("/")[1])
+    pretraining(tmp_path / "my study", "pretrain/mlm-r2/seed-0", p=0.387, r=2, objective="mlm")
+    write(tmp_path / "my study" / "recipe.yaml", {})
+    report([str(tmp_path)], str(tmp_path / "out"))
+    text = (tmp_path / "out" / "report.md").read_text()
+    for experiment in ("repeated-mlm", "ablations", "sweep", "efficiency"):
+        assert f"exlm analyze {experiment} '{tmp_path}/my study/recipe.yaml'" in text
+    assert "analysis-small.yaml" not in text
+
+
+def test_tokens_per_second_are_those_of_the_log(grid):
+    rows = read_csv(grid / "out" / "tables" / "hours.csv")
+    assert {row["tokens per second"] for row in rows if row["source"] == "ours"} == {repr(float(round(409600 / 45)))}
+
+
+@pytest.mark.parametrize("states,alike", [(3.4, False), (3.48, True)])
+def test_states_that_do_not_differ_are_named(tmp_path, states, alike):
+    pretraining(tmp_path, "mlm", objective="mlm", entropy=3.6)
+    pretraining(tmp_path, "exlm", entropy=3.5, states=states)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    words = [row["numbers"] for row in read_csv(tmp_path / "out/tables/findings.csv") if "entropy" in row["claim"]]
+    assert len(words) == 2 and all(word.endswith("states that are used do not differ") == alike for word in words)
+
+
+def test_latex_rows_are_balanced_and_characters_escaped(grid):
+    for path in (grid / "out" / "tables").glob("*.tex"):
+        body = path.read_text().split(r"\toprule")[1].split(r"\bottomrule")[0]
+        rows = [row for row in body.split(r"\\") if row.strip() and r"\multicolumn" not in row]
+        assert len({len(re.findall(r"(?<!\\)&", row)) for row in rows}) == 1, path.name
+        assert not re.search(r"(?<!\\)[%#_]", body) and body.isascii()
+    assert escape("a_b & 5% ± ^") == r"a\_b \& 5\% $\pm$ \textasciicircum{}"
+
+
+def test_tables_survive_strange_words():
+    table = Table("t", "T & t", "50% of_it", ("a|b", "paper: c"), (row_of('x,"|<b>', Cell(1 / 3, 0.1)),))
+    assert list(csv.DictReader(csv_table(table).splitlines()))[0]["paper: c"] == repr(1 / 3)
+    assert r"\|\<b\>" in markdown(table) and r"T \& t" in latex(table) and r"\textit{0.3 $\pm$ 0.1}" in latex(table)
+
+
+class Page(HTMLParser):
+    """Open tags, references and ids of a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.references, self.ids = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+        self.ids += [value for name, value in attributes if name == "id"]
+        self.references += [value for name, value in attributes if name in ("src", "href", "xlink:href")]
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_else(grid):
+    text = (grid / "out" / "index.html").read_text()
+    page = Page()
+    page.feed(text)
+    assert not page.open and all(reference.startswith("#") for reference in page.references)
+    assert len(page.ids) == len(set(page.ids)) and {r[1:] for r in page.references} <= set(page.ids)
+    assert "@import" not in text and "<script" not in text and not re.search(r"url\((?!#)", text)
+    assert "prefers-color-scheme: dark" in text and "currentColor" in text
+
+
+def test_figures_exist_and_are_small(grid):
+    names = {path.name for path in (grid / "out" / "figures").iterdir()}
+    expected = {"repeated-mlm", "corruption", "repeated-entropy", "repeated-curves", "entropy", "sweep-curves"}
+    assert names == {f"{name}.{kind}" for name in expected for kind in ("svg", "png")}
+    for path in (grid / "out" / "figures").iterdir():
+        assert path.stat().st_size < 200_000
+        if path.suffix == ".svg":
+            xml.etree.ElementTree.parse(path)
+
+
+def test_the_same_runs_give_the_same_bytes(grid, tmp_path):
+    report([str(grid / "runs")], str(tmp_path / "out"))
+    files = sorted(p.relative_to(tmp_path / "out") for p in (tmp_path / "out").rglob("*") if p.is_file())
+    assert files == sorted(p.relative_to(grid / "out") for p in (grid / "out").rglob("*") if p.is_file())
+    for file in files:
+        assert (tmp_path / "out" / file).read_bytes() == (grid / "out" / file).read_bytes(), file
+
+
+def test_findings_say_what_the_numbers_say(grid):
+    lines = {(row["claim"], row["numbers"].split(":")[0]): row for row in read_csv(grid / "out/tables/findings.csv")}
+    by_claim = {claim: row for (claim, _), row in lines.items()}
+    assert by_claim["ExLM scores higher than the vanilla MLM"]["our runs"] == "shows"
+    assert by_claim["entropy rises with pʳ"]["our runs"] == "shows"
+    assert by_claim["corrupted semantics move the score more than unreal tokens do"]["our runs"] == "shows"
+    assert by_claim["ExLM's entropy (marginal) is below MLM's at p = 15%"]["our runs"] == "does not show"
+    assert by_claim["ExLM's entropy (per state) is below MLM's at p = 15%"]["our runs"] == "shows"
+    matters = by_claim["corrupted semantics move the score more than unreal tokens do"]["numbers"]
+    assert "along p = 78.9%, r varies (4 cells)" in matters and "along pʳ ≈ 15%, p varies (4 cells)" in matters
+    assert f"{len(lines)} claims are looked at" in (grid / "out" / "report.md").read_text()
+    shares = by_claim["the share of corrupted semantics is pʳ"]
+    assert shares["our runs"] == "shows" and "28 models" in shares["numbers"]
+    assert "at most 1.0 standard errors" in shares["numbers"] and "fixed number of copies" in shares["numbers"]
+    cost = next(row for claim, row in by_claim.items() if "1.9" in claim)
+    assert cost["our runs"] == "1.60, paper 1.9: -16%" and "quartiles 1.55 to 1.66" in cost["numbers"]
+
+
+def test_joint_numbers_stand_beside_the_marginal_ones(grid):
+    rows = {row["model"]: row for row in read_csv(grid / "out/tables/sweep.csv")}
+    exlm, mlm = rows["p = 15%, ExLM, k = 4"], rows["p = 15%, Vanilla MLM"]
+    assert float(exlm["perplexity"]) == float(mlm["perplexity"]) == pytest.approx(float(mlm["joint perplexity"]))
+    assert float(exlm["joint perplexity"]) == pytest.approx(50 * (math.exp(-0.1) + math.exp(-0.12)) / 2)
+    assert float(exlm["own mask, %"]) == pytest.approx(96) and mlm["own mask, %"] == ""
+    assert "joint perplexity" in read_csv(grid / "out/tables/ablations.csv")[0]
+    results = {row["result"] for row in read_csv(grid / "out/tables/runs.csv") if row["kind"] == "pre-training"}
+    assert "held-out accuracy 25.0%, perplexity 50.00, joint 45.24, own mask 96.0%" in results
+    assert "own mask, p = 38.7%" in (grid / "out/figures/sweep-curves.svg").read_text()
+
+
+def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
+    found = read_csv(grid / "out/tables/findings.csv")
+    found = {row["claim"]: row for row in found if row["claim"].startswith("ExLM knows masks together")}
+    assert len(found) == 4 and {row["our runs"] for row in found.values()} == {"shows"}
+    words = found["ExLM knows masks together: joint nll below its own marginal at p = 15%"]["numbers"]
+    error = stdev([0.10, 0.12]) / 2**0.5  # the MLMs' gain is none, and no part of the spread
+    assert words == f"3.802 and 3.912 nats per masked token (standard error {error:.3f} over pre-training seeds)"
+    pretraining(tmp_path, "mlm", objective="mlm", joint=math.log(50))
+    for seed, joint in enumerate((3.8, 4.0, 4.2)):
+        pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=joint)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = [row for row in read_csv(tmp_path / "out/tables/findings.csv") if "masks together" in row["claim"]]
+    assert [row["our runs"] for row in rows] == ["within the spread of seeds"] * 2
+
+
+def test_runs_without_joint_numbers_are_read_and_blank(tmp_path):
+    pretraining(tmp_path, "mlm", objective="mlm", joint=3.9)
+    for k in (2, 4):
+        pretraining(tmp_path, f"exlm-{k}", num_states=k)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = [row for row in read_csv(tmp_path / "out/tables/findings.csv") if "masks together" in row["claim"]]
+    assert [(row["our runs"], row["numbers"]) for row in rows] == [("", "")] * 2
+    assert " 2 claims are looked at" in (tmp_path / "out/report.md").read_text()
+    rows = {row["model"]: row for row in read_csv(tmp_path / "out/tables/sweep.csv")}
+    assert rows["p = 15%, ExLM, k = 4"]["joint perplexity"] == "" and rows["p = 15%, ExLM, k = 4"]["perplexity"]
+    assert "own mask, p" not in (tmp_path / "out/figures/sweep-curves.svg").read_text()
+
+
+def test_the_rule_of_two_standard_errors(tmp_path):
+    assert verdict(1.0, 0.4) == "shows" and verdict(-1.0, 0.4) == "does not show"
+    assert verdict(0.7, 0.4) == verdict(-0.7, 0.4) == "within the spread of seeds"
+    assert verdict(1.0, None) == "one seed, not decided"
+    assert verdict(1.0, 0.4, "fine-tuning") == "higher beyond fine-tuning seeds; one pre-training seed"
+    assert verdict(-1.0, 0.4, "tokens", ("lower", "higher")) == "higher beyond tokens; one pre-training seed"
+    for name, score in (("exlm", 0.62), ("mlm", 0.60)):
+        model = pretraining(tmp_path, name, objective=name)
+        finetuning(tmp_path, f"t-{name}", model, "rte", [score, score + 0.02])
+    difference = compare(only_family(tmp_path), Setting("ExLM", 4, 0.15), Setting("Vanilla MLM", 1, 0.15))
+    assert difference.value == pytest.approx(2.0) and difference.unit == "fine-tuning"
+    assert difference.error == pytest.approx((2 * 2.0 / 2) ** 0.5)  # s.d. of a seed is sqrt(2), two seeds each
+
+
+def test_scores_of_a_model_that_learnt_next_to_nothing_show_nothing(tmp_path):
+    for name, accuracy, score in (("exlm", 0.02, 0.9), ("mlm", 0.25, 0.6)):
+        model = pretraining(tmp_path, name, objective=name, accuracy=accuracy)
+        finetuning(tmp_path, f"t-{name}", model, "rte", [score, score + 0.02])
+    difference = compare(only_family(tmp_path), Setting("ExLM", 4, 0.15), Setting("Vanilla MLM", 1, 0.15))
+    assert difference.value == pytest.approx(30.0) and difference.verdict.startswith("not decided (ExLM's held-out")
+
+
+def test_a_label_says_corpus_vocabulary_size_and_updates(tmp_path):
+    place = pretraining(tmp_path, "m")
+    write(place / "config.json", {"vocab_size": 1234})
+    label = "text · vocabulary 1,234 · 4 layers × 128 · 1.0M parameters · 100 updates of 4,096 tokens"
+    assert only_family(tmp_path).label == label
+
+
+def test_the_grid_of_the_report_is_that_of_the_experiment(tmp_path):
+    pretraining(tmp_path, "a", r=2, objective="mlm")
+    shown = shown_places(only_family(tmp_path))
+    assert sorted(shown) == sorted(Space().grid()) and len(shown) == 14
+    assert (0.15, 4) in shown and (0.387, 8) not in shown
+
+
+def test_an_entropy_of_no_token_is_blank_and_costs_nothing_else(tmp_path):
+    place = pretraining(tmp_path, "a", 0.387, 4, objective="mlm", entropy=4.0)
+    pretraining(tmp_path, "b", 0.387, 2, objective="mlm", entropy=4.0)
+    content = json.loads((place / "measurements.json").read_text())
+    content["entropy"] |= {"mean": None, "std": None, "stderr": None, "tokens": 0}
+    write(place / "measurements.json", content)
+    assert not find_runs([str(tmp_path)]).damaged
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = {r["r"]: r for r in read_csv(tmp_path / "out/tables/repeated-mlm.csv") if r["p, %"] == "38.7"}
+    assert rows["4.0"]["entropy"] == "" and rows["4.0"]["entropy note"] == "no held-out token without a visible copy"
+    assert rows["4.0"]["corrupted, %"] and rows["4.0"]["tokens"] == "0.0"
+    assert rows["2.0"]["entropy s.d."] == "0.03" and rows["2.0"]["tokens"] == "2500.0"
+
+
+def test_departures_from_published_parts_are_marked(tmp_path):
+    model = pretraining(tmp_path, "m")
+    finetuning(tmp_path, "t", model, "mrpc", [0.68, 0.69], departures=["valid has 1,725 rows, GLUE's has 408"])
+    report([str(tmp_path)], str(tmp_path / "out"))
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "68.5 ± 0.7†" in text and "MRPC: valid has 1,725 rows, GLUE's has 408" in text
+
+
+def test_damaged_files_are_counted_and_named(tmp_path, capsys):
+    good = pretraining(tmp_path, "good", entropy=3.0)
+    pretraining(tmp_path, "cut").joinpath("result.json").write_text('{"identity": {')
+    write(tmp_path / "odd" / "result.json", {"identity": {}})
+    write(tmp_path / "list" / "results.json", [1])
+    write(good / "measurements.json", {"entropy": {"mean": "high"}})
+    pretraining(tmp_path, "endless", joint=math.inf, seed=1)
+    pretraining(tmp_path, "odd-prior", prior={"order": "high"})
+    report([str(tmp_path)], str(tmp_path / "out"))
+    assert "Damaged files, left out: 6." in capsys.readouterr().out
+    rows = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
+    assert {row["file"].split("/")[-2] for row in rows} == {"cut", "odd", "list", "good", "endless", "odd-prior"}
+    assert [row["directory"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")] == [str(good)]
+
+
+def test_measured_cost_alone_is_a_report(tmp_path):
+    efficiency(tmp_path / "cost")
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = read_csv(tmp_path / "out" / "tables" / "efficiency.csv")
+    assert [row["model"] for row in rows] == ["ExLM, k = 4", "Vanilla MLM", "ExLM, k = 4"]
+    assert [row["times MLM"] for row in rows] == ["1.9", "1.0", "1.6"] and rows[0]["source"] == "paper"
+    assert rows[2]["clock"] == "wall time" and rows[2]["quartiles"] == "1.55–1.66"
+
+
+def test_measured_cost_has_the_schema_of_the_measurement(tmp_path, corpus):
+    data = DataConfig(str(corpus), tokens_per_batch=600, tokens_per_micro_batch=600)
+    model = ArchitectureConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32)
+    efficiency(tmp_path)
+    fake, real = json.loads((tmp_path / "efficiency.json").read_text()), measure_cost(data, model, "fp32", 0, 1)
+    assert fake.keys() == real.keys()
+    assert {n: e.keys() for n, e in fake["models"].items()} == {n: e.keys() for n, e in real["models"].items()}
+
+
+@pytest.mark.parametrize(
+    "roots,message",
+    [([], "at least one"), (["empty"], "no finished run"), (["no"], "is not a directory")],
+)
+def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SystemExit) as caught:
+        main(["report", *(str(tmp_path / root) for root in roots), "--out", str(tmp_path / "out")])
+    error = capsys.readouterr().err
+    assert caught.value.code == 2 and message in error and "Traceback" not in error and not (tmp_path / "out").exists()
+    with pytest.raises(InputError):
+        find_runs([str(tmp_path / "empty")])
+
+
+def test_drawn_cases_are_shown_and_the_others_have_their_command(tmp_path):
+    svg = '<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/></svg>'
+    places = [pretraining(tmp_path / "runs", f"exlm {seed}", seed=seed) for seed in range(4)]
+    ids = [run.id for run in only_family(tmp_path / "runs").runs]
+    for place in places[:2]:
+        (place / "case.svg").write_text(svg)
+    (places[2] / "case.svg").write_text(svg + " " * 200_000)
+    out = tmp_path / "out"
+    report([str(tmp_path / "runs")], str(out))
+    assert {path.name for path in (out / "figures").iterdir()} == {f"case-{name}.svg" for name in ids[:2]}
+    assert (out / "figures" / f"case-{ids[0]}.svg").read_text() == svg
+    text, page = (out / "report.md").read_text(), (out / "index.html").read_text()
+    assert f"](figures/case-{ids[0]}.svg)" in text and "ExLM, k = 4, p = 15%, seed 0" in text
+    assert page.count('src="data:image/svg+xml;base64,') == 2 and 'id="a"' not in page
+    explore = """"This is [MASK], and I'm very [MASK] to see this." --output"""
+    assert f"exlm explore '{places[3]}' {explore} '{places[3]}/case.svg'" in text and text.count("exlm explore") == 1
+
+
+def test_a_file_is_no_place_for_a_report(tmp_path):
+    pretraining(tmp_path / "runs", "exlm")
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(InputError, match="out is a file; give a directory"):
+        report([str(tmp_path / "runs")], str(tmp_path / "out"))
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+@pytest.fixture(scope="module")
+def source():
+    """The paper's LaTeX source, or a skip."""
+    base = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[3] / "shared" / "data"))
+    path = base.parent / "reference" / "exlm_paper.tex"
+    if not path.is_file():
+        pytest.skip(f"the paper's source is not at {path}; set EXLM_DATA to the data folder beside it")
+    return path.read_text()
+
+
+def table_of(source, label):
+    """(first cells, numbers) of every row of a table; a dash or nothing is None."""
+    place = source.index(f"\\label{{{label}}}")
+    start = source.rindex(r"\begin{table", 0, place)
+    body = source[start : source.index(r"\end{table", place)].split(r"\midrule", 1)[1]
+    rows = []
+    for line in re.sub(r"\\(midrule|bottomrule|rowcolor\{\w+\})", "", body).split(r"\\"):
+        cells = [re.sub(r"\\(textbf|underline|mathrm|rm)\b|[{}$*^_]", "", cell).strip() for cell in line.split("&")]
+        numbers = [float(c) if re.fullmatch(r"[\d.]+", c) else None for cell in cells[1:] for c in cell.split("/")]
+        if len(cells) > 4 and any(numbers):
+            rows.append((line, numbers))
+    return rows
+
+
+def same(numbers, values):
+    assert len(numbers) == len(values) and all(a == b for a, b in zip(numbers, values, strict=True))
+
+
+def test_the_papers_main_tables_are_the_sources(source):
+    rows = table_of(source, "table::classification")
+    assert len(rows) == len(paper.MOLECULES)
+    for (_, numbers), values in zip(rows, paper.MOLECULES.values(), strict=True):
+        same(numbers, values)
+    rows = table_of(source, "tab:main_res")
+    for (_, numbers), values in zip(rows, paper.TEXT.values(), strict=True):
+        padded = numbers if len(numbers) == 12 else [numbers[0], None, *numbers[1:]]
+        same(padded, values)
+
+
+def test_the_papers_ablations_and_states_are_the_sources(source):
+    names = {"w/o 2D RoPE": "ExLM w/o 2D RoPE", "w/o Transitions": "ExLM w/o Transitions"}
+    names |= {"Sparse": "ExLM w/ Sparse DAG", "MLM++": "Vanilla MLM++", "MLM ": "Vanilla MLM"}
+    seen = set()
+    for label in ("table::ablations", "table::ablations_sparse"):
+        for line, numbers in table_of(source, label):
+            name = next((full for part, full in names.items() if part in line), "ExLM")
+            seen.add(name)
+            same(numbers, paper.ABLATIONS[name])
+    assert seen == set(paper.ABLATIONS)
+    rows, p = {}, None
+    for line, numbers in table_of(source, "table::impact_ratio"):
+        if found := re.search(r"(\d+\.?\d*)\\%", line):
+            p = round(float(found[1]) / 100, 4)
+        k = re.search(r"k=\$?(\d)", line)
+        rows[p, int(k[1]) if k else 1] = tuple(numbers[-5:])
+    assert rows == paper.SWEEP
+
+
+def test_the_papers_stated_numbers_are_in_its_text(source):
+    assert "from $83.6$ to $82.8$" in source and "from $82.8$ to $79.6$" in source
+    assert paper.REPEATED_MNLI == {(0.15, 1): 83.6, (0.789, 8): 82.8, (0.789, 1): 79.6, (0.387, 1): 83.3}
+    assert "GPU Time (Hours)  & 54.7 & 104.2" in source and "approximately 1.9 times" in source
+    assert list(paper.GPU_HOURS.values()) == [54.7, 104.2] and paper.COST_RATIO == 1.9
