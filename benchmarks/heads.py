@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from exlm import ExLMForMaskedLM
-from exlm.model.objectives import exlm_loss
 from exlm.ops.emission import emission
 from exlm.ops.expansion import Lattice
 from exlm.paper.cost import Shape, vocabulary_product
@@ -37,7 +36,7 @@ Loss = Callable[[ExLMForMaskedLM, Tensor, Lattice], Tensor]
 def states_loss(model: ExLMForMaskedLM, hidden: Tensor, lattice: Lattice) -> Tensor:
     """This library: lattice states only, analytic gradient."""
     index = lattice.state_index[..., None].expand(-1, -1, hidden.shape[-1])
-    return exlm_loss(model, hidden.gather(1, index), lattice)[0]
+    return model.loss(hidden.gather(1, index), lattice).total
 
 
 def dense_loss(model: ExLMForMaskedLM, hidden: Tensor, lattice: Lattice) -> Tensor:

@@ -17,11 +17,11 @@ from transformers import AutoModelForMaskedLM, BertConfig, ModernBertConfig, Pre
 from transformers.modeling_outputs import MaskedLMOutput
 
 from exlm import ExLMConfig, ExLMForMaskedLM
-from exlm.model.modeling_exlm import ExLMMaskedLMOutput
+from exlm.model.masked_lm import ExLMMaskedLMOutput
 from exlm.paper.cost import Shape
 from exlm.train.distributed import keep_freed_memory
-from exlm.train.loop import autocast, training_products
 from exlm.train.optim import OptimizerConfig, build_optimizer
+from exlm.train.precision import autocast, training_products
 
 Batch = dict[str, Tensor]
 PEERS = ("bert", "roberta", "modernbert")

@@ -1,6 +1,7 @@
 """The command line: recipes, overrides, help, exit codes and one-sentence errors; and the shape of the package."""
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,11 +9,13 @@ import pytest
 import torch
 import yaml
 
-from exlm.cli import COMMANDS, build_parser, main
+from exlm.cli import build_parser
 from exlm.data.tokenization import train_smiles_tokenizer
-from exlm.model.modeling_exlm import ExLMForMaskedLM, num_parameters
+from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.model.modeling_exlm import num_parameters
 from exlm.paper.experiments.variants import VARIANTS, Base
 from exlm.tasks.grid import cells
+from exlm_command import COMMANDS, main
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted(ROOT.glob("recipes/**/*.yaml"))
@@ -141,6 +144,18 @@ def test_help_describes_every_option(capsys, command):
     options = [action for action in build_parser(command)._actions if action.option_strings]
     undescribed = [a.option_strings[0] for a in options if not a.help or a.help.startswith("(")]
     assert not undescribed
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["dance"], ["predict", "x"], ["pretrain", "x.yaml"]])
+def test_help_and_mistakes_wait_for_no_library(arguments):
+    """They are answered before PyTorch and transformers are imported, which takes seconds."""
+    code = (
+        "import sys, exlm_command\n"
+        f"try: exlm_command.main({arguments!r})\nexcept SystemExit: pass\n"
+        "sys.exit(bool({'torch', 'transformers', 'exlm'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0 and len(done.stdout + done.stderr) > 5
 
 
 FILES = {"errors", "storage", "pretrained", "randomness"}  # of the root, that rooms may share

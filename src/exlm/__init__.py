@@ -16,7 +16,8 @@ from .errors import InputError
 from .model.configuration_exlm import ExLMConfig
 from .model.convert import from_official
 from .model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification
-from .model.modeling_exlm import ExLMForMaskedLM, ExLMModel
+from .model.masked_lm import ExLMForMaskedLM
+from .model.modeling_exlm import ExLMModel
 
 __version__ = "0.1.0"
 __all__ = [

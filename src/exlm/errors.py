@@ -12,6 +12,18 @@ class Diverged(InputError):
     """A trained model whose outputs are not numbers."""
 
 
+class TrainingStopped(RuntimeError):
+    """Training cannot go on: the loss is not finite or no sequence can be aligned any more."""
+
+
+class Interrupted(RuntimeError):
+    """A signal asked for a stop; the state was saved. `number` is the signal's."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+
+
 def first_line(error: BaseException) -> str:
     """What an error of a library says, cut to one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -20,12 +20,14 @@ from .errors import InputError
 from .model.configuration_exlm import ExLMConfig
 from .model.evaluation import evaluate_batch, no_sums, summary
 from .model.heads import NO_PRIOR, Prior
-from .model.modeling_exlm import ExLMForMaskedLM, num_parameters
+from .model.masked_lm import ExLMForMaskedLM
+from .model.modeling_exlm import num_parameters
 from .pretrained import load_tokenizer, save_model
 from .randomness import Purpose, mix
 from .storage import lock, machine, plain, problem, write_json, write_yaml
 from .train import distributed
-from .train.loop import LoopConfig, fit, in_precision, used_precision
+from .train.loop import LoopConfig, fit
+from .train.precision import in_precision, used_precision
 from .train.tracking import read_log
 
 HELD_OUT_EPOCH = -1  # held-out data are always masked in the same way

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from exlm import InputError
-from exlm.cli import main
 from exlm.data.text_tokenizers import train_text_tokenizer
 from exlm.filling import search as filling
 from exlm.filling.explore import build_case
@@ -21,9 +20,10 @@ from exlm.filling.molecules import drawing
 from exlm.filling.page import page
 from exlm.filling.texts import FillOptions, encode, graphs
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.model.modeling_exlm import ExLMForMaskedLM
+from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops import alignment
 from exlm.pretrained import save_model
+from exlm_command import main
 from tests.filling.test_filling import TWO, save
 
 HOSTILE = (

@@ -9,7 +9,6 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from exlm import InputError
-from exlm.cli import main
 from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.filling import search as filling
 from exlm.filling.fill import load_for_filling
@@ -18,10 +17,11 @@ from exlm.filling.texts import FillOptions, fill_texts, graphs
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.downstream import ExLMForSequenceClassification
 from exlm.model.evaluation import evaluate_batch
-from exlm.model.modeling_exlm import ExLMForMaskedLM
+from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops import alignment
 from exlm.pretrained import save_model
 from exlm.tasks import inference
+from exlm_command import main
 from tests.conftest import MOLECULES
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from exlm import InputError
 from exlm.data.prepare import prepare
+from exlm.errors import Interrupted, TrainingStopped
 from exlm.paper.experiments import plan
 from exlm.paper.experiments.command import analyze
 from exlm.paper.experiments.jobs import Job, Ledger, duration, run_jobs
@@ -16,7 +17,7 @@ from exlm.paper.experiments.plan import DownstreamConfig
 from exlm.paper.experiments.variants import Base, Space, ablations
 from exlm.pretrain import ArchitectureConfig, DataConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.train.loop import Interrupted, LoopConfig, TrainingStopped
+from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 
 

@@ -12,7 +12,6 @@ from statistics import stdev
 
 import pytest
 
-from exlm.cli import main
 from exlm.errors import InputError
 from exlm.paper.experiments.efficiency import compare as measure_cost
 from exlm.paper.experiments.variants import Space
@@ -27,6 +26,7 @@ from exlm.paper.report.render import csv_table, escape, latex, markdown
 from exlm.paper.report.runs import find_runs
 from exlm.paper.report.verdicts import compare, verdict
 from exlm.pretrain import ArchitectureConfig, DataConfig
+from exlm_command import main
 from tests.paper.fake_runs import efficiency, finetuning, full_grid, pretraining, write
 
 

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 
 from exlm import InputError
 from exlm.data.text_tokenizers import train_text_tokenizer
-from exlm.model.modeling_exlm import ExLMForMaskedLM
+from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain import ArchitectureConfig
 from exlm.pretrained import save_model
 from exlm.tasks import inference

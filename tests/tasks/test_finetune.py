@@ -10,7 +10,8 @@ import torch
 from transformers import AutoConfig
 
 from exlm import InputError
-from exlm.model.modeling_exlm import ExLMForMaskedLM, ExLMModel
+from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrain import ArchitectureConfig
 from exlm.pretrained import load_model, load_tokenizer, save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, resolve

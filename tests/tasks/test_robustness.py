@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from exlm import InputError
-from exlm.errors import Diverged
+from exlm.errors import Diverged, TrainingStopped
 from exlm.pretrained import fingerprint
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder
@@ -18,7 +18,6 @@ from exlm.tasks.frames import read_frame
 from exlm.tasks.glue import glue_frames
 from exlm.tasks.predict import predict
 from exlm.tasks.table import join_parts
-from exlm.train.loop import TrainingStopped
 from tests.tasks.families import save_family
 
 FAST = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")

@@ -19,12 +19,13 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from exlm import ExLMForMaskedLM, InputError
 from exlm.data.batching import MaskedBatches, SpecialTokens
 from exlm.data.prepare import prepare
+from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.heads import Prior
 from exlm.pretrain import ArchitectureConfig, DataConfig, PriorConfig, evaluate, held_out_batches, pretrain
 from exlm.pretrained import load_model
 from exlm.storage import plain, problem, write_manifest
 from exlm.train import checkpoint
-from exlm.train.loop import Interrupted, LoopConfig, TrainingStopped
+from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from exlm.train.tracking import read_log
 
@@ -121,7 +122,7 @@ def test_a_signal_saves_and_the_next_run_goes_on_identically(recipe, whole, monk
         pretrain(**recipe)
     assert caught.value.number == number
     # The batch is made ahead of its update, while that of the step before it may be under way.
-    assert checkpoint.newest(Path(recipe["output"]))[0].name in ("checkpoint-00000004", "checkpoint-00000005")
+    assert checkpoint.candidates(Path(recipe["output"]))[0].name in ("checkpoint-00000004", "checkpoint-00000005")
     pretrain(**recipe)
     assert same(recipe["output"], whole)
 
@@ -297,8 +298,8 @@ def test_a_loss_that_is_not_finite_stops_with_the_last_good_checkpoint(recipe, m
     monkeypatch.setattr(module, "pretraining_loss", poisoned)
     with pytest.raises(TrainingStopped, match="not finite at step"):
         pretrain(**recipe)
-    path, rejected = checkpoint.newest(Path(recipe["output"]))
-    assert path is not None and not rejected
+    path = checkpoint.candidates(Path(recipe["output"]))[0]
+    assert problem(path) is None
     assert all(tensor.isfinite().all() for tensor in load_file(path / "model.safetensors").values())
 
 

@@ -31,7 +31,7 @@ from exlm.filling.texts import (
     top_words,
     weights,
 )
-from exlm.model.modeling_exlm import ExLMForMaskedLM
+from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage import replacing, write_text
 from exlm.train import distributed
 

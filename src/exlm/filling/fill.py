@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.sources import UNREADABLE, open_text
 from exlm.errors import InputError
 from exlm.filling.texts import NO_MASK, FillOptions, Method, Record, fill_texts
-from exlm.model.modeling_exlm import ExLMForMaskedLM
+from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrained import load_model, verify
 from exlm.storage import replacing
 from exlm.train import distributed

@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 from exlm.errors import InputError
 from exlm.filling import search as filling
 from exlm.filling.search import Fillings, Graph
-from exlm.model.modeling_exlm import ExLMForMaskedLM
+from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.randomness import mix
 from exlm.tasks import inference
 from exlm.tasks.inference import Example

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from .configuration_exlm import ExLMConfig
-from .modeling_exlm import ExLMForMaskedLM
+from .masked_lm import ExLMForMaskedLM
 
 TRUNK = "encoder.sentence_encoder."
 LAYER = {

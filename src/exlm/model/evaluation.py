@@ -18,8 +18,8 @@ from ..ops import alignment
 from ..ops.emission import emission
 from ..ops.expansion import Lattice
 from .heads import Prior
-from .modeling_exlm import ExLMForMaskedLM
-from .objectives import LOSSES, links, mixture, visits
+from .masked_lm import ExLMForMaskedLM
+from .objectives import exlm_marginals, visits
 
 
 @torch.no_grad()
@@ -40,15 +40,15 @@ def evaluate_batch(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prio
     lattice = model.exlm.expand(**batch)
     states = model.states(lattice)
     lattice = lattice.to(states.device)
-    total, count, infeasible = LOSSES[model.config.objective](model, states, lattice, prior)
-    sums = {"total": total, "count": count, "infeasible": infeasible}
-    if model.transition is None:
+    loss = model.loss(states, lattice, prior)
+    sums = {"total": loss.total, "count": loss.counted, "infeasible": loss.infeasible}
+    if model.config.objective != "exlm":
         marginals = model.marginals(lattice, states)
     else:
-        matrix = links(model, states, lattice, prior)
-        weights = visits(matrix, lattice)
-        marginals = mixture(weights, model.head(states))
-        sums |= joint_sums(emission(*model.head.operands(states), lattice.targets), matrix, lattice)
+        links = model.links(states, lattice, prior)
+        weights = visits(links, lattice)
+        marginals = exlm_marginals(weights, model.head(states))
+        sums |= joint_sums(emission(*model.head.operands(states), lattice.targets), links, lattice)
         own = own_states(weights, lattice, model.config.num_states).sum(0)
         sums |= {f"by_state_{c}": share for c, share in enumerate(own, 1)}
     chosen = lattice.target_is_mask

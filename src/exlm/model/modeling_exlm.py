@@ -1,23 +1,20 @@
-"""The models of Hugging Face on top of `encoder.py` and `heads.py`. Shapes follow the legend of `exlm.ops`."""
+"""The encoder as a Hugging Face model. Shapes follow the legend of `exlm.ops`."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
-from transformers.utils import ModelOutput
 
 from ..ops import rotary
 from ..ops.dropout import Dropout
 from ..ops.expansion import IGNORED, Lattice, expand
 from .configuration_exlm import ExLMConfig
 from .encoder import ExLMLayer, can_pack
-from .heads import ExLMPredictionHead, ExLMTransitionHead, Prior
 from .layout import Layout, gather_rows, packed, padded
-from .objectives import LOSSES, MARGINALS
 
 
 class ExLMPreTrainedModel(PreTrainedModel):
@@ -164,86 +161,6 @@ class ExLMModel(ExLMPreTrainedModel):
         first = lattice.first.clamp(max=hidden.shape[1] - 1).to(hidden.device)
         output = BaseModelOutput(last_hidden_state=gather_rows(hidden, first))
         return output if return_dict else output.to_tuple()
-
-
-@dataclass
-class ExLMMaskedLMOutput(ModelOutput):
-    """Output of `ExLMForMaskedLM`.
-
-    Attributes:
-        loss: `total / count`, the mean over sequences (`exlm`, `ctc`) or masked tokens (`mlm`).
-        logits: [B, S, V], without labels only. At a [MASK]: the log marginal distribution of that token.
-        total: sum of the losses of this batch, for averages over several batches.
-        count: what `total` was summed over.
-        infeasible: sequences without any alignment of finite probability; they add 0 to `total`.
-    """
-
-    loss: Tensor | None = None
-    logits: Tensor | None = None
-    total: Tensor | None = None
-    count: Tensor | None = None
-    infeasible: Tensor | None = None
-
-
-class ExLMForMaskedLM(ExLMPreTrainedModel):
-    """Pre-training and mask filling, for every objective of `ExLMConfig.objective`."""
-
-    _tied_weights_keys = {"head.decoder.weight": "exlm.embeddings.weight"}
-
-    def __init__(self, config: ExLMConfig) -> None:
-        super().__init__(config)
-        self.exlm = ExLMModel(config)
-        self.head = ExLMPredictionHead(config)
-        self.transition = ExLMTransitionHead(config) if config.objective == "exlm" else None
-        self.post_init()
-
-    def get_output_embeddings(self) -> nn.Module:
-        return self.head.decoder
-
-    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
-        self.head.decoder = new_embeddings
-
-    def states(self, lattice: Lattice) -> Tensor:
-        """Hidden states [B, N, D] of the lattice states: all that the heads ever see in training."""
-        return self.exlm.encode(lattice, lattice.state_index, lattice.num_states)
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        labels: Tensor | None = None,
-        lattice: Lattice | None = None,
-        prior: Prior | None = None,
-    ) -> ExLMMaskedLMOutput:
-        """Loss if `labels` are given, otherwise logits.
-
-        Args:
-            input_ids: [B, S] with [MASK] in place.
-            attention_mask: [B, S].
-            labels: [B, S] original tokens at the masked positions, -100 elsewhere.
-            lattice: what `expand` makes of all these, if it was made ahead.
-            prior: of the links, where it is not the configuration's (a schedule over training).
-        """
-        lattice = lattice or self.exlm.expand(input_ids, attention_mask, labels=labels)
-        if labels is None:
-            return ExLMMaskedLMOutput(logits=self._fill_mask_logits(lattice))
-        states = self.states(lattice)
-        lattice = lattice.to(states.device)
-        total, count, infeasible = LOSSES[self.config.objective](self, states, lattice, prior)
-        return ExLMMaskedLMOutput(total / count.clamp(min=1), None, total, count, infeasible)
-
-    def marginals(self, lattice: Lattice, states: Tensor, prior: Prior | None = None) -> Tensor:
-        """Log marginal distribution [B, T, V] of every target given the input, the other targets summed out."""
-        return MARGINALS[self.config.objective](self, states, lattice, prior)
-
-    def _fill_mask_logits(self, lattice: Lattice) -> Tensor:
-        hidden = self.exlm.encode(lattice)
-        lattice = lattice.to(hidden.device)
-        logits = self.head(gather_rows(hidden, lattice.first.clamp(max=hidden.shape[1] - 1)))
-        marginal = self.marginals(lattice, gather_rows(hidden, lattice.state_index))
-        rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
-        logits[rows, lattice.target_index[rows, targets]] = marginal[rows, targets].to(logits.dtype)
-        return logits
 
 
 def num_parameters(model: nn.Module) -> int:

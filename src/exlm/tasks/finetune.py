@@ -13,7 +13,7 @@ from exlm.tasks.encoders import check
 from exlm.tasks.grid import best_member, cells, check_finished, run_grid
 from exlm.tasks.question_answering import QuestionAnswering, is_question_answering
 from exlm.train import distributed
-from exlm.train.loop import used_precision
+from exlm.train.precision import used_precision
 
 
 def finetune(

@@ -11,11 +11,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 from tqdm import tqdm
 
-from exlm.errors import Diverged, InputError
+from exlm.errors import Diverged, InputError, TrainingStopped
 from exlm.storage import machine, plain, write_json
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.metrics import LOWER_IS_BETTER, summarise
-from exlm.train.loop import TrainingStopped
 
 Grid = dict[str, list[Any]]
 Result = dict[str, Any]

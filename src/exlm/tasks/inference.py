@@ -9,7 +9,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.model.modeling_exlm import ExLMPreTrainedModel
-from exlm.train.loop import in_precision
+from exlm.train.precision import in_precision
 
 Example = dict[str, np.ndarray]  # int32: input_ids [S] and whatever else the model takes, as token_type_ids [S]
 

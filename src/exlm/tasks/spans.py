@@ -17,7 +17,7 @@ from exlm.tasks.inference import by_length, copies, pad, placed
 from exlm.tasks.squad import Answer, Questions
 from exlm.tasks.squad_windows import QAConfig, Windows
 from exlm.tasks.supervised import RowBatches
-from exlm.train.loop import in_precision
+from exlm.train.precision import in_precision
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..storage import problem, sync, write_manifest
+from . import distributed
 
 PREFIX = "checkpoint-"
 
@@ -60,28 +61,52 @@ def candidates(directory: Path) -> list[Path]:
     return sorted((p for p in directory.glob(f"{PREFIX}*") if p.is_dir()), reverse=True)
 
 
-def newest(directory: Path) -> tuple[Path | None, dict[Path, str]]:
-    """The newest checkpoint that verifies, and what is wrong with each newer one."""
-    rejected: dict[Path, str] = {}
-    for path in candidates(directory):
-        reason = problem(path)
-        if reason is None:
-            return path, rejected
-        rejected[path] = reason
-    return None, rejected
+def resume(
+    directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Restores weights and optimizer from the newest checkpoint that verifies; damaged newer ones are set aside.
+
+    Args:
+        directory: of the run.
+        model, optimizer: restored in place.
+        identity: settings that must be those of the checkpoint.
+
+    Returns:
+        What was saved beside them, `step` among it, or None if there is no checkpoint.
+
+    Raises:
+        InputError: if a setting differs, or there are checkpoints and none verifies.
+    """
+    damaged: dict[Path, str] = {}
+    path = None
+    for candidate in candidates(directory):
+        if (reason := problem(candidate)) is None:
+            path = candidate
+            break
+        damaged[candidate] = reason
+    distributed.barrier()  # no process may look while another one renames
+    if path is None:
+        if damaged:
+            first, reason = next(iter(damaged.items()))
+            raise InputError(f"no checkpoint verifies ({first}: {reason}); delete {directory} to start again")
+        return None
+    for candidate, reason in damaged.items() if distributed.is_main() else ():
+        print(f"warning: {candidate} is passed over and set aside: {reason}", flush=True)
+        candidate.rename(candidate.with_name(f"damaged-{candidate.name}"))
+    state = json.loads((path / "state.json").read_text())
+    for name, value in identity.items():
+        if state["identity"].get(name) != value:
+            raise InputError(
+                f"{path} was trained with {name} {state['identity'].get(name)!r}, this run has {value!r}; restore it, "
+                "use another output directory, or (training settings only) add --resume_anyway true"
+            )
+    _load(path, model, optimizer)
+    return state
 
 
-def set_aside(path: Path) -> None:
-    """Renames a damaged checkpoint, so that it neither counts as one nor is lost."""
-    path.rename(path.with_name(f"damaged-{path.name}"))
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    return json.loads((path / "state.json").read_text())
-
-
-def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Restores weights and optimizer state in place."""
+@torch.no_grad()
+def _load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Weights and optimizer state in place."""
     weights = load_file(path / "model.safetensors")
     for name, tensor in _model_tensors(model).items():
         tensor.copy_(weights[name])

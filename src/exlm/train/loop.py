@@ -1,47 +1,35 @@
 """The training loop, for pre-training and fine-tuning alike.
 
-It knows modules, a function from step to batches and a loss that returns a sum and a count; nothing of masks,
-lattices or tasks. Sums are accumulated over micro-batches and processes and divided once by the global count, so
-the update does not depend on how a batch is cut. Randomness is reseeded from (seed, step, piece), so that a run
-resumed after any step continues bit for bit.
+It knows modules, a function from an update's number to its micro-batches, and a loss that returns a sum, what was
+summed over, and how many sequences had to be skipped; nothing of masks, lattices or tasks. Sums are added up over
+micro-batches and processes and divided once by the global count, so an update does not depend on how its batch is cut.
+Dropout is seeded anew for every micro-batch by (seed, step, number), so a run that is resumed after any update
+continues bit for bit.
 """
 
 import math
 import signal
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..ops.precision import exact_level, products
+from ..errors import InputError, Interrupted, TrainingStopped
 from ..randomness import dropout_seed
 from . import checkpoint, distributed
 from .optim import OptimizerConfig, build_optimizer, learning_rate
-from .tracking import Tracker
+from .precision import autocast, training_products
+from .tracking import Meter, Sums, Tracker
 
 Batch = dict[str, Any]  # tensors on the host; attention_mask [B, S] among them
-MicroBatches = Callable[[int], list[tuple[int, Batch]]]
-Loss = Callable[[nn.Module, Batch], tuple[Tensor, Tensor, Tensor]]
+MicroBatches = Callable[[int], list[tuple[int, Batch]]]  # step -> (number within the update, batch)
+Loss = Callable[[nn.Module, Batch], tuple[Tensor, Tensor, Tensor]]  # sum, what was summed over, sequences skipped
 Evaluate = Callable[[nn.Module, int], dict[str, Any]]
-
-
-class TrainingStopped(RuntimeError):
-    """Training cannot go on: the loss is not finite or no sequence can be aligned any more."""
-
-
-class Interrupted(RuntimeError):
-    """A signal asked for a stop; the state was saved. `number` is the signal's."""
-
-    def __init__(self, number: int, message: str) -> None:
-        super().__init__(message)
-        self.number = number
 
 
 class EarlyStop(Exception):
@@ -64,7 +52,7 @@ class LoopConfig:
         eval_every: updates between evaluations on held-out data; 0 evaluates at the end only.
         save_every: updates between checkpoints, and one at the end; 0 saves none, so that nothing can be resumed.
         keep_checkpoints: how many of the newest are kept.
-        max_infeasible_steps: stop after this many updates in a row with sequences that have no alignment.
+        max_infeasible_steps: stop after this many updates in a row with sequences that had to be skipped.
     """
 
     steps: int = 1000
@@ -86,35 +74,6 @@ class LoopConfig:
             raise InputError("eval_every and save_every must not be negative")
 
 
-def used_precision(device: torch.device, precision: str) -> Literal["bf16", "fp32"]:
-    """What `precision` comes to on a device: `auto` is bfloat16 where the processor computes with it."""
-    if device.type == "cpu":
-        native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    else:
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-    return "bf16" if precision == "bf16" or (precision == "auto" and native) else "fp32"
-
-
-def autocast(device: torch.device, precision: str) -> AbstractContextManager:
-    """bfloat16 autocast, or nothing."""
-    enabled = used_precision(device, precision) == "bf16"
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
-
-
-def training_products(device: torch.device, precision: str) -> AbstractContextManager:
-    """Products that stay float32 in training: true float32, but on a GPU beside bfloat16 those of the heads may be
-    TF32, which is eight times as precise as bfloat16."""
-    half_on_gpu = device.type != "cpu" and used_precision(device, precision) == "bf16"
-    return products("high" if half_on_gpu else exact_level(device))
-
-
-@contextmanager
-def in_precision(device: torch.device, precision: str) -> Iterator[None]:
-    """For evaluation and prediction: what `precision` says, whatever the process or a surrounding autocast says."""
-    with training_products(device, precision), autocast(device, precision):
-        yield
-
-
 def fit(
     model: nn.Module,
     loss: Loss,
@@ -130,31 +89,34 @@ def fit(
 
     Args:
         model: on its device, in training precision.
-        loss: (model, batch) -> (sum of losses, count, sequences that could not be aligned).
-        batches: step -> [(piece number, batch)] of this process. They stay on the host: the model brings them to its
+        loss: (model, batch) -> (sum of losses, what was summed over, sequences that had to be skipped).
+        batches: step -> [(number, micro-batch)] of this process. They stay on the host: the model brings them to its
             device when it knows their layout, so that no step waits for sizes.
         config: see `LoopConfig`.
         directory: gets checkpoints, `log.jsonl` and TensorBoard events.
         seed: of dropout.
         evaluate: (model, finished updates) -> metrics on held-out data.
-        identity: facts that must be equal between a checkpoint and this run.
+        identity: settings that must be equal between a checkpoint and this run.
         description: of the progress bar.
 
     Raises:
-        TrainingStopped: the loss is not finite, or nothing can be aligned. The last good checkpoint is kept.
+        TrainingStopped: the loss is not finite, or sequences are skipped in every update. The last good checkpoint is
+            kept.
         Interrupted: SIGINT or SIGTERM arrived; a checkpoint was saved if `save_every` is not 0.
         InputError: a checkpoint belongs to another run or cannot be written.
     """
     optimizer = build_optimizer(model, config.optimizer)
-    meter = _Meter(config.max_infeasible_steps)
-    start = _resume(directory, model, optimizer, identity or {}, meter) if config.save_every else 0
+    meter = Meter(config.max_infeasible_steps)
+    start = 0
+    if config.save_every and (state := checkpoint.resume(directory, model, optimizer, identity or {})):
+        start, meter.sums, meter.skipped_in_a_row = state["step"], state["sums"], state["infeasible_run"]
     wrapped = distributed.wrap(model)
     device = next(model.parameters()).device
     context = autocast(device, config.precision)
 
     def save(step: int) -> None:
         if config.save_every and distributed.is_main():
-            state = {"identity": identity or {}, "sums": meter.sums, "infeasible_run": meter.infeasible_run}
+            state = {"identity": identity or {}, "sums": meter.sums, "infeasible_run": meter.skipped_in_a_row}
             checkpoint.save(directory, step, model, optimizer, state)
             checkpoint.prune(directory, config.keep_checkpoints)
         distributed.barrier()
@@ -174,10 +136,10 @@ def fit(
         training_products(device, config.precision),
     ):
         model.train()
-        for step, made in _ahead(batches, start, config.steps):
+        for step, micro_batches in _ahead(batches, start, config.steps):
             rate = learning_rate(config.optimizer, step, config.steps)
-            pieces = [(dropout_seed(seed, step, piece), batch) for piece, batch in made]
-            sums, stop = _accumulate(wrapped, loss, pieces, context, received)
+            seeded = [(dropout_seed(seed, step, number), batch) for number, batch in micro_batches]
+            sums, stop = _accumulate(wrapped, loss, seeded, context, received)
             norm = _update(model, optimizer, rate, config, sums, step)
             meter.add(sums, step)
             tracker.advance(sums.total / max(sums.counted, 1.0))
@@ -196,72 +158,35 @@ def fit(
                 raise Interrupted(stop, f"interrupted after step {step + 1} of {config.steps}; {kept}")
 
 
-def _resume(
-    directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any], meter: "_Meter"
-) -> int:
-    """Restores everything from the newest good checkpoint; returns the number of finished updates."""
-    path, rejected = checkpoint.newest(directory)
-    distributed.barrier()
-    if distributed.is_main() and path is not None:
-        for damaged, reason in rejected.items():
-            print(f"warning: {damaged} is passed over and set aside: {reason}", flush=True)
-            checkpoint.set_aside(damaged)
-    if path is None:
-        if rejected:
-            first, reason = next(iter(rejected.items()))
-            raise InputError(f"no checkpoint verifies ({first}: {reason}); delete {directory} to start again")
-        return 0
-    state = checkpoint.read_state(path)
-    for name, value in identity.items():
-        if state["identity"].get(name) != value:
-            raise InputError(
-                f"{path} was trained with {name} {state['identity'].get(name)!r}, this run has {value!r}; restore it, "
-                "use another output directory, or (training settings only) add --resume_anyway true"
-            )
-    with torch.no_grad():
-        checkpoint.load(path, model, optimizer)
-    meter.sums, meter.infeasible_run = state["sums"], state["infeasible_run"]
-    return int(state["step"])
-
-
 def _ahead(batches: MicroBatches, start: int, steps: int) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:
-    """(step, batches) of every step; a thread makes the next ones while the present ones are used."""
+    """(step, micro-batches) of every update; a thread makes the next ones while the present ones are used."""
     with ThreadPoolExecutor(1) as worker:
         following = worker.submit(batches, start) if start < steps else None
         for step in range(start, steps):
             assert following is not None
-            made = following.result()
+            ready = following.result()
             if step + 1 < steps:
                 following = worker.submit(batches, step + 1)
-            yield step, made
-
-
-class Sums(NamedTuple):
-    """Of one update, over all its micro-batches and processes."""
-
-    total: float
-    counted: float
-    infeasible: float
-    tokens: float
+            yield step, ready
 
 
 def _accumulate(
     model: nn.Module,
     loss: Loss,
-    pieces: list[tuple[int, Batch]],
+    micro_batches: list[tuple[int, Batch]],
     context: AbstractContextManager,
     received: list[int],
 ) -> tuple[Sums, int]:
     """Adds up gradients of the summed loss; returns the sums and the signal that asks for a stop (0 for none)."""
     device = next(model.parameters()).device
     sums, tokens = torch.zeros(3, dtype=torch.float64, device=device), 0
-    for number, (seed, batch) in enumerate(pieces):
+    for number, (seed, batch) in enumerate(micro_batches):
         torch.manual_seed(seed)
-        with distributed.no_sync(model) if number + 1 < len(pieces) else nullcontext():
+        with distributed.no_sync(model) if number + 1 < len(micro_batches) else nullcontext():
             with context:
-                total, count, infeasible = loss(model, batch)
+                total, count, skipped = loss(model, batch)
             total.backward()
-        sums += torch.stack([part.double() for part in (total.detach(), count, infeasible)])
+        sums += torch.stack([value.double() for value in (total.detach(), count, skipped)])
         tokens += int(batch["attention_mask"].sum())  # on the host, as all batches
     *values, stop = distributed.sum_over_processes([*sums.tolist(), float(tokens), float(max(received, default=0))])
     return Sums(*values), max(received, default=0) or (int(signal.SIGTERM) if stop else 0)
@@ -291,43 +216,6 @@ def _update(
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return norm
-
-
-class _Meter:
-    """Means since the last log line; stops a run whose sequences cannot be aligned any more."""
-
-    def __init__(self, max_infeasible_steps: int) -> None:
-        self.limit, self.infeasible_run = max_infeasible_steps, 0
-        self.since = time.monotonic()
-        self.sums = [0.0] * 4
-
-    def add(self, sums: Sums, step: int) -> None:
-        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
-        self.infeasible_run = self.infeasible_run + 1 if sums.infeasible else 0
-        if self.infeasible_run >= self.limit:
-            raise TrainingStopped(
-                f"{self.infeasible_run} updates in a row up to step {step + 1} had sequences without any alignment of "
-                "finite probability; the last good checkpoint is kept: to go on from it with a lower learning rate, "
-                "change it and add --resume_anyway true"
-            )
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Time that is not training."""
-        before = time.monotonic()
-        yield
-        self.since += time.monotonic() - before
-
-    def read(self) -> dict[str, float]:
-        now = time.monotonic()
-        sums, seconds = Sums(*self.sums), max(now - self.since, 1e-9)
-        self.since, self.sums = now, [0.0] * 4
-        return {
-            "loss": sums.total / max(sums.counted, 1.0),
-            "infeasible": sums.infeasible,
-            "tokens": sums.tokens,
-            "seconds": seconds,
-        }
 
 
 @contextmanager

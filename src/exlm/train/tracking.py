@@ -1,12 +1,16 @@
-"""Where the numbers of a run go: one JSON line per record, TensorBoard, and a progress bar."""
+"""The numbers of a run: their means between two records, and where they go: JSON lines, TensorBoard, a progress bar."""
 
 import json
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
+from ..errors import TrainingStopped
 from ..storage import write_text
 
 
@@ -19,6 +23,52 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError:
             break
     return records
+
+
+class Sums(NamedTuple):
+    """Of one update, over all its micro-batches and processes."""
+
+    total: float
+    counted: float
+    skipped: float
+    tokens: float
+
+
+class Meter:
+    """Means since the last log line; stops a run in which every update has to skip sequences."""
+
+    def __init__(self, max_infeasible_steps: int) -> None:
+        self.limit, self.skipped_in_a_row = max_infeasible_steps, 0
+        self.since = time.monotonic()
+        self.sums = [0.0] * 4
+
+    def add(self, sums: Sums, step: int) -> None:
+        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
+        self.skipped_in_a_row = self.skipped_in_a_row + 1 if sums.skipped else 0
+        if self.skipped_in_a_row >= self.limit:
+            raise TrainingStopped(
+                f"{self.skipped_in_a_row} updates in a row up to step {step + 1} had sequences without any "
+                "alignment of finite probability; the last good checkpoint is kept: to go on from it with a lower "
+                "learning rate, change it and add --resume_anyway true"
+            )
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time that is not training."""
+        before = time.monotonic()
+        yield
+        self.since += time.monotonic() - before
+
+    def read(self) -> dict[str, float]:
+        now = time.monotonic()
+        sums, seconds = Sums(*self.sums), max(now - self.since, 1e-9)
+        self.since, self.sums = now, [0.0] * 4
+        return {
+            "loss": sums.total / max(sums.counted, 1.0),
+            "infeasible": sums.skipped,
+            "tokens": sums.tokens,
+            "seconds": seconds,
+        }
 
 
 class Tracker:

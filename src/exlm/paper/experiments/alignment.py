@@ -7,7 +7,7 @@ where it is all on one state, the others of a mask are not used.
 
 from torch import Tensor
 
-from exlm.model.modeling_exlm import ExLMForMaskedLM
+from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain import evaluate
 
 

@@ -13,14 +13,14 @@ import json
 from pathlib import Path
 from typing import Literal, get_args
 
-from exlm.errors import InputError
+from exlm.errors import InputError, TrainingStopped
 from exlm.paper.experiments.jobs import Ledger, run_jobs
 from exlm.paper.experiments.plan import COST, DownstreamConfig, Study, check, cost_job, jobs_of
 from exlm.paper.experiments.variants import VARIANTS, Base, Space, Variant, ablations
 from exlm.pretrain import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.storage import plain, write_yaml
 from exlm.train import distributed
-from exlm.train.loop import LoopConfig, TrainingStopped
+from exlm.train.loop import LoopConfig
 
 Experiment = Literal["repeated-mlm", "ablations", "sweep", "entropy", "efficiency"]
 PAPERS_SEEDS = [1, 2, 3]

@@ -16,14 +16,14 @@ from tqdm import tqdm
 from exlm.data.batching import MaskedBatches, SpecialTokens
 from exlm.data.corpus import Corpus
 from exlm.model.heads import NO_PRIOR, Prior
-from exlm.model.modeling_exlm import ExLMForMaskedLM
+from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.paper.timing import Call, clock, in_fresh_process, peak_memory, seconds
 from exlm.pretrain import ArchitectureConfig, DataConfig, pretraining_loss, whole
 from exlm.pretrained import load_tokenizer
 from exlm.storage import machine
 from exlm.train import distributed
-from exlm.train.loop import autocast, training_products
 from exlm.train.optim import OptimizerConfig, build_optimizer
+from exlm.train.precision import autocast, training_products
 
 WARM_UP = 3  # steps
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from exlm.model.modeling_exlm import ExLMForMaskedLM
-from exlm.model.objectives import links, visits
+from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.model.objectives import visits
 from exlm.ops.expansion import Lattice
 from exlm.paper.experiments import corruption
-from exlm.train.loop import in_precision
+from exlm.train.precision import in_precision
 
 
 def entropy(log_probabilities: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[st
     found = {"mixture": entropy(model.marginals(lattice, states))}
     if model.transition is not None:
         own = entropy(model.head(states).log_softmax(-1))
-        found["states"] = (visits(links(model, states, lattice), lattice).double() @ own[..., None])[..., 0]
+        found["states"] = (visits(model.links(states, lattice), lattice).double() @ own[..., None])[..., 0]
     labels = batch["labels"]
     return {
         name: of_tokens(by_position(values, lattice, labels.shape[1]).cpu(), labels, model.config.repeat)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from exlm.errors import TrainingStopped
 from exlm.storage import plain, write_json
-from exlm.train.loop import TrainingStopped
 
 
 @dataclass(frozen=True)

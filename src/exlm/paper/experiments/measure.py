@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from exlm.data.batching import SpecialTokens
-from exlm.model.modeling_exlm import ExLMForMaskedLM
+from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.paper.experiments import alignment, corruption, entropy
 from exlm.pretrain import DataConfig, held_out_batches
 from exlm.pretrained import load_model

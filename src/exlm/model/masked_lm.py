@@ -1,0 +1,137 @@
+"""Masked language models on the encoder: ExLM, the vanilla MLM and ExLM without transitions (CTC)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers.utils import ModelOutput
+
+from ..ops.emission import cross_entropy, emission
+from ..ops.expansion import Lattice
+from .configuration_exlm import ExLMConfig
+from .heads import ExLMPredictionHead, ExLMTransitionHead, Prior
+from .layout import gather_rows
+from .modeling_exlm import ExLMModel, ExLMPreTrainedModel
+from .objectives import Loss, ctc_blocks, ctc_loss, ctc_marginals, exlm_loss, exlm_marginals, mlm_loss, visits
+
+
+@dataclass
+class ExLMMaskedLMOutput(ModelOutput):
+    """Output of `ExLMForMaskedLM`.
+
+    Attributes:
+        loss: `total / count`, the mean over sequences (`exlm`, `ctc`) or masked tokens (`mlm`).
+        logits: [B, S, V]; at a [MASK] the log marginal distribution of that token.
+        total, count, infeasible: see `exlm.model.objectives.Loss`; for averages over several batches.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    total: Tensor | None = None
+    count: Tensor | None = None
+    infeasible: Tensor | None = None
+
+
+class ExLMForMaskedLM(ExLMPreTrainedModel):
+    """Pre-training and mask filling, for every objective of `ExLMConfig.objective`."""
+
+    _tied_weights_keys = {"head.decoder.weight": "exlm.embeddings.weight"}
+
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__(config)
+        self.exlm = ExLMModel(config)
+        self.head = ExLMPredictionHead(config)
+        self.transition = ExLMTransitionHead(config) if config.objective == "exlm" else None
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.head.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        self.head.decoder = new_embeddings
+
+    def states(self, lattice: Lattice) -> Tensor:
+        """Hidden states [B, N, D] of the lattice states: all that the heads ever see in training."""
+        return self.exlm.encode(lattice, lattice.state_index, lattice.num_states)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        lattice: Lattice | None = None,
+        prior: Prior | None = None,
+        return_logits: bool | None = None,
+    ) -> ExLMMaskedLMOutput:
+        """Loss if `labels` are given; logits if they are not, or if they are asked for.
+
+        Args:
+            input_ids: [B, S] with [MASK] in place.
+            attention_mask: [B, S].
+            labels: [B, S] original tokens at the masked positions, -100 elsewhere.
+            lattice: what `expand` makes of these three. Where it is given it alone is read, and `labels` only tell that
+                a loss is wanted.
+            prior: of the links, where it is not the configuration's (a schedule over training).
+            return_logits: whether logits come beside a loss. Where absent, in evaluation mode only: they take a product
+                with the vocabulary for every token.
+        """
+        lattice = lattice or self.exlm.expand(input_ids, attention_mask, labels=labels)
+        output = ExLMMaskedLMOutput()
+        if labels is not None:
+            states = self.states(lattice)
+            loss = self.loss(states, lattice.to(states.device), prior)
+            output.loss = loss.total / loss.counted.clamp(min=1)
+            output.total, output.count, output.infeasible = loss
+        if labels is None or (not self.training if return_logits is None else return_logits):
+            output.logits = self._logits(lattice, prior)
+        return output
+
+    def loss(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Loss:
+        """The objective on the states [B, N, D] of a lattice, both on the model's device."""
+        config, targets = self.config, lattice.targets
+        if config.objective == "exlm":
+            scores = emission(*self.head.operands(states), targets)
+            return exlm_loss(scores, self.links(states, lattice, prior), lattice)
+        if config.objective == "mlm":  # state i is target i since nothing was expanded
+            inside = slice(1, targets.shape[1] - 1)
+            answers = targets[:, inside]
+            losses = cross_entropy(*self.head.operands(states[:, inside].flatten(0, 1)), answers.flatten())
+            return mlm_loss(losses.view_as(answers), lattice.target_is_mask[:, inside])
+        # Blocks are the masks, and BOS and EOS where they have k states, as in the release. `<unk>` is the blank: a
+        # target that is the blank itself cannot be aligned and is left out.
+        blocks, chosen = ctc_blocks(states, lattice, config.states_per_mask, config.states_per_boundary)
+        answers, counted = targets[:, chosen], lattice.target_is_mask[:, chosen]
+        if config.states_per_boundary > 1:
+            counted = torch.arange(answers.shape[1], device=answers.device) < lattice.num_targets[:, None]
+        own = torch.stack([answers, torch.full_like(answers, config.unk_token_id)], dim=-1)  # [B, n, 2]
+        scores = emission(*self.head.operands(blocks.flatten(0, 1)), own.flatten(0, 1))
+        target, blank = scores.view(*own.shape, blocks.shape[2]).permute(2, 3, 0, 1)
+        return ctc_loss(target, blank, counted & (answers != config.unk_token_id))
+
+    def links(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
+        """Log transitions [B, N, N] between the states of a lattice; only of a model with transitions."""
+        assert self.transition is not None
+        return self.transition(states, lattice, prior)
+
+    def marginals(self, lattice: Lattice, states: Tensor, prior: Prior | None = None) -> Tensor:
+        """Log marginal distribution [B, T, V] of every target given the input, the other targets summed out."""
+        config = self.config
+        if config.objective == "exlm":
+            return exlm_marginals(visits(self.links(states, lattice, prior), lattice), self.head(states))
+        if config.objective == "mlm":
+            return self.head(states).log_softmax(-1)
+        blocks, chosen = ctc_blocks(states, lattice, config.states_per_mask, config.states_per_boundary)
+        found = ctc_marginals(self.head(blocks), int(config.unk_token_id or 0))
+        result = found.new_zeros(*lattice.targets.shape, found.shape[-1])
+        result[:, chosen] = found
+        return result
+
+    def _logits(self, lattice: Lattice, prior: Prior | None) -> Tensor:
+        """[B, S, V]: of every input token those of its first state, and of the masks the log marginals."""
+        hidden = self.exlm.encode(lattice)
+        lattice = lattice.to(hidden.device)
+        logits = self.head(gather_rows(hidden, lattice.first.clamp(max=hidden.shape[1] - 1)))
+        marginal = self.marginals(lattice, gather_rows(hidden, lattice.state_index), prior)
+        rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
+        logits[rows, lattice.target_index[rows, targets]] = marginal[rows, targets].to(logits.dtype)
+        return logits
