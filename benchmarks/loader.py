@@ -19,8 +19,8 @@ import yaml
 from exlm import ExLMForMaskedLM
 from exlm.data.batching import MaskedBatches, SpecialTokens
 from exlm.data.corpus import Corpus
-from exlm.pretrain import ArchitectureConfig
 from exlm.pretrained import load_tokenizer
+from exlm.recipe import ArchitectureConfig
 from exlm.train.optim import OptimizerConfig, build_optimizer
 from models import Batch, loss_of
 from timing import arguments, record

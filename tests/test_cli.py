@@ -166,7 +166,7 @@ ALLOWED = {
     "train": {"train", "ops"} | FILES,
     "tasks": {"tasks", "model", "data", "train"} | FILES,
     "filling": {"filling", "tasks", "model", "data", "train", "ops", "paper"} | FILES,
-    "paper": {"paper", "filling", "tasks", "model", "data", "train", "ops", "pretrain"} | FILES,
+    "paper": {"paper", "filling", "tasks", "model", "data", "train", "ops", "pretrain", "recipe"} | FILES,
 }
 
 

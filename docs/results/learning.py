@@ -24,8 +24,9 @@ import torch
 
 from exlm import ExLMForMaskedLM
 from exlm.data.batching import SpecialTokens
-from exlm.pretrain import ArchitectureConfig, DataConfig, PriorConfig, evaluate, held_out_batches, pretrain
+from exlm.pretrain import evaluate, held_out_batches, pretrain
 from exlm.pretrained import load_model
+from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from exlm.train.tracking import read_log

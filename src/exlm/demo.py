@@ -9,7 +9,8 @@ import pandas as pd
 
 from exlm.data.prepare import prepare
 from exlm.errors import InputError
-from exlm.pretrain import ArchitectureConfig, DataConfig, PriorConfig, pretrain
+from exlm.pretrain import pretrain
+from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.tasks.finetune import FinetuneConfig, TaskConfig, finetune
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig

@@ -15,7 +15,7 @@ from exlm.paper.experiments.command import analyze
 from exlm.paper.experiments.jobs import Job, Ledger, duration, run_jobs
 from exlm.paper.experiments.plan import DownstreamConfig
 from exlm.paper.experiments.variants import Base, Space, ablations
-from exlm.pretrain import ArchitectureConfig, DataConfig
+from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig

@@ -13,8 +13,9 @@ from exlm.model.downstream import ExLMForQuestionAnswering
 from exlm.ops.alignment import sample
 from exlm.paper.experiments import alignment, corruption, efficiency
 from exlm.paper.experiments import entropy as entropies
-from exlm.pretrain import ArchitectureConfig, DataConfig, held_out_batches
+from exlm.pretrain import held_out_batches
 from exlm.pretrained import load_tokenizer
+from exlm.recipe import ArchitectureConfig, DataConfig
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 

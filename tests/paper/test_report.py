@@ -25,7 +25,7 @@ from exlm.paper.report.grid import shown_places
 from exlm.paper.report.render import csv_table, escape, latex, markdown
 from exlm.paper.report.runs import find_runs
 from exlm.paper.report.verdicts import compare, verdict
-from exlm.pretrain import ArchitectureConfig, DataConfig
+from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm_command import main
 from tests.paper.fake_runs import efficiency, finetuning, full_grid, pretraining, write
 

@@ -16,8 +16,8 @@ from transformers import AutoTokenizer
 from exlm import InputError
 from exlm.data.text_tokenizers import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.pretrain import ArchitectureConfig
 from exlm.pretrained import save_model
+from exlm.recipe import ArchitectureConfig
 from exlm.tasks import inference
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_finetuned, load_tokenizer_of

@@ -12,8 +12,8 @@ from transformers import AutoConfig
 from exlm import InputError
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.pretrain import ArchitectureConfig
 from exlm.pretrained import load_model, load_tokenizer, save_model
+from exlm.recipe import ArchitectureConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, resolve
 from exlm.tasks.finetune import finetune
 from exlm.tasks.metrics import evaluate

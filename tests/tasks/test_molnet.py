@@ -3,8 +3,8 @@
 import pytest
 
 from exlm import ExLMForMaskedLM
-from exlm.pretrain import ArchitectureConfig
 from exlm.pretrained import load_tokenizer, save_model
+from exlm.recipe import ArchitectureConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.tasks.frames import read_frame

@@ -21,8 +21,9 @@ from exlm.data.batching import MaskedBatches, SpecialTokens
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.heads import Prior
-from exlm.pretrain import ArchitectureConfig, DataConfig, PriorConfig, evaluate, held_out_batches, pretrain
+from exlm.pretrain import evaluate, held_out_batches, pretrain
 from exlm.pretrained import load_model
+from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.storage import plain, problem, write_manifest
 from exlm.train import checkpoint
 from exlm.train.loop import LoopConfig

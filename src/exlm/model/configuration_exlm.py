@@ -1,20 +1,27 @@
 """Configuration of the encoder, of its pre-training objective and of every ablation."""
 
 import math
-from typing import Any
+from typing import Any, Literal, get_args
 
 from transformers import PreTrainedConfig
 
 from ..errors import InputError
 
-CHOICES: dict[str, tuple[Any, ...]] = {
-    "objective": ("exlm", "mlm", "ctc"),
-    "rotary": ("2d", "1d"),
-    "dag": ("full", "sparse"),
-    "transition": ("gated", "single"),
-    "boundary_states": (1, "k"),
-    "classifier_pooling": ("first", "mean"),
-    "hidden_act": ("gelu", "relu"),
+Objective = Literal["exlm", "mlm", "ctc"]
+Rotary = Literal["2d", "1d"]
+Dag = Literal["full", "sparse"]
+Transition = Literal["gated", "single"]
+BoundaryStates = Literal[1, "k"]
+Pooling = Literal["first", "mean"]
+Activation = Literal["gelu", "relu"]
+CHOICES = {
+    "objective": Objective,
+    "rotary": Rotary,
+    "dag": Dag,
+    "transition": Transition,
+    "boundary_states": BoundaryStates,
+    "classifier_pooling": Pooling,
+    "hidden_act": Activation,
 }
 
 
@@ -56,24 +63,24 @@ class ExLMConfig(PreTrainedConfig):
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
     intermediate_size: int = 3072
-    hidden_act: str = "gelu"
+    hidden_act: Activation = "gelu"
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     activation_dropout: float = 0.0
     classifier_dropout: float = 0.1
-    classifier_pooling: str = "first"
+    classifier_pooling: Pooling = "first"
     layer_norm_eps: float = 1e-5
     initializer_range: float = 0.02
     rotary_base: float = 10000.0
     max_position_embeddings: int = 2048
 
-    objective: str = "exlm"
+    objective: Objective = "exlm"
     num_states: int = 4
-    rotary: str = "2d"
-    dag: str = "full"
-    transition: str = "gated"
-    boundary_states: int | str = 1
-    expanded_layers: int | str = "all"
+    rotary: Rotary = "2d"
+    dag: Dag = "full"
+    transition: Transition = "gated"
+    boundary_states: BoundaryStates = 1
+    expanded_layers: int | Literal["all"] = "all"
     copy_embedding: float = 0.0
     order_prior: float = 0.0
     sticky_prior: float = 0.0
@@ -89,7 +96,8 @@ class ExLMConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
-        for name, allowed in CHOICES.items():
+        for name, choice in CHOICES.items():
+            allowed = get_args(choice)
             if getattr(self, name) not in allowed:
                 raise InputError(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(str, allowed))}")
         for name in (

@@ -17,7 +17,7 @@ from exlm.errors import InputError, TrainingStopped
 from exlm.paper.experiments.jobs import Ledger, run_jobs
 from exlm.paper.experiments.plan import COST, DownstreamConfig, Study, check, cost_job, jobs_of
 from exlm.paper.experiments.variants import VARIANTS, Base, Space, Variant, ablations
-from exlm.pretrain import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.storage import plain, write_yaml
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig

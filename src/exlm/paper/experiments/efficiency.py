@@ -18,8 +18,9 @@ from exlm.data.corpus import Corpus
 from exlm.model.heads import NO_PRIOR, Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.paper.timing import Call, clock, in_fresh_process, peak_memory, seconds
-from exlm.pretrain import ArchitectureConfig, DataConfig, pretraining_loss, whole
+from exlm.pretrain import pretraining_loss, whole
 from exlm.pretrained import load_tokenizer
+from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm.storage import machine
 from exlm.train import distributed
 from exlm.train.optim import OptimizerConfig, build_optimizer

@@ -6,8 +6,9 @@ from typing import Any
 from exlm.data.batching import SpecialTokens
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.paper.experiments import alignment, corruption, entropy
-from exlm.pretrain import DataConfig, held_out_batches
+from exlm.pretrain import held_out_batches
 from exlm.pretrained import load_model
+from exlm.recipe import DataConfig
 from exlm.storage import write_json
 from exlm.train import distributed
 

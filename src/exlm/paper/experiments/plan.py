@@ -15,8 +15,9 @@ from exlm.paper.experiments import efficiency
 from exlm.paper.experiments.jobs import Job
 from exlm.paper.experiments.measure import MEASUREMENTS, VERSION, measure_run
 from exlm.paper.experiments.variants import Base, Variant
-from exlm.pretrain import PriorConfig, pretrain
+from exlm.pretrain import pretrain
 from exlm.pretrained import load_tokenizer
+from exlm.recipe import PriorConfig
 from exlm.storage import machine, plain, sha256, write_json
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.finetune import finetune

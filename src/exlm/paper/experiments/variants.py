@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from exlm.errors import InputError
-from exlm.pretrain import ArchitectureConfig, DataConfig
+from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm.train.loop import LoopConfig
 
 
