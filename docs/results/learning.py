@@ -4,17 +4,18 @@
     python docs/results/learning.py show learning.jsonl --figure learning.png --kinds mlm all-k4
 
 A job is a line of JSON: name, and what differs from 2 layers of 128 without dropout, 2,048 tokens per update, 1,200
-updates at a rate of 2e-3, initial weights of 0.06, rotary base 100, 15% masks. `run` does those that no process has
-begun, so several may run side by side; every model is evaluated on the same 2,000 held-out sequences with 15% and with
-38.7% masks.
+updates at a rate of 2e-3, initial weights of 0.06, rotary base 100, 15% masks. Several `run` may go side by side, and
+whatever was interrupted goes on; every model is evaluated on the same 2,000 held-out sequences with 15% and with 38.7%
+masks.
 """
 
 import argparse
 import json
-import os
 import shutil
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ import torch
 
 from exlm import ExLMForMaskedLM
 from exlm.data.batching import SpecialTokens
+from exlm.errors import InputError
 from exlm.pretrain import evaluate, held_out_batches, pretrain
 from exlm.pretrained import load_model
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.storage import lock
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from exlm.train.tracking import read_log
@@ -42,14 +45,18 @@ RATIOS = (0.15, 0.387)
 def trained(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> dict[str, Any]:
     """The job with what its model scores, its curve, and the processor time it took (evaluations included)."""
     data = DataConfig(
-        corpora[job.get("corpus", "molecules")], job.get("p", 0.15), tokens_per_batch=2048, eval_sequences=1000
+        corpora[job.get("corpus", "molecules")],
+        job.get("p", 0.15),
+        tokens_per_batch=job.get("tokens", 2048),
+        eval_sequences=1000,
     )
     steps = job.get("steps", 1200)
     optimizer = OptimizerConfig(job.get("lr", 2e-3), 60, weight_decay=0.01, clip_norm=1.0)
-    train = LoopConfig(steps, optimizer, log_every=50, eval_every=job.get("eval_every", 200), save_every=steps)
+    train = LoopConfig(steps, optimizer, log_every=50, eval_every=job.get("eval_every", 200), save_every=500)
+    torch.set_num_threads(1)
     place, start = directory / job["name"], time.process_time()
     model = ArchitectureConfig(**{**NARROW, **job["model"]})
-    pretrain(str(place), data, model, PriorConfig(**job.get("prior", {})), train, job.get("seed", 0))
+    pretrain(str(place), data, model, train, job.get("seed", 0), PriorConfig(**job.get("prior", {})))
     seconds = time.process_time() - start
     network, tokenizer = load_model(str(place), ExLMForMaskedLM)
     scores = {}
@@ -63,18 +70,29 @@ def trained(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> di
 
 
 def run(jobs: Path, results: Path, corpora: dict[str, str], directory: Path) -> None:
-    """Every job that nobody has begun, its result one line of JSON."""
-    torch.set_num_threads(1)
+    """Every job without a result that no other process is at, each in a process of its own; results are lines of JSON.
+
+    A job that was interrupted goes on from its last checkpoint. (A process that has trained many models is slower: the
+    library behind the products keeps a kernel for every shape that it ever met.)
+    """
     directory.mkdir(parents=True, exist_ok=True)
     for line in jobs.read_text().splitlines():
         job = json.loads(line)
-        try:
-            os.close(os.open(directory / f"{job['name']}.begun", os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
+        if job["name"] in finished(results):
             continue
-        found = trained(job, corpora, directory)
-        with results.open("a") as file:
-            file.write(json.dumps(found) + "\n")
+        try:
+            with lock(directory / f"{job['name']}.job"), ProcessPoolExecutor(1, get_context("spawn")) as process:
+                found = process.submit(trained, job, corpora, directory).result()
+                with results.open("a") as file:
+                    file.write(json.dumps(found) + "\n")
+        except InputError as error:
+            print(f"{job['name']} is left out: {error}", flush=True)
+
+
+def finished(results: Path) -> set[str]:
+    """Names of the jobs that have a result."""
+    lines = results.read_text().splitlines() if results.exists() else []
+    return {json.loads(line)["name"] for line in lines}
 
 
 def table(results: list[dict[str, Any]]) -> pd.DataFrame:
