@@ -4,9 +4,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from exlm.errors import InputError
-from exlm.tasks.glue import glue_name
+from exlm.tasks.datasets import MOLECULENET, find_dataset, glue_name
 from exlm.tasks.metrics import METRICS
-from exlm.tasks.molnet import MOLECULENET, find_dataset
 from exlm.tasks.table import TaskType
 
 
@@ -112,16 +111,8 @@ class FinetuneConfig:
             raise InputError(f"patience is {self.patience}; it must be 0 (never stop early) or more")
 
 
-DEFAULTS = {
-    "epochs": 40,
-    "batch_size": 64,
-    "learning_rate": 1e-4,
-    "warmup_ratio": 0.06,
-    "dropout": 0.1,
-    "pooler_dropout": 0.1,
-}
-
-TEXT_DEFAULTS = {"epochs": 3, "batch_size": 32, "learning_rate": 3e-5}  # inside all of the paper's grids
+DEFAULTS = dict(epochs=40, batch_size=64, learning_rate=1e-4, warmup_ratio=0.06, dropout=0.1, pooler_dropout=0.1)
+TEXT_DEFAULTS = dict(epochs=3, batch_size=32, learning_rate=3e-5)  # inside all of the paper's grids
 SQUAD = "squad2"
 
 
@@ -130,15 +121,16 @@ def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
 
     Raises InputError for settings that a named data set does not take.
     """
-    if task.dataset.lower() in MOLECULENET:
-        entry = MOLECULENET[task.dataset.lower()]
-        columns = task.label_columns or (list(entry.label_columns) if entry.label_columns else None)
-        path = str(find_dataset(task.dataset, task.data_dir))
-        text_column, task_type = task.text_column or entry.text_column, task.task_type or entry.task_type
-        molecules = True if task.molecules is None else task.molecules
-        known = asdict(entry)
-        task = replace(task, dataset=path, text_column=text_column, label_columns=columns, task_type=task_type)
-        return replace(task, molecules=molecules), known
+    if entry := MOLECULENET.get(task.dataset.lower()):
+        task = replace(
+            task,
+            dataset=str(find_dataset(task.dataset, task.data_dir)),
+            text_column=task.text_column or entry.text_column,
+            label_columns=task.label_columns or entry.label_columns,
+            task_type=task.task_type or entry.task_type,
+            molecules=task.molecules is not False,
+        )
+        return task, asdict(entry)
     name = glue_name(task.dataset) or (SQUAD if task.dataset.lower() == SQUAD else None)
     if name is None:
         return task, {}
