@@ -1,4 +1,4 @@
-"""What a fine-tuning recipe says, and what the known data sets fill in."""
+"""The settings of a fine-tuning recipe, and the defaults that data sets known by name bring along."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -17,8 +17,8 @@ class TaskConfig:
         dataset: a MoleculeNet set (bace, bbbp, tox21, sider, muv, clintox, toxcast, esol, freesolv, lipophilicity), a
             GLUE task (mnli, qqp, qnli, sst-2, cola, rte, mrpc, sts-b), `squad2`, or a CSV, TSV, JSONL, Parquet or
             SQuAD JSON file.
-        valid: file of the valid part, where it is one of its own; `dataset` is the train part then.
-        test: file of the test part, likewise.
+        valid: file of the validation rows, where they have one; all rows of `dataset` are for training then.
+        test: file of the test rows, likewise.
         text_column: column of the SMILES or text; found by its name where absent.
         pair_column: column of the second text, for tasks on pairs.
         label_columns: columns of the labels; every other numeric column where absent.
@@ -27,7 +27,7 @@ class TaskConfig:
         metric: chooses the best epoch and grid cell; that of the data set or of the task type where absent.
         split: `scaffold`, `random`, `column:NAME` or `file:INDICES.json`; a missing valid part is drawn from train.
             Where absent: scaffold for molecules, random for text, the files where there are several.
-        molecules: the texts are SMILES: rows that RDKit cannot parse are invalid. Seen from the texts where absent.
+        molecules: the texts are SMILES: rows that RDKit cannot parse are invalid. Inferred from the texts where absent.
         on_invalid: invalid rows (not a molecule, tokens outside the vocabulary) are reported and left out (`skip`),
             reported and used all the same (`keep`; a scaffold split cannot), or stop the run (`error`). Rows without
             text or label and over-long molecules are always left out; over-long text is cut and reported.
@@ -35,7 +35,8 @@ class TaskConfig:
         max_length: longest text, or pair of texts, in tokens; longest window of a question and its context.
         stride: tokens that neighbouring windows of a context share (question answering).
         max_answer: longest answer in tokens (question answering).
-        data_dir: where the files of a named data set are; for GLUE also a hub name (nyu-mll/glue).
+        data_dir: where the files of a named data set are; for GLUE also a hub name (nyu-mll/glue). Where absent: the
+            folder molecules, text/glue or text/squad2 in the one that the environment variable EXLM_DATA names.
     """
 
     dataset: str
@@ -117,7 +118,8 @@ SQUAD = "squad2"
 
 
 def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
-    """The task with what a named data set brings along, and that set's hyper-parameters.
+    """The task with its files, columns and task type filled in where the data set is known by name, and the
+    hyper-parameters of that set ({} for others).
 
     Raises InputError for settings that a named data set does not take.
     """
@@ -141,7 +143,7 @@ def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
 
 
 def fill_in(train: FinetuneConfig, known: dict[str, Any], molecules: bool) -> FinetuneConfig:
-    """The hyper-parameters that were left out: those of the data set, then the defaults."""
+    """Fills in the hyper-parameters that were left out: those of the data set (`known`), or else the defaults."""
     defaults = DEFAULTS if molecules else DEFAULTS | TEXT_DEFAULTS
     missing = {name: known.get(name, value) for name, value in defaults.items() if getattr(train, name) is None}
     return replace(train, **missing)

@@ -86,11 +86,9 @@ GLUE: dict[str, GlueTask] = {
 }
 # fmt: on
 
-# Files of the train and the development sets, less their endings; the second of each development set is the hub's.
-TRAIN_FILES = ("train", "msr_paraphrase_train")
-VALID_FILES = {"valid": ("dev", "validation", "msr_paraphrase_test")}
-MNLI_VALID_FILES = {
-    "valid": ("dev_matched", "validation_matched"),
+FILES = {  # of GLUE, less their endings: the original names and those of the hub
+    "train": ("train", "msr_paraphrase_train"),
+    "valid": ("dev", "validation", "msr_paraphrase_test", "dev_matched", "validation_matched"),
     "mismatched": ("dev_mismatched", "validation_mismatched"),
 }
 FILE_ENDING = r"(-0.*)?(?i:\.(csv|parquet|tsv|txt)(\.gz|\.xz|\.zst)?)"  # the hub has train-00000-of-00001.parquet
@@ -103,12 +101,12 @@ def data_folder(dataset: str, data_dir: str | None, below: str) -> Path:
     """
     if data_dir:
         return Path(data_dir)
-    if "EXLM_DATA" not in os.environ:
-        raise InputError(
-            f"it is not known where the files of {dataset} are; name their folder with task.data_dir, or set the "
-            f"environment variable EXLM_DATA to the folder that holds {below}"
-        )
-    return Path(os.environ["EXLM_DATA"]) / below
+    if base := os.environ.get("EXLM_DATA"):
+        return Path(base) / below
+    raise InputError(
+        f"it is not known where the files of {dataset} are; name their folder with task.data_dir, or set the "
+        f"environment variable EXLM_DATA to the folder that holds {below}"
+    )
 
 
 def find_dataset(name: str, data_dir: str | None = None) -> Path:
@@ -157,9 +155,8 @@ def glue_frames(name: str, data_dir: str | None = None) -> tuple[dict[str, pd.Da
 
     Raises InputError, with the folder looked at, for a file that is not there.
     """
-    valid_files = MNLI_VALID_FILES if name == "mnli" else VALID_FILES
     if data_dir and not Path(data_dir).exists() and data_dir.count("/") == 1:
-        return _from_hub(name, data_dir, {split: stems[1] for split, stems in valid_files.items()}), data_dir
+        return _from_hub(name, data_dir), data_dir
     root = data_folder(name, data_dir, "text/glue")
     folders = [folder for folder in sorted(root.iterdir()) if folder.is_dir()] if root.is_dir() else []
     folder = next((folder for folder in folders if glue_name(folder.name) == name), None)
@@ -169,25 +166,28 @@ def glue_frames(name: str, data_dir: str | None = None) -> tuple[dict[str, pd.Da
             "a network, the data set nyu-mll/glue) with task.data_dir"
         )
     frames = {}
-    for split, stems in {"train": TRAIN_FILES, **valid_files}.items():
-        matches = ([f for f in sorted(folder.iterdir()) if re.fullmatch(stem + FILE_ENDING, f.name)] for stem in stems)
-        files = next(filter(None, matches), [])  # of the first stem that has any
+    for split in GLUE[name].rows:
+        files: list[Path] = []
+        for stem in FILES[split]:  # the files of the first stem that has any
+            files = files or [path for path in sorted(folder.iterdir()) if re.fullmatch(stem + FILE_ENDING, path.name)]
         if split == "mismatched" and not files:
             continue
         if len(files) != 1:
-            there = listed(f.name for f in files) if files else f"only {listed(f.name for f in folder.iterdir())}"
-            wanted = f"{' or '.join(stems)} (.csv, .parquet, .tsv, .txt)"
+            there = "" if files else "only "
+            there += listed(path.name for path in files or folder.iterdir())
+            wanted = f"{' or '.join(FILES[split])} (.csv, .parquet, .tsv, .txt)"
             raise InputError(f"{folder} must have one file {wanted}; it has {there}")
         frames[split] = read_frame(files[0], GLUE[name].header)
     return frames, str(folder)
 
 
-def _from_hub(name: str, hub_name: str, valid_files: dict[str, str]) -> dict[str, pd.DataFrame]:
+def _from_hub(name: str, hub_name: str) -> dict[str, pd.DataFrame]:
     from datasets import load_dataset
 
     try:
         whole = load_dataset(hub_name, name.replace("-", ""))
-        return {split: whole[file].to_pandas() for split, file in {"train": "train", **valid_files}.items()}
+        files = {split: next(stem for stem in FILES[split] if stem in whole) for split in GLUE[name].rows}
+        return {split: whole[file].to_pandas() for split, file in files.items()}
     except Exception as error:  # the library and the network raise anything
         raise InputError(
             f"{hub_name} is no folder here, and {name} could not be loaded from a hub data set of that name "
@@ -214,7 +214,7 @@ def glue_classes(name: str, labels: pd.Series) -> list[str] | None:
 
 
 def glue_differences(name: str, frames: dict[str, pd.DataFrame]) -> list[str]:
-    """How the files of a GLUE task differ in size from the published ones: such scores compare with no others."""
+    """How the files of a GLUE task differ in size from the published ones: their scores do not compare with others."""
     published = GLUE[name].rows
     found = [
         f"{split} has {len(frame):,} rows, GLUE's has {published[split]:,}"

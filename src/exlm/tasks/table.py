@@ -98,25 +98,26 @@ def make_table(
     if both := {text_column, pair_column} & set(label_columns or ()):
         raise InputError(f"{path}: column {both.pop()!r} is both text and label; choose another")
     malformed: dict[int, str] = frame.attrs.get("malformed", {})
-    good = frame.drop(index=list(malformed))
+    others = [name for name in frame.columns if name not in (text_column, pair_column)]
+    columns = others if label_columns is None else list(label_columns)
+    cells, numbers = _parse(frame.drop(index=list(malformed)), columns)
     if label_columns is None:
-        label_columns = _find_label_columns(good, [text_column, pair_column], path)
-    cells = good[list(label_columns)]
-    task_type = task_type or _infer_task_type(cells)
-    known_labels, names = _read_labels(cells, task_type, path, classes, parts)
+        columns = _find_label_columns(cells, numbers, text_column, path)
+        cells, numbers = cells[columns], numbers[columns]
+    task_type = task_type or _infer_task_type(cells, numbers)
+    known_labels, names = _read_labels(cells, numbers, task_type, path, classes, parts)
     labels = known_labels.reindex(frame.index).to_numpy()
     texts, pairs = _texts(frame[text_column]), _texts(frame[pair_column]) if pair_column else None
-    unlabelled = np.isnan(labels).all(axis=1) & bool(label_columns)
+    unlabelled = np.isnan(labels).all(axis=1) & bool(columns)
     reasons = [
         malformed.get(row) or ("" if text or second else "empty text") or ("no label" if unlabelled[row] else "")
         for row, (text, second) in enumerate(zip(texts, pairs or texts, strict=True))
     ]
-    if label_columns and all(reasons):
+    if columns and all(reasons):
         raise InputError(f"{path}: no row can be used, first row 0, value {texts[0]!r}: {reasons[0]}; correct it")
     bad = [(row, texts[row], reason) for row, reason in enumerate(reasons) if reason]
     problems = pd.DataFrame(bad, columns=["row", "value", "reason"])
     usable = np.array([not reason for reason in reasons], dtype=bool)
-    columns = list(label_columns)
     return LabelledTable(frame, texts, pairs, labels, columns, task_type, names, problems, usable, text_column, parts)
 
 
@@ -131,54 +132,63 @@ def _find_text_column(frame: pd.DataFrame, path: str | Path) -> str:
     return found[0]
 
 
-def _find_label_columns(frame: pd.DataFrame, texts: list[str | None], path: str | Path) -> list[str]:
-    others = [name for name in frame.columns if name not in texts]
-    if not others:
-        raise InputError(f"{path}: no column besides {texts[0]!r}; add a column with labels")
-    numbers, missing = _parse(frame[others])
-    numeric = [name for name in others if (np.isfinite(numbers[name]) | missing[name]).all()]
-    if len(others) == 1 or len(numeric) == 1:
-        return numeric or others
-    if numeric and _are_binary(numbers[numeric], missing[numeric]):
-        return numeric
-    raise InputError(f"{path}: cannot tell the label columns; set label_columns, from: {listed(others)}")
+def _parse(frame: pd.DataFrame, columns: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The cells of some columns, NaN where they are missing, and the same as numbers, NaN where they are none."""
+    cells = frame[columns]
+    cells = cells.mask(cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS))
+    return cells, cells.apply(pd.to_numeric, errors="coerce").astype(float)
 
 
-def _infer_task_type(cells: pd.DataFrame) -> TaskType:
+def _find_label_columns(cells: pd.DataFrame, numbers: pd.DataFrame, text_column: str, path: str | Path) -> list[str]:
     if cells.columns.empty:
-        return "regression"
-    numbers, missing = _parse(cells)
-    if _are_binary(numbers, missing):
+        raise InputError(f"{path}: no column besides {text_column!r}; add a column with labels")
+    if len(cells.columns) == 1:
+        return list(cells.columns)
+    numeric = cells.columns[(cells.isna() | np.isfinite(numbers)).all()]
+    if len(numeric) == 1 or (len(numeric) and _are_binary(cells[numeric], numbers[numeric])):
+        return list(numeric)
+    raise InputError(f"{path}: cannot tell the label columns; set label_columns, from: {listed(cells)}")
+
+
+def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame) -> TaskType:
+    if len(cells.columns) and _are_binary(cells, numbers):
         return "binary" if len(cells.columns) == 1 else "multilabel"
-    if len(cells.columns) > 1:
+    if len(cells.columns) != 1:
         return "regression"
     # All words or all whole numbers: a misspelt number must not turn a regression column into classes.
-    present = ~missing.iloc[:, 0]
-    words, whole = numbers.isna().all(axis=None), _are_whole(numbers[present])
+    words = numbers.isna().all(axis=None)
     limit = MAX_INFERRED_CLASSES if words else MAX_INFERRED_INTEGER_CLASSES
-    few = 2 <= cells[present].iloc[:, 0].astype(str).nunique() <= limit
-    return "multiclass" if few and (words or whole) else "regression"
+    few = 2 <= cells.iloc[:, 0].dropna().astype(str).nunique() <= limit
+    return "multiclass" if few and (words or _are_whole(cells, numbers)) else "regression"
 
 
 def _read_labels(
-    cells: pd.DataFrame, task_type: TaskType, path: str | Path, classes: Sequence[str] | None, parts: np.ndarray | None
+    cells: pd.DataFrame,
+    numbers: pd.DataFrame,
+    task_type: TaskType,
+    path: str | Path,
+    classes: Sequence[str] | None,
+    parts: np.ndarray | None,
 ) -> tuple[pd.DataFrame, list[str] | None]:
     """Labels [rows, tasks], NaN = missing, and the classes that they index (multiclass only)."""
     columns = list(cells.columns)
     if len(columns) > 1 and task_type in ("binary", "multiclass"):
         hint = "multilabel" if task_type == "binary" else "one column"
         raise InputError(f"{path}: a {task_type} task has one label column, not {len(columns)}; use {hint}")
-    labels, missing = _parse(cells)
-    names = None if classes is None else list(classes)
+    labels, names = numbers, None if classes is None else list(classes)
     wanted = "a number" if task_type == "regression" else "0 or 1"
     complaint = f"is no {task_type} label ({wanted}); correct it, leave it empty, or choose another column or task type"
     if task_type == "multiclass" and columns:
-        labels, names = _class_indices(cells, labels, ~missing.iloc[:, 0], names)
-        allowed = ~(labels < 0)
+        # A missing value turns a column of 1, 2, 3 into floats; its classes are still "1", "2", "3".
+        whole = _are_whole(cells, numbers)
+        values = (numbers.dropna().astype(int) if whole else cells.dropna()).iloc[:, 0].astype(str).str.strip()
+        names = names or sorted(set(values), key=int if whole else str)
+        indices = values.map({name: index for index, name in enumerate(names)})
+        labels = indices.astype(float).reindex(cells.index).to_frame(columns[0])
         complaint = f"is not one of the labels {listed(names)}; correct it, or leave it empty"
-    else:
-        allowed = labels.abs() < np.inf if task_type == "regression" else labels.isin((0, 1))
-    wrong = np.argwhere((~allowed & ~missing).to_numpy().T)
+    elif task_type != "regression":
+        labels = numbers.where(numbers.isin((0, 1)))
+    wrong = np.argwhere((cells.notna() & ~np.isfinite(labels)).to_numpy().T)
     if len(wrong):
         column, row = wrong[0]
         [(part, number)] = parts_and_rows(parts, [cells.index[row]])
@@ -189,31 +199,12 @@ def _read_labels(
     return labels, names
 
 
-def _class_indices(
-    cells: pd.DataFrame, numbers: pd.DataFrame, present: pd.Series, classes: list[str] | None
-) -> tuple[pd.DataFrame, list[str]]:
-    """The class index of each row ([rows, 1], NaN = missing, -1 = no class) and the names of the classes."""
-    whole = _are_whole(numbers[present])
-    # A missing value turns a column of 1, 2, 3 into floats; its classes are still "1", "2", "3".
-    names = (numbers[present].astype(int) if whole else cells[present]).iloc[:, 0].astype(str).str.strip()
-    classes = classes or sorted(set(names), key=int if whole else str)
-    codes = pd.Series(pd.Categorical(names, categories=classes).codes, names.index, dtype=float)
-    return codes.reindex(cells.index).to_frame(cells.columns[0]), classes
+def _are_binary(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
+    return bool((cells.isna() | numbers.isin((0, 1))).all(axis=None))
 
 
-def _parse(cells: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The cells as numbers (NaN for words and missing values), and which of them are missing."""
-    numbers = cells.apply(pd.to_numeric, errors="coerce").astype(float)
-    missing = cells.isna() | cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
-    return numbers, missing
-
-
-def _are_binary(numbers: pd.DataFrame, missing: pd.DataFrame) -> bool:
-    return bool((numbers.isin((0, 1)) | missing).all(axis=None))
-
-
-def _are_whole(numbers: pd.DataFrame) -> bool:
-    return bool((np.isfinite(numbers) & (numbers == np.rint(numbers))).all(axis=None))
+def _are_whole(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
+    return bool((cells.isna() | (np.isfinite(numbers) & (numbers == np.rint(numbers)))).all(axis=None))
 
 
 def are_molecules(texts: Sequence[str]) -> bool:
