@@ -24,8 +24,9 @@ from exlm.pretrained import load_model
 from exlm.tasks import inference
 from exlm.tasks.classification import DEFAULT_LENGTH, split_rows
 from exlm.tasks.config import TaskConfig, resolve
+from exlm.tasks.frames import read_frame
 from exlm.tasks.supervised import tokenize_rows
-from exlm.tasks.table import load_table
+from exlm.tasks.table import make_table
 
 SETS = ("bbbp", "bace", "clintox", "sider", "esol", "lipophilicity", "freesolv")
 
@@ -74,7 +75,7 @@ def main() -> None:
     options = parser.parse_args()
     for name in SETS:
         task, _ = resolve(TaskConfig(name, data_dir=options.data_dir))
-        table = load_table(task.dataset, task.text_column, task.label_columns, task.task_type)
+        table = make_table(read_frame(task.dataset), task.dataset, task.text_column, task.label_columns, task.task_type)
         regression = task.task_type == "regression"
         for path in options.models:
             network, tokenizer = load_model(path, ExLMModel)

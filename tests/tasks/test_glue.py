@@ -10,8 +10,8 @@ import pytest
 from exlm import InputError
 from exlm.tasks.classification import load_labelled
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
+from exlm.tasks.datasets import GLUE, glue_columns, glue_differences, glue_frames
 from exlm.tasks.finetune import finetune
-from exlm.tasks.glue import GLUE, columns, departures, glue_frames
 from tests.tasks.families import save_family
 
 QUOTE = 'They said "no'  # a quote that never ends: in a CSV it would swallow the lines behind it
@@ -59,7 +59,7 @@ def original(name: str) -> pd.DataFrame:
 
 def hub(name: str) -> pd.DataFrame:
     """The same rows as the hub has them: classes are numbers, in the order of its documentation."""
-    label = original(name)[columns(name, original(name), "")[2]]
+    label = original(name)[glue_columns(name, original(name), "")[2]]
     if name == "sts-b":
         numbers = label.astype("float32")
     else:
@@ -153,7 +153,7 @@ def test_a_label_that_is_none_of_the_task(tmp_path, name, label, allowed):
     file = write(tmp_path, name, "tsv") / "train.tsv"
     content = lines(name)
     row = 3 + (name != "cola")
-    column = list(ORIGINAL[name]).index(columns(name, original(name), "")[2])
+    column = list(ORIGINAL[name]).index(glue_columns(name, original(name), "")[2])
     cells = content[row].split("\t")
     cells[column] = label
     content[row] = "\t".join(cells)
@@ -176,10 +176,10 @@ def test_missing_folders_files_and_columns_are_named(tmp_path):
 
 
 def test_sizes_that_are_not_those_of_glue_are_noted(tmp_path):
-    frames = {part: pd.DataFrame(index=range(size)) for part, size in GLUE["rte"].sizes.items()}
-    assert departures("rte", frames) == []
+    frames = {part: pd.DataFrame(index=range(size)) for part, size in GLUE["rte"].rows.items()}
+    assert glue_differences("rte", frames) == []
     frames["train"] = frames["train"][:-100]
-    assert departures("rte", frames) == ["train has 2,390 rows, GLUE's has 2,490"]
+    assert glue_differences("rte", frames) == ["train has 2,390 rows, GLUE's has 2,490"]
     write(tmp_path, "mnli", "csv")
     (tmp_path / "MNLI/dev_mismatched.csv").unlink()
     assert load(tmp_path, "mnli")[1][-1] == "mismatched is missing"

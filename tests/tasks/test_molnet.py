@@ -1,35 +1,35 @@
-"""How MoleculeNet tables are told from the published ones."""
+"""MoleculeNet: the files are found under their public names, and told from the published ones by their size."""
 
 import pytest
 
-from exlm import ExLMForMaskedLM
+from exlm import ExLMForMaskedLM, InputError
 from exlm.pretrained import load_tokenizer, save_model
 from exlm.recipe import ArchitectureConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.datasets import MOLECULENET, find_dataset, glue_frames, molnet_differences
 from exlm.tasks.finetune import finetune
 from exlm.tasks.frames import read_frame
-from exlm.tasks.molnet import MOLECULENET, departures, find_dataset
 
 
 @pytest.mark.parametrize("name", sorted(MOLECULENET))
 def test_the_real_tables_have_the_published_sizes(name, data_dir):
     path = find_dataset(name, str(data_dir / "molecules"))
     rows = len(read_frame(path))
-    assert departures(path, rows, rows) == []
-    assert departures(path, rows // 2, rows // 2)
+    assert molnet_differences(path, rows, rows) == []
+    assert molnet_differences(path, rows // 2, rows // 2)
 
 
-def test_rows_that_cannot_be_used_are_a_departure_too():
-    [said] = departures("molecules/tox21.csv.gz", 7831, 7823)
+def test_rows_that_cannot_be_used_are_a_difference_too():
+    [said] = molnet_differences("molecules/tox21.csv.gz", 7831, 7823)
     assert said == "the table has 7,831 rows (7,823 usable), the published one 7,831"
 
 
 @pytest.mark.parametrize(("file", "known"), [("delaney-processed.csv", True), ("ESOL.csv", True), ("mine.csv", False)])
 def test_tables_are_known_by_any_of_their_public_names(file, known):
-    assert departures(file, 900, 900) == ["the table has 900 rows, the published one 1,128"] * known
+    assert molnet_differences(file, 900, 900) == ["the table has 900 rows, the published one 1,128"] * known
 
 
-def test_a_departure_is_in_the_output_and_in_the_results(corpus, tmp_path, capsys):
+def test_a_difference_is_in_the_output_and_in_the_results(corpus, tmp_path, capsys):
     tokenizer = load_tokenizer(corpus)
     architecture = ArchitectureConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32)
     save_model(tmp_path / "model", ExLMForMaskedLM(architecture.build(tokenizer)), tokenizer)
@@ -40,3 +40,23 @@ def test_a_departure_is_in_the_output_and_in_the_results(corpus, tmp_path, capsy
     [said] = results["settings"]["departures"]
     assert said == "the table has 40 rows (39 usable), the published one 2,039"
     assert f"note: {said}; scores do not compare" in capsys.readouterr().out
+
+
+def test_find_dataset_accepts_public_names_and_says_where_it_looked(tmp_path, monkeypatch):
+    (tmp_path / "BBBP.csv").write_text("smiles,p_np\nC,1\n")
+    assert find_dataset("BBBP", str(tmp_path)) == tmp_path / "BBBP.csv"
+    (tmp_path / "molecules").mkdir()
+    (tmp_path / "molecules" / "delaney-processed.csv").write_text("smiles\nC\n")
+    monkeypatch.setenv("EXLM_DATA", str(tmp_path))
+    assert find_dataset("esol") == tmp_path / "molecules" / "delaney-processed.csv"
+    with pytest.raises(InputError, match=f"no tox21 in {tmp_path}/molecules: tried tox21.csv.gz"):
+        find_dataset("tox21")
+    with pytest.raises(InputError, match="unknown MoleculeNet set 'hiv'; use one of bace"):
+        find_dataset("hiv")
+
+
+@pytest.mark.parametrize(("find", "name"), [(find_dataset, "bace"), (glue_frames, "rte")])
+def test_without_a_folder_the_message_says_how_to_name_one(monkeypatch, find, name):
+    monkeypatch.delenv("EXLM_DATA", raising=False)
+    with pytest.raises(InputError, match=f"files of {name} are; name their folder with task.data_dir, or .* EXLM_DATA"):
+        find(name)

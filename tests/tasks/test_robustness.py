@@ -12,10 +12,10 @@ from exlm import InputError
 from exlm.errors import Diverged, TrainingStopped
 from exlm.pretrained import fingerprint
 from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.datasets import glue_frames
 from exlm.tasks.encoders import load_encoder
 from exlm.tasks.finetune import finetune
 from exlm.tasks.frames import read_frame
-from exlm.tasks.glue import glue_frames
 from exlm.tasks.predict import predict
 from exlm.tasks.table import join_parts
 from tests.tasks.families import save_family

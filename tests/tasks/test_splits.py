@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from exlm.errors import InputError
-from exlm.tasks.molnet import MOLECULENET, find_dataset
+from exlm.tasks.datasets import MOLECULENET, find_dataset
+from exlm.tasks.frames import read_frame
 from exlm.tasks.splits import (
     column_split,
     index_split,
@@ -18,7 +19,7 @@ from exlm.tasks.splits import (
     scaffold_split,
     split_hash,
 )
-from exlm.tasks.table import LabelledTable, load_table
+from exlm.tasks.table import make_table
 
 DATA = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[3] / "shared/data")) / "molecules"
 
@@ -28,11 +29,11 @@ def as_lists(split: dict[str, np.ndarray]) -> dict[str, list[int]]:
 
 
 @pytest.fixture
-def table(tmp_path) -> LabelledTable:
+def table(tmp_path):
     rows = [f"{'C' * n}c1ccccc1,{n % 2},{part}" for n, part in enumerate(["train"] * 8 + ["dev", "TEST"])]
     path = tmp_path / "a.csv"
     path.write_text("\n".join(["smiles,y,part", ",1,train", *rows]))
-    return load_table(path, None, ["y"])
+    return make_table(read_frame(path), path, None, ["y"])
 
 
 @pytest.mark.parametrize("name", ["bace", "bbbp", "clintox", "sider", "tox21"])
@@ -41,7 +42,8 @@ def test_scaffold_split_equals_the_reference(name):
     if not reference.is_file():
         pytest.skip(f"no {reference}: set EXLM_DATA to the folder that holds molecules/")
     dataset = MOLECULENET[name]
-    table = load_table(find_dataset(name, str(DATA)), dataset.text_column, dataset.label_columns)
+    path = find_dataset(name, str(DATA))
+    table = make_table(read_frame(path), path, dataset.text_column, dataset.label_columns)
     assert table.task_type == dataset.task_type
     split = make_split("scaffold", table, seed=0)
     assert as_lists(split) == json.loads(gzip.decompress(reference.read_bytes()))[name]
@@ -88,7 +90,7 @@ def test_column_split_accepts_the_usual_names():
         column_split(frame, "q")
 
 
-def test_index_split_reads_json_and_gzip(tmp_path):
+def test_index_split_reads_plain_and_compressed_json(tmp_path):
     content = json.dumps({"train": [2, 0], "test": [1]})
     (tmp_path / "a.json").write_text(content)
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(content.encode()))
@@ -139,16 +141,3 @@ def test_split_hash_identifies_the_rows():
     text = b'{"train":[0,2],"valid":[],"test":[1]}'
     assert split_hash(split) == hashlib.sha256(text).hexdigest()
     assert split_hash(split) != split_hash({**split, "test": np.array([3])})
-
-
-def test_find_dataset_accepts_public_names_and_says_where_it_looked(tmp_path, monkeypatch):
-    (tmp_path / "BBBP.csv").write_text("smiles,p_np\nC,1\n")
-    assert find_dataset("BBBP", str(tmp_path)) == tmp_path / "BBBP.csv"
-    (tmp_path / "molecules").mkdir()
-    (tmp_path / "molecules" / "delaney-processed.csv").write_text("smiles\nC\n")
-    monkeypatch.setenv("EXLM_DATA", str(tmp_path))
-    assert find_dataset("esol") == tmp_path / "molecules" / "delaney-processed.csv"
-    with pytest.raises(InputError, match=f"no tox21 in {tmp_path}/molecules: tried tox21.csv.gz"):
-        find_dataset("tox21")
-    with pytest.raises(InputError, match="unknown MoleculeNet set 'hiv'; use one of bace"):
-        find_dataset("hiv")

@@ -8,12 +8,16 @@ import pytest
 from exlm.errors import InputError
 from exlm.tasks.frames import read_frame, write_frame
 from exlm.tasks.splits import make_split
-from exlm.tasks.table import are_molecules, join_parts, load_table, make_table, molecule_problem
+from exlm.tasks.table import LabelledTable, are_molecules, join_parts, make_table, molecule_problem
 
 
 def write(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
+
+
+def load_table(path: Path, *columns, **options) -> LabelledTable:
+    return make_table(read_frame(path), path, *columns, **options)
 
 
 def test_rows_that_cannot_be_used_are_kept_and_listed(tmp_path):

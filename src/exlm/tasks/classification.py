@@ -18,11 +18,10 @@ from exlm.pretrained import save_model
 from exlm.randomness import Purpose, mix
 from exlm.storage import write_text
 from exlm.tasks.config import FinetuneConfig, TaskConfig, check_metric
+from exlm.tasks.datasets import GLUE, glue_classes, glue_columns, glue_differences, glue_frames, molnet_differences
 from exlm.tasks.encoders import load_encoder, load_tokenizer_of, take_encoder
 from exlm.tasks.frames import existing, listed, read_frame
-from exlm.tasks.glue import GLUE, classes, columns, departures, glue_frames
 from exlm.tasks.metrics import MAIN_METRIC, evaluate
-from exlm.tasks.molnet import departures as molnet_departures
 from exlm.tasks.splits import PARTS, Split, make_split, random_split, split_hash
 from exlm.tasks.supervised import (
     RowBatches,
@@ -70,7 +69,10 @@ class Classification:
         wanted = task.max_length or DEFAULT_LENGTH
         self.max_length = min(wanted, longest or wanted)
         self.rows = tokenize_rows(table, self.tokenizer, self.max_length, molecules, task.on_invalid == "keep")
-        self.departures = [*self.departures, *molnet_departures(task.dataset, len(table.texts), self.rows.usable.sum())]
+        self.departures = [
+            *self.departures,
+            *molnet_differences(task.dataset, len(table.texts), self.rows.usable.sum()),
+        ]
         self.facts = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": self.departures}
         self.invalid = self.rows.report()
 
@@ -145,7 +147,8 @@ class Classification:
         return {
             "task_type": table.task_type,
             "text_column": table.text_column,
-            "pair_column": self.task.pair_column or (table.pairs and columns(self.task.dataset, table.frame, "")[1]),
+            "pair_column": self.task.pair_column
+            or (table.pairs and glue_columns(self.task.dataset, table.frame, "")[1]),
             "label_columns": table.label_columns,
             "classes": table.classes,
             "molecules": self.task.molecules,
@@ -201,12 +204,12 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
     assert task.task_type != "question_answering"
     if task.dataset in GLUE:
         frames, path = glue_frames(task.dataset, task.data_dir)
-        text, pair, label = columns(task.dataset, frames["train"], path)
-        known = classes(task.dataset, frames["train"][label])
+        text, pair, label = glue_columns(task.dataset, frames["train"], path)
+        known = glue_classes(task.dataset, frames["train"][label])
         _check_columns(frames, path, (text, pair, label))
         frame, parts = join_parts(frames)
         table = make_table(frame, path, text, [label], GLUE[task.dataset].task_type, known, pair, parts)
-        return table, departures(task.dataset, frames)
+        return table, glue_differences(task.dataset, frames)
     files = {"train": task.dataset, "valid": task.valid, "test": task.test}
     frames = {part: read_frame(file) for part, file in files.items() if file}
     frame, parts = join_parts(frames)

@@ -1,12 +1,11 @@
-"""What a fine-tuning recipe says, and what the known data sets fill in."""
+"""The settings of a fine-tuning recipe, and the defaults that data sets known by name bring along."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from exlm.errors import InputError
-from exlm.tasks.glue import glue_name
+from exlm.tasks.datasets import MOLECULENET, find_dataset, glue_name
 from exlm.tasks.metrics import METRICS
-from exlm.tasks.molnet import MOLECULENET, find_dataset
 from exlm.tasks.table import TaskType
 
 
@@ -18,8 +17,8 @@ class TaskConfig:
         dataset: a MoleculeNet set (bace, bbbp, tox21, sider, muv, clintox, toxcast, esol, freesolv, lipophilicity), a
             GLUE task (mnli, qqp, qnli, sst-2, cola, rte, mrpc, sts-b), `squad2`, or a CSV, TSV, JSONL, Parquet or
             SQuAD JSON file.
-        valid: file of the valid part, where it is one of its own; `dataset` is the train part then.
-        test: file of the test part, likewise.
+        valid: file of the validation rows, where they have one; all rows of `dataset` are for training then.
+        test: file of the test rows, likewise.
         text_column: column of the SMILES or text; found by its name where absent.
         pair_column: column of the second text, for tasks on pairs.
         label_columns: columns of the labels; every other numeric column where absent.
@@ -28,7 +27,7 @@ class TaskConfig:
         metric: chooses the best epoch and grid cell; that of the data set or of the task type where absent.
         split: `scaffold`, `random`, `column:NAME` or `file:INDICES.json`; a missing valid part is drawn from train.
             Where absent: scaffold for molecules, random for text, the files where there are several.
-        molecules: the texts are SMILES: rows that RDKit cannot parse are invalid. Seen from the texts where absent.
+        molecules: the texts are SMILES: rows that RDKit cannot parse are invalid. Inferred from the texts where absent.
         on_invalid: invalid rows (not a molecule, tokens outside the vocabulary) are reported and left out (`skip`),
             reported and used all the same (`keep`; a scaffold split cannot), or stop the run (`error`). Rows without
             text or label and over-long molecules are always left out; over-long text is cut and reported.
@@ -36,7 +35,8 @@ class TaskConfig:
         max_length: longest text, or pair of texts, in tokens; longest window of a question and its context.
         stride: tokens that neighbouring windows of a context share (question answering).
         max_answer: longest answer in tokens (question answering).
-        data_dir: where the files of a named data set are; for GLUE also a hub name (nyu-mll/glue).
+        data_dir: where the files of a named data set are; for GLUE also a hub name (nyu-mll/glue). Where absent: the
+            folder molecules, text/glue or text/squad2 in the one that the environment variable EXLM_DATA names.
     """
 
     dataset: str
@@ -112,33 +112,27 @@ class FinetuneConfig:
             raise InputError(f"patience is {self.patience}; it must be 0 (never stop early) or more")
 
 
-DEFAULTS = {
-    "epochs": 40,
-    "batch_size": 64,
-    "learning_rate": 1e-4,
-    "warmup_ratio": 0.06,
-    "dropout": 0.1,
-    "pooler_dropout": 0.1,
-}
-
-TEXT_DEFAULTS = {"epochs": 3, "batch_size": 32, "learning_rate": 3e-5}  # inside all of the paper's grids
+DEFAULTS = dict(epochs=40, batch_size=64, learning_rate=1e-4, warmup_ratio=0.06, dropout=0.1, pooler_dropout=0.1)
+TEXT_DEFAULTS = dict(epochs=3, batch_size=32, learning_rate=3e-5)  # inside all of the paper's grids
 SQUAD = "squad2"
 
 
 def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
-    """The task with what a named data set brings along, and that set's hyper-parameters.
+    """The task with its files, columns and task type filled in where the data set is known by name, and the
+    hyper-parameters of that set ({} for others).
 
     Raises InputError for settings that a named data set does not take.
     """
-    if task.dataset.lower() in MOLECULENET:
-        entry = MOLECULENET[task.dataset.lower()]
-        columns = task.label_columns or (list(entry.label_columns) if entry.label_columns else None)
-        path = str(find_dataset(task.dataset, task.data_dir))
-        text_column, task_type = task.text_column or entry.text_column, task.task_type or entry.task_type
-        molecules = True if task.molecules is None else task.molecules
-        known = asdict(entry)
-        task = replace(task, dataset=path, text_column=text_column, label_columns=columns, task_type=task_type)
-        return replace(task, molecules=molecules), known
+    if entry := MOLECULENET.get(task.dataset.lower()):
+        task = replace(
+            task,
+            dataset=str(find_dataset(task.dataset, task.data_dir)),
+            text_column=task.text_column or entry.text_column,
+            label_columns=task.label_columns or entry.label_columns,
+            task_type=task.task_type or entry.task_type,
+            molecules=task.molecules is not False,
+        )
+        return task, asdict(entry)
     name = glue_name(task.dataset) or (SQUAD if task.dataset.lower() == SQUAD else None)
     if name is None:
         return task, {}
@@ -149,7 +143,7 @@ def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
 
 
 def fill_in(train: FinetuneConfig, known: dict[str, Any], molecules: bool) -> FinetuneConfig:
-    """The hyper-parameters that were left out: those of the data set, then the defaults."""
+    """Fills in the hyper-parameters that were left out: those of the data set (`known`), or else the defaults."""
     defaults = DEFAULTS if molecules else DEFAULTS | TEXT_DEFAULTS
     missing = {name: known.get(name, value) for name, value in defaults.items() if getattr(train, name) is None}
     return replace(train, **missing)

@@ -1,8 +1,7 @@
 """Files of labelled data as data frames: every row and every cell as the file has it."""
 
 import csv
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +9,8 @@ import pandas as pd
 from exlm.data.sources import COMPRESSIONS, not_utf8, open_text
 from exlm.errors import InputError
 from exlm.storage import replacing
+
+FILE_TYPES = (".csv", ".tsv", ".txt", ".jsonl", ".parquet")
 
 
 def read_frame(path: str | Path, header: Sequence[str] | None = None) -> pd.DataFrame:
@@ -25,10 +26,18 @@ def read_frame(path: str | Path, header: Sequence[str] | None = None) -> pd.Data
     Raises InputError for a missing, empty or unreadable file.
     """
     path = Path(path)
+    suffix = plain_suffix(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")
+    if suffix not in FILE_TYPES:
+        raise InputError(f"{path}: unknown file type; use {listed(FILE_TYPES)} (text also .gz, .xz, .zst)")
     try:
-        frame = _reader(path, header)(path)
+        if suffix == ".csv":
+            frame = pd.read_csv(path, dtype=str, keep_default_na=False).fillna("")
+        elif suffix == ".jsonl":
+            frame = pd.read_json(path, lines=True, dtype=False, convert_dates=False)
+        else:
+            frame = pd.read_parquet(path) if suffix == ".parquet" else _read_tsv(path, header)
     except InputError:
         raise
     except UnicodeDecodeError:
@@ -38,8 +47,32 @@ def read_frame(path: str | Path, header: Sequence[str] | None = None) -> pd.Data
     except Exception as error:  # every format and compression has errors of its own; the file is at fault
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{path}: cannot be read: {reason}") from error
+    if suffix == ".csv" and not isinstance(frame.index, pd.RangeIndex):  # pandas made surplus fields an index
+        raise InputError(f"{path}: its rows have more fields than its header; name every column")
     if frame.empty:
         raise InputError(f"{path}: holds no data rows")
+    return frame
+
+
+def _read_tsv(path: Path, header: Sequence[str] | None) -> pd.DataFrame:
+    with open_text(str(path), newline="\n") as file:
+        rows = [line.rstrip("\n").removesuffix("\r").split("\t") for line in file]
+    while rows and rows[-1] == [""]:
+        rows.pop()
+    if not rows:
+        raise InputError(f"{path}: is empty")
+    first_line = 1 if header and not set(header) & set(rows[0]) else 2
+    columns = list(header) if header and first_line == 1 else rows.pop(0)
+    width = len(columns)
+    wrong = {row: len(fields) for row, fields in enumerate(rows) if len(fields) != width}
+    if wrong:
+        named = ", ".join(f"line {row + first_line} has {fields}" for row, fields in list(wrong.items())[:3])
+        message = f"{path}: {len(wrong)} of {len(rows)} rows do not have the {width} fields of the header"
+        if len(wrong) == len(rows):
+            raise InputError(f"{message} ({named}); is it separated by tabs?")
+        print(f"{message} and cannot be used: {named}{', ...' if len(wrong) > 3 else ''}")
+    frame = pd.DataFrame([(fields + [""] * width)[:width] for fields in rows], columns=columns, dtype=str)
+    frame.attrs["malformed"] = {row: f"{fields} fields instead of {width}" for row, fields in wrong.items()}
     return frame
 
 
@@ -48,15 +81,15 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
 
     Raises InputError for cells that a TSV file cannot hold.
     """
-    with replacing(path) as partial_path:
+    with replacing(path) as unfinished:
         if path.suffix == ".parquet":
-            frame.to_parquet(partial_path, index=False)
+            frame.to_parquet(unfinished, index=False)
         elif path.suffix == ".csv":
-            frame.to_csv(partial_path, index=False)
+            frame.to_csv(unfinished, index=False)
         elif frame.astype(str).map(lambda cell: bool({"\t", "\n", "\r"} & set(cell))).to_numpy().any():
             raise InputError(f"{path}: a cell holds a tab or line break; write a .csv or .parquet file")
         else:
-            frame.to_csv(partial_path, index=False, sep="\t", quoting=csv.QUOTE_NONE)
+            frame.to_csv(unfinished, index=False, sep="\t", quoting=csv.QUOTE_NONE)
 
 
 def plain_suffix(path: Path) -> str:
@@ -75,51 +108,3 @@ def listed(names: Iterable[object], limit: int = 20) -> str:
     """Names for a message, cut short after `limit`."""
     items = [str(name) for name in names]
     return ", ".join(items[:limit]) + (f", ... ({len(items)} in all)" if len(items) > limit else "")
-
-
-def _reader(path: Path, header: Sequence[str] | None) -> Callable[[Path], pd.DataFrame]:
-    readers: dict[str, Callable[[Path], pd.DataFrame]] = {
-        ".csv": _read_csv,
-        ".tsv": partial(_read_tsv, header=header),
-        ".txt": partial(_read_tsv, header=header),
-        ".jsonl": lambda file: pd.read_json(file, lines=True, dtype=False, convert_dates=False),
-        ".parquet": pd.read_parquet,
-    }
-    suffix = plain_suffix(path)
-    if suffix not in readers:
-        raise InputError(f"{path}: unknown file type; use {listed(readers)} (text also .gz, .xz, .zst)")
-    return readers[suffix]
-
-
-def _read_csv(path: Path) -> pd.DataFrame:
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes surplus leading fields as an index
-        raise InputError(f"{path}: its rows have more fields than its header; name every column")
-    return frame.fillna("")
-
-
-def _read_tsv(path: Path, header: Sequence[str] | None) -> pd.DataFrame:
-    with open_text(str(path), newline="\n") as file:
-        lines = [line.rstrip("\n").removesuffix("\r").split("\t") for line in file]
-    while lines and lines[-1] == [""]:
-        lines.pop()
-    if not lines:
-        raise InputError(f"{path}: is empty")
-    headed = header is None or bool(set(header) & set(lines[0]))
-    columns, rows = (lines[0], lines[1:]) if headed else (list(header or ()), lines)
-    width = len(columns)
-    wrong = {row: len(fields) for row, fields in enumerate(rows) if len(fields) != width}
-    if wrong:
-        _report(path, wrong, len(rows), width, first_line=2 if headed else 1)
-    frame = pd.DataFrame([(fields + [""] * width)[:width] for fields in rows], columns=columns, dtype=str)
-    frame.attrs["malformed"] = {row: f"{fields} fields instead of {width}" for row, fields in wrong.items()}
-    return frame
-
-
-def _report(path: Path, wrong: dict[int, int], rows: int, width: int, first_line: int) -> None:
-    """Says how many rows have the wrong number of fields, and which are the first."""
-    named = ", ".join(f"line {row + first_line} has {fields}" for row, fields in list(wrong.items())[:3])
-    message = f"{path}: {len(wrong)} of {rows} rows do not have the {width} fields of the header"
-    if len(wrong) == rows:
-        raise InputError(f"{message} ({named}); is it separated by tabs?")
-    print(f"{message} and cannot be used: {named}{', ...' if len(wrong) > 3 else ''}")

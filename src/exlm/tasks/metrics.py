@@ -9,18 +9,13 @@ from sklearn.metrics import average_precision_score, f1_score, matthews_corrcoef
 from exlm.errors import Diverged
 from exlm.tasks.table import TaskType
 
-MAIN_METRIC: dict[TaskType, str] = {
-    "binary": "roc_auc",
-    "multilabel": "roc_auc",
-    "multiclass": "accuracy",
-    "regression": "rmse",
-}
 METRICS: dict[TaskType, tuple[str, ...]] = {
     "binary": ("roc_auc", "average_precision", "accuracy", "f1", "matthews"),
     "multilabel": ("roc_auc", "average_precision", "accuracy", "f1", "matthews"),
     "multiclass": ("accuracy", "macro_f1", "matthews"),
     "regression": ("rmse", "mae", "r2", "spearman", "pearson"),
 }
+MAIN_METRIC = {task_type: names[0] for task_type, names in METRICS.items()}
 LOWER_IS_BETTER = {"rmse", "mae"}
 
 
@@ -46,9 +41,43 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
             " the model has diverged, train it with a lower learning rate"
         )
     if task_type == "multiclass":
-        return _evaluate_multiclass(labels, predictions)
-    pairs = [pair for pair in _labelled_pairs(labels, predictions) if len(pair[0])]
-    return _evaluate_regression(pairs) if task_type == "regression" else _evaluate_binary(pairs)
+        if labels.shape != (len(predictions), 1):
+            raise ValueError(f"multiclass labels are [rows, 1] = [{len(predictions)}, 1], not {labels.shape}")
+        predictions = predictions.argmax(axis=1)[:, None]
+    if labels.shape != predictions.shape or labels.ndim != 2:
+        raise ValueError(f"labels {labels.shape} and predictions {predictions.shape} are not both [rows, tasks]")
+    present = ~np.isnan(labels)
+    tasks = [(labels[rows, i], predictions[rows, i]) for i, rows in enumerate(present.T) if rows.any()]
+    if task_type == "multiclass":
+        return {
+            "accuracy": _mean(np.mean(truth == guess) for truth, guess in tasks),
+            "macro_f1": _mean(f1_score(truth, guess, average="macro", zero_division=0) for truth, guess in tasks),
+            "matthews": _mean(matthews_corrcoef(truth, guess) for truth, guess in tasks),
+        }
+    if task_type == "regression":
+        varied = [(truth, guess) for truth, guess in tasks if np.ptp(truth) > 0]
+        rankable = [(truth, guess) for truth, guess in varied if np.ptp(guess) > 0]
+        return {
+            "rmse": _mean(np.sqrt(np.mean((truth - guess) ** 2)) for truth, guess in tasks),
+            "mae": _mean(np.mean(np.abs(truth - guess)) for truth, guess in tasks),
+            "r2": _mean(r2_score(truth, guess) for truth, guess in varied),
+            "spearman": _mean(spearmanr(truth, guess).statistic for truth, guess in rankable),
+            "pearson": _mean(pearsonr(truth, guess).statistic for truth, guess in rankable),
+        }
+    scored = [(truth, guess) for truth, guess in tasks if len(np.unique(truth)) == 2]
+    return {
+        "roc_auc": _mean(roc_auc_score(truth, guess) for truth, guess in scored),
+        "average_precision": _mean(average_precision_score(truth, guess) for truth, guess in scored),
+        "accuracy": _mean(np.mean(truth == (guess >= 0.5)) for truth, guess in tasks),
+        "f1": _mean(f1_score(truth, guess >= 0.5, zero_division=0) for truth, guess in tasks),
+        "matthews": _mean(matthews_corrcoef(truth, guess >= 0.5) for truth, guess in tasks),
+        "tasks_scored": float(len(scored)),
+    }
+
+
+def _mean(values: Iterable[float]) -> float:
+    scores = list(values)
+    return float(np.mean(scores)) if scores else float("nan")
 
 
 def summarise(rows: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
@@ -64,61 +93,3 @@ def summarise(rows: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
         }
         for name, values in columns.items()
     }
-
-
-Pair = tuple[np.ndarray, np.ndarray]  # labels and predictions of one task's labelled rows
-
-
-def _labelled_pairs(labels: np.ndarray, predictions: np.ndarray) -> list[Pair]:
-    if labels.shape != predictions.shape or labels.ndim != 2:
-        raise ValueError(f"labels {labels.shape} and predictions {predictions.shape} are not both [rows, tasks]")
-    present = ~np.isnan(labels).T
-    return [(labels[mask, task], predictions[mask, task]) for task, mask in enumerate(present)]
-
-
-def _evaluate_binary(pairs: list[Pair]) -> dict[str, float]:
-    scored = [pair for pair in pairs if _has_both(pair[0])]
-    return {
-        "roc_auc": _mean(roc_auc_score(*pair) for pair in scored),
-        "average_precision": _mean(average_precision_score(*pair) for pair in scored),
-        "accuracy": _mean(np.mean(truth == (guess >= 0.5)) for truth, guess in pairs),
-        "f1": _mean(f1_score(truth, guess >= 0.5, zero_division=0) for truth, guess in pairs),
-        "matthews": _mean(matthews_corrcoef(truth, guess >= 0.5) for truth, guess in pairs),
-        "tasks_scored": float(len(scored)),
-    }
-
-
-def _evaluate_multiclass(labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    if labels.shape != (len(predictions), 1):
-        raise ValueError(f"multiclass labels are [rows, 1] = [{len(predictions)}, 1], not {labels.shape}")
-    present = ~np.isnan(labels[:, 0])
-    if not present.any():
-        return dict.fromkeys(METRICS["multiclass"], np.nan)
-    truth, guess = labels[present, 0].astype(int), predictions[present].argmax(axis=1)
-    macro_f1 = f1_score(truth, guess, average="macro", zero_division=0)
-    return {
-        "accuracy": float(np.mean(truth == guess)),
-        "macro_f1": float(macro_f1),
-        "matthews": float(matthews_corrcoef(truth, guess)),
-    }
-
-
-def _evaluate_regression(pairs: list[Pair]) -> dict[str, float]:
-    varied = [pair for pair in pairs if np.ptp(pair[0]) > 0]
-    rankable = [pair for pair in varied if np.ptp(pair[1]) > 0]
-    return {
-        "rmse": _mean(np.sqrt(np.mean((truth - guess) ** 2)) for truth, guess in pairs),
-        "mae": _mean(np.mean(np.abs(truth - guess)) for truth, guess in pairs),
-        "r2": _mean(r2_score(*pair) for pair in varied),
-        "spearman": _mean(spearmanr(*pair).statistic for pair in rankable),
-        "pearson": _mean(pearsonr(*pair).statistic for pair in rankable),
-    }
-
-
-def _has_both(truth: np.ndarray) -> bool:
-    return len(np.unique(truth)) == 2
-
-
-def _mean(values: Iterable[float]) -> float:
-    scores = list(values)
-    return float(np.mean(scores)) if scores else float("nan")

@@ -23,7 +23,7 @@ from exlm.tasks.inference import Example
 from exlm.tasks.metrics import evaluate
 from exlm.tasks.question_answering import answer_file
 from exlm.tasks.supervised import predict_rows, prediction_columns, tokenize_rows, with_columns
-from exlm.tasks.table import LabelledTable, load_table, make_table
+from exlm.tasks.table import LabelledTable, make_table
 from exlm.train import distributed
 
 
@@ -124,7 +124,7 @@ def embed(
         raise InputError(f"rows_per_chunk is {rows_per_chunk}; it must be at least 1")
     network, tokenizer = load_model(model, ExLMModel, None if layers is None else {"task_layers": layers})
     distributed.place(network)
-    table = load_table(input, text_column, [])
+    table = make_table(read_frame(input), input, text_column, [])
     rows = tokenize_rows(table, tokenizer, max_length, molecules)
     reasons = rows.reasons()
     with replacing(target) as partial:

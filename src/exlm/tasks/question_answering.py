@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,6 +17,7 @@ from exlm.errors import InputError
 from exlm.pretrained import save_model
 from exlm.storage import write_json
 from exlm.tasks.config import SQUAD, FinetuneConfig, TaskConfig
+from exlm.tasks.datasets import data_folder
 from exlm.tasks.encoders import load_encoder, load_finetuned, load_tokenizer_of, take_encoder
 from exlm.tasks.frames import listed, plain_suffix, read_frame, write_frame
 from exlm.tasks.spans import WindowBatches, answer, qa_loss
@@ -192,7 +192,7 @@ def _files(task: TaskConfig) -> dict[str, Path]:
             raise InputError("question answering needs a file of its own for the valid part; name it with task.valid")
         files = {"train": task.dataset, "valid": task.valid, "test": task.test}
         return {part: Path(name) for part, name in files.items() if name}
-    root = Path(task.data_dir or Path(os.environ.get("EXLM_DATA", "../shared/data")) / "text" / "squad2")
+    root = data_folder(SQUAD, task.data_dir, "text/squad2")
     return {"train": _find(root, "train"), "valid": _find(root, "dev")}
 
 

@@ -10,9 +10,8 @@ from typing import NamedTuple
 from exlm.paper.report.document import BLANK, Cell
 from exlm.paper.report.estimates import Estimate, Noise, pooled
 from exlm.paper.report.records import Finetuning, Pretraining
-from exlm.tasks.glue import GLUE
+from exlm.tasks.datasets import GLUE, MOLECULENET
 from exlm.tasks.metrics import LOWER_IS_BETTER
-from exlm.tasks.molnet import MOLECULENET
 
 HELD_OUT = "held-out"
 TITLES = {

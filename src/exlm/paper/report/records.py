@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from exlm.tasks.datasets import MOLECULENET
 from exlm.tasks.metrics import LOWER_IS_BETTER
-from exlm.tasks.molnet import MOLECULENET
 
 Json = dict[str, Any]
 CHOICES: dict[str, tuple[Any, str]] = {  # ExLM's alone, by key of the identity: where nothing is said, and in words
