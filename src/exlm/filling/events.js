@@ -14,9 +14,9 @@ function showTip(x, y, fill) { // beside the point, inside the window
 
 function describeState(u, place) {
   const s = states[u];
-  make("strong", {}, place, name(u));
+  make("strong", {}, place, s.name);
   make("div", { class: "soft" }, place, `weight ${number(s.weight)}`);
-  const table = make("table", { class: colour(s) }, place), most = s.words.length ? s.words[0][1] : 1;
+  const table = make("table", { class: s.colour }, place), most = s.words.length ? s.words[0][1] : 1;
   for (const [word, p] of s.words) {
     const row = make("tr", {}, table);
     make("td", {}, row, word);
@@ -26,10 +26,10 @@ function describeState(u, place) {
 }
 
 function describeEdge(u, v, place) {
-  make("strong", {}, place, `${label(states[u], 3)} → ${label(states[v], 3)}`);
-  const p = matrix.get(u * N + v);
+  make("strong", {}, place, `${states[u].words_label} → ${states[v].words_label}`);
+  const p = edgeAt.get(u * N + v)?.[2];
   make("div", {}, place, p === undefined ? "no edge" : `probability ${number(p)}`);
-  make("div", { class: "soft" }, place, `${name(u)} → ${name(v)}`);
+  make("div", { class: "soft" }, place, `${states[u].name} → ${states[v].name}`);
 }
 
 function near(chosen, ends) {
@@ -41,7 +41,7 @@ function near(chosen, ends) {
     touched.add(+e.dataset.u).add(+e.dataset.v);
   }
   for (const e of shown.sort((a, b) => b.dataset.p - a.dataset.p).slice(0, LABELS)) {
-    const [x, y] = along(curve(+e.dataset.u, +e.dataset.v), ends.length === 1 && +e.dataset.v === ends[0] ? 0.3 : 0.7);
+    const [x, y] = along(edgeAt.get(e.dataset.u * N + +e.dataset.v)[3], ends.length === 1 && +e.dataset.v === ends[0] ? 0.3 : 0.7);
     make("svg:text", { class: "value", x, y: y + 4 }, valueLayer, (+e.dataset.p).toFixed(2));
   }
   for (const u of touched) nodeLayer.children[u].classList.add("near");

@@ -2,10 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.sources import UNREADABLE, open_text
@@ -15,8 +14,6 @@ from exlm.model.modeling_exlm import ExLMForMaskedLM
 from exlm.pretrained import load_model, verify
 from exlm.storage import replacing
 from exlm.train import distributed
-
-LINES = 5000  # filled and written at a time
 
 
 def fill(
@@ -66,13 +63,13 @@ def fill(
     lines = texts if file is None else _read(file)
     network, tokenizer = load_for_filling(model)
     distributed.place(network)
-    records = _in_parts(network, tokenizer, lines, options, progress=file is not None)
+    records = _checked(fill_texts(network, tokenizer, lines, options, progress=file is not None))
     if not output:
-        print("\n\n".join(_table(record) for record in _checked(records)))
+        print("\n\n".join([_table(record) for record in records]))
         return
     with replacing(Path(output)) as partial, partial.open("w", encoding="utf-8") as stream:
         bad = weak = 0
-        for record in _checked(records):
+        for record in records:
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
             bad += record["problem"] is not None
             weak += record["warning"] is not None
@@ -92,18 +89,6 @@ def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFas
     if model.config.repeat > 1:
         raise InputError(f"{path} was trained on repeated tokens (Repeated MLM); give a model trained on ordinary text")
     return model, tokenizer
-
-
-def _in_parts(
-    network: ExLMForMaskedLM,
-    tokenizer: PreTrainedTokenizerFast,
-    lines: Sequence[str],
-    options: FillOptions,
-    progress: bool,
-) -> Iterator[Record]:
-    with tqdm(total=len(lines), desc="fill", unit="line", disable=not progress) as bar:
-        for start in range(0, len(lines), LINES):
-            yield from fill_texts(network, tokenizer, lines[start : start + LINES], options, start + 1, bar)
 
 
 def _checked(records: Iterator[Record]) -> Iterator[Record]:
