@@ -64,7 +64,7 @@ def case_of(model, text, options=None, **changes):
 
 def graph_of(model, text):
     network, tokenizer = load_for_filling(str(model))
-    (example,), _ = encode(network, tokenizer, [text])
+    (example,) = encode(network, tokenizer, [text])
     return graphs(network, [example], tokenizer)[0], tokenizer
 
 

@@ -91,7 +91,7 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
     assert {tuple(y) for y in found.tokens.tolist()} == set(by_tokens)
     for y, p in zip(found.tokens.tolist(), found.log_prob.tolist(), strict=True):
         assert p == pytest.approx(by_tokens[tuple(y)], rel=1e-9, abs=1e-9)
-    paths = search.chain(graph.links, tokens)
+    paths = search.Chain(graph.links, tokens)
     torch.testing.assert_close(search.log_probability(graph, paths, every), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -102,7 +102,7 @@ def test_what_a_narrow_beam_calls_proven_is_true(case, width, candidates):
     graph, tokens = GRAPHS[case]
     _, log_f = enumerate_fillings(graph, tokens)
     found = search.beam_search(graph, tokens, n_best=3, width=width, candidates=candidates)
-    best = (log_f.sort(descending=True).values - search.chain(graph.links, tokens).remaining[0, 0])[:3]
+    best = (log_f.sort(descending=True).values - search.Chain(graph.links, tokens).remaining[0, 0])[:3]
     assert (found.log_prob <= best[: len(found.log_prob)] + 1e-9).all()
     if found.proven:
         torch.testing.assert_close(found.log_prob, best, rtol=1e-9, atol=1e-9)
@@ -189,11 +189,11 @@ def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
 
 def test_many_masks_do_not_underflow():
     wide = random_graph(13, masks=300, k=2, vocabulary=5000, spread=3.0)
-    assert 0 < search.kept(wide) < 1 and search.chain(wide.links, 300).remaining[0, 0] < -800
+    assert 0 < search.kept(wide) < 1 and search.Chain(wide.links, 300).remaining[0, 0] < -800
     graph = search.one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
     found = search.beam_search(graph, 300, n_best=3, width=4)
     assert found.log_prob.isfinite().all() and found.log_prob[0] < -2000
-    value = search.log_probability(graph, search.chain(graph.links, 300), found.tokens)
+    value = search.log_probability(graph, search.Chain(graph.links, 300), found.tokens)
     torch.testing.assert_close(value, found.log_prob)
 
 
@@ -317,7 +317,7 @@ def test_every_record_says_what_one_token_for_each_mask_keeps(any_model, options
     elif network.transition is None:
         assert shares == [1, 1, None]
     else:
-        examples, _ = encode(network, tokenizer, [TWO, "[MASK]" * 8])
+        examples = encode(network, tokenizer, [TWO, "[MASK]" * 8])
         assert shares == [*map(search.kept, graphs(network, examples, tokenizer)), None]
         assert shares[1] < 0.5 and "say little of the model" in records[1]["warning"]
     for record, share in zip(records, shares, strict=True):
@@ -339,7 +339,7 @@ def test_batches_order_and_padding_do_not_matter(any_model):
 
 def test_the_graph_holds_the_states_of_each_mask(model):
     network, tokenizer = load_for_filling(str(model))
-    examples, _ = encode(network, tokenizer, ["C<mask>C[MASK]", "CC<mask>"])
+    examples = encode(network, tokenizer, ["C<mask>C[MASK]", "CC<mask>"])
     assert [g.mask.tolist() for g in graphs(network, examples, tokenizer)] == [
         [-1, 0, 0, 0, 1, 1, 1, 2],
         [-1, 0, 0, 0, 1],
@@ -365,7 +365,7 @@ def test_several_tokens_go_where_their_states_are(model):
 
 def empty(network, tokenizer):
     """Probability of a path that emits nothing."""
-    (graph,) = graphs(network, encode(network, tokenizer, [TWO])[0], tokenizer)
+    (graph,) = graphs(network, encode(network, tokenizer, [TWO]), tokenizer)
     return graph.links[0, -1].exp().item()
 
 

@@ -14,7 +14,6 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.bezier import BezierSegment
-from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.path import Path as Curve
@@ -56,9 +55,8 @@ def page(case: Case) -> str:
     data = json.dumps(rounded, ensure_ascii=False, separators=(",", ":"))
     # "<!--" and "</script>" would change how the rest of the page is read.
     data = re.sub("[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", data)
-    html, *scripts = (
-        (Path(__file__).parent / name).read_text("utf-8") for name in ("page.html", "draw.js", "events.js")
-    )
+    folder = Path(__file__).parent
+    html, *scripts = ((folder / name).read_text("utf-8") for name in ("page.html", "draw.js", "events.js"))
     for script in scripts:
         html = html.replace("/*SCRIPT*/", script, 1)
     return html.replace("/*CASE*/", data, 1)
@@ -86,7 +84,7 @@ def lay_out(case: Case, for_figure: bool = False) -> Case:
         seen[mask] += 1
         is_end = not 0 <= mask < case["masks"]
         title = f"mask {mask + 1}" if not is_end else "[BOS]" if mask < 0 else "[EOS]"
-        words = [_cut(word) for word, _ in state["words"]] or [title]
+        words = [w if len(w) <= LETTERS else w[: LETTERS - 1] + "…" for w, _ in state["words"]] or [title]
         drawn = {
             "name": title + (f", state {seen[mask]}" if columns[mask] > 1 else ""),
             "colour": "end" if is_end else ("even", "odd")[mask % 2],
@@ -105,11 +103,7 @@ def lay_out(case: Case, for_figure: bool = False) -> Case:
     return case | {"states": states, "edges": edges, "dag": dag, "matrix": sizes}
 
 
-def _cut(word: str) -> str:
-    return word if len(word) <= LETTERS else word[: LETTERS - 1] + "…"
-
-
-def _curve(start: Case, stop: Case, row: int, middle: float, distance: int) -> list[float]:
+def _curve(start: Case, stop: Case, row: float, middle: float, distance: int) -> list[float]:
     """An edge: on the right past other states of its mask, or around the masks that it leaves out."""
     x, y = start["x"] + start["width"] / 2, start["y"]
     if start["mask"] == stop["mask"]:
@@ -152,19 +146,17 @@ def _dag(axes: Axes, case: Case) -> None:
     shown = [edge for edge in case["edges"] if edge[2] >= case["threshold"]]
     for u, v, p, curve in sorted(shown, key=lambda edge: edge[2]):
         points = np.reshape(curve, (4, 2))
-        tint = to_rgba(COLOURS[states[u]["colour"]], 0.2 + 0.75 * p)
+        look: dict[str, Any] = dict(edgecolor=COLOURS[states[u]["colour"]], alpha=0.2 + 0.75 * p, linewidth=0.4 + 4 * p)
         path = Curve(points, [Curve.MOVETO, *[Curve.CURVE4] * 3])
-        axes.add_patch(PathPatch(path, fill=False, edgecolor=tint, linewidth=0.4 + 4 * p, zorder=1))
+        axes.add_patch(PathPatch(path, fill=False, zorder=1, **look))
         if len(shown) <= LABELLED_EDGES:  # nearer to where the edge starts: those of one target stand apart
             x, y = BezierSegment(points).point_at_t(0.5 if states[u]["mask"] == states[v]["mask"] else 0.36)
             halo = dict(boxstyle="round,pad=0.1", facecolor=PAPER, edgecolor="none", alpha=0.8)
             axes.text(x, y, f"{p:.2f}", fontsize=6.5, ha="center", va="center", bbox=halo, zorder=2)
     for state in states:
-        x, y, width = state["x"], state["y"], state["width"]
-        corner, style = (x - width / 2, y - height / 2), "round,pad=0,rounding_size=10"
-        box = FancyBboxPatch(
-            corner, width, height, boxstyle=style, facecolor=COLOURS[state["colour"]], edgecolor="none", zorder=3
-        )
+        x, y, width, tint = state["x"], state["y"], state["width"], COLOURS[state["colour"]]
+        box = FancyBboxPatch((x - width / 2, y - height / 2), width, height, "round,pad=0,rounding_size=10", zorder=3)
+        box.set(facecolor=tint, edgecolor="none")
         axes.add_patch(box)
         axes.text(x, y, state["label"], color=PAPER, weight="bold", fontsize=9, ha="center", va="center", zorder=4)
 
@@ -188,11 +180,9 @@ def _matrix(axes: Axes, case: Case) -> None:
         tints = COLOURS[row["colour"]], COLOURS[column["colour"]]
         axes.text(left - 8, top + middle, row["words_label"], color=tints[0], ha="right", va="center", **label)
         axes.text(left + middle, top - 8, column["words_label"], color=tints[1], rotation=52, **label)
-    inset = axes.inset_axes(
-        (left + 0.05 * cell * count, top + 0.86 * cell * count, 0.35 * cell * count, 8), transform=axes.transData
-    )
-    figure = axes.get_figure()
+    side, figure = place["side"], axes.get_figure()
     assert figure is not None
+    inset = axes.inset_axes((left + 0.05 * side, top + 0.86 * side, 0.35 * side, 8), transform=axes.transData)
     bar = figure.colorbar(mesh, cax=inset, orientation="horizontal", ticks=[0, 0.5, 1])
     bar.ax.tick_params(labelsize=7, length=2)
     bar.set_label("transition probability", fontsize=7.5)

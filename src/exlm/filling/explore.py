@@ -96,15 +96,15 @@ def build_case(
     """
     options = options or texts.FillOptions(n_best=10)
     network.eval()
-    (ids,), (problem,) = texts.encode(network, tokenizer, [text])
-    if problem == texts.NO_MASK:
+    (example,) = texts.encode(network, tokenizer, [text])
+    if example.problem == texts.NO_MASK:
         raise InputError("there is no mask in the text; write [MASK] where something is to be filled in")
-    if problem:
-        raise InputError(f"the text cannot be filled: {problem}")
-    (graph,) = texts.graphs(network, [ids], tokenizer)
+    if example.problem:
+        raise InputError(f"the text cannot be filled: {example.problem}")
+    (graph,) = texts.graphs(network, [example], tokenizer)
     paths = texts.searched(graph, options)
-    found, proven = texts.find_fillings(paths, ids, tokenizer, options)
-    fillings = [_filling(entry, paths, ids, tokenizer) for entry in found]
+    found, proven = texts.find_fillings(paths, example, tokenizer, options)
+    fillings = [_filling(entry, paths, example.ids, tokenizer) for entry in found]
     molecules = _are_smiles(tokenizer, [entry["text"] for entry in fillings])
     if molecules:
         with rdBase.BlockLogs():
@@ -115,24 +115,20 @@ def build_case(
     for state in states:
         state["words"] = [[_word(token, tokenizer), p] for token, p in state["words"]]
     states[0]["words"] = states[-1]["words"] = []  # these emit BOS and EOS, no word
+    start, stop = (graph.links > -torch.inf).nonzero(as_tuple=True)
+    edges = zip(start.tolist(), stop.tolist(), graph.links[start, stop].exp().tolist(), strict=True)
     return {
         "objective": network.config.objective,
         "k": network.config.states_per_mask,
         "free": not options.one_per_mask,
         "exact": proven if options.method == "beam" else None,
         "masks": graph.masks,
-        "pieces": _segments(ids, [[tokenizer.mask_token_id]] * graph.masks, tokenizer),
+        "pieces": _segments(example.ids, [[tokenizer.mask_token_id]] * graph.masks, tokenizer),
         "states": states,
-        "edges": [] if network.transition is None else _edges(graph),
+        "edges": [] if network.transition is None else list(edges),
         "fillings": fillings,
         "molecules": molecules,
     }
-
-
-def _edges(graph: Graph) -> list[tuple[int, int, float]]:
-    """Every edge u -> v and its probability; those that leave a state sum to 1."""
-    start, end = (graph.links > float("-inf")).nonzero(as_tuple=True)
-    return list(zip(start.tolist(), end.tolist(), graph.links[start, end].exp().tolist(), strict=True))
 
 
 def _filling(entry: Case, graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast) -> Case:

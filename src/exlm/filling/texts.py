@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedConfig, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import InputError
 from exlm.filling import search
@@ -22,7 +22,6 @@ Record = dict[str, Any]
 
 NO_MASK = "no mask"
 LITTLE_KEPT = "these probabilities say little of the model, whose paths seldom have one state in every mask; see --free"
-MASK_SPELLINGS = re.compile(r"\[MASK\]|<mask>")  # understood beside the tokenizer's own mask token
 LOGITS = 2**26  # held in memory at a time
 TEXTS = 5000  # filled before the first of them is handed on
 TOP_WORDS = 5
@@ -52,6 +51,14 @@ class FillOptions:
         return not self.free and self.lengths is None
 
 
+class Example(NamedTuple):
+    """A text in tokens, its positions in the encoder, and why it cannot be filled, or None."""
+
+    ids: list[int]
+    length: int
+    problem: str | None
+
+
 def fill_texts(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
@@ -62,68 +69,57 @@ def fill_texts(
     """One record per text, in order: see `output` of `fill`. Some thousand texts are filled at a time."""
     options = options or FillOptions()
     network.eval()
+    max_tokens = min(options.tokens_per_batch, LOGITS // network.config.vocab_size)
     with tqdm(total=len(texts), desc="fill", unit="line", disable=not progress) as bar:
         for start in range(0, len(texts), TEXTS):
-            chunk = texts[start : start + TEXTS]
-            examples, problems = encode(network, tokenizer, chunk)
+            examples = encode(network, tokenizer, texts[start : start + TEXTS])
             records: list[Record] = [
-                {"line": line, "text": text, "fillings": []}
-                | {"exact": None, "kept": None, "warning": None, "problem": problem}
-                for line, (text, problem) in enumerate(zip(chunk, problems, strict=True), start + 1)
+                {"line": line, "text": texts[line - 1], "fillings": []}
+                | {"exact": None, "kept": None, "warning": None, "problem": example.problem}
+                for line, example in enumerate(examples, start + 1)
             ]
-            bar.update(sum(problem is not None for problem in problems))
-            usable = [i for i, problem in enumerate(problems) if problem is None]
-            for rows in _batches(usable, examples, network.config, options.tokens_per_batch):
+            waiting = [i for i, example in enumerate(examples) if example.problem is None]
+            bar.update(len(examples) - len(waiting))
+            waiting.sort(key=lambda i: -examples[i].length)  # so too large a batch fails at once
+            while waiting:
+                count = max(1, max_tokens // examples[waiting[0]].length)
+                rows, waiting = waiting[:count], waiting[count:]
                 for i, graph in zip(rows, graphs(network, [examples[i] for i in rows], tokenizer), strict=True):
                     records[i] |= _filled(graph, examples[i], tokenizer, options, start + i + 1)
                     bar.update()
             yield from records
 
 
-def encode(
-    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
-) -> tuple[list[list[int]], list[str | None]]:
-    """The token ids of every text, its masks in any spelling, and why it cannot be filled, or None."""
-    if not texts:
-        return [], []
-    spelled = [MASK_SPELLINGS.sub(str(tokenizer.mask_token), text) for text in texts]
-    examples = tokenizer(spelled)["input_ids"]
-    return examples, [_problem(ids, tokenizer, network.config) for ids in examples]
+def with_mask_tokens(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
+    """The text with its masks spelled as the tokenizer spells them."""
+    return re.sub(r"\[MASK\]|<mask>", str(tokenizer.mask_token), text)
 
 
-def _problem(ids: list[int], tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig) -> str | None:
-    if tokenizer.mask_token_id not in ids:
-        return NO_MASK
-    if config.states_per_boundary > 1 and {config.bos_token_id, config.eos_token_id} & set(ids[1:-1]):
-        return "an end of sequence inside the text, which has states of its own in this model; give one sequence"
-    if (length := _expanded_length(ids, config)) > config.max_position_embeddings:
-        return f"too long: it expands to {length} positions, the model's most is {config.max_position_embeddings}"
-    unknown = ids.count(tokenizer.unk_token_id)
-    return f"{unknown} tokens are not in the model's vocabulary" if unknown else None
-
-
-def _expanded_length(ids: list[int], config: PreTrainedConfig) -> int:
-    """Positions in the encoder, after every mask and both ends have become several states."""
-    masks = ids.count(config.mask_token_id)
-    return len(ids) + masks * (config.states_per_mask - 1) + 2 * (config.states_per_boundary - 1)
-
-
-def _batches(
-    rows: list[int], examples: list[list[int]], config: PreTrainedConfig, tokens_per_batch: int
-) -> Iterator[list[int]]:
-    """Rows for one forward pass each, of similar lengths, the longest first."""
-    lengths = [_expanded_length(ids, config) for ids in examples]
-    rows = sorted(rows, key=lambda i: -lengths[i])
-    while rows:
-        count = max(1, min(tokens_per_batch, LOGITS // config.vocab_size) // lengths[rows[0]])
-        yield rows[:count]
-        rows = rows[count:]
+def encode(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[Example]:
+    """The texts in tokens, with their masks in any spelling."""
+    config = network.config
+    spelled = [with_mask_tokens(text, tokenizer) for text in texts]
+    examples = []
+    for ids in tokenizer(spelled)["input_ids"] if texts else []:
+        more = ids.count(config.mask_token_id) * (config.states_per_mask - 1) + 2 * (config.states_per_boundary - 1)
+        length, most, problem = len(ids) + more, config.max_position_embeddings, None
+        if tokenizer.mask_token_id not in ids:
+            problem = NO_MASK
+        elif config.states_per_boundary > 1 and {config.bos_token_id, config.eos_token_id} & set(ids[1:-1]):
+            problem = "an end of sequence inside the text, which has states of its own in this model; give one sequence"
+        elif length > most:
+            problem = f"too long: it expands to {length} positions, the model's most is {most}"
+        elif unknown := ids.count(tokenizer.unk_token_id):
+            problem = f"{unknown} tokens are not in the model's vocabulary"
+        examples.append(Example(ids, length, problem))
+    return examples
 
 
 @torch.inference_mode()
-def graphs(network: ExLMForMaskedLM, examples: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[Graph]:
+def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrainedTokenizerFast) -> list[Graph]:
     """What the model says about the masks of each example, on the host, from one forward pass."""
-    batch = tokenizer.pad({"input_ids": examples}, return_tensors="pt", return_attention_mask=True)
+    unpadded = {"input_ids": [example.ids for example in examples]}
+    batch = tokenizer.pad(unpadded, return_tensors="pt", return_attention_mask=True)
     lattice = network.exlm.expand(batch["input_ids"], batch["attention_mask"])
     hidden = network.states(lattice)
     lattice = lattice.to(hidden.device)
@@ -145,16 +141,11 @@ def searched(graph: Graph, options: FillOptions) -> Graph:
 
 
 def find_fillings(
-    graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int = 1
+    graph: Graph, example: Example, tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int = 1
 ) -> tuple[list[Record], bool]:
     """The fillings of one text, as they are written, and whether it is proven that no more probable ones were missed.
 
-    Args:
-        graph: with the paths to search (`searched`).
-        ids: the tokens of the text.
-        tokenizer: to decode them.
-        options: how to search.
-        line: the number of the text, which its samples depend on.
+    `graph` has the paths to search (`searched`); the samples depend on the number of the `line`.
 
     Raises:
         InputError: if no path of the graph puts as many tokens into the masks as wished.
@@ -179,8 +170,9 @@ def find_fillings(
             # A token on a further state of BOS or EOS goes to the nearest mask.
             for token, mask in zip(tokens, graph.mask[path].clamp(0, graph.masks - 1).tolist(), strict=True):
                 by_mask[mask].append(token)
+            parts = cut_at_masks(example.ids, by_mask, tokenizer)
             entry = {
-                "text": tokenizer.decode([i for part, _ in cut_at_masks(ids, by_mask, tokenizer) for i in part]),
+                "text": tokenizer.decode([token for part, _ in parts for token in part]),
                 "tokens": [tokenizer.convert_ids_to_tokens(part) for part in by_mask],
                 "probability": math.exp(value),
                 "log_probability": value,
@@ -224,12 +216,12 @@ def describe_states(graph: Graph, options: FillOptions, count: int) -> list[Reco
 
 
 def _filled(
-    graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int
+    graph: Graph, example: Example, tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int
 ) -> Record:
-    """What is found for one text: fillings, exact, kept, warning and states or, if none is possible, the problem."""
+    """What is found for one text: fillings, exact, kept, warning and states. Only the problem, if none is possible."""
     paths = searched(graph, options)
     try:
-        found, proven = find_fillings(paths, ids, tokenizer, options, line)
+        found, proven = find_fillings(paths, example, tokenizer, options, line)
     except InputError as error:
         return {"problem": str(error)}
     record: Record = {"fillings": found, "exact": proven if options.method == "beam" else None}
