@@ -350,7 +350,7 @@ def test_a_page_without_transitions(opened, tmp_path, objective):
     tab = opened(case_of(save(tmp_path / "model", objective), TWO))
     assert tab.locator("#matrix").is_hidden() and tab.locator("#controls").is_hidden()
     assert tab.locator(".state").count() == 4 and tab.locator(".state.on-path").count() == 4
-    assert "no transitions" in tab.locator("#facts").inner_text()
+    assert "no transitions" in tab.locator("#about").inner_text()
 
 
 def test_many_masks_stay_on_the_page(opened, tmp_path):

@@ -29,17 +29,17 @@ function chip(mask, text, parent) {
   element.append(text);
 }
 
-function showText(pieces, place, asMask) {
-  place.replaceChildren();
+function showText(pieces, target, asMask) {
+  target.replaceChildren();
   for (const [text, mask] of pieces) {
-    if (mask === null) place.append(text);
+    if (mask === null) target.append(text);
     else {
-      if (/^\s/.test(text)) place.append(" ");
-      chip(mask, asMask ? "[MASK]" : text.trim() || "∅", place);
+      if (/^\s/.test(text)) target.append(" ");
+      chip(mask, asMask ? "[MASK]" : text.trim() || "∅", target);
     }
   }
-  const first = place.querySelector(".mask"); // of a long text, the part that matters
-  if (first) place.scrollTop = first.offsetTop - place.offsetTop - 60;
+  const first = target.querySelector(".mask"); // of a long text, the part that matters
+  if (first) target.scrollTop = first.offsetTop - target.offsetTop - 60;
 }
 
 // The DAG

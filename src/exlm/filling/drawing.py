@@ -63,7 +63,7 @@ def page(case: Case) -> str:
 
 
 def lay_out(case: Case, for_figure: bool = False) -> Case:
-    """The case (`explore.build_case`) with the places of all that is drawn.
+    """The case (`explore.build_case`) with the coordinates of all that is drawn.
 
     Returns:
         `states` with name, colour (even, odd or end), label, words_label, middle x and y, and width; `edges` as
@@ -163,8 +163,8 @@ def _dag(axes: Axes, case: Case) -> None:
 
 def _matrix(axes: Axes, case: Case) -> None:
     """Rows: where an edge starts. Columns: where it ends. EOS has no row, BOS no column."""
-    states, place = case["states"], case["matrix"]
-    count, cell, left, top = len(states) - 1, place["cell"], place["left"], place["top"]
+    states, sizes = case["states"], case["matrix"]
+    count, cell, left, top = len(states) - 1, sizes["cell"], sizes["left"], sizes["top"]
     values = np.full((count, count), np.nan)
     for u, v, p, _ in case["edges"]:
         values[u, v - 1] = p
@@ -180,7 +180,7 @@ def _matrix(axes: Axes, case: Case) -> None:
         tints = COLOURS[row["colour"]], COLOURS[column["colour"]]
         axes.text(left - 8, top + middle, row["words_label"], color=tints[0], ha="right", va="center", **label)
         axes.text(left + middle, top - 8, column["words_label"], color=tints[1], rotation=52, **label)
-    side, figure = place["side"], axes.get_figure()
+    side, figure = sizes["side"], axes.get_figure()
     assert figure is not None
     inset = axes.inset_axes((left + 0.05 * side, top + 0.86 * side, 0.35 * side, 8), transform=axes.transData)
     bar = figure.colorbar(mesh, cax=inset, orientation="horizontal", ticks=[0, 0.5, 1])

@@ -7,7 +7,7 @@ any text. `build_case` collects the numbers as plain data, `drawing` shows them.
 import json
 import re
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -142,13 +142,14 @@ def _filling(entry: Case, graph: Graph, ids: list[int], tokenizer: PreTrainedTok
 
 
 def _segments(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[Segment]:
-    """The text cut where masks begin and end; uncut where the tokenizer's spelling has no such cuts."""
-    parts = texts.cut_at_masks(ids, by_mask, tokenizer)
-    ends = [str(tokenizer.decode([i for part, _ in parts[:n] for i in part])) for n in range(len(parts) + 1)]
-    if not all(longer.startswith(shorter) for shorter, longer in pairwise(ends)):
-        return [(ends[-1], None)]
-    segments = [(b[len(a) :], mask) for (a, b), (_, mask) in zip(pairwise(ends), parts, strict=True)]
-    return [(text, mask) for text, mask in segments if text or mask is not None]
+    """The text cut where masks begin and end, or whole if its decoding joins characters across such a cut."""
+    segments = texts.cut_at_masks(ids, by_mask, tokenizer)
+    beginnings = accumulate((tokens for tokens, _ in segments), initial=[])
+    decoded = [str(tokenizer.decode(tokens)) for tokens in beginnings]
+    if not all(longer.startswith(shorter) for shorter, longer in pairwise(decoded)):
+        return [(decoded[-1], None)]
+    cut = [(b[len(a) :], mask) for (a, b), (_, mask) in zip(pairwise(decoded), segments, strict=True)]
+    return [(text, mask) for text, mask in cut if text or mask is not None]
 
 
 def _word(token: int, tokenizer: PreTrainedTokenizerFast) -> str:

@@ -80,7 +80,8 @@ def fill_texts(
             ]
             waiting = [i for i, example in enumerate(examples) if example.problem is None]
             bar.update(len(examples) - len(waiting))
-            waiting.sort(key=lambda i: -examples[i].length)  # so too large a batch fails at once
+            # The longest first, so that too large a batch fails at once.
+            waiting.sort(key=lambda i: -examples[i].length)
             while waiting:
                 count = max(1, max_tokens // examples[waiting[0]].length)
                 rows, waiting = waiting[:count], waiting[count:]
@@ -170,10 +171,10 @@ def find_fillings(
             # A token on a further state of BOS or EOS goes to the nearest mask.
             for token, mask in zip(tokens, graph.mask[path].clamp(0, graph.masks - 1).tolist(), strict=True):
                 by_mask[mask].append(token)
-            parts = cut_at_masks(example.ids, by_mask, tokenizer)
+            segments = cut_at_masks(example.ids, by_mask, tokenizer)
             entry = {
-                "text": tokenizer.decode([token for part, _ in parts for token in part]),
-                "tokens": [tokenizer.convert_ids_to_tokens(part) for part in by_mask],
+                "text": tokenizer.decode([token for segment, _ in segments for token in segment]),
+                "tokens": [tokenizer.convert_ids_to_tokens(inside) for inside in by_mask],
                 "probability": math.exp(value),
                 "log_probability": value,
             }
@@ -184,12 +185,12 @@ def find_fillings(
 def cut_at_masks(
     ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast
 ) -> list[tuple[list[int], int | None]]:
-    """The ids between BOS and EOS with other tokens in place of the masks: (ids, the mask they fill or None)."""
+    """The ids between BOS and EOS with `by_mask` in place of the masks, in segments: ids, and their mask or None."""
     masks = [i for i, token in enumerate(ids) if token == tokenizer.mask_token_id]
-    parts: list[tuple[list[int], int | None]] = [(ids[1 : masks[0]], None)]
+    segments: list[tuple[list[int], int | None]] = [(ids[1 : masks[0]], None)]
     for number, (start, end) in enumerate(pairwise([*masks, len(ids) - 1])):
-        parts += [(by_mask[number], number), (ids[start + 1 : end], None)]
-    return parts
+        segments += [(by_mask[number], number), (ids[start + 1 : end], None)]
+    return segments
 
 
 def _possible_lengths(graph: Graph, options: FillOptions) -> dict[int, float]:
