@@ -165,7 +165,7 @@ ALLOWED = {
     "model": {"model", "ops", "errors"},
     "train": {"train", "ops"} | FILES,
     "tasks": {"tasks", "model", "data", "train"} | FILES,
-    "filling": {"filling", "tasks", "model", "data", "train", "ops", "paper"} | FILES,
+    "filling": {"filling", "model", "data", "train", "ops"} | FILES,
     "paper": {"paper", "filling", "tasks", "model", "data", "train", "ops", "pretrain", "recipe"} | FILES,
 }
 

@@ -12,12 +12,10 @@ import torch
 
 from exlm import InputError
 from exlm.data.text_tokenizers import train_text_tokenizer
-from exlm.filling import search as filling
-from exlm.filling.explore import build_case
-from exlm.filling.figure import figure, layout
+from exlm.filling import search
+from exlm.filling.drawing import figure, lay_out, page
+from exlm.filling.explore import build_case, draw_molecule
 from exlm.filling.fill import load_for_filling
-from exlm.filling.molecules import drawing
-from exlm.filling.page import page
 from exlm.filling.texts import FillOptions, encode, graphs
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
@@ -66,7 +64,7 @@ def case_of(model, text, options=None, **changes):
 
 def graph_of(model, text):
     network, tokenizer = load_for_filling(str(model))
-    (example,), _ = encode(network, tokenizer, [text])
+    (example,) = encode(network, tokenizer, [text])
     return graphs(network, [example], tokenizer)[0], tokenizer
 
 
@@ -86,7 +84,7 @@ def test_transitions_leaving_a_state_sum_to_one(tmp_path, switches):
 def test_weights_are_those_of_the_posterior(smiles, free):
     graph, _ = graph_of(smiles, TWO)
     case = case_of(smiles, TWO, FillOptions(free=free))
-    links = graph.links if free else filling.one_per_mask(graph).links
+    links = graph.links if free else search.one_per_mask(graph).links
     count = torch.tensor([4]), torch.tensor([len(links)])
     at_state, _ = alignment.posterior(torch.zeros(1, 4, len(links), dtype=links.dtype), links[None], *count)
     assert [s["weight"] for s in case["states"]] == pytest.approx(at_state[0].sum(0).tolist(), abs=1e-9)
@@ -98,7 +96,7 @@ def test_weights_are_those_of_the_posterior(smiles, free):
 @pytest.mark.parametrize("free", [False, True])
 def test_the_path_of_a_filling_is_the_best_of_all_paths(smiles, free):
     graph, tokenizer = graph_of(smiles, TWO)
-    links = graph.links if free else filling.one_per_mask(graph).links
+    links = graph.links if free else search.one_per_mask(graph).links
     last = len(links) - 1
     for entry in case_of(smiles, TWO, FillOptions(n_best=6, free=free))["fillings"]:
         tokens = tokenizer.convert_tokens_to_ids([t for part in entry["tokens"] for t in part])
@@ -148,9 +146,11 @@ def test_molecules_are_drawn(smiles):
 
 
 def test_atoms_that_were_filled_in_are_marked():
-    assert drawing("CCO", [("CCO", None)]).count("ellipse") < drawing("CCO", [("CC", None), ("O", 0)]).count("ellipse")
-    assert drawing("[H]C", [("[H]", 0), ("C", None)])  # RDKit takes the hydrogen away: nothing is marked
-    assert drawing("", []) is None
+    assert draw_molecule("CCO", [("CCO", None)]).count("ellipse") < draw_molecule(
+        "CCO", [("CC", None), ("O", 0)]
+    ).count("ellipse")
+    assert draw_molecule("[H]C", [("[H]", 0), ("C", None)])  # RDKit takes the hydrogen away: nothing is marked
+    assert draw_molecule("", []) is None
 
 
 def embedded(html):
@@ -160,12 +160,12 @@ def embedded(html):
 def test_the_page_is_whole_and_inert(text):
     case = case_of(text, HOSTILE)
     case["states"][1]["words"][0] = ["</script><b>\u2028", 0.5]
-    case["fillings"][0]["words"] = [["<img src=x>"], ["/*DRAW*/"]]
+    case["fillings"][0]["words"] = [["<img src=x>"], ["/*SCRIPT*/"]]
     html = page(case)
     data = embedded(html)
     assert "<" not in data and "\u2028" not in data and html.count("<script") == html.count("</script>") == 3
     assert json.loads(data)["states"][1]["words"][0] == ["</script><b>\u2028", 0.5]
-    assert json.loads(data)["fillings"][0]["words"] == [["<img src=x>"], ["/*DRAW*/"]]
+    assert json.loads(data)["fillings"][0]["words"] == [["<img src=x>"], ["/*SCRIPT*/"]]
     outside = html.replace(data, "")
     assert not re.search(r"(src|href)\s*=|@import|url\(|fetch\(|XMLHttp", outside)
     assert set(re.findall(r"https?://[^\"' ]+", outside)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
@@ -180,10 +180,15 @@ def test_figures_are_written(capsys, text, tmp_path, ending, start):
     assert target.read_bytes().startswith(start) and list(tmp_path.iterdir()) == [target]
 
 
-def test_the_layout_has_a_column_for_each_mask(smiles):
-    places = layout(case_of(smiles, TWO)["states"], 5.0)
+@pytest.mark.parametrize("for_figure", [False, True])
+def test_the_layout_has_a_column_for_each_mask(smiles, for_figure):
+    drawn = lay_out(case_of(smiles, TWO), for_figure)
+    places = [(state["x"], state["y"]) for state in drawn["states"]]
     assert len({x for x, _ in places}) == 4 and len(set(places)) == 8
     assert places[0][1] == pytest.approx(places[2][1]) == pytest.approx(places[-1][1])
+    for u, v, _, curve in drawn["edges"]:
+        assert curve[1] == places[u][1] and curve[-1] == places[v][1] and curve[0] > places[u][0]
+    assert all(0 < x < drawn["dag"]["width"] and 0 < y < drawn["dag"]["height"] for x, y in places)
 
 
 @pytest.mark.parametrize(
@@ -345,7 +350,7 @@ def test_a_page_without_transitions(opened, tmp_path, objective):
     tab = opened(case_of(save(tmp_path / "model", objective), TWO))
     assert tab.locator("#matrix").is_hidden() and tab.locator("#controls").is_hidden()
     assert tab.locator(".state").count() == 4 and tab.locator(".state.on-path").count() == 4
-    assert "no transitions" in tab.locator("#facts").inner_text()
+    assert "no transitions" in tab.locator("#about").inner_text()
 
 
 def test_many_masks_stay_on_the_page(opened, tmp_path):

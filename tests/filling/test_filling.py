@@ -10,17 +10,16 @@ from transformers import AutoModelForMaskedLM
 
 from exlm import InputError
 from exlm.data.tokenization import train_smiles_tokenizer
-from exlm.filling import search as filling
+from exlm.filling import search
 from exlm.filling.fill import load_for_filling
 from exlm.filling.search import Graph
-from exlm.filling.texts import FillOptions, fill_texts, graphs
+from exlm.filling.texts import FillOptions, encode, fill_texts, graphs
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.downstream import ExLMForSequenceClassification
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops import alignment
 from exlm.pretrained import save_model
-from exlm.tasks import inference
 from exlm_command import main
 from tests.conftest import MOLECULES
 
@@ -69,9 +68,9 @@ GRAPHS = {
     "several boundary states": (random_graph(5, masks=2, k=2, boundary=2), 2),
     "sparse": (random_graph(6, masks=3, k=2, sparse=True), 2),
     "as many tokens as states": (random_graph(7, masks=2, k=2, vocabulary=3), 4),
-    "one per mask": (filling.one_per_mask(random_graph(8, masks=3, k=2)), 3),
-    "one per mask, several boundary states": (filling.one_per_mask(random_graph(9, masks=2, k=3, boundary=3)), 2),
-    "independent": (filling.independent(torch.randn(3, 5).log_softmax(-1)), 3),
+    "one per mask": (search.one_per_mask(random_graph(8, masks=3, k=2)), 3),
+    "one per mask, several boundary states": (search.one_per_mask(random_graph(9, masks=2, k=3, boundary=3)), 2),
+    "independent": (search.independent(torch.randn(3, 5).log_softmax(-1)), 3),
     "sharp": (random_graph(10, masks=3, k=2, spread=30.0), 3),
 }
 every_graph = pytest.mark.parametrize("case", GRAPHS)
@@ -84,7 +83,7 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
     mass = torch.logsumexp(torch.tensor(list(enumerate_paths(graph, tokens).values()), dtype=torch.float64), 0)
     expected = log_f - mass
     assert expected.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
-    found = filling.beam_search(graph, tokens, n_best=len(every), width=len(every))
+    found = search.beam_search(graph, tokens, n_best=len(every), width=len(every))
     assert found.proven and len(found.tokens) == len(every)
     assert found.log_prob.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
     assert (found.log_prob.diff() <= 1e-9).all()
@@ -92,8 +91,8 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
     assert {tuple(y) for y in found.tokens.tolist()} == set(by_tokens)
     for y, p in zip(found.tokens.tolist(), found.log_prob.tolist(), strict=True):
         assert p == pytest.approx(by_tokens[tuple(y)], rel=1e-9, abs=1e-9)
-    paths = filling.chain(graph.links, tokens)
-    torch.testing.assert_close(filling.log_probability(graph, paths, every), expected, rtol=1e-9, atol=1e-9)
+    paths = search.Chain(graph.links, tokens)
+    torch.testing.assert_close(search.log_probability(graph, paths, every), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("candidates", [1, 2, 200])
@@ -102,8 +101,8 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
 def test_what_a_narrow_beam_calls_proven_is_true(case, width, candidates):
     graph, tokens = GRAPHS[case]
     _, log_f = enumerate_fillings(graph, tokens)
-    found = filling.beam_search(graph, tokens, n_best=3, width=width, candidates=candidates)
-    best = (log_f.sort(descending=True).values - filling.chain(graph.links, tokens).remaining[0, 0])[:3]
+    found = search.beam_search(graph, tokens, n_best=3, width=width, candidates=candidates)
+    best = (log_f.sort(descending=True).values - search.Chain(graph.links, tokens).remaining[0, 0])[:3]
     assert (found.log_prob <= best[: len(found.log_prob)] + 1e-9).all()
     if found.proven:
         torch.testing.assert_close(found.log_prob, best, rtol=1e-9, atol=1e-9)
@@ -111,7 +110,7 @@ def test_what_a_narrow_beam_calls_proven_is_true(case, width, candidates):
 
 def test_most_narrow_searches_are_proven():
     cases = [random_graph(seed, masks=3, k=3, vocabulary=40) for seed in range(20)]
-    proven = [filling.beam_search(graph, 3, n_best=5, width=16, candidates=10).proven for graph in cases]
+    proven = [search.beam_search(graph, 3, n_best=5, width=16, candidates=10).proven for graph in cases]
     assert sum(proven) >= 15
 
 
@@ -123,7 +122,7 @@ def test_viterbi_is_the_best_of_all_paths(case):
     scores = {path: score + sum(best.values[u].log().item() for u in path) for path, score in paths.items()}
     expected = max(scores, key=scores.__getitem__)
     mass = math.log(sum(map(math.exp, paths.values())))
-    found, value = filling.viterbi(graph, tokens)
+    found, value = search.viterbi(graph, tokens)
     assert tuple(found.path[0].tolist()) == expected
     assert found.tokens[0].tolist() == [best.indices[u].item() for u in expected]
     assert value.item() == pytest.approx(scores[expected] - mass, abs=1e-9)
@@ -133,7 +132,7 @@ def test_viterbi_is_the_best_of_all_paths(case):
 @every_graph
 def test_the_path_of_a_filling_is_its_best(case):
     graph, tokens = GRAPHS[case]
-    found = filling.beam_search(graph, tokens, n_best=4)
+    found = search.beam_search(graph, tokens, n_best=4)
     paths = enumerate_paths(graph, tokens)
     for y, path in zip(found.tokens.tolist(), found.path.tolist(), strict=True):
         score = {
@@ -148,12 +147,12 @@ def test_samples_follow_the_distribution(case):
     every, log_f = enumerate_fillings(graph, tokens)
     expected = (log_f - log_f.logsumexp(0)).exp()
     count = 4000
-    drawn = filling.sample(graph, tokens, count, torch.Generator().manual_seed(1))
+    drawn = search.sample(graph, tokens, count, torch.Generator().manual_seed(1))
     weights = graph.probs.shape[1] ** torch.arange(tokens - 1, -1, -1)
     frequency = torch.bincount((drawn.tokens * weights).sum(1), minlength=len(every)) / count
     error = (expected * (1 - expected) / count).sqrt()
     assert (frequency - expected <= 4 * error + 1 / count).all() and (expected - frequency <= 4 * error + 1e-9).all()
-    again = filling.sample(graph, tokens, count, torch.Generator().manual_seed(1))
+    again = search.sample(graph, tokens, count, torch.Generator().manual_seed(1))
     assert again.tokens.equal(drawn.tokens)
 
 
@@ -161,7 +160,7 @@ def test_samples_follow_the_distribution(case):
 @pytest.mark.parametrize("boundary", [1, 2])
 def test_lengths_are_a_distribution(boundary, sparse):
     graph = random_graph(11, masks=2, k=2, boundary=boundary, sparse=sparse)
-    lengths = filling.length_distribution(graph.links).exp()
+    lengths = search.length_distribution(graph.links).exp()
     assert lengths.sum().item() == pytest.approx(1.0)
     masses = [sum(map(math.exp, enumerate_paths(graph, m).values())) for m in range(len(graph.links) - 1)]
     torch.testing.assert_close(lengths, torch.tensor(masses, dtype=torch.float64) / sum(masses))
@@ -176,31 +175,31 @@ def test_visits_are_those_of_all_paths():
     expected = torch.zeros(len(graph.links), dtype=torch.float64)
     for path, score in paths.items():
         expected[[0, *path, -1]] += math.exp(score) / total
-    torch.testing.assert_close(filling.visits(graph, 2), expected)
+    torch.testing.assert_close(search.visits(graph, 2), expected)
 
 
 @pytest.mark.parametrize("boundary", [1, 2])
 def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
     graph = random_graph(15, masks=3, k=2, boundary=boundary)
-    some, every = (enumerate_paths(g, 3) for g in (filling.one_per_mask(graph), graph))
+    some, every = (enumerate_paths(g, 3) for g in (search.one_per_mask(graph), graph))
     expected = sum(map(math.exp, some.values())) / sum(map(math.exp, every.values()))
-    assert 0 < filling.kept(graph) == pytest.approx(expected) and expected < 1
-    assert filling.kept(GRAPHS["independent"][0]) == filling.kept(GRAPHS["one per mask"][0]) == 1
+    assert 0 < search.kept(graph) == pytest.approx(expected) and expected < 1
+    assert search.kept(GRAPHS["independent"][0]) == search.kept(GRAPHS["one per mask"][0]) == 1
 
 
 def test_many_masks_do_not_underflow():
     wide = random_graph(13, masks=300, k=2, vocabulary=5000, spread=3.0)
-    assert 0 < filling.kept(wide) < 1 and filling.chain(wide.links, 300).remaining[0, 0] < -800
-    graph = filling.one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
-    found = filling.beam_search(graph, 300, n_best=3, width=4)
+    assert 0 < search.kept(wide) < 1 and search.Chain(wide.links, 300).remaining[0, 0] < -800
+    graph = search.one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
+    found = search.beam_search(graph, 300, n_best=3, width=4)
     assert found.log_prob.isfinite().all() and found.log_prob[0] < -2000
-    value = filling.log_probability(graph, filling.chain(graph.links, 300), found.tokens)
+    value = search.log_probability(graph, search.Chain(graph.links, 300), found.tokens)
     torch.testing.assert_close(value, found.log_prob)
 
 
 def test_no_path_of_that_length():
     with pytest.raises(ValueError, match="no path"):
-        filling.beam_search(filling.one_per_mask(random_graph(14, masks=2, k=2)), 3)
+        search.beam_search(search.one_per_mask(random_graph(14, masks=2, k=2)), 3)
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -311,15 +310,15 @@ def test_an_end_inside_the_text_is_refused_where_it_has_states_of_its_own(tmp_pa
 @pytest.mark.parametrize("options", [FillOptions(), FillOptions(free=True), FillOptions(lengths=(2, 3))])
 def test_every_record_says_what_one_token_for_each_mask_keeps(any_model, options):
     network, tokenizer = load_for_filling(str(any_model))
-    records = fill_texts(network, tokenizer, [TWO, "[MASK]" * 8, "CCO"], options)
+    records = list(fill_texts(network, tokenizer, [TWO, "[MASK]" * 8, "CCO"], options))
     shares = [record["kept"] for record in records]
     if options != FillOptions():
         assert shares == [None] * 3
     elif network.transition is None:
         assert shares == [1, 1, None]
     else:
-        examples = inference.tokenize([TWO.replace("[MASK]", "<mask>"), "<mask>" * 8], tokenizer)
-        assert shares == [*map(filling.kept, graphs(network, examples, tokenizer)), None]
+        examples = encode(network, tokenizer, [TWO, "[MASK]" * 8])
+        assert shares == [*map(search.kept, graphs(network, examples, tokenizer)), None]
         assert shares[1] < 0.5 and "say little of the model" in records[1]["warning"]
     for record, share in zip(records, shares, strict=True):
         assert (record["warning"] is None) == (share is None or share >= 0.5)
@@ -329,8 +328,8 @@ def test_batches_order_and_padding_do_not_matter(any_model):
     network, tokenizer = load_for_filling(str(any_model))
     texts = [f"{'C' * n}[MASK]{'[MASK]' * (n % 3)}O" for n in (3, 20, 1, 7, 12, 2)]
     for method in ("beam", "viterbi", "sample"):
-        together = fill_texts(network, tokenizer, texts, FillOptions(method=method))
-        small = fill_texts(network, tokenizer, texts, FillOptions(method=method, tokens_per_batch=1))
+        together = list(fill_texts(network, tokenizer, texts, FillOptions(method=method)))
+        small = list(fill_texts(network, tokenizer, texts, FillOptions(method=method, tokens_per_batch=1)))
         assert [r["text"] for r in together] == texts and [r["line"] for r in together] == [1, 2, 3, 4, 5, 6]
         for one, other in zip(together, small, strict=True):
             assert [e["tokens"] for e in one["fillings"]] == [e["tokens"] for e in other["fillings"]]
@@ -340,7 +339,7 @@ def test_batches_order_and_padding_do_not_matter(any_model):
 
 def test_the_graph_holds_the_states_of_each_mask(model):
     network, tokenizer = load_for_filling(str(model))
-    examples = inference.tokenize(["C<mask>C<mask>", "CC<mask>"], tokenizer)
+    examples = encode(network, tokenizer, ["C<mask>C[MASK]", "CC<mask>"])
     assert [g.mask.tolist() for g in graphs(network, examples, tokenizer)] == [
         [-1, 0, 0, 0, 1, 1, 1, 2],
         [-1, 0, 0, 0, 1],
@@ -366,7 +365,7 @@ def test_several_tokens_go_where_their_states_are(model):
 
 def empty(network, tokenizer):
     """Probability of a path that emits nothing."""
-    (graph,) = graphs(network, inference.tokenize([TWO.replace("[MASK]", "<mask>")], tokenizer), tokenizer)
+    (graph,) = graphs(network, encode(network, tokenizer, [TWO]), tokenizer)
     return graph.links[0, -1].exp().item()
 
 

@@ -12,11 +12,11 @@ function showTip(x, y, fill) { // beside the point, inside the window
   tip.style.top = `${y + 18 + box.height > innerHeight ? Math.max(8, y - box.height - 12) : y + 18}px`;
 }
 
-function describeState(u, place) {
+function describeState(u, target) {
   const s = states[u];
-  make("strong", {}, place, name(u));
-  make("div", { class: "soft" }, place, `weight ${number(s.weight)}`);
-  const table = make("table", { class: colour(s) }, place), most = s.words.length ? s.words[0][1] : 1;
+  make("strong", {}, target, s.name);
+  make("div", { class: "soft" }, target, `weight ${number(s.weight)}`);
+  const table = make("table", { class: s.colour }, target), most = s.words.length ? s.words[0][1] : 1;
   for (const [word, p] of s.words) {
     const row = make("tr", {}, table);
     make("td", {}, row, word);
@@ -25,11 +25,11 @@ function describeState(u, place) {
   }
 }
 
-function describeEdge(u, v, place) {
-  make("strong", {}, place, `${label(states[u], 3)} → ${label(states[v], 3)}`);
-  const p = matrix.get(u * N + v);
-  make("div", {}, place, p === undefined ? "no edge" : `probability ${number(p)}`);
-  make("div", { class: "soft" }, place, `${name(u)} → ${name(v)}`);
+function describeEdge(u, v, target) {
+  make("strong", {}, target, `${states[u].words_label} → ${states[v].words_label}`);
+  const p = edgeAt.get(u * N + v)?.[2];
+  make("div", {}, target, p === undefined ? "no edge" : `probability ${number(p)}`);
+  make("div", { class: "soft" }, target, `${states[u].name} → ${states[v].name}`);
 }
 
 function near(chosen, ends) {
@@ -41,7 +41,7 @@ function near(chosen, ends) {
     touched.add(+e.dataset.u).add(+e.dataset.v);
   }
   for (const e of shown.sort((a, b) => b.dataset.p - a.dataset.p).slice(0, LABELS)) {
-    const [x, y] = along(curve(+e.dataset.u, +e.dataset.v), ends.length === 1 && +e.dataset.v === ends[0] ? 0.3 : 0.7);
+    const [x, y] = along(edgeAt.get(e.dataset.u * N + +e.dataset.v)[3], ends.length === 1 && +e.dataset.v === ends[0] ? 0.3 : 0.7);
     make("svg:text", { class: "value", x, y: y + 4 }, valueLayer, (+e.dataset.p).toFixed(2));
   }
   for (const u of touched) nodeLayer.children[u].classList.add("near");
@@ -58,7 +58,7 @@ function leave() {
 function onState(u) { // told below the drawing, where it hides no edge
   near((a, b) => a === u || b === u, [u]);
   const x = nodeLayer.children[u].getBoundingClientRect().left, y = dag.getBoundingClientRect().bottom;
-  showTip(x - 16, Math.min(y, innerHeight - 30) - 18, place => describeState(u, place));
+  showTip(x - 16, Math.min(y, innerHeight - 30) - 18, target => describeState(u, target));
 }
 
 function onDag(event) {
@@ -70,7 +70,7 @@ function onDag(event) {
 
 function onEdge(u, v, event) {
   near((a, b) => a === u && b === v, [u, v]);
-  showTip(event.clientX, event.clientY, place => describeEdge(u, v, place));
+  showTip(event.clientX, event.clientY, target => describeEdge(u, v, target));
 }
 
 function onMap(event) {
@@ -154,9 +154,9 @@ function listed(entry, index) {
   button.addEventListener("click", () => choose(button.getAttribute("aria-pressed") === "true" ? -1 : index));
 }
 
-function facts() {
+function about() {
   const transitions = edges.length ? "" : ", no transitions: masks are independent";
-  byId("facts").textContent = `${data.model || "model"} · ${data.objective}, k = ${data.k}${transitions} · ${N} states, ${edges.length} edges`;
+  byId("about").textContent = `${data.model || "model"} · ${data.objective}, k = ${data.k}${transitions} · ${N} states, ${edges.length} edges`;
   const paths = data.free ? "all paths of the DAG" : "paths with one state in each mask";
   byId("hint").textContent = `Summed over ${paths}. Click one to see its most probable path; again to clear.`
     + (data.exact === false ? " More probable ones may have been missed." : "");
@@ -164,7 +164,7 @@ function facts() {
 
 document.body.classList.toggle("smiles", data.molecules);
 byId("molecule").hidden = !data.molecules;
-facts();
+about();
 showText(data.pieces, byId("input"), true);
 fillings.forEach(listed);
 document.addEventListener("keydown", event => { if (event.key === "Escape") leave(); });

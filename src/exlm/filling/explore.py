@@ -1,44 +1,38 @@
 """A page or a figure to look inside the model: its states, their transitions and the best fillings of one text.
 
 This is the case study of the paper (section 5, "Case Study", and the appendix "Detailed Case Study") for any model and
-any text. `build_case` collects the numbers as plain data, `page` and `figure` show them.
+any text. `build_case` collects the numbers as plain data, `drawing` shows them.
 """
 
-from collections.abc import Callable
-from itertools import pairwise
+import json
+import re
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.colors import to_rgb
+from rdkit import Chem, rdBase
+from rdkit.Chem.Draw import rdMolDraw2D
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.encoding import rdkit_problem
+from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError
-from exlm.filling import search as filling
-from exlm.filling.figure import draw
+from exlm.filling import drawing, search, texts
 from exlm.filling.fill import load_for_filling, parse_lengths
-from exlm.filling.molecules import add_drawings, are_smiles
-from exlm.filling.page import page
 from exlm.filling.search import Graph
-from exlm.filling.texts import (
-    NO_MASK,
-    FillOptions,
-    encode,
-    filled,
-    graphs,
-    inserted,
-    possible_lengths,
-    searched,
-    top_words,
-    weights,
-)
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.storage import replacing, write_text
 from exlm.train import distributed
 
 Case = dict[str, Any]
-Piece = tuple[str, int | None]  # text, and the mask it stands for
+Segment = tuple[str, int | None]  # text, and the mask it stands for
 
-FIGURES = (".svg", ".png", ".pdf")
+ENDINGS = (".html", ".svg", ".png", ".pdf")
+MOLECULE = 360, 240  # pixels
+ATOM = re.compile(r"\[[^\]]+\]|Br?|Cl?|[NOSPFIbcnosp*]")
+SAMPLE = 100  # texts looked at to tell whether they are molecules
 
 
 def explore(
@@ -66,8 +60,9 @@ def explore(
         free: paths as the model was trained, which may skip a mask or stop at several of its states. Otherwise the
             fillings, and the weights of the states, are those of paths with one state in each mask.
     """
-    options = FillOptions(n_best, lengths=parse_lengths(tokens), free=free)
-    write = _writer(Path(output))
+    options = texts.FillOptions(n_best, lengths=parse_lengths(tokens), free=free)
+    if Path(output).suffix not in ENDINGS:
+        raise InputError(f"cannot write {output}; the name must end in .html, .svg, .png or .pdf")
     if words < 1:
         raise InputError(f"words is {words}; it must be at least 1")
     if not 0 <= threshold < 1:
@@ -75,7 +70,7 @@ def explore(
     network, tokenizer = load_for_filling(model)
     distributed.place(network)
     case = build_case(network, tokenizer, text, options, words) | {"model": model, "threshold": threshold}
-    write(case)
+    drawing.write(case, Path(output))
     counts = (f"{len(case[name])} {name}" for name in ("states", "edges", "fillings"))
     print(f"{', '.join(counts)}: {output}")
 
@@ -84,7 +79,7 @@ def build_case(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
     text: str,
-    options: FillOptions | None = None,
+    options: texts.FillOptions | None = None,
     words: int = 5,
 ) -> Case:
     """What the model says about one text, as JSON can hold it.
@@ -99,84 +94,62 @@ def build_case(
     Raises:
         InputError: if there is nothing to fill, or the text is too long or cannot be encoded.
     """
-    options = options or FillOptions(n_best=10)
+    options = options or texts.FillOptions(n_best=10)
     network.eval()
-    (example,), (problem,) = encode(network, tokenizer, [text])
-    if problem == NO_MASK:
+    (example,) = texts.encode(network, tokenizer, [text])
+    if example.problem == texts.NO_MASK:
         raise InputError("there is no mask in the text; write [MASK] where something is to be filled in")
-    if problem:
-        raise InputError(f"the text cannot be filled: {problem}")
-    (graph,) = graphs(network, [example], tokenizer)
-    ids = example["input_ids"].tolist()
-    record = filled(graph, ids, tokenizer, options, 1)
-    if reason := record.get("problem"):
-        raise InputError(reason)
-    case = {
+    if example.problem:
+        raise InputError(f"the text cannot be filled: {example.problem}")
+    (graph,) = texts.graphs(network, [example], tokenizer)
+    paths = texts.searched(graph, options)
+    found, proven = texts.find_fillings(paths, example, tokenizer, options)
+    fillings = [_filling(entry, paths, example.ids, tokenizer) for entry in found]
+    molecules = _are_smiles(tokenizer, [entry["text"] for entry in fillings])
+    if molecules:
+        with rdBase.BlockLogs():
+            for entry in fillings:
+                entry["problem"] = rdkit_problem(entry["text"])
+                entry["drawing"] = None if entry["problem"] else draw_molecule(entry["text"], entry["pieces"])
+    states = texts.describe_states(paths, options, words)
+    for state in states:
+        state["words"] = [[_word(token, tokenizer), p] for token, p in state["words"]]
+    states[0]["words"] = states[-1]["words"] = []  # these emit BOS and EOS, no word
+    start, stop = (graph.links > -torch.inf).nonzero(as_tuple=True)
+    edges = zip(start.tolist(), stop.tolist(), graph.links[start, stop].exp().tolist(), strict=True)
+    return {
         "objective": network.config.objective,
         "k": network.config.states_per_mask,
-        "free": options.free or options.lengths is not None,
-        "exact": record["exact"],
+        "free": not options.one_per_mask,
+        "exact": proven if options.method == "beam" else None,
         "masks": graph.masks,
-        "pieces": _pieces(ids, [[tokenizer.mask_token_id]] * graph.masks, tokenizer),
-        "states": _states(graph, tokenizer, options, words),
-        "edges": [] if network.transition is None else _edges(graph),
-        "fillings": [_filling(entry, searched(graph, options), ids, tokenizer) for entry in record["fillings"]],
+        "pieces": _segments(example.ids, [[tokenizer.mask_token_id]] * graph.masks, tokenizer),
+        "states": states,
+        "edges": [] if network.transition is None else list(edges),
+        "fillings": fillings,
+        "molecules": molecules,
     }
-    case["molecules"] = are_smiles(tokenizer, [entry["text"] for entry in case["fillings"]])
-    if case["molecules"]:
-        add_drawings(case["fillings"])
-    return case
-
-
-def _writer(path: Path) -> Callable[[Case], None]:
-    """What writes a case to `path`, by its ending."""
-    if path.suffix == ".html":
-        return lambda case: write_text(path, page(case))
-    if path.suffix not in FIGURES:
-        raise InputError(f"cannot write {path}; the name must end in .html, .svg, .png or .pdf")
-
-    def write(case: Case) -> None:
-        with replacing(path) as partial:
-            draw(case, partial, path.suffix[1:])
-
-    return write
-
-
-def _states(graph: Graph, tokenizer: PreTrainedTokenizerFast, options: FillOptions, words: int) -> list[Case]:
-    paths = searched(graph, options)
-    rows = zip(graph.mask.tolist(), weights(paths, possible_lengths(paths, options)).tolist(), strict=True)
-    tops = top_words(graph, words)
-    ends = (0, len(tops) - 1)  # these emit BOS and EOS, no word
-    return [
-        {"mask": mask, "weight": weight, "words": [] if u in ends else [[_word(i, tokenizer), p] for i, p in tops[u]]}
-        for u, (mask, weight) in enumerate(rows)
-    ]
-
-
-def _edges(graph: Graph) -> list[tuple[int, int, float]]:
-    """Every edge u -> v and its probability; those that leave a state sum to 1."""
-    start, end = (graph.links > -torch.inf).nonzero(as_tuple=True)
-    return list(zip(start.tolist(), end.tolist(), graph.links[start, end].exp().tolist(), strict=True))
 
 
 def _filling(entry: Case, graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast) -> Case:
-    """An entry of `fill` with its most probable path [m + 2] and its text in pieces."""
+    """An entry of `fill` with its most probable path [m + 2], its words, and its text cut at the masks."""
     vocabulary = tokenizer.get_vocab()
-    by_mask = [[vocabulary[token] for token in part] for part in entry["tokens"]]
-    path = filling.best_paths(graph, torch.tensor([[token for part in by_mask for token in part]]))
-    words = [[_word(token, tokenizer) for token in part] for part in by_mask]
-    whole = [0, *path[0].tolist(), len(graph.links) - 1]
-    return entry | {"path": whole, "words": words, "pieces": _pieces(ids, by_mask, tokenizer)}
+    by_mask = [[vocabulary[token] for token in tokens] for tokens in entry["tokens"]]
+    words = [[_word(token, tokenizer) for token in tokens] for tokens in by_mask]
+    path = search.best_paths(graph, torch.tensor([[token for tokens in by_mask for token in tokens]]))[0].tolist()
+    pieces = _segments(ids, by_mask, tokenizer)
+    return entry | {"path": [0, *path, len(graph.links) - 1], "words": words, "pieces": pieces}
 
 
-def _pieces(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[Piece]:
-    """The text cut where masks begin and end; in one piece where the tokenizer's spelling has no such cuts."""
-    parts = inserted(ids[1:-1], by_mask, tokenizer.mask_token_id)
-    ends = [str(tokenizer.decode([i for part, _ in parts[:n] for i in part])) for n in range(len(parts) + 1)]
-    if not all(longer.startswith(shorter) for shorter, longer in pairwise(ends)):
-        return [(ends[-1], None)]
-    pieces = [(b[len(a) :], mask) for (a, b), (_, mask) in zip(pairwise(ends), parts, strict=True)]
-    return [(text, mask) for text, mask in pieces if text or mask is not None]
+def _segments(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[Segment]:
+    """The text cut where masks begin and end, or whole if its decoding joins characters across such a cut."""
+    segments = texts.cut_at_masks(ids, by_mask, tokenizer)
+    beginnings = accumulate((tokens for tokens, _ in segments), initial=[])
+    decoded = [str(tokenizer.decode(tokens)) for tokens in beginnings]
+    if not all(longer.startswith(shorter) for shorter, longer in pairwise(decoded)):
+        return [(decoded[-1], None)]
+    cut = [(b[len(a) :], mask) for (a, b), (_, mask) in zip(pairwise(decoded), segments, strict=True)]
+    return [(text, mask) for text, mask in cut if text or mask is not None]
 
 
 def _word(token: int, tokenizer: PreTrainedTokenizerFast) -> str:
@@ -184,3 +157,41 @@ def _word(token: int, tokenizer: PreTrainedTokenizerFast) -> str:
     text = str(tokenizer.decode([token])).strip()
     readable = text and text.isprintable() and "\ufffd" not in text
     return text if readable else str(tokenizer.convert_ids_to_tokens(token))
+
+
+def _are_smiles(tokenizer: PreTrainedTokenizerFast, fillings: Sequence[str]) -> bool:
+    """Whether the model speaks SMILES: its tokenizer says so, or else most of its fillings are molecules."""
+    splitting = json.loads(tokenizer.backend_tokenizer.to_str())["pre_tokenizer"] or {}
+    if splitting.get("pattern") == {"Regex": SMILES_PATTERN}:
+        return True
+    sample = [text for text in fillings if text][:SAMPLE]
+    with rdBase.BlockLogs():
+        # RDKit would take what follows a space as a name.
+        return sum(len(text.split()) == 1 and not rdkit_problem(text) for text in sample) > len(sample) / 2
+
+
+def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
+    """The molecule as SVG, or None if there is no atom. Atoms of a mask are marked in its colour.
+
+    Args:
+        smiles: that RDKit can read.
+        segments: the SMILES, cut where masks begin and end.
+    """
+    molecule = Chem.MolFromSmiles(smiles)
+    if molecule is None or not molecule.GetNumAtoms():
+        return None
+    tokens = [(token, mask) for text, mask in segments for token in re.findall(SMILES_PATTERN, text)]
+    masks = [mask for token, mask in tokens if ATOM.fullmatch(token)]  # in the order of the SMILES, which is RDKit's
+    # Light enough for a letter on top.
+    tints = [tuple((value + 1) / 2 for value in to_rgb(drawing.COLOURS[name])) for name in ("even", "odd")]
+    marked = {atom: tints[mask % 2] for atom, mask in enumerate(masks) if mask is not None}
+    if len(masks) != molecule.GetNumAtoms():
+        marked = {}  # RDKit took atoms away: nobody knows which is which
+    canvas = rdMolDraw2D.MolDraw2DSVG(*MOLECULE)
+    options: Any = canvas.drawOptions()
+    options.clearBackground, options.padding = False, 0.08
+    rdMolDraw2D.PrepareAndDrawMolecule(
+        canvas, molecule, highlightAtoms=list(marked), highlightAtomColors=marked, highlightBonds=[]
+    )
+    canvas.FinishDrawing()
+    return canvas.GetDrawingText()

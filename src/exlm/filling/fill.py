@@ -2,21 +2,17 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.sources import UNREADABLE, open_text
 from exlm.errors import InputError
-from exlm.filling.texts import NO_MASK, FillOptions, Method, Record, fill_texts
+from exlm.filling.texts import FillOptions, Method, Record, fill_texts, with_mask_tokens
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrained import load_model, verify
 from exlm.storage import replacing
 from exlm.train import distributed
-
-LINES = 5000  # filled and written at a time
 
 
 def fill(
@@ -63,16 +59,24 @@ def fill(
     if output and Path(output).suffix != ".jsonl":
         raise InputError(f"cannot write {output}; the name must end in .jsonl")
     options = FillOptions(n_best, method, parse_lengths(tokens), free, states, beam, seed, tokens_per_batch)
-    lines = texts if file is None else _read(file)
+    lines = texts
+    if file is not None:
+        try:
+            with open_text(file) as stream:
+                lines = [line.rstrip("\r\n") for line in stream]
+        except UNREADABLE as error:
+            raise InputError(f"{file} cannot be read: {error}") from error
     network, tokenizer = load_for_filling(model)
+    if not any(str(tokenizer.mask_token) in with_mask_tokens(line, tokenizer) for line in lines):
+        raise InputError("there is no mask in any text; write [MASK] where something is to be filled in")
     distributed.place(network)
-    records = _in_parts(network, tokenizer, lines, options, progress=file is not None)
+    records = fill_texts(network, tokenizer, lines, options, progress=file is not None)
     if not output:
-        print("\n\n".join(_table(record) for record in _checked(records)))
+        print("\n\n".join([_table(record) for record in records]))
         return
     with replacing(Path(output)) as partial, partial.open("w", encoding="utf-8") as stream:
         bad = weak = 0
-        for record in _checked(records):
+        for record in records:
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
             bad += record["problem"] is not None
             weak += record["warning"] is not None
@@ -94,28 +98,6 @@ def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFas
     return model, tokenizer
 
 
-def _in_parts(
-    network: ExLMForMaskedLM,
-    tokenizer: PreTrainedTokenizerFast,
-    lines: Sequence[str],
-    options: FillOptions,
-    progress: bool,
-) -> Iterator[Record]:
-    with tqdm(total=len(lines), desc="fill", unit="line", disable=not progress) as bar:
-        for start in range(0, len(lines), LINES):
-            yield from fill_texts(network, tokenizer, lines[start : start + LINES], options, start + 1, bar)
-
-
-def _checked(records: Iterator[Record]) -> Iterator[Record]:
-    """The records. Raises InputError after the last one if none has a mask."""
-    masked = False
-    for record in records:
-        masked |= record["problem"] != NO_MASK
-        yield record
-    if not masked:
-        raise InputError("there is no mask in any text; write [MASK] where something is to be filled in")
-
-
 def parse_lengths(tokens: str | None) -> tuple[int, int] | None:
     """The shortest and longest of `3` or `2-4`."""
     if tokens is None:
@@ -125,14 +107,6 @@ def parse_lengths(tokens: str | None) -> tuple[int, int] | None:
     if not 1 <= shortest <= longest:
         raise InputError(f"tokens is {tokens}; give a number from 1, or a range as 2-4")
     return shortest, longest
-
-
-def _read(path: str) -> list[str]:
-    try:
-        with open_text(path) as stream:
-            return [line.rstrip("\r\n") for line in stream]
-    except UNREADABLE as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
 
 
 def _table(record: Record) -> str:

@@ -76,7 +76,7 @@ def kept(graph: Graph) -> float:
 
     Raises ValueError where it keeps no path.
     """
-    some, every = (chain(links, graph.masks).remaining[0, 0] for links in (one_per_mask(graph).links, graph.links))
+    some, every = (Chain(links, graph.masks).remaining[0, 0] for links in (one_per_mask(graph).links, graph.links))
     return min(1.0, float((some - every).exp()))
 
 
@@ -99,17 +99,20 @@ def length_distribution(links: Tensor) -> Tensor:
     return torch.stack(result).log_softmax(0)  # of log-probabilities: divides by their sum, 1 but for dead ends
 
 
-@dataclass(frozen=True)
 class Chain:
-    """The Markov chain of the paths with m tokens.
+    """The Markov chain of the paths with m tokens through links [N, N]. Raises ValueError if there is no such path.
 
-    Attributes:
-        links: [N, N] of the graph.
-        remaining: [m + 2, N] log R: the mass of all ways from a state after i steps to the last one after m + 1.
+    `remaining` [m + 2, N] is log R: the mass of all ways from a state after i steps to the last one after m + 1 steps.
     """
 
-    links: Tensor
-    remaining: Tensor
+    def __init__(self, links: Tensor, tokens: int) -> None:
+        rows = [torch.full_like(links[0], -torch.inf)]
+        rows[0][-1] = 0.0
+        for _ in range(tokens + 1):
+            rows.append((links + rows[-1]).logsumexp(1))
+        if rows[-1][0] == -torch.inf:
+            raise ValueError(f"no path through the {len(links)} states emits {tokens} tokens")
+        self.links, self.remaining = links, torch.stack(rows[::-1])
 
     def step(self, i: int) -> Tensor:
         """Transition probabilities [N, N] of step i = 0 .. m. Rows of states that cannot be there are zero."""
@@ -119,17 +122,6 @@ class Chain:
     def start(self) -> Tensor:
         """The forward vector [1, N] of the empty beginning: at BOS."""
         return torch.eye(1, len(self.links), dtype=self.links.dtype, device=self.links.device)
-
-
-def chain(links: Tensor, tokens: int) -> Chain:
-    """The paths of `tokens` tokens through links [N, N]. Raises ValueError if there is none."""
-    rows = [torch.full_like(links[0], -torch.inf)]
-    rows[0][-1] = 0.0
-    for _ in range(tokens + 1):
-        rows.append((links + rows[-1]).logsumexp(1))
-    if rows[-1][0] == -torch.inf:
-        raise ValueError(f"no path through the {len(links)} states emits {tokens} tokens")
-    return Chain(links, torch.stack(rows[::-1]))
 
 
 def log_probability(graph: Graph, paths: Chain, tokens: Tensor) -> Tensor:
@@ -149,7 +141,7 @@ def _scaled(alpha: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, candidates: int = CANDIDATES) -> Fillings:
-    """The `n_best` most probable sequences of `tokens` tokens, of which there must be a path (`chain`).
+    """The `n_best` most probable sequences of `tokens` tokens, of which there must be a path (`Chain`).
 
     Args:
         graph: with N states.
@@ -158,7 +150,7 @@ def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, can
         width: beginnings kept after each token.
         candidates: from the second token on, a beginning is continued by this many words of every state it can reach.
     """
-    paths = chain(graph.links, tokens)
+    paths = Chain(graph.links, tokens)
     common = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
     rare = common.values[:, candidates] if common.values.shape[1] > candidates else torch.zeros_like(graph.probs[:, 0])
     found = torch.empty(1, 0, dtype=torch.long, device=graph.probs.device)
@@ -219,7 +211,7 @@ def viterbi(graph: Graph, tokens: int) -> tuple[Fillings, Tensor]:
 
     The filling's own probability sums over all its paths; another filling may beat it there.
     """
-    paths = chain(graph.links, tokens)
+    paths = Chain(graph.links, tokens)
     best = graph.probs.max(1)
     emission = best.values.log().expand(1, tokens + 2, -1).clone()
     emission[:, [0, -1]] = 0.0
@@ -231,7 +223,7 @@ def viterbi(graph: Graph, tokens: int) -> tuple[Fillings, Tensor]:
 
 def sample(graph: Graph, tokens: int, count: int, generator: torch.Generator | None = None) -> Fillings:
     """`count` fillings of `tokens` tokens drawn from p(y | m)."""
-    paths = chain(graph.links, tokens)
+    paths = Chain(graph.links, tokens)
     links, targets, states = _copies(graph, count, tokens)
     free = graph.probs.new_zeros(count, tokens + 2, len(graph.links))
     path = alignment.sample(free, links, targets, states, generator=generator)[:, 1:-1]

@@ -4,28 +4,26 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor
 from tqdm import tqdm
-from transformers import PreTrainedConfig, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import InputError
-from exlm.filling import search as filling
-from exlm.filling.search import Fillings, Graph
+from exlm.filling import search
+from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.randomness import mix
-from exlm.tasks import inference
-from exlm.tasks.inference import Example
 
 Method = Literal["beam", "viterbi", "sample"]
 Record = dict[str, Any]
 
 NO_MASK = "no mask"
 LITTLE_KEPT = "these probabilities say little of the model, whose paths seldom have one state in every mask; see --free"
-ALIASES = ("[MASK]", "<mask>")
-LOGITS = 2**26  # held at a time
+LOGITS = 2**26  # held in memory at a time
+TEXTS = 5000  # filled before the first of them is handed on
 TOP_WORDS = 5
 
 
@@ -53,190 +51,188 @@ class FillOptions:
         return not self.free and self.lengths is None
 
 
+class Example(NamedTuple):
+    """A text in tokens, its positions in the encoder, and why it cannot be filled, or None."""
+
+    ids: list[int]
+    length: int
+    problem: str | None
+
+
 def fill_texts(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
     texts: Sequence[str],
     options: FillOptions | None = None,
-    first: int = 1,
-    bar: tqdm | None = None,
-) -> list[Record]:
-    """One record per text, in order: see `output` of `fill`. `first` is the number of the first line."""
+    progress: bool = False,
+) -> Iterator[Record]:
+    """One record per text, in order: see `output` of `fill`. Some thousand texts are filled at a time."""
     options = options or FillOptions()
     network.eval()
-    examples, problems = encode(network, tokenizer, texts)
-    records: list[Record] = [
-        {"line": first + i, "text": text, "fillings": []}
-        | {"exact": None, "kept": None, "warning": None, "problem": problem}
-        for i, (text, problem) in enumerate(zip(texts, problems, strict=True))
-    ]
-    usable = [i for i, problem in enumerate(problems) if problem is None]
-    for rows in _batches(usable, [_expanded(example, network.config) for example in examples], network.config, options):
-        for i, graph in zip(rows, graphs(network, [examples[i] for i in rows], tokenizer), strict=True):
-            records[i].update(filled(graph, examples[i]["input_ids"].tolist(), tokenizer, options, first + i))
-            if bar is not None:
-                bar.update()
-    if bar is not None:
-        bar.update(len(texts) - len(usable))
-    return records
+    max_tokens = min(options.tokens_per_batch, LOGITS // network.config.vocab_size)
+    with tqdm(total=len(texts), desc="fill", unit="line", disable=not progress) as bar:
+        for start in range(0, len(texts), TEXTS):
+            examples = encode(network, tokenizer, texts[start : start + TEXTS])
+            records: list[Record] = [
+                {"line": line, "text": texts[line - 1], "fillings": []}
+                | {"exact": None, "kept": None, "warning": None, "problem": example.problem}
+                for line, example in enumerate(examples, start + 1)
+            ]
+            waiting = [i for i, example in enumerate(examples) if example.problem is None]
+            bar.update(len(examples) - len(waiting))
+            # The longest first, so that too large a batch fails at once.
+            waiting.sort(key=lambda i: -examples[i].length)
+            while waiting:
+                count = max(1, max_tokens // examples[waiting[0]].length)
+                rows, waiting = waiting[:count], waiting[count:]
+                for i, graph in zip(rows, graphs(network, [examples[i] for i in rows], tokenizer), strict=True):
+                    records[i] |= _filled(graph, examples[i], tokenizer, options, start + i + 1)
+                    bar.update()
+            yield from records
 
 
-def encode(
-    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
-) -> tuple[list[Example], list[str | None]]:
-    """The tokens of every text, its masks in any spelling, and why it cannot be filled, or None."""
-    pattern = "|".join(re.escape(alias) for alias in ALIASES)
-    examples = inference.tokenize([re.sub(pattern, str(tokenizer.mask_token), text) for text in texts], tokenizer)
-    return examples, [_problem(example, tokenizer, network.config) for example in examples]
+def with_mask_tokens(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
+    """The text with its masks spelled as the tokenizer spells them."""
+    return re.sub(r"\[MASK\]|<mask>", str(tokenizer.mask_token), text)
+
+
+def encode(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[Example]:
+    """The texts in tokens, with their masks in any spelling."""
+    config = network.config
+    spelled = [with_mask_tokens(text, tokenizer) for text in texts]
+    examples = []
+    for ids in tokenizer(spelled)["input_ids"] if texts else []:
+        more = ids.count(config.mask_token_id) * (config.states_per_mask - 1) + 2 * (config.states_per_boundary - 1)
+        length, most, problem = len(ids) + more, config.max_position_embeddings, None
+        if tokenizer.mask_token_id not in ids:
+            problem = NO_MASK
+        elif config.states_per_boundary > 1 and {config.bos_token_id, config.eos_token_id} & set(ids[1:-1]):
+            problem = "an end of sequence inside the text, which has states of its own in this model; give one sequence"
+        elif length > most:
+            problem = f"too long: it expands to {length} positions, the model's most is {most}"
+        elif unknown := ids.count(tokenizer.unk_token_id):
+            problem = f"{unknown} tokens are not in the model's vocabulary"
+        examples.append(Example(ids, length, problem))
+    return examples
 
 
 @torch.inference_mode()
 def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrainedTokenizerFast) -> list[Graph]:
     """What the model says about the masks of each example, on the host, from one forward pass."""
-    batch = inference.pad(examples, tokenizer)
+    unpadded = {"input_ids": [example.ids for example in examples]}
+    batch = tokenizer.pad(unpadded, return_tensors="pt", return_attention_mask=True)
     lattice = network.exlm.expand(batch["input_ids"], batch["attention_mask"])
     hidden = network.states(lattice)
     lattice = lattice.to(hidden.device)
     if network.transition is None:
         marginals = network.marginals(lattice, hidden).cpu()
         counts = lattice.num_targets.tolist()
-        return [filling.independent(rows[1 : n - 1]) for rows, n in zip(marginals, counts, strict=True)]
+        return [search.independent(rows[1 : n - 1]) for rows, n in zip(marginals, counts, strict=True)]
     logits, links = network.head(hidden).cpu(), network.transition(hidden, lattice).cpu()
-    result = []
-    for b, n in enumerate(lattice.num_states.tolist()):
-        mask = (lattice.ordinal[b, :n] - 1).cpu()
-        result.append(Graph(logits[b, :n].double().softmax(-1), links[b, :n, :n].double(), mask))
-    return result
-
-
-def _expanded(example: Example, config: PreTrainedConfig) -> int:
-    """Positions of an example in the encoder."""
-    masks = int((example["input_ids"] == config.mask_token_id).sum())
-    return inference.length(example) + masks * (config.states_per_mask - 1) + 2 * (config.states_per_boundary - 1)
-
-
-def _problem(example: Example, tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig) -> str | None:
-    if tokenizer.mask_token_id not in example["input_ids"]:
-        return NO_MASK
-    inside = set(example["input_ids"][1:-1].tolist())
-    if config.states_per_boundary > 1 and inside & {config.bos_token_id, config.eos_token_id}:
-        return "an end of sequence inside the text, which has states of its own in this model; give one sequence"
-    if (length := _expanded(example, config)) > config.max_position_embeddings:
-        return f"too long: it expands to {length} positions, the model's most is {config.max_position_embeddings}"
-    return inference.unknown(example, tokenizer)
-
-
-def _batches(rows: list[int], sizes: list[int], config: PreTrainedConfig, options: FillOptions) -> Iterator[list[int]]:
-    """Rows for one forward pass each, of like sizes, the longest first."""
-    room = max(1, min(options.tokens_per_batch, LOGITS // config.vocab_size))
-    rows = sorted(rows, key=lambda i: -sizes[i])
-    while rows:
-        count = max(1, room // sizes[rows[0]])
-        yield rows[:count]
-        rows = rows[count:]
+    masks = (lattice.ordinal - 1).cpu()
+    return [
+        Graph(logits[b, :n].double().softmax(-1), links[b, :n, :n].double(), masks[b, :n])
+        for b, n in enumerate(lattice.num_states.tolist())
+    ]
 
 
 def searched(graph: Graph, options: FillOptions) -> Graph:
     """The graph without the paths that `options` leave out."""
-    return filling.one_per_mask(graph) if options.one_per_mask else graph
+    return search.one_per_mask(graph) if options.one_per_mask else graph
 
 
-def possible_lengths(graph: Graph, options: FillOptions) -> dict[int, float]:
-    """The probability of each wished number of tokens that a path of the searched graph can put in."""
-    shortest, longest = _wished(graph, options)
-    length = filling.length_distribution(graph.links).exp().tolist()
-    return {m: length[m] for m in range(shortest, min(longest + 1, len(length))) if length[m] > 0}
+def find_fillings(
+    graph: Graph, example: Example, tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int = 1
+) -> tuple[list[Record], bool]:
+    """The fillings of one text, as they are written, and whether it is proven that no more probable ones were missed.
 
+    `graph` has the paths to search (`searched`); the samples depend on the number of the `line`.
 
-def _wished(graph: Graph, options: FillOptions) -> tuple[int, int]:
-    return options.lengths or (graph.masks, graph.masks)
-
-
-def weights(graph: Graph, lengths: dict[int, float]) -> Tensor:
-    """Probability [N] that a path with one of these numbers of tokens passes through each state."""
-    rows = torch.stack([p * filling.visits(graph, m) for m, p in lengths.items()])
-    return rows.sum(0) / sum(lengths.values())
-
-
-def filled(graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int) -> Record:
-    """What is found for one text: fillings, exact, kept and warning or, if none is possible, the problem."""
-    everything, graph = graph, searched(graph, options)
-    lengths = possible_lengths(graph, options)
-    if not lengths:
-        shortest, longest = _wished(graph, options)
-        wanted = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
-        return {"problem": f"no path puts {wanted} tokens into its masks ({len(graph.links) - 2} states)"}
-    found, exact = [], True
-    for m, probability in lengths.items():
-        result, extra = _search(graph, m, options, line)
-        exact &= result.proven
+    Raises:
+        InputError: if no path of the graph puts as many tokens into the masks as wished.
+    """
+    found: list[Record] = []
+    proven = True
+    for length, probability in _possible_lengths(graph, options).items():
+        other = {}
+        if options.method == "viterbi":
+            result, value = search.viterbi(graph, length)
+            other["path_probability"] = float(value.exp())
+        elif options.method == "sample":
+            seed = int(mix(options.seed, line, length)) >> 1
+            result = search.sample(graph, length, options.n_best, torch.Generator().manual_seed(seed))
+        else:
+            result = search.beam_search(graph, length, options.n_best, options.beam)
         if not options.one_per_mask:
-            extra["length_probability"] = probability
-        found += [entry | extra for entry in _entries(result, graph, ids, tokenizer)]
-    record: Record = {"fillings": found, "exact": exact if options.method == "beam" else None}
-    if options.one_per_mask:
-        record["kept"] = filling.kept(everything)
-        record["warning"] = LITTLE_KEPT if record["kept"] < 0.5 else None
-    if options.states:
-        record["states"] = _states(graph, weights(graph, lengths), tokenizer)
-    return record
-
-
-def _search(graph: Graph, tokens: int, options: FillOptions, line: int) -> tuple[Fillings, Record]:
-    if options.method == "viterbi":
-        best, value = filling.viterbi(graph, tokens)
-        return best, {"path_probability": float(value.exp())}
-    if options.method == "sample":
-        seed = int(mix(options.seed, line, tokens)) >> 1
-        return filling.sample(graph, tokens, options.n_best, torch.Generator().manual_seed(seed)), {}
-    return filling.beam_search(graph, tokens, options.n_best, options.beam), {}
-
-
-def _entries(fillings: Fillings, graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast) -> list[Record]:
-    """Each filling as it is written. A token on a further state of BOS or EOS goes to the nearest mask."""
-    owners = graph.mask[fillings.path].clamp(0, graph.masks - 1).tolist()
-    entries = []
-    for tokens, owner, value in zip(fillings.tokens.tolist(), owners, fillings.log_prob.tolist(), strict=True):
-        by_mask: list[list[int]] = [[] for _ in range(graph.masks)]
-        for token, mask in zip(tokens, owner, strict=True):
-            by_mask[mask].append(token)
-        whole = [token for part, _ in inserted(ids[1:-1], by_mask, tokenizer.mask_token_id) for token in part]
-        entries.append(
-            {
-                "text": tokenizer.decode(whole),
-                "tokens": [tokenizer.convert_ids_to_tokens(part) for part in by_mask],
+            other["length_probability"] = probability
+        proven &= result.proven
+        for tokens, path, value in zip(result.tokens.tolist(), result.path, result.log_prob.tolist(), strict=True):
+            by_mask: list[list[int]] = [[] for _ in range(graph.masks)]
+            # A token on a further state of BOS or EOS goes to the nearest mask.
+            for token, mask in zip(tokens, graph.mask[path].clamp(0, graph.masks - 1).tolist(), strict=True):
+                by_mask[mask].append(token)
+            segments = cut_at_masks(example.ids, by_mask, tokenizer)
+            entry = {
+                "text": tokenizer.decode([token for segment, _ in segments for token in segment]),
+                "tokens": [tokenizer.convert_ids_to_tokens(inside) for inside in by_mask],
                 "probability": math.exp(value),
                 "log_probability": value,
             }
-        )
-    return entries
+            found.append(entry | other)
+    return found, proven
 
 
-def inserted(ids: list[int], by_mask: list[list[int]], mask_token_id: int) -> list[tuple[list[int], int | None]]:
-    """The ids in parts, each with the number of the mask that it fills, or None for what stands between the masks."""
-    parts: list[tuple[list[int], int | None]] = [([], None)]
-    masks = iter(enumerate(by_mask))
-    for token in ids:
-        if token == mask_token_id:
-            number, tokens = next(masks)
-            parts += [(tokens, number), ([], None)]
-        else:
-            parts[-1][0].append(token)
-    return parts
+def cut_at_masks(
+    ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast
+) -> list[tuple[list[int], int | None]]:
+    """The ids between BOS and EOS with `by_mask` in place of the masks, in segments: ids, and their mask or None."""
+    masks = [i for i, token in enumerate(ids) if token == tokenizer.mask_token_id]
+    segments: list[tuple[list[int], int | None]] = [(ids[1 : masks[0]], None)]
+    for number, (start, end) in enumerate(pairwise([*masks, len(ids) - 1])):
+        segments += [(by_mask[number], number), (ids[start + 1 : end], None)]
+    return segments
 
 
-def _states(graph: Graph, weights: Tensor, tokenizer: PreTrainedTokenizerFast) -> list[list[Record]]:
-    """By mask, its states: weight and most probable words."""
-    result: list[list[Record]] = [[] for _ in range(graph.masks)]
-    for mask, weight, top in zip(graph.mask.tolist(), weights.tolist(), top_words(graph, TOP_WORDS), strict=True):
-        if 0 <= mask < graph.masks:
-            words = [[tokenizer.convert_ids_to_tokens(token), p] for token, p in top]
-            result[mask].append({"weight": weight, "words": words})
-    return result
+def _possible_lengths(graph: Graph, options: FillOptions) -> dict[int, float]:
+    """The probability of each wished number of tokens that a path can put in. Raises InputError if there is none."""
+    shortest, longest = options.lengths or (graph.masks, graph.masks)
+    probability = search.length_distribution(graph.links).exp().tolist()
+    possible = {m: p for m, p in enumerate(probability) if shortest <= m <= longest and p > 0}
+    if not possible:
+        wanted = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
+        raise InputError(f"no path puts {wanted} tokens into its masks ({len(graph.links) - 2} states)")
+    return possible
 
 
-def top_words(graph: Graph, count: int) -> list[list[tuple[int, float]]]:
-    """The most probable tokens of every state and their probabilities."""
+def describe_states(graph: Graph, options: FillOptions, count: int) -> list[Record]:
+    """`mask`, `weight` and the top `words`, as pairs of token id and probability, of every state.
+
+    The weight is the probability that a path of the graph with a wished number of tokens passes through the state.
+    """
+    lengths = _possible_lengths(graph, options)
+    weights = torch.stack([p * search.visits(graph, m) for m, p in lengths.items()]).sum(0) / sum(lengths.values())
     top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
-    rows = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    return [list(zip(tokens, values, strict=True)) for tokens, values in rows]
+    rows = zip(graph.mask.tolist(), weights.tolist(), top.indices.tolist(), top.values.tolist(), strict=True)
+    return [{"mask": m, "weight": w, "words": list(zip(ids, probs, strict=True))} for m, w, ids, probs in rows]
+
+
+def _filled(
+    graph: Graph, example: Example, tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int
+) -> Record:
+    """What is found for one text: fillings, exact, kept, warning and states. Only the problem, if none is possible."""
+    paths = searched(graph, options)
+    try:
+        found, proven = find_fillings(paths, example, tokenizer, options, line)
+    except InputError as error:
+        return {"problem": str(error)}
+    record: Record = {"fillings": found, "exact": proven if options.method == "beam" else None}
+    if options.one_per_mask:
+        record["kept"] = search.kept(graph)
+        record["warning"] = LITTLE_KEPT if record["kept"] < 0.5 else None
+    if options.states:
+        record["states"] = [[] for _ in range(graph.masks)]
+        for state in describe_states(paths, options, TOP_WORDS):
+            if 0 <= state["mask"] < graph.masks:
+                words = [[tokenizer.convert_ids_to_tokens(token), p] for token, p in state["words"]]
+                record["states"][state["mask"]].append({"weight": state["weight"], "words": words})
+    return record
