@@ -12,7 +12,7 @@ import torch
 
 from exlm import InputError
 from exlm.cli import main
-from exlm.data.text_tokenizers import train_text_tokenizer
+from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search as filling
 from exlm.filling.explore import build_case
 from exlm.filling.figure import figure, layout

@@ -8,7 +8,7 @@ from pathlib import Path
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.sources import UNREADABLE, open_text
+from exlm.data.readers import UNREADABLE, open_text
 from exlm.errors import InputError
 from exlm.filling.texts import NO_MASK, FillOptions, Method, Record, fill_texts
 from exlm.model.modeling_exlm import ExLMForMaskedLM

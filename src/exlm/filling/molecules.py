@@ -9,7 +9,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem.Draw import rdMolDraw2D
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.encoding import rdkit_problem
+from exlm.data.chemistry import rdkit_problem
 from exlm.data.tokenization import SMILES_PATTERN
 from exlm.filling.figure import MASK_COLOURS
 from exlm.tasks.table import are_molecules

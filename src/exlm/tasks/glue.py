@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from exlm.data.sources import COMPRESSIONS
+from exlm.data.readers import COMPRESSIONS
 from exlm.errors import InputError, first_line
 from exlm.tasks.frames import listed, plain_suffix, read_frame
 from exlm.tasks.table import TaskType
