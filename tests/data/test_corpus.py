@@ -271,8 +271,9 @@ def test_output_is_not_overwritten_unasked(smi, tmp_path):
     _prepare(smi, tmp_path / "out")
     with pytest.raises(InputError, match="overwrite"):
         _prepare(smi, tmp_path / "out")
-    _prepare(_write(tmp_path / "new.smi", ["CC"]), tmp_path / "out", held_out=0, overwrite=True)
-    assert _texts(tmp_path / "out") == ["CC"]
+    new = ["[se]1cccc1", "[se]1cccc1C"]  # with a vocabulary of its own
+    _prepare(_write(tmp_path / "new.smi", new), tmp_path / "out", held_out=0, overwrite=True)
+    assert _texts(tmp_path / "out") == new
     assert sorted(os.listdir(tmp_path)) == ["in.smi", "new.smi", "out"]
 
 

@@ -20,7 +20,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
 import numpy as np
-import pandas as pd
 
 from ..errors import InputError
 from ..randomness import mix, uniform
@@ -126,7 +125,7 @@ class CorpusWriter:
     """
 
     def __init__(self, folder: Path, staging: Path, vocabulary_size: int, held_out: float, seed: int) -> None:
-        self.folder, self.staging = folder, staging
+        self.folder, self.staging, self.vocabulary_size = folder, staging, vocabulary_size
         self.dtype = np.dtype("<u2" if vocabulary_size <= 65535 else "<u4")
         self.held_out, self.seed = held_out, seed
         self.examples = self.tokens = self._in_shard = 0
@@ -138,15 +137,11 @@ class CorpusWriter:
             self.shards.append(f"tokens-{len(self.shards):05d}.bin")
             self._in_shard = 0
         _append(self.folder / self.shards[-1], tokens.astype(self.dtype))
-        staged = np.empty(len(lengths), STAGED)
-        staged["offset"] = self.tokens + np.cumsum(lengths) - lengths
-        staged["length"] = lengths
-        staged["split"] = is_held_out(digests, self.held_out, self.seed)
-        _append(self.staging / "examples", staged)
-        records = np.empty(len(digests), DIGEST)
-        records["high"], records["low"] = digests[:, 0], digests[:, 1]
-        records["example"] = self.examples + np.arange(len(digests))
-        bucket = digests[:, 0] % BUCKETS
+        high, low = digests.T
+        offsets, split = self.tokens + np.cumsum(lengths) - lengths, is_held_out(digests, self.held_out, self.seed)
+        _append(self.staging / "examples", np.rec.fromarrays([offsets, lengths, split], STAGED))
+        records = np.rec.fromarrays([high, low, self.examples + np.arange(len(digests))], DIGEST)
+        bucket = high % BUCKETS
         for b in np.unique(bucket):
             _append(self.staging / f"digests-{b:02d}", records[bucket == b])
         self.examples += len(lengths)
@@ -162,8 +157,10 @@ class CorpusWriter:
             return
         staged = np.memmap(self.staging / "examples", STAGED, "r+")
         for bucket in self.staging.glob("digests-*"):
-            digests = pd.DataFrame(np.fromfile(bucket, DIGEST))
-            staged["split"][digests.loc[digests.duplicated(["high", "low"]), "example"]] = DROPPED
+            records = np.fromfile(bucket, DIGEST)
+            records = records[np.lexsort((records["low"], records["high"]))]  # stable: the first stays first
+            repeated = (np.diff(records["high"]) == 0) & (np.diff(records["low"]) == 0)
+            staged["split"][records["example"][1:][repeated]] = DROPPED
         staged.flush()
 
     def write_splits(self, max_length: int) -> dict[str, np.ndarray]:

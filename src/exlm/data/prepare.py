@@ -27,7 +27,7 @@ from .encoding import SPECIALS, Chunk, EncodedChunk, Encoder, InvalidRow, count_
 from .packing import Documents, pack
 from .readers import find_sources
 from .summary import Summary, describe
-from .tokenization import TEXT_TOKENIZERS, check_vocabulary_size, smiles_tokenizer, train_text_tokenizer
+from .tokenization import TEXT_TOKENIZERS, smiles_tokenizer, train_text_tokenizer
 
 OnInvalid = Literal["error", "skip", "keep"]
 
@@ -98,8 +98,8 @@ def prepare(
         longest = sys.maxsize if packed else max_length
         unknown, keep = vocabulary.unk_token_id, on_invalid == "keep"
         encoder = Encoder(str(folder / "tokenizer.json"), unknown, longest, check_molecules, keep)
-        vocabulary_entries = max(vocabulary.get_vocab().values()) + 1  # some tokenizers skip ids
-        writer = CorpusWriter(folder, staging, vocabulary_entries, held_out, seed)
+        ids = max(vocabulary.get_vocab().values()) + 1  # some tokenizers skip ids
+        writer = CorpusWriter(folder, staging, ids, held_out, seed)
         with (
             _progress("tokenising", rows) as bar,
             closing(map_chunks(encoder, _counted(read(), bar), workers)) as encoded,
@@ -116,7 +116,7 @@ def prepare(
             "sources": [asdict(source) for source in sources],
             "ignored_files": ignored,
             **summary.statistics(writer.examples, histograms),
-            **_identity(folder, writer, vocabulary, vocabulary_entries),
+            **_identity(folder, writer, vocabulary),
         }
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8")
     print(describe(manifest, output))
@@ -136,8 +136,6 @@ def _options(arguments: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"workers is {arguments['workers']} but must be 0 (one per core) or more")
     if arguments["packed"] and arguments["drop_duplicates"]:
         raise InputError("drop_duplicates compares rows, but these are packed; leave it out or use documents=none")
-    if arguments["tokenizer"] in TEXT_TOKENIZERS:
-        check_vocabulary_size(arguments["vocabulary_size"])
     return {k: v for k, v in arguments.items() if k not in ("output", "workers", "overwrite", "packed")}
 
 
@@ -187,9 +185,7 @@ def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, 
     return summary
 
 
-def _identity(
-    folder: Path, writer: CorpusWriter, tokenizer: PreTrainedTokenizerFast, vocabulary_size: int
-) -> dict[str, Any]:
+def _identity(folder: Path, writer: CorpusWriter, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     """What tells this corpus from others, and what a reader needs to open its files."""
     files = entries(folder.iterdir())
     fingerprint = tokenizer_hash(tokenizer)
@@ -197,7 +193,7 @@ def _identity(
     return {
         "tokenizer_hash": fingerprint,
         "corpus_hash": hashlib.sha256("\n".join([fingerprint, *content]).encode()).hexdigest(),
-        "vocabulary_size": vocabulary_size,
+        "vocabulary_size": writer.vocabulary_size,
         "pad_token_id": tokenizer.pad_token_id,
         "token_dtype": writer.dtype.str,
         "token_files": writer.shards,

@@ -48,16 +48,14 @@ def find_sources(inputs: list[str]) -> tuple[list[Source], int]:
     found: list[Source] = []
     left_out = 0
     for name in inputs:
-        folder = Path(name)
-        if not folder.is_dir():
-            found.append(_source(name))
-            continue
-        files = sorted(folder.iterdir())
-        data = [f for f in files if f.is_file() and _reader(f) and not f.name.lower().startswith(NOT_DATA)]
-        if not data:
+        names, folder = [name], Path(name)
+        if folder.is_dir():
+            files = sorted(folder.iterdir())
+            names = [str(f) for f in files if f.is_file() and _reader(f) and not f.name.lower().startswith(NOT_DATA)]
+            left_out += len(files) - len(names)
+        if not names:
             raise InputError(f"the directory {folder} has no {', '.join(SUFFIXES)} file; name the files themselves")
-        found += [_source(str(file)) for file in data]
-        left_out += len(files) - len(data)
+        found += map(_source, names)
     return found, left_out
 
 

@@ -1,7 +1,7 @@
 """What `exlm prepare` counts, and how the manifest and the user are told."""
 
 from collections import Counter
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +44,11 @@ class Summary:
             InputError: if nothing is left for training.
         """
         if not histograms["train"].any():
-            self._explain_nothing(bool(histograms["valid"].any()))
+            if histograms["valid"].any():
+                raise InputError("every example was held out and none is left for training; lower held_out")
+            rows, blank = self.counts["rows"], self.counts["blank"]
+            reasons = ", ".join(f"{n} {reason}" for reason, n in self.invalid.most_common()) or "none invalid"
+            raise InputError(f"no usable row among {rows} ({blank} blank, {reasons}); check the column and tokenizer")
         lengths = histograms["train"] + histograms["valid"]
         below = np.cumsum(lengths)
         longest = int(np.flatnonzero(lengths)[-1])
@@ -71,13 +75,6 @@ class Summary:
             "most_frequent_unknown": dict(self.unknown.most_common(REPORTED_STRINGS)),
             "most_frequent_spelled": dict(self.spelled.most_common(REPORTED_STRINGS)),
         }
-
-    def _explain_nothing(self, held_out: bool) -> NoReturn:
-        if held_out:
-            raise InputError("every example was held out and none is left for training; lower held_out")
-        rows, blank = self.counts["rows"], self.counts["blank"]
-        reasons = ", ".join(f"{n} {reason}" for reason, n in self.invalid.most_common()) or "none invalid"
-        raise InputError(f"no usable row among {rows} ({blank} blank, {reasons}); check the column and tokenizer")
 
 
 def _most_frequent(strings: Counter[str]) -> Counter[str]:

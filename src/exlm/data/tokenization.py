@@ -42,15 +42,11 @@ class Specials(NamedTuple):
 
 ROBERTA = Specials()  # of SMILES tokenizers, too
 BERT = Specials(bos="[CLS]", pad="[PAD]", eos="[SEP]", unk="[UNK]", mask="[MASK]")
-SMALLEST_VOCABULARY = 256 + len(ROBERTA)
 
 
 def count_smiles_tokens(lines: Iterable[str]) -> Counter[str]:
     """How often each token occurs. Text that is not SMILES is left out, so that it becomes `<unk>` later."""
-    counts: Counter[str] = Counter()
-    for line in lines:
-        counts.update(re.findall(SMILES_PATTERN, line))
-    return counts
+    return Counter(token for line in lines for token in re.findall(SMILES_PATTERN, line))
 
 
 def smiles_tokenizer(counts: Mapping[str, int], min_frequency: int = 1) -> PreTrainedTokenizerFast:
@@ -94,15 +90,6 @@ def spelling_ids(tokenizer: Tokenizer) -> frozenset[int]:
     return frozenset(i for i in map(tokenizer.token_to_id, MARKED) if i is not None)
 
 
-def check_vocabulary_size(size: int) -> None:
-    """Raises InputError if `size` leaves no room for an alphabet and the special tokens."""
-    if size < SMALLEST_VOCABULARY:
-        raise InputError(
-            f"vocabulary_size is {size} but must be at least {SMALLEST_VOCABULARY}: "
-            f"256 bytes and {len(ROBERTA)} special tokens"
-        )
-
-
 def train_text_tokenizer(kind: str, rows: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
     """Learn a tokenizer from at most SAMPLE characters of `rows`, evenly spaced.
 
@@ -114,7 +101,11 @@ def train_text_tokenizer(kind: str, rows: Iterable[str], vocabulary_size: int) -
     Raises:
         InputError: if there is no text, or the vocabulary is too small for an alphabet.
     """
-    check_vocabulary_size(vocabulary_size)
+    if vocabulary_size < 256 + len(ROBERTA):
+        raise InputError(
+            f"vocabulary_size is {vocabulary_size} but must be at least {256 + len(ROBERTA)}: "
+            f"256 bytes and {len(ROBERTA)} special tokens"
+        )
     sample = evenly_spaced(rows, SAMPLE)
     if not sample:
         raise InputError("no text found to learn a vocabulary from; check the input and its column")
