@@ -92,8 +92,8 @@ class BatchPlan:
         return sum(min(len(batch[layer]) for batch in batches) for layer in range(groups))
 
     def _plan(self, epoch: int) -> list[list[np.ndarray]]:
-        """Groups go from the longest sequences to the shortest. They are dealt into layers of neighbouring lengths,
-        as many as a batch has groups; a batch takes one group of each layer, at random.
+        """Sorts sequences by length, cuts them into groups, and cuts the groups into layers: the longest, the next, and
+        so on, as many layers as a batch has groups. A batch takes one group of each layer, at random.
         """
         key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
         groups = list(self._cut(np.lexsort((key, -(self.lengths // LENGTH_STEP)))))

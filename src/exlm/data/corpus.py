@@ -37,7 +37,7 @@ BLOCK = 2**18  # examples in memory at a time
 
 Split = Literal["train", "valid"]
 SPLITS = get_args(Split)
-DROPPED = len(SPLITS)  # stands where the number of a split would
+DROPPED = len(SPLITS)  # the "split" of staged duplicates
 
 
 class Corpus:

@@ -92,9 +92,10 @@ def read_chunks(sources: Iterable[Source], column: str | None, rows_are_document
 def map_chunks(
     function: Callable[[Chunk], Result], chunks: Iterable[Chunk], workers: int
 ) -> Generator[Result, None, None]:
-    """`function` of every chunk, in order, by so many processes (0: one per core). Closing it ends them.
+    """The results of `function` for every chunk, in order, computed by `workers` processes (0 is one per core).
 
-    With one worker, or one chunk, all happens in this process. At most a few chunks per worker are in memory.
+    With one worker, or one chunk, all happens in this process. At most a few chunks per worker are in memory at once.
+    Closing the generator ends the processes.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = workers or cores

@@ -22,7 +22,7 @@ class Stream:
     """The documents of one split, cut into examples.
 
     Attributes:
-        examples: the tokens of each finished one, and the digest of the newest document in it.
+        examples: of each finished example its tokens, and the digest of the newest document in it.
     """
 
     def __init__(self, length: int, separator: int | None) -> None:
@@ -32,6 +32,7 @@ class Stream:
         self._digest = NO_DIGEST
 
     def begin_document(self, digest: np.ndarray) -> None:
+        """Separates what follows from the document before it."""
         if self.separator is None:
             self.end()
         elif self._digest is not NO_DIGEST:
@@ -39,6 +40,7 @@ class Stream:
         self._digest = digest
 
     def add(self, tokens: np.ndarray) -> None:
+        """More tokens of the document."""
         tokens = np.concatenate([self._rest, tokens])
         cuts = range(self.length, len(tokens) + 1, self.length)
         *examples, self._rest = np.split(tokens, cuts)
@@ -56,7 +58,7 @@ def pack(
 ) -> Iterator[EncodedChunk]:
     """The chunks with examples in place of rows, then an empty chunk with the last examples.
 
-    No token is dropped: the last example of a split may be shorter. `documents` that have tokens join the counts.
+    No token is dropped: the last example of a split may be shorter. Documents that have tokens are counted, too.
 
     Args:
         chunks: rows with the numbers of their documents.

@@ -60,9 +60,9 @@ def prepare(
         output: directory to write.
         tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as uncased BERT's) learn
             a vocabulary from the inputs; otherwise a saved tokenizer.
-        column: of tables; by default the only one called smiles or text.
+        column: of tables; by default the only one called smiles, mol or text.
         max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless they are packed.
-        held_out: share of the examples for validation, chosen by content: equal rows are on the same side. Packed
+        held_out: share of the examples for validation, chosen by content: equal rows are in the same split. Packed
             documents are held out whole, chosen by their first row.
         drop_duplicates: keep only the first of equal rows.
         on_invalid: stop at the first invalid row, skip invalid rows, or keep them (with `<unk>` tokens). By default
