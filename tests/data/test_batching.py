@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from exlm import InputError
-from exlm.data.batching import BatchPlan, MaskedBatches, SpecialTokens, masked_batch
-from exlm.data.masking import choose_masked
+from exlm.data.batching import BatchPlan, MaskedBatches, SpecialTokens, choose_masked, masked_batch
 from exlm.randomness import mix, uniform
 
 SPECIAL = SpecialTokens(bos=0, eos=2, pad=1, mask=99)
@@ -64,43 +63,42 @@ def test_random_bits_are_uniform_and_independent():
     assert abs(np.corrcoef(draws[:-1].ravel(), draws[1:].ravel())[0, 1]) < 0.015
 
 
-@pytest.mark.parametrize("budget,parts", [(512, 1), (2048, 2), (5000, 4)])
-def test_an_epoch_holds_every_example_once_within_the_budget(budget, parts):
+@pytest.mark.parametrize("budget,groups", [(512, 1), (2048, 2), (5000, 4)])
+def test_an_epoch_holds_every_example_once_within_the_budget(budget, groups):
     plan = BatchPlan(Sequences(3000).lengths, budget, seed=0)
-    updates = plan.epoch(0)
-    found = [part for update in updates for part in update]
+    batches = plan.epoch(0)
+    found = [group for batch in batches for group in batch]
     assert sorted(np.concatenate(found)) == list(range(3000))
-    assert plan.parts == parts and sum(len(update) != parts for update in updates) < parts
-    sizes = [len(part) * plan.lengths[part].max() for part in found]
-    assert sorted(sizes)[-2] <= budget // parts and max(sizes) <= budget // parts + 7 * 62  # leftovers join one part
-    assert sum(sizes) > 0.9 * budget * (len(updates) - 2)  # the budget is used
+    assert len(batches[0]) == groups and sum(len(batch) != groups for batch in batches) < groups
+    sizes = [len(group) * plan.lengths[group].max() for group in found]
+    assert sorted(sizes)[-2] <= budget // groups and max(sizes) <= budget // groups + 7 * 62  # leftovers join a group
+    assert sum(sizes) > 0.9 * budget * (len(batches) - 2)  # the budget is used
 
 
 def test_padding_stays_below_six_percent():
     plan = BatchPlan(np.random.default_rng(0).integers(20, 60, 5000), 4096, seed=0)
-    padded = sum(len(part) * plan.lengths[part].max() for update in plan.epoch(0) for part in update)
+    padded = sum(len(group) * plan.lengths[group].max() for batch in plan.epoch(0) for group in batch)
     assert plan.lengths.sum() / padded > 0.94
 
 
-def test_an_update_mixes_lengths_and_a_part_does_not():
-    """No update is of short or of long sequences only, so that its gradient is that of the corpus."""
+def test_a_batch_mixes_lengths_and_a_group_does_not():
+    """No batch is of short or of long sequences only, so that its gradient is that of the corpus."""
     source = Sequences(3000)
     plan = MaskedBatches(source, SPECIAL, 4096, 4096, 0.15, seed=0).plan
-    assert plan.parts == 4
     tokens = []
-    for update in plan.epoch(0)[:-1]:
-        lengths = [plan.lengths[part] for part in update]
-        assert all(np.ptp(part) <= 16 for part in lengths)
-        assert lengths[0].min() > 45 and (len(update) < 4 or lengths[-1].max() < 35)
+    for batch in plan.epoch(0)[:-1]:
+        lengths = [plan.lengths[group] for group in batch]
+        assert all(np.ptp(group) <= 16 for group in lengths)
+        assert lengths[0].min() > 45 and (len(batch) < 4 or lengths[-1].max() < 35)
         tokens.append(np.concatenate(lengths).mean())
     assert len(tokens) > 15 and np.std(tokens) < 0.2 * np.mean(tokens)
 
 
-def test_few_sequences_share_an_update_all_the_same():
+def test_few_sequences_share_a_batch_all_the_same():
     for count in range(1, 12):
         plan = BatchPlan(Sequences(count).lengths, 4096, seed=0)
-        parts = [part for update in plan.epoch(0) for part in update]
-        assert sorted(np.concatenate(parts)) == list(range(count)) and all(len(part) for part in parts)
+        groups = [group for batch in plan.epoch(0) for group in batch]
+        assert sorted(np.concatenate(groups)) == list(range(count)) and all(len(group) for group in groups)
 
 
 def test_steps_run_through_epochs_that_differ():
@@ -130,7 +128,7 @@ def test_boundaries_between_documents_are_never_masked():
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_processes_share_the_pieces_of_a_step_without_overlap(world):
+def test_processes_share_the_micro_batches_of_a_step_without_overlap(world):
     single = MaskedBatches(Sequences(), SPECIAL, 512, 512 // world, 0.15, seed=0)
     shares = [MaskedBatches(Sequences(), SPECIAL, 512, 512, 0.15, 0, rank, world) for rank in range(world)]
     for step in range(5):
@@ -138,7 +136,7 @@ def test_processes_share_the_pieces_of_a_step_without_overlap(world):
         alone = [row for _, batch in single(step) for row in batch["input_ids"].tolist()]
         strip = lambda lists: sorted(tuple(t for t in row if t != SPECIAL.pad) for row in lists)  # noqa: E731
         assert strip(rows) == strip(alone)
-        assert sorted(piece for share in shares for piece, _ in share(step)) == list(range(world))
+        assert sorted(number for share in shares for number, _ in share(step)) == list(range(world))
 
 
 def test_leftovers_do_not_make_a_batch_too_small_for_several_processes():
@@ -149,11 +147,11 @@ def test_leftovers_do_not_make_a_batch_too_small_for_several_processes():
                 assert all(len(batch["input_ids"]) for _, batch in share(step))
 
 
-def test_no_update_of_any_epoch_has_fewer_sequences_than_were_promised():
+def test_no_batch_of_any_epoch_has_fewer_sequences_than_were_promised():
     rng = np.random.default_rng(0)
     plan = BatchPlan(rng.integers(20, 499, 3000), 4096, seed=0)
-    found = min(sum(map(len, update)) for epoch in range(8) for update in plan.epoch(epoch))
-    assert 0 < plan.smallest_update() <= found
+    found = min(sum(map(len, batch)) for epoch in range(8) for batch in plan.epoch(epoch))
+    assert 0 < plan.smallest_batch() <= found
 
 
 def test_fewer_sequences_in_a_batch_than_processes_is_an_error_at_the_start():
@@ -194,12 +192,12 @@ def test_repeated_tokens_stand_together_and_each_copy_is_masked_by_itself(repeat
 
 
 @pytest.mark.parametrize("budget", [512, 4096])
-def test_repetition_and_memory_change_no_steps_sequences_and_pieces_are_small(budget):
+def test_repetition_and_memory_change_no_steps_sequences_and_micro_batches_are_small(budget):
     """How a step is cut is a matter of memory alone."""
     whole = MaskedBatches(Sequences(3000), SPECIAL, budget, 10**6, 0.15, seed=0)
     for repeat, micro in ((1, 200), (4, 512)):
         cut = MaskedBatches(Sequences(3000), SPECIAL, budget, micro, 0.15, seed=0, repeat=repeat)
         for step in range(4):
-            pieces = [batch["input_ids"] for _, batch in cut(step)]
-            assert sum(map(len, pieces)) == sum(len(batch["input_ids"]) for _, batch in whole(step))
-            assert len(pieces) > 1 and all(ids.numel() <= 2 * micro for ids in pieces)
+            found = [batch["input_ids"] for _, batch in cut(step)]
+            assert sum(map(len, found)) == sum(len(batch["input_ids"]) for _, batch in whole(step))
+            assert len(found) > 1 and all(ids.numel() <= 2 * micro for ids in found)

@@ -15,9 +15,8 @@ import pytest
 import zstandard
 from rdkit import Chem, rdBase
 
-import exlm.data.corpus_writer as corpus_writer
+from exlm.data.chemistry import rdkit_problem
 from exlm.data.corpus import Corpus
-from exlm.data.encoding import rdkit_problem
 from exlm.data.prepare import prepare
 from exlm.data.tokenization import smiles_tokenizer, train_smiles_tokenizer
 from exlm.errors import InputError
@@ -76,7 +75,7 @@ def test_gather_pads_what_getitem_returns(smi, tmp_path):
 
 
 def test_examples_over_several_token_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_writer, "SHARD_TOKENS", 10)
+    monkeypatch.setattr("exlm.data.corpus.SHARD_TOKENS", 10)
     files = [_write(tmp_path / f"{i}.smi", [m]) for i, m in enumerate(MOLECULES)]
     manifest = _prepare(files, tmp_path / "out", held_out=0)
     assert len(manifest["token_files"]) > 2
@@ -259,7 +258,7 @@ def test_equal_rows_are_on_the_same_side(tmp_path):
 
 
 def test_result_does_not_depend_on_workers(tmp_path, monkeypatch):
-    monkeypatch.setattr("exlm.data.workers.CHUNK_ROWS", 16)
+    monkeypatch.setattr("exlm.data.encoding.CHUNK_ROWS", 16)
     many = [f"{'C' * n}{end}" for n in range(1, 100) for end in ["O", "N", "("]]
     file = _write(tmp_path / "in.smi", many)
     one = _prepare(file, tmp_path / "one", workers=1)
@@ -272,8 +271,9 @@ def test_output_is_not_overwritten_unasked(smi, tmp_path):
     _prepare(smi, tmp_path / "out")
     with pytest.raises(InputError, match="overwrite"):
         _prepare(smi, tmp_path / "out")
-    _prepare(_write(tmp_path / "new.smi", ["CC"]), tmp_path / "out", held_out=0, overwrite=True)
-    assert _texts(tmp_path / "out") == ["CC"]
+    new = ["[se]1cccc1", "[se]1cccc1C"]  # with a vocabulary of its own
+    _prepare(_write(tmp_path / "new.smi", new), tmp_path / "out", held_out=0, overwrite=True)
+    assert _texts(tmp_path / "out") == new
     assert sorted(os.listdir(tmp_path)) == ["in.smi", "new.smi", "out"]
 
 
@@ -347,7 +347,7 @@ def test_interrupt_leaves_nothing(tmp_path):
     arguments = [sys.executable, "-c", code, str(tmp_path / "in.smi"), str(tmp_path / "out")]
     process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
     deadline = time.time() + 60
-    while not list(tmp_path.glob(".out*/tokens-*")) and process.poll() is None and time.time() < deadline:
+    while not list(tmp_path.glob(".out*/*/tokens-*")) and process.poll() is None and time.time() < deadline:
         time.sleep(0.05)
     assert process.poll() is None and len(os.listdir(tmp_path)) == 2, "it must be interrupted half-way"
     process.send_signal(signal.SIGINT)

@@ -1,20 +1,15 @@
 import json
-from collections import Counter
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-import exlm.data.workers as workers
 from exlm.data.corpus import Corpus
-from exlm.data.encoding import EncodedChunk, Problem
-from exlm.data.packing import Packer
 from exlm.data.prepare import prepare
-from exlm.data.text_tokenizers import BERT, ROBERTA, evenly_spaced, train_text_tokenizer
+from exlm.data.tokenization import BERT, ROBERTA, evenly_spaced, train_text_tokenizer
 from exlm.errors import InputError
 from exlm.pretrained import load_tokenizer, tokenizer_hash
 
@@ -40,7 +35,7 @@ def trained(kind):
 @pytest.fixture
 def text_file(tmp_path, monkeypatch):
     """Paragraphs of documents, read a few rows at a time."""
-    monkeypatch.setattr(workers, "CHUNK_ROWS", 7)
+    monkeypatch.setattr("exlm.data.encoding.CHUNK_ROWS", 7)
     path = tmp_path / "in.txt"
     path.write_text("\n\n".join("\n".join(rows) for rows in DOCUMENTS), encoding="utf-8")
     return str(path)
@@ -161,14 +156,14 @@ def test_result_does_not_depend_on_workers(text_file, tmp_path):
     Corpus(tmp_path / "two").verify()
 
 
-def test_a_dropped_first_row_still_separates_documents():
-    digest = np.arange(6, dtype=np.uint64).reshape(-1, 2)
-    first = EncodedChunk(np.array([5, 5, 5]), np.array([3]), digest[:1], [Problem(1, "x", "", False)], Counter())
-    second = EncodedChunk(np.array([6, 6, 7]), np.array([2, 1]), digest[1:], [], Counter())
-    chunks = [(workers.Chunk("f", [1, 3], ["", ""], 3), first), (workers.Chunk("f", [4, 6], ["", ""], 3), second)]
-    packer = Packer(2, "blank", None, 0.0, 0)
-    lengths = [result.lengths.tolist() for _, result in packer(chunks)]
-    assert lengths == [[2], [1, 2], [1]] and packer.packed == 3
+def test_a_skipped_first_row_still_separates_documents(text_file, tmp_path):
+    _prepare(text_file, tmp_path / "first", tokenizer="wordpiece")
+    other = tmp_path / "other.txt"
+    other.write_text("the fox\n\n狐\nthe dogs\n")
+    options = {"tokenizer": str(tmp_path / "first"), "cross_documents": False, "on_invalid": "skip"}
+    assert _prepare(str(other), tmp_path / "out", **options)["counts"]["documents"] == 2
+    tokenizer = load_tokenizer(tmp_path / "out")
+    assert [tokenizer.decode(example) for example in _examples(tmp_path / "out")] == ["the fox", "the dogs"]
 
 
 def test_wordpiece_counts_unknown_characters_and_keeps_their_rows(text_file, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from exlm import InputError
-from exlm.data.text_tokenizers import train_text_tokenizer
+from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search
 from exlm.filling.drawing import figure, lay_out, page
 from exlm.filling.explore import build_case, draw_molecule

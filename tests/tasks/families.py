@@ -26,7 +26,7 @@ from transformers import (
     XLNetTokenizer,
 )
 
-from exlm.data.text_tokenizers import train_text_tokenizer
+from exlm.data.tokenization import train_text_tokenizer
 
 VOCABULARY = 320
 NAMES = ["Ada", "Bela", "Cleo", "Dora", "Emil", "Finn"]

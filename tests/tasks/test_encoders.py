@@ -14,7 +14,7 @@ from torch import nn
 from transformers import AutoTokenizer
 
 from exlm import InputError
-from exlm.data.text_tokenizers import train_text_tokenizer
+from exlm.data.tokenization import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrained import save_model
 from exlm.recipe import ArchitectureConfig

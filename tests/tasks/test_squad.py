@@ -13,7 +13,7 @@ from transformers import AutoModelForQuestionAnswering, XLNetConfig, XLNetForQue
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, InputError
-from exlm.data.text_tokenizers import train_text_tokenizer
+from exlm.data.tokenization import train_text_tokenizer
 from exlm.tasks.inference import pad
 from exlm.tasks.spans import WindowBatches, answer, best_spans, qa_loss
 from exlm.tasks.squad import Answer, read_questions

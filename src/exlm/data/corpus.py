@@ -1,4 +1,4 @@
-"""A tokenised corpus on disk, memory-mapped.
+"""A tokenised corpus on disk: written once in constant memory, memory-mapped by whoever reads it.
 
 A corpus is a directory of
 
@@ -13,18 +13,31 @@ Dropped duplicates stay in the token files, but no index points at them.
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from ..errors import InputError
+from ..randomness import mix, uniform
 from ..storage import MANIFEST, problem
 
 FORMAT_VERSION = 1
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
+SHARD_TOKENS = 2**28  # of a token file
+
+# Of the intermediate files that are gone when a corpus is complete.
+STAGED = np.dtype([("offset", "<i8"), ("length", "<u4"), ("split", "u1")])
+DIGEST = np.dtype([("high", "<u8"), ("low", "<u8"), ("example", "<i8")])
+BUCKETS = 64  # files of digests, sorted one at a time
+BLOCK = 2**18  # examples in memory at a time
 
 Split = Literal["train", "valid"]
+SPLITS = get_args(Split)
+DROPPED = len(SPLITS)  # the "split" of staged duplicates
 
 
 class Corpus:
@@ -38,7 +51,7 @@ class Corpus:
         lengths: [examples] uint32, memory-mapped; tokens per example without special tokens.
         manifest: the parsed manifest.
         corpus_hash: identifies tokens, split and tokenizer.
-        tokenizer_hash: to compare with `exlm.data.tokenization.tokenizer_hash` of a model's tokenizer.
+        tokenizer_hash: to compare with `exlm.pretrained.tokenizer_hash` of a model's tokenizer.
 
     Raises:
         InputError: if `path` is no corpus, or a file is missing or has another size than when it was written.
@@ -46,8 +59,13 @@ class Corpus:
 
     def __init__(self, path: str | Path, split: Split = "train") -> None:
         self.path = Path(path)
-        self.manifest = read_manifest(self.path)
-        self._check_sizes()
+        self.manifest = _read_manifest(self.path)
+        for name, entry in self.manifest["files"].items():
+            file = self.path / name
+            if not file.is_file():
+                raise InputError(f"the corpus {self.path} has lost its file {name}; {_REDO}")
+            if (size := file.stat().st_size) != entry["bytes"]:
+                raise InputError(f"{file} has {size} bytes instead of {entry['bytes']}; {_REDO}")
         self.corpus_hash: str = self.manifest["corpus_hash"]
         self.tokenizer_hash: str = self.manifest["tokenizer_hash"]
         self._index = np.load(self.path / f"{split}.npy", mmap_mode="r")
@@ -62,10 +80,8 @@ class Corpus:
 
     def __getitem__(self, i: int) -> np.ndarray:
         """[length] int64 token ids of example i, without special tokens."""
-        offset, length = (int(x) for x in self._index[i])
-        shard = int(np.searchsorted(self._starts, offset, side="right")) - 1
-        start = offset - int(self._starts[shard])
-        return self._shards[shard][start : start + length].astype(np.int64)
+        ids, _ = self.gather(np.array([i]))
+        return ids[0]
 
     def gather(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Several examples at once.
@@ -97,22 +113,113 @@ class Corpus:
         if reason := problem(self.path):
             raise InputError(f"the corpus {self.path} is damaged: {reason}; {_REDO}")
 
-    def _check_sizes(self) -> None:
-        for name, entry in self.manifest["files"].items():
-            file = self.path / name
-            if not file.is_file():
-                raise InputError(f"the corpus {self.path} has lost its file {name}; {_REDO}")
-            if file.stat().st_size != entry["bytes"]:
-                size = file.stat().st_size
-                raise InputError(f"{file} has {size} bytes instead of {entry['bytes']}; {_REDO}")
+
+class CorpusWriter:
+    """Appends examples to token files, and writes the two splits at the end.
+
+    Args:
+        folder: where the corpus grows.
+        staging: directory for intermediate files, removed by the caller.
+        vocabulary_size: one more than the largest token id; tells the type of the token files.
+        held_out, seed: share of examples, and the choice of them, that become `valid`.
+    """
+
+    def __init__(self, folder: Path, staging: Path, vocabulary_size: int, held_out: float, seed: int) -> None:
+        self.folder, self.staging, self.vocabulary_size = folder, staging, vocabulary_size
+        self.dtype = np.dtype("<u2" if vocabulary_size <= 65535 else "<u4")
+        self.held_out, self.seed = held_out, seed
+        self.examples = self.tokens = self._in_shard = 0
+        self.shards = ["tokens-00000.bin"]
+
+    def append(self, tokens: np.ndarray, lengths: np.ndarray, digests: np.ndarray) -> None:
+        """Add a chunk: tokens [sum of lengths], lengths [n], digests [n, 2] uint64 of the texts."""
+        if self._in_shard and self._in_shard + len(tokens) > SHARD_TOKENS:
+            self.shards.append(f"tokens-{len(self.shards):05d}.bin")
+            self._in_shard = 0
+        _append(self.folder / self.shards[-1], tokens.astype(self.dtype))
+        high, low = digests.T
+        offsets, split = self.tokens + np.cumsum(lengths) - lengths, is_held_out(digests, self.held_out, self.seed)
+        _append(self.staging / "examples", np.rec.fromarrays([offsets, lengths, split], STAGED))
+        records = np.rec.fromarrays([high, low, self.examples + np.arange(len(digests))], DIGEST)
+        bucket = high % BUCKETS
+        for b in np.unique(bucket):
+            _append(self.staging / f"digests-{b:02d}", records[bucket == b])
+        self.examples += len(lengths)
+        self.tokens += len(tokens)
+        self._in_shard += len(tokens)
+
+    def drop_duplicates(self) -> None:
+        """Leave examples out of the splits if an earlier one has the same text.
+
+        Equal texts share a bucket, so one bucket at a time is sorted in memory: 24 bytes for every 64th example.
+        """
+        if not self.examples:
+            return
+        staged = np.memmap(self.staging / "examples", STAGED, "r+")
+        for bucket in self.staging.glob("digests-*"):
+            records = np.fromfile(bucket, DIGEST)
+            records = records[np.lexsort((records["low"], records["high"]))]  # stable: the first stays first
+            repeated = (np.diff(records["high"]) == 0) & (np.diff(records["low"]) == 0)
+            staged["split"][records["example"][1:][repeated]] = DROPPED
+        staged.flush()
+
+    def write_splits(self, max_length: int) -> dict[str, np.ndarray]:
+        """Write `train.npy` and `valid.npy`.
+
+        Returns:
+            per split, [max_length + 1] the number of examples of each length.
+        """
+        histograms = {split: np.zeros(max_length + 1, np.int64) for split in SPLITS}
+        for split, histogram in histograms.items():
+            for block in self._staged(split):
+                histogram += np.bincount(block["length"], minlength=max_length + 1)
+            header = {"descr": INDEX.descr, "fortran_order": False, "shape": (int(histogram.sum()),)}
+            with open(self.folder / f"{split}.npy", "wb") as stream:
+                np.lib.format.write_array_header_1_0(stream, header)
+                for block in self._staged(split):
+                    stream.write(block[["offset", "length"]].astype(INDEX).tobytes())
+        return histograms
+
+    def _staged(self, split: str) -> Iterator[np.ndarray]:
+        """The examples of one split in blocks."""
+        with open(self.staging / "examples", "rb") as file:
+            while len(block := np.fromfile(file, STAGED, BLOCK)):
+                yield block[block["split"] == SPLITS.index(split)]
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of the corpus in directory `path`.
+def is_held_out(digests: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """[n] bool for digests [n, 2]: equal texts have equal digests, so they never end up in both splits."""
+    return uniform(mix(seed, digests[:, 0])) < share
+
+
+@contextmanager
+def new_directory(output: Path, overwrite: bool) -> Iterator[tuple[Path, Path]]:
+    """(folder, staging): `folder` takes the place of `output` if all goes well; `staging` is always removed.
 
     Raises:
-        InputError: if there is none, or this version cannot read it.
+        InputError: if `output` exists, unless it is a corpus and may be overwritten.
     """
+    if output.exists() and not overwrite:
+        raise InputError(f"the output {output} exists; choose another or pass overwrite")
+    if output.exists() and not (output / MANIFEST).is_file():
+        raise InputError(f"the output {output} is not a corpus and is not overwritten; remove it yourself")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent, ignore_cleanup_errors=True) as name:
+        folder, staging = Path(name, "corpus"), Path(name, "staging")
+        folder.mkdir()
+        staging.mkdir()
+        yield folder, staging
+        if output.exists():
+            output.rename(Path(name, "replaced"))
+        folder.rename(output)
+
+
+def _append(file: Path, array: np.ndarray) -> None:
+    with open(file, "ab") as stream:
+        stream.write(array.tobytes())
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -1,27 +1,149 @@
-"""What happens to one chunk of rows: tokens, checks and content hashes. Runs in worker processes."""
+"""From rows to tokens, one chunk of rows at a time: checks, tokens and content hashes, in several processes."""
 
+import gc
 import hashlib
-from collections import Counter
-from collections.abc import Iterator
+import multiprocessing
+import os
+import signal
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
-from typing import Any
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from rdkit import Chem, rdBase
+from rdkit import rdBase
 from tokenizers import Tokenizer
 
+from .chemistry import rdkit_problem
+from .readers import Source, read_rows
 from .tokenization import count_smiles_tokens, spelling_ids
 
-TOO_LONG, UNKNOWN, NOT_REVERSIBLE, UNPARSABLE = "too_long", "unknown_token", "not_reversible", "unparsable"
+CHUNK_ROWS = 4096
+CHUNK_CHARACTERS = 2**21
 SPECIALS = 2  # BOS and EOS, added around every sequence
+TOO_LONG, UNKNOWN, NOT_REVERSIBLE, UNPARSABLE = "too_long", "unknown_token", "not_reversible", "unparsable"
+Result = TypeVar("Result")
+
+
+@dataclass
+class Chunk:
+    """Consecutive rows of one source, blank ones left out."""
+
+    source: str
+    rows: list[int] = field(default_factory=list)  # their numbers in the source, from 1
+    texts: list[str] = field(default_factory=list)
+    documents: list[int] = field(default_factory=list)  # number of the document of each row
+    total: int = 0  # rows, blank ones included
+
+
+class InvalidRow(NamedTuple):
+    """A line of skipped.csv."""
+
+    file: str
+    row: int
+    value: str
+    reason: str
+    detail: str
+    action: str  # kept or skipped
+
+
+@dataclass
+class EncodedChunk:
+    """The kept rows of a chunk, concatenated, and what was found."""
+
+    tokens: np.ndarray  # [sum of lengths] uint32, no special tokens
+    lengths: np.ndarray  # [kept] int64
+    digests: np.ndarray  # [kept, 2] uint64, blake2b-128 of the text
+    documents: np.ndarray  # [kept] int64
+    invalid: list[InvalidRow] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)  # of rows and blank rows
+    unknown: Counter[str] = field(default_factory=Counter)  # strings in kept and skipped rows that became <unk>
+    spelled: Counter[str] = field(default_factory=Counter)  # SMILES tokens of kept rows that were spelled
+
+
+def read_chunks(sources: Iterable[Source], column: str | None, rows_are_documents: bool = False) -> Iterator[Chunk]:
+    """All rows of all sources, at most CHUNK_ROWS rows and about CHUNK_CHARACTERS characters at a time.
+
+    Blank rows and ends of sources separate documents; with `rows_are_documents`, every row is one.
+    """
+    document = 0
+    for source in sources:
+        document += 1
+        chunk, size = Chunk(source.name), 0
+        for row, text in enumerate(read_rows(source, column), 1):
+            document += rows_are_documents or not text
+            if text:
+                chunk.rows.append(row)
+                chunk.texts.append(text)
+                chunk.documents.append(document)
+            chunk.total += 1
+            size += len(text)
+            if chunk.total == CHUNK_ROWS or size >= CHUNK_CHARACTERS:
+                yield chunk
+                chunk, size = Chunk(source.name), 0
+        if chunk.total:
+            yield chunk
+
+
+def map_chunks(
+    function: Callable[[Chunk], Result], chunks: Iterable[Chunk], workers: int
+) -> Generator[Result, None, None]:
+    """The results of `function` for every chunk, in order, computed by `workers` processes (0 is one per core).
+
+    With one worker, or one chunk, all happens in this process. At most a few chunks per worker are in memory at once.
+    Closing the generator ends the processes.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = workers or cores
+    chunks = iter(chunks)
+    first = list(islice(chunks, 2))
+    if workers == 1 or len(first) < 2:
+        yield from map(function, chain(first, chunks))
+        return
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload([__name__])  # imported once, shared by all workers
+    executor = ProcessPoolExecutor(workers, context, _prepare_worker)
+    pending: deque[Future[Result]] = deque()
+    try:
+        for chunk in chain(first, chunks):
+            pending.append(executor.submit(function, chunk))
+            if len(pending) > 2 * workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _prepare_worker() -> None:
+    gc.freeze()  # a collection would write to, and so copy, every page shared with the other processes
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the files
+
+
+def count_smiles(molecules_only: bool, chunk: Chunk) -> Counter[str]:
+    """SMILES tokens of the rows; with `molecules_only`, of those that RDKit reads."""
+    with rdBase.BlockLogs():
+        return count_smiles_tokens(t for t in chunk.texts if not molecules_only or rdkit_problem(t) is None)
 
 
 @dataclass(frozen=True)
-class Checks:
-    """What makes a row valid. `tokenizer_file` is a tokenizer.json; `max_length` counts BOS and EOS."""
+class Encoder:
+    """Turns the rows of a chunk into tokens, and leaves out invalid ones unless they are to be kept.
+
+    Args:
+        tokenizer_file: a tokenizer.json.
+        unknown_id: id of the token for unknown text, if the tokenizer has one.
+        max_length: tokens of a valid row, BOS and EOS included. Longer rows are never kept.
+        molecules: a valid row must be SMILES that RDKit reads and that decodes to itself.
+        keep_invalid: keep other invalid rows.
+    """
 
     tokenizer_file: str
     unknown_id: int | None
@@ -29,151 +151,74 @@ class Checks:
     molecules: bool
     keep_invalid: bool
 
+    def __call__(self, chunk: Chunk) -> EncodedChunk:
+        tokenizer, texts = _load(self.tokenizer_file), chunk.texts
+        spelling = spelling_ids(tokenizer)
+        ids = [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        decoded = tokenizer.decode_batch(ids, skip_special_tokens=False) if self.molecules else texts
+        kept: list[int] = []
+        invalid: list[InvalidRow] = []
+        unknown: Counter[str] = Counter()
+        spelled: Counter[str] = Counter()
+        with rdBase.BlockLogs():
+            for i, text in enumerate(texts):
+                strange = _unknown_strings(tokenizer, text, self.unknown_id) if self.unknown_id in ids[i] else []
+                reason, detail = self._problem(text, len(ids[i]), decoded[i].strip(), strange)
+                keep = not reason or (self.keep_invalid and reason != TOO_LONG)
+                if reason:
+                    action = "kept" if keep else "skipped"
+                    invalid.append(InvalidRow(chunk.source, chunk.rows[i], text, reason, detail, action))
+                if keep or reason == UNKNOWN:
+                    unknown.update(strange)
+                if keep:
+                    kept.append(i)
+                    if not spelling.isdisjoint(ids[i]):
+                        spelled.update(_spelled_tokens(tokenizer, text))
+        hashes = b"".join(hashlib.blake2b(texts[i].encode(), digest_size=16).digest() for i in kept)
+        return EncodedChunk(
+            np.fromiter((t for i in kept for t in ids[i]), np.uint32),
+            np.array([len(ids[i]) for i in kept], np.int64),
+            np.frombuffer(hashes, "<u8").reshape(-1, 2),
+            np.array([chunk.documents[i] for i in kept], np.int64),
+            invalid,
+            Counter(rows=chunk.total, blank=chunk.total - len(texts)),
+            unknown,
+            spelled,
+        )
 
-@dataclass(frozen=True)
-class Problem:
-    """Why row number `position` of a chunk is not valid, and whether it was kept all the same."""
-
-    position: int
-    reason: str
-    detail: str
-    kept: bool
-
-
-@dataclass(frozen=True)
-class EncodedChunk:
-    """The kept rows of a chunk, concatenated, and what was wrong with rows."""
-
-    tokens: np.ndarray  # [sum of lengths] uint32, no special tokens
-    lengths: np.ndarray  # [kept] int64
-    digests: np.ndarray  # [kept, 2] uint64, blake2b-128 of the text
-    problems: list[Problem]
-    unknown: Counter[str]  # the pieces of kept and skipped rows that became <unk>
-    spelled: Counter[str] = field(default_factory=Counter)  # the SMILES pieces of kept rows outside the vocabulary
-
-
-def count_tokens(molecules_only: bool, texts: list[str]) -> Counter[str]:
-    """SMILES tokens of `texts`; with `molecules_only`, of those that RDKit reads."""
-    with rdBase.BlockLogs():
-        return count_smiles_tokens(t for t in texts if not molecules_only or rdkit_problem(t) is None)
-
-
-def encode_chunk(checks: Checks, texts: list[str]) -> EncodedChunk:
-    """Tokenise `texts`, find invalid rows and leave out those that are not to be kept."""
-    tokenizer = _tokenizer(checks.tokenizer_file)
-    ids = [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-    unknown: Counter[str] = Counter()
-    problems = list(_problems(checks, tokenizer, texts, ids, unknown))
-    dropped = {p.position for p in problems if not p.kept}
-    kept = [i for i in range(len(texts)) if i not in dropped]
-    return EncodedChunk(
-        tokens=np.fromiter((t for i in kept for t in ids[i]), np.uint32),
-        lengths=np.array([len(ids[i]) for i in kept], np.int64),
-        digests=_digests([texts[i] for i in kept]),
-        problems=problems,
-        unknown=unknown,
-        spelled=_spelled_pieces(tokenizer, [texts[i] for i in kept], [ids[i] for i in kept]),
-    )
-
-
-def rdkit_problem(smiles: str) -> str | None:
-    """Why RDKit cannot read `smiles`, or None if it can.
-
-    Accepts what `Chem.MolFromSmiles` accepts, but leaves out its perception of stereochemistry and its
-    removal of hydrogens, which reject nothing and take half of its time.
-    """
-    molecule = Chem.MolFromSmiles(smiles, _PARSER)
-    if molecule is None:
-        return "not a SMILES string"
-    try:
-        Chem.SanitizeMol(molecule)
-    except ValueError as error:
-        return str(error).strip()
-    return None
+    def _problem(self, text: str, tokens: int, decoded: str, unknown: list[str]) -> tuple[str, str]:
+        """(reason, detail) of the first thing that is wrong with a row; empty if nothing is."""
+        length = tokens + SPECIALS
+        if length > self.max_length:
+            return TOO_LONG, f"{length} tokens, at most {self.max_length}"
+        if self.molecules and (error := rdkit_problem(text)):
+            return UNPARSABLE, error
+        if unknown:
+            return UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(unknown))}"
+        if self.molecules and decoded != text:
+            return NOT_REVERSIBLE, f"decodes to {decoded}"
+        return "", ""
 
 
-def _problems(
-    checks: Checks, tokenizer: Tokenizer, texts: list[str], ids: list[list[int]], unknown: Counter[str]
-) -> Iterator[Problem]:
-    decoded = tokenizer.decode_batch(ids, skip_special_tokens=False) if checks.molecules else texts
-    with rdBase.BlockLogs():
-        for i, text in enumerate(texts):
-            pieces = _unknown_pieces(tokenizer, text, ids[i], checks.unknown_id)
-            problem = (
-                _length_problem(checks, ids[i])
-                or (checks.molecules and _molecule_problem(text))
-                or _unknown_problem(pieces)
-                or (checks.molecules and _round_trip_problem(text, decoded[i]))
-            )
-            if problem:
-                reason, detail = problem
-                kept = checks.keep_invalid and reason != TOO_LONG
-                if kept or reason == UNKNOWN:
-                    unknown.update(pieces)
-                yield Problem(i, reason, detail, kept)
-
-
-def _length_problem(checks: Checks, ids: list[int]) -> tuple[str, str] | None:
-    length = len(ids) + SPECIALS
-    return (TOO_LONG, f"{length} tokens, at most {checks.max_length}") if length > checks.max_length else None
-
-
-def _unknown_pieces(tokenizer: Tokenizer, text: str, ids: list[int], unknown_id: int | None) -> list[str]:
-    """The parts of `text` that became `<unk>`."""
-    if unknown_id not in ids:
-        return []
+def _unknown_strings(tokenizer: Tokenizer, text: str, unknown_id: int | None) -> list[str]:
+    """The substrings of `text` that became `<unk>`."""
     encoding = tokenizer.encode(text, add_special_tokens=False)
     spans = zip(encoding.ids, encoding.offsets, strict=True)
     return [text[start:end] for i, (start, end) in spans if i == unknown_id]
 
 
-def _spelled_pieces(tokenizer: Tokenizer, texts: list[str], ids: list[list[int]]) -> Counter[str]:
-    """The parts of `texts` that the vocabulary has only character by character."""
-    marked = spelling_ids(tokenizer)
-    found: Counter[str] = Counter()
-    for text in (text for text, row in zip(texts, ids, strict=True) if not marked.isdisjoint(row)):
-        encoding = tokenizer.encode(text, add_special_tokens=False)
-        spans = zip(encoding.word_ids, encoding.offsets, strict=True)
-        words = [[span for _, span in word] for _, word in groupby(spans, itemgetter(0))]
-        found.update(text[word[0][0] : word[-1][1]] for word in words if len(word) > 1)
-    return found
-
-
-def _unknown_problem(pieces: list[str]) -> tuple[str, str] | None:
-    return (UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(pieces))}") if pieces else None
-
-
-def _molecule_problem(text: str) -> tuple[str, str] | None:
-    problem = rdkit_problem(text)
-    return (UNPARSABLE, problem) if problem else None
-
-
-def _round_trip_problem(text: str, decoded: str) -> tuple[str, str] | None:
-    same = decoded.strip() == text  # some tokenizers put a space before the first word
-    return None if same else (NOT_REVERSIBLE, f"decodes to {decoded.strip()}")
-
-
-def _digests(texts: list[str]) -> np.ndarray:
-    hashes = (hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
-    return np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
+def _spelled_tokens(tokenizer: Tokenizer, text: str) -> list[str]:
+    """The SMILES tokens of `text` that the vocabulary has only character by character."""
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    spans = zip(encoding.word_ids, encoding.offsets, strict=True)
+    words = [[span for _, span in word] for _, word in groupby(spans, itemgetter(0))]
+    return [text[word[0][0] : word[-1][1]] for word in words if len(word) > 1]
 
 
 @lru_cache(maxsize=1)
-def _tokenizer(file: str) -> Tokenizer:
+def _load(file: str) -> Tokenizer:
     tokenizer = Tokenizer.from_file(file)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True  # a "<mask>" in the text is text
     return tokenizer
-
-
-def _plain_parser() -> Any:
-    parser: Any = Chem.SmilesParserParams()
-    parser.sanitize = False
-    parser.removeHs = False
-    parser.allowCXSMILES = False
-    parser.parseName = False
-    return parser
-
-
-_PARSER = _plain_parser()

@@ -1,33 +1,33 @@
-"""`exlm prepare`: raw records to a corpus (see `corpus.py`), in constant memory."""
+"""`exlm prepare`: raw rows to a corpus (see `corpus.py`), in constant memory.
+
+Three steps: rows are read in chunks, chunks are encoded in several processes, and examples are written in order.
+"""
 
 import csv
 import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from ..errors import InputError
 from ..pretrained import load_tokenizer, tokenizer_hash
 from ..storage import MANIFEST, entries
-from .corpus import FORMAT_VERSION
-from .corpus_writer import TokenWriter, flag_duplicates, new_directory, temporary_directory, write_split
-from .encoding import SPECIALS, Checks, EncodedChunk, count_tokens, encode_chunk
-from .packing import Documents, Packer
-from .report import Counts, describe, require_examples, statistics
-from .sources import Source, find_sources
-from .text_tokenizers import TRAINERS, check_vocabulary_size, train_text_tokenizer
-from .tokenization import smiles_tokenizer
-from .workers import Chunk, Workers, chunks
+from .corpus import FORMAT_VERSION, CorpusWriter, new_directory
+from .encoding import SPECIALS, Chunk, EncodedChunk, Encoder, InvalidRow, count_smiles, map_chunks, read_chunks
+from .packing import Documents, pack
+from .readers import find_sources
+from .summary import Summary, describe
+from .tokenization import TEXT_TOKENIZERS, smiles_tokenizer, train_text_tokenizer
 
 OnInvalid = Literal["error", "skip", "keep"]
 
@@ -60,9 +60,9 @@ def prepare(
         output: directory to write.
         tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as uncased BERT's) learn
             a vocabulary from the inputs; otherwise a saved tokenizer.
-        column: of tables; by default the only one called smiles or text.
+        column: of tables; by default the only one called smiles, mol or text.
         max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless they are packed.
-        held_out: share of the examples for validation, chosen by content: equal rows are on the same side. Packed
+        held_out: share of the examples for validation, chosen by content: equal rows are in the same split. Packed
             documents are held out whole, chosen by their first row.
         drop_duplicates: keep only the first of equal rows.
         on_invalid: stop at the first invalid row, skip invalid rows, or keep them (with `<unk>` tokens). By default
@@ -87,38 +87,37 @@ def prepare(
     packed = documents != "none"
     on_invalid = on_invalid or ("keep" if packed else "skip")
     if check_molecules is None:
-        check_molecules = tokenizer not in TRAINERS and not packed
+        check_molecules = tokenizer not in TEXT_TOKENIZERS and not packed
     options = _options(locals())
     sources, ignored = find_sources(inputs)
-    with new_directory(Path(output), overwrite) as folder, Workers(workers) as pool:
+    read = partial(read_chunks, sources, column, documents == "row")
+    with new_directory(Path(output), overwrite) as (folder, staging):
         molecules_only = check_molecules and on_invalid != "keep"
-        vocabulary, rows = _vocabulary(tokenizer, vocabulary_size, sources, column, pool, molecules_only)
+        vocabulary, rows = _vocabulary(tokenizer, vocabulary_size, read, molecules_only, workers)
         vocabulary.save_pretrained(folder)
-        checks = Checks(
-            str(folder / "tokenizer.json"),
-            vocabulary.unk_token_id,
-            sys.maxsize if packed else max_length,
-            check_molecules,
-            on_invalid == "keep",
-        )
-        encoded = pool.map(partial(encode_chunk, checks), _progress(chunks(sources, column), "tokenising", rows))
-        separator = vocabulary.eos_token_id if cross_documents else None
-        packer = Packer(max_length - SPECIALS, documents, separator, held_out, seed) if packed else None
-        with temporary_directory(folder / "staging") as staging:
-            writer = TokenWriter(folder, staging, _token_dtype(vocabulary), held_out, seed)
-            examples = packer(encoded) if packer else encoded
-            counts = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
-            if drop_duplicates and writer.examples:
-                flag_duplicates(staging, writer.examples)
-            histograms = write_split(folder, staging, max_length)
-        require_examples(histograms, counts)
-        about = {
+        longest = sys.maxsize if packed else max_length
+        unknown, keep = vocabulary.unk_token_id, on_invalid == "keep"
+        encoder = Encoder(str(folder / "tokenizer.json"), unknown, longest, check_molecules, keep)
+        ids = max(vocabulary.get_vocab().values()) + 1  # some tokenizers skip ids
+        writer = CorpusWriter(folder, staging, ids, held_out, seed)
+        with (
+            _progress("tokenising", rows) as bar,
+            closing(map_chunks(encoder, _counted(read(), bar), workers)) as encoded,
+        ):
+            separator = vocabulary.eos_token_id if cross_documents else None
+            examples = pack(encoded, max_length - SPECIALS, separator, held_out, seed) if packed else encoded
+            summary = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
+        if drop_duplicates:
+            writer.drop_duplicates()
+        histograms = writer.write_splits(max_length)
+        manifest = {
+            "format_version": FORMAT_VERSION,
             "options": options,
             "sources": [asdict(source) for source in sources],
             "ignored_files": ignored,
-            **statistics(counts, writer.examples, packer.packed if packer else None, histograms),
+            **summary.statistics(writer.examples, histograms),
+            **_identity(folder, writer, vocabulary),
         }
-        manifest = {"format_version": FORMAT_VERSION} | about | _identity(folder, writer, vocabulary)
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8")
     print(describe(manifest, output))
     return manifest
@@ -137,83 +136,67 @@ def _options(arguments: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"workers is {arguments['workers']} but must be 0 (one per core) or more")
     if arguments["packed"] and arguments["drop_duplicates"]:
         raise InputError("drop_duplicates compares rows, but these are packed; leave it out or use documents=none")
-    if arguments["tokenizer"] in TRAINERS:
-        check_vocabulary_size(arguments["vocabulary_size"])
     return {k: v for k, v in arguments.items() if k not in ("output", "workers", "overwrite", "packed")}
 
 
+def _progress(title: str, rows: float | None = None) -> tqdm:
+    return tqdm(desc=title, total=rows, unit=" rows", unit_scale=True, disable=None)
+
+
+def _counted(source: Iterable[Chunk], bar: tqdm) -> Iterator[Chunk]:
+    for chunk in source:
+        yield chunk
+        bar.update(chunk.total)
+
+
 def _vocabulary(
-    name: str, size: int, sources: list[Source], column: str | None, pool: Workers, molecules_only: bool
-) -> tuple[PreTrainedTokenizerFast, int | None]:
-    """The tokenizer called `name`, and the sources' number of rows if they had to be read for it."""
-    if name != "smiles" and name not in TRAINERS:
+    name: str, size: int, read: Callable[[], Iterator[Chunk]], molecules_only: bool, workers: int
+) -> tuple[PreTrainedTokenizerFast, float | None]:
+    """The tokenizer called `name`, and the number of all rows if they had to be read for it."""
+    if name != "smiles" and name not in TEXT_TOKENIZERS:
         return load_tokenizer(name), None
-    rows = 0
-
-    def counted() -> Iterator[Chunk]:
-        nonlocal rows
-        for chunk in _progress(chunks(sources, column), "vocabulary"):
-            yield chunk
-            rows += chunk.read
-
-    if name in TRAINERS:
-        return train_text_tokenizer(name, (text for chunk in counted() for text in chunk.texts), size), rows
-    counts: Counter[str] = Counter()
-    for _, found in pool.map(partial(count_tokens, molecules_only), counted()):
-        counts.update(found)
-    return smiles_tokenizer(counts), rows
+    with _progress("vocabulary") as bar:
+        chunks = _counted(read(), bar)
+        if name in TEXT_TOKENIZERS:
+            return train_text_tokenizer(name, (text for chunk in chunks for text in chunk.texts), size), bar.n
+        counts: Counter[str] = Counter()
+        with closing(map_chunks(partial(count_smiles, molecules_only), chunks, workers)) as counted:
+            for found in counted:
+                counts.update(found)
+        return smiles_tokenizer(counts), bar.n
 
 
-def _progress(source: Iterable[Chunk], title: str, total: int | None = None) -> Iterator[Chunk]:
-    with tqdm(desc=title, total=total, unit=" rows", unit_scale=True, disable=None) as bar:
-        for chunk in source:
-            yield chunk
-            bar.update(chunk.read)
-
-
-def _write(writer: TokenWriter, encoded: Iterable[tuple[Chunk, EncodedChunk]], skipped: Path, stop: bool) -> Counts:
-    counts = Counts()
+def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool) -> Summary:
+    """Writes examples, and a table of the invalid rows. With `stop`, the first of them is an InputError."""
+    summary = Summary()
     with open(skipped, "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(["file", "row", "value", "reason", "detail", "action"])
-        for chunk, result in encoded:
-            table.writerows(_report(chunk, result, stop))
-            writer.append(result.tokens, result.lengths, result.digests)
-            counts.add(chunk, result)
-    return counts
+        table.writerow(InvalidRow._fields)
+        for chunk in chunks:
+            if stop and chunk.invalid:
+                row = chunk.invalid[0]
+                raise InputError(
+                    f"{row.file}, row {row.row}: {row.value!r} is invalid ({row.reason}: {row.detail}); "
+                    "correct it or use on_invalid=skip"
+                )
+            table.writerows(chunk.invalid)
+            writer.append(chunk.tokens, chunk.lengths, chunk.digests)
+            summary.add(chunk)
+    return summary
 
 
-def _report(chunk: Chunk, result: EncodedChunk, stop: bool) -> Iterator[tuple[str, int, str, str, str, str]]:
-    for problem in result.problems:
-        row, value = chunk.rows[problem.position], chunk.texts[problem.position]
-        if stop:
-            raise InputError(
-                f"{chunk.source}, row {row}: {value!r} is invalid ({problem.reason}: {problem.detail}); "
-                "correct it or use on_invalid=skip"
-            )
-        yield chunk.source, row, value, problem.reason, problem.detail, "kept" if problem.kept else "skipped"
-
-
-def _identity(folder: Path, writer: TokenWriter, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+def _identity(folder: Path, writer: CorpusWriter, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    """What tells this corpus from others, and what a reader needs to open its files."""
     files = entries(folder.iterdir())
     fingerprint = tokenizer_hash(tokenizer)
     content = [files[name]["sha256"] for name in (*writer.shards, "train.npy", "valid.npy")]
     return {
         "tokenizer_hash": fingerprint,
         "corpus_hash": hashlib.sha256("\n".join([fingerprint, *content]).encode()).hexdigest(),
-        "vocabulary_size": _vocabulary_size(tokenizer),
+        "vocabulary_size": writer.vocabulary_size,
         "pad_token_id": tokenizer.pad_token_id,
         "token_dtype": writer.dtype.str,
         "token_files": writer.shards,
         "versions": {package: version(package) for package in ("exlm", "rdkit", "tokenizers")},
         "files": files,
     }
-
-
-def _token_dtype(tokenizer: PreTrainedTokenizerFast) -> np.dtype:
-    return np.dtype("<u2" if _vocabulary_size(tokenizer) <= 65535 else "<u4")
-
-
-def _vocabulary_size(tokenizer: PreTrainedTokenizerFast) -> int:
-    """One more than the largest id: some tokenizers skip ids."""
-    return max(tokenizer.get_vocab().values()) + 1

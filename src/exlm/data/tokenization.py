@@ -1,6 +1,7 @@
-"""The atom-level SMILES tokenizer.
+"""Tokenizers learned from rows: SMILES by atoms, byte-level BPE as RoBERTa's, WordPiece as (uncased) BERT's.
 
-It is a stock `PreTrainedTokenizerFast`: `AutoTokenizer` loads it without ExLM installed.
+All are stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer` loads without ExLM installed. The same rows
+always give the same tokenizer. Ids: BOS 0, PAD 1, EOS 2, UNK 3, then what was learned, MASK last.
 """
 
 import re
@@ -8,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from ..errors import InputError
@@ -18,14 +19,15 @@ EXTENSIONS = r"%\([0-9]+\)|->|<-"
 SCHWALLER = r"\[[^\]]+\]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>|\*|\$|%[0-9]{2}|[0-9]"
 SMILES_PATTERN = f"{EXTENSIONS}|{SCHWALLER}"
 
-_pieces = re.compile(SMILES_PATTERN).findall
-
-# The spelling of a piece that the vocabulary lacks: its first character, then the others, marked, so that a charge in
-# brackets is not a bond and a mass is not a ring. Letters are those of element symbols.
+# A SMILES token that the vocabulary lacks is spelled: its first character, then the others, marked, so that a charge
+# in brackets is not a bond and a mass is not a ring. Letters are those of element symbols.
 MARK = "##"
 FIRST = r"BCNOSPFIbcnosp().=#-+\/:~@?>*$%[<0123456789"
 OTHERS = "ABCDEFGHIKLMNOPRSTUVWXYZabcdefghiklmnoprstuvy0123456789@+-:*()#>]"
 MARKED = frozenset(f"{MARK}{character}" for character in OTHERS)
+
+SAMPLE = 2**26  # characters of text to learn from: more change little, and the trainer holds all their words
+ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as for BERT; rarer ones become [UNK]
 
 
 class Specials(NamedTuple):
@@ -38,25 +40,22 @@ class Specials(NamedTuple):
     mask: str = "<mask>"
 
 
-SPECIAL = Specials()
+ROBERTA = Specials()  # of SMILES tokenizers, too
+BERT = Specials(bos="[CLS]", pad="[PAD]", eos="[SEP]", unk="[UNK]", mask="[MASK]")
 
 
 def count_smiles_tokens(lines: Iterable[str]) -> Counter[str]:
-    """How often each token occurs. Pieces that are not SMILES are left out, so they become `<unk>` later."""
-    counts: Counter[str] = Counter()
-    for line in lines:
-        counts.update(_pieces(line))
-    return counts
+    """How often each token occurs. Text that is not SMILES is left out, so that it becomes `<unk>` later."""
+    return Counter(token for line in lines for token in re.findall(SMILES_PATTERN, line))
 
 
 def smiles_tokenizer(counts: Mapping[str, int], min_frequency: int = 1) -> PreTrainedTokenizerFast:
     """The SMILES tokenizer whose vocabulary is every token counted at least `min_frequency` times, and an alphabet.
 
-    Pieces are those of Schwaller et al. (2018), extended by the ring closures `%(100)` and the dative bonds
-    `->` and `<-` of RDKit. Pieces outside the vocabulary are spelled, without loss: `[14C]` is then the tokens
-    `[ ##1 ##4 ##C ##]`. Ids: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, then tokens by falling frequency (ties in
-    alphabetical order), the rest of the alphabet of spelling, `<mask>` last. What is not SMILES becomes `<unk>`;
-    nothing is dropped.
+    Tokens are those of Schwaller et al. (2018), extended by the ring closures `%(100)` and the dative bonds
+    `->` and `<-` of RDKit. Tokens outside the vocabulary are spelled, without loss: `[14C]` then becomes
+    `[ ##1 ##4 ##C ##]`. After the special tokens, ids go by falling frequency (ties in alphabetical order), then
+    come the rest of the alphabet of spelling, and `<mask>`. What is not SMILES becomes `<unk>`; nothing is dropped.
 
     Raises:
         InputError: if no token is left.
@@ -65,33 +64,18 @@ def smiles_tokenizer(counts: Mapping[str, int], min_frequency: int = 1) -> PreTr
     if not tokens:
         raise InputError("no valid SMILES found to learn a vocabulary from; check the input and its column")
     alphabet = sorted(MARKED.union(FIRST).difference(tokens))
-    vocabulary = {token: i for i, token in enumerate([*SPECIAL[:-1], *tokens, *alphabet, SPECIAL.mask])}
-    return fast_tokenizer(_word_or_spelling(vocabulary), SPECIAL)
-
-
-def spelling_ids(tokenizer: Tokenizer) -> frozenset[int]:
-    """Ids of the tokens found only where a SMILES piece is spelled; none if `tokenizer` is of another kind."""
-    if not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.Split):
-        return frozenset()
-    return frozenset(i for i in map(tokenizer.token_to_id, MARKED) if i is not None)
-
-
-def fast_tokenizer(tokenizer: Tokenizer, special: Specials, mask_takes_space: bool = False) -> PreTrainedTokenizerFast:
-    """The Hugging Face class around `tokenizer`. Tokens it lacks are added; the mask may take the space before it."""
-    mask = AddedToken(special.mask, lstrip=mask_takes_space, special=True)
-    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special[:-1]] + [mask])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token=special.bos,
-        eos_token=special.eos,
-        cls_token=special.bos,
-        sep_token=special.eos,
-        pad_token=special.pad,
-        unk_token=special.unk,
-        mask_token=mask,
-        clean_up_tokenization_spaces=False,
-        model_input_names=["input_ids", "attention_mask"],
+    bos, *others, mask = ROBERTA
+    vocabulary = {token: i for i, token in enumerate([bos, *others, *tokens, *alphabet, mask])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=ROBERTA.unk, continuing_subword_prefix=MARK))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SMILES_PATTERN), "isolated")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(MARK, ""), decoders.Fuse()])
+    eos = ROBERTA.eos
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{bos} $A {eos}",
+        pair=f"{bos} $A {eos} $B {eos}",
+        special_tokens=[(bos, vocabulary[bos]), (eos, vocabulary[eos])],
     )
+    return _fast_tokenizer(tokenizer, ROBERTA)
 
 
 def train_smiles_tokenizer(lines: Iterable[str], min_frequency: int = 1) -> PreTrainedTokenizerFast:
@@ -99,14 +83,112 @@ def train_smiles_tokenizer(lines: Iterable[str], min_frequency: int = 1) -> PreT
     return smiles_tokenizer(count_smiles_tokens(lines), min_frequency)
 
 
-def _word_or_spelling(vocabulary: dict[str, int]) -> Tokenizer:
-    bos, eos = SPECIAL.bos, SPECIAL.eos
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL.unk, continuing_subword_prefix=MARK))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SMILES_PATTERN), "isolated")
-    tokenizer.decoder = decoders.Sequence([decoders.Replace(MARK, ""), decoders.Fuse()])
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{bos} $A {eos}",
-        pair=f"{bos} $A {eos} $B {eos}",
-        special_tokens=[(bos, vocabulary[bos]), (eos, vocabulary[eos])],
+def spelling_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """Ids of the tokens found only where a SMILES token is spelled; none if `tokenizer` is of another kind."""
+    if not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.Split):
+        return frozenset()
+    return frozenset(i for i in map(tokenizer.token_to_id, MARKED) if i is not None)
+
+
+def train_text_tokenizer(kind: str, rows: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
+    """Learn a tokenizer from at most SAMPLE characters of `rows`, evenly spaced.
+
+    Args:
+        kind: `bpe` or `wordpiece`, the keys of TEXT_TOKENIZERS.
+        rows: text; read once.
+        vocabulary_size: with special tokens. Few rows may give fewer tokens.
+
+    Raises:
+        InputError: if there is no text, or the vocabulary is too small for an alphabet.
+    """
+    if vocabulary_size < 256 + len(ROBERTA):
+        raise InputError(
+            f"vocabulary_size is {vocabulary_size} but must be at least {256 + len(ROBERTA)}: "
+            f"256 bytes and {len(ROBERTA)} special tokens"
+        )
+    sample = evenly_spaced(rows, SAMPLE)
+    if not sample:
+        raise InputError("no text found to learn a vocabulary from; check the input and its column")
+    return TEXT_TOKENIZERS[kind](sample, vocabulary_size)
+
+
+def evenly_spaced(rows: Iterable[str], characters: int) -> list[str]:
+    """Every n-th of `rows`, n the smallest power of two with which they have at most `characters` (or are one row)."""
+    kept: list[str] = []
+    size, stride = 0, 1
+    for number, row in enumerate(rows):
+        if number % stride == 0:
+            kept.append(row)
+            size += len(row)
+        while size > characters and len(kept) > 1:
+            kept, stride = kept[::2], stride * 2
+            size = sum(map(len, kept))
+    return kept
+
+
+def _bpe(rows: list[str], size: int) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size - 1,  # the mask follows
+        min_frequency=2,
+        special_tokens=[*ROBERTA[:-1]],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
+    tokenizer.train_from_iterator(rows, trainer)
+    ids = tokenizer.get_vocab()
+    bos, eos = ((token, ids[token]) for token in (ROBERTA.bos, ROBERTA.eos))
+    tokenizer.post_processor = processors.RobertaProcessing(eos, bos, add_prefix_space=False)
+    # as RoBERTa's: the mask stands for a word and the space before it
+    return _fast_tokenizer(tokenizer, ROBERTA, mask_takes_space=True)
+
+
+def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
+    learner = _bert_tokenizer({})
+    # The trainer would number inner characters (`##a`) in random order and break ties by number: they are given first.
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts.update(learner.normalizer.normalize_str(row))
+    alphabet = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
+    alphabet = alphabet[: min(ALPHABET, (size - len(BERT)) // 4)]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size - 1,  # the mask follows
+        min_frequency=2,
+        special_tokens=[*BERT[:-1], *(f"##{c}" for c in alphabet)],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
+    learner.train_from_iterator(rows, trainer)
+    # What was learned goes into a new tokenizer, which does not treat the alphabet as special tokens.
+    ids = learner.get_vocab()
+    tokenizer = _bert_tokenizer(ids)
+    bos, eos = ((token, ids[token]) for token in (BERT.bos, BERT.eos))
+    tokenizer.post_processor = processors.BertProcessing(eos, bos)
+    tokenizer.decoder = decoders.WordPiece()
+    return _fast_tokenizer(tokenizer, BERT)
+
+
+def _bert_tokenizer(vocabulary: dict[str, int]) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=BERT.unk))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return tokenizer
+
+
+def _fast_tokenizer(tokenizer: Tokenizer, special: Specials, mask_takes_space: bool = False) -> PreTrainedTokenizerFast:
+    """The Hugging Face class around `tokenizer`. Tokens it lacks are added; the mask may take the space before it."""
+    mask = AddedToken(special.mask, lstrip=mask_takes_space, special=True)
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special[:-1]] + [mask])
+    named = {f"{name}_token": token for name, token in special._asdict().items()}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        **named | {"cls_token": special.bos, "sep_token": special.eos, "mask_token": mask},
+        clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+TEXT_TOKENIZERS = {"bpe": _bpe, "wordpiece": _wordpiece}

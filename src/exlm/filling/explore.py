@@ -17,7 +17,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem.Draw import rdMolDraw2D
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.encoding import rdkit_problem
+from exlm.data.chemistry import rdkit_problem
 from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError
 from exlm.filling import drawing, search, texts

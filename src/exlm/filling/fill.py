@@ -6,7 +6,7 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.sources import UNREADABLE, open_text
+from exlm.data.readers import UNREADABLE, open_text
 from exlm.errors import InputError
 from exlm.filling.texts import FillOptions, Method, Record, fill_texts, with_mask_tokens
 from exlm.model.masked_lm import ExLMForMaskedLM

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from exlm.data.sources import COMPRESSIONS, not_utf8, open_text
+from exlm.data.readers import COMPRESSIONS, not_utf8, open_text
 from exlm.errors import InputError
 from exlm.storage import replacing
 

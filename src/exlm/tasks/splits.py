@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from rdkit import Chem, rdBase
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
-from exlm.data.sources import UNREADABLE, open_text
+from exlm.data.readers import UNREADABLE, open_text
 from exlm.errors import InputError
 from exlm.tasks.frames import listed
 from exlm.tasks.table import LabelledTable

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from exlm.data.sources import UNREADABLE, open_text
+from exlm.data.readers import UNREADABLE, open_text
 from exlm.errors import InputError
 from exlm.tasks.frames import listed, plain_suffix, read_frame
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from rdkit import rdBase
 
-from exlm.data.encoding import rdkit_problem
+from exlm.data.chemistry import rdkit_problem
 from exlm.errors import InputError
 from exlm.tasks.frames import existing, listed
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 from torch import Tensor
 
-from exlm.data.masking import IGNORED
+from exlm.data.batching import IGNORED
 
 
 def corrupted(labels: Tensor, repeat: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Raw records: which files an input stands for, and their values one row at a time, in constant memory."""
+"""Raw rows: which files an input stands for, and their values one row at a time, in constant memory."""
 
 import csv
 import gzip
@@ -10,8 +10,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, TextIO
 
 import pyarrow
 import pyarrow.parquet
@@ -45,12 +46,17 @@ def find_sources(inputs: list[str]) -> tuple[list[Source], int]:
     if not inputs:
         raise InputError("no input given; name at least one file, directory or Hugging Face data set")
     found: list[Source] = []
-    ignored = 0
+    left_out = 0
     for name in inputs:
-        files, left_out = _directory(Path(name)) if Path(name).is_dir() else ([name], 0)
-        found += [_source(file) for file in files]
-        ignored += left_out
-    return found, ignored
+        names, folder = [name], Path(name)
+        if folder.is_dir():
+            files = sorted(folder.iterdir())
+            names = [str(f) for f in files if f.is_file() and _reader(f) and not f.name.lower().startswith(NOT_DATA)]
+            left_out += len(files) - len(names)
+        if not names:
+            raise InputError(f"the directory {folder} has no {', '.join(SUFFIXES)} file; name the files themselves")
+        found += map(_source, names)
+    return found, left_out
 
 
 def read_rows(source: Source, column: str | None = None) -> Iterator[str]:
@@ -66,8 +72,8 @@ def read_rows(source: Source, column: str | None = None) -> Iterator[str]:
         for row, value in enumerate(READERS[source.reader](source.name, column), 1):  # noqa: B007
             yield value.strip()
     except UNREADABLE as error:
-        if isinstance(error, UnicodeDecodeError) and (place := not_utf8(source.name)):
-            raise InputError(f"{source.name} is not UTF-8: {place}; convert it, or remove what is damaged") from error
+        if isinstance(error, UnicodeDecodeError) and (where := not_utf8(source.name)):
+            raise InputError(f"{source.name} is not UTF-8: {where}; convert it, or remove what is damaged") from error
         raise InputError(
             f"{source.name} cannot be read after row {row} ({error}); check that it is complete and UTF-8"
         ) from error
@@ -89,48 +95,15 @@ def choose_column(columns: Iterable[str], wanted: str | None, where: str) -> str
     raise InputError(f"{where} has {problem}; name one with --column: {', '.join(map(repr, columns))}")
 
 
-def _directory(folder: Path) -> tuple[list[str], int]:
-    files = sorted(folder.iterdir())
-    data = [
-        str(path) for path in files if path.is_file() and _reader(path) and not path.name.lower().startswith(NOT_DATA)
-    ]
-    if not data:
-        raise InputError(f"the directory {folder} has no {', '.join(SUFFIXES)} file; name the files themselves")
-    return data, len(files) - len(data)
-
-
-def _source(name: str) -> Source:
-    path = Path(name)
-    if path.is_file():
-        reader = _reader(path)
-        if reader is None:
-            raise InputError(
-                f"the format of {name} is not known; its name must end in {', '.join(SUFFIXES)}, optionally "
-                f"followed by {', '.join(COMPRESSIONS)} (Parquet is compressed inside)"
-            )
-        return Source(name, reader, path.stat().st_size)
-    if _reader(path) or not HUB_NAME.fullmatch(name):
-        raise InputError(f"the input {name} does not exist; check the path")
-    return Source(name, "hub", None)
-
-
-def _reader(path: Path) -> str | None:
-    compressed = path.suffix.lower() in COMPRESSIONS
-    suffix = Path(path.stem if compressed else path).suffix.lower()
-    return None if compressed and suffix == ".parquet" else SUFFIXES.get(suffix)
-
-
 def open_text(name: str, errors: str = "strict", newline: str = "") -> TextIO:
     """A UTF-8 file, plain or compressed as its name says (COMPRESSIONS). Damage raises one of UNREADABLE."""
-    return io.TextIOWrapper(_open_binary(name), "utf-8-sig", errors, newline=newline)
-
-
-def _open_binary(name: str) -> BinaryIO:
     suffix = Path(name).suffix.lower()
     if suffix == ".zst":  # Arrow reads every frame and notices a cut; the zstandard package does neither
-        return pyarrow.input_stream(name, compression="zstd")
-    opener: Callable[..., BinaryIO] = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)  # type: ignore[assignment]
-    return opener(name, "rb")
+        file: Any = pyarrow.input_stream(name, compression="zstd")
+    else:
+        opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)
+        file = opener(name, "rb")
+    return io.TextIOWrapper(file, "utf-8-sig", errors, newline=newline)
 
 
 def not_utf8(name: str) -> str | None:
@@ -143,35 +116,51 @@ def not_utf8(name: str) -> str | None:
     return None
 
 
+def _source(name: str) -> Source:
+    path = Path(name)
+    reader = _reader(path)
+    if path.is_file():
+        if reader is None:
+            raise InputError(
+                f"the format of {name} is not known; its name must end in {', '.join(SUFFIXES)}, optionally "
+                f"followed by {', '.join(COMPRESSIONS)} (Parquet is compressed inside)"
+            )
+        return Source(name, reader, path.stat().st_size)
+    if reader or not HUB_NAME.fullmatch(name):
+        raise InputError(f"the input {name} does not exist; check the path")
+    return Source(name, "hub", None)
+
+
+def _reader(path: Path) -> str | None:
+    compressed = path.suffix.lower() in COMPRESSIONS
+    suffix = Path(path.stem if compressed else path).suffix.lower()
+    return None if compressed and suffix == ".parquet" else SUFFIXES.get(suffix)
+
+
 def _lines(name: str, column: str | None) -> Iterator[str]:
     with open_text(name) as file:
         yield from file
 
 
 def _smi(name: str, column: str | None) -> Iterator[str]:
-    with open_text(name) as file:
-        for line in file:
-            yield (line.split(maxsplit=1) or [""])[0]
+    for line in _lines(name, column):
+        yield (line.split(maxsplit=1) or [""])[0]
 
 
-def _csv(name: str, column: str | None) -> Iterator[str]:
+def _csv(name: str, column: str | None, **dialect: Any) -> Iterator[str]:
     csv.field_size_limit(LONGEST_FIELD)
     with open_text(name) as file:
-        yield from _column_of(csv.reader(file), column, name)
+        rows = csv.reader(file, **dialect)
+        header = next(rows, None)
+        if header is None:
+            return
+        index = header.index(choose_column(header, column, name))
+        for row in rows:
+            yield row[index] if index < len(row) else ""
 
 
 def _tsv(name: str, column: str | None) -> Iterator[str]:
-    with open_text(name) as file:  # quotes are ordinary characters between tabs
-        yield from _column_of(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE), column, name)
-
-
-def _column_of(rows: Iterator[list[str]], column: str | None, where: str) -> Iterator[str]:
-    header = next(rows, None)
-    if header is None:
-        return
-    index = header.index(choose_column(header, column, where))
-    for row in rows:
-        yield row[index] if index < len(row) else ""
+    return _csv(name, column, delimiter="\t", quoting=csv.QUOTE_NONE)  # between tabs, quotes are ordinary characters
 
 
 def _jsonl(name: str, column: str | None) -> Iterator[str]:
@@ -179,20 +168,15 @@ def _jsonl(name: str, column: str | None) -> Iterator[str]:
     with open_text(name) as file:
         for row, line in enumerate(file, 1):
             where = f"{name}, row {row}"
-            record = _record(line, where)
+            try:
+                record = json.loads(line) if line.strip() else {}
+            except ValueError:
+                record = None
+            if not isinstance(record, dict):
+                raise InputError(f"{where}: {line[:80].strip()!r} is not a JSON object; every line must be one")
             if record and not chosen:
                 chosen = choose_column(record, column, where)
             yield _text(record.get(chosen), where)
-
-
-def _record(line: str, where: str) -> dict[str, object]:
-    try:
-        record = json.loads(line) if line.strip() else {}
-    except ValueError:
-        record = None
-    if not isinstance(record, dict):
-        raise InputError(f"{where}: {line[:80].strip()!r} is not a JSON object; every line must be one")
-    return record
 
 
 def _parquet(name: str, column: str | None) -> Iterator[str]:
@@ -218,8 +202,7 @@ def _hub(name: str, column: str | None) -> Iterator[str]:
             f"({type(error).__name__}); check the name and the network"
         ) from error
     column = choose_column(first, column, name)
-    yield _text(first[column], f"{name}, row 1")
-    for row, record in enumerate(rows, 2):
+    for row, record in enumerate(chain([first], rows), 1):
         yield _text(record[column], f"{name}, row {row}")
 
 
@@ -241,5 +224,4 @@ READERS: dict[str, Callable[[str, str | None], Iterator[str]]] = {
     "parquet": _parquet,
     "hub": _hub,
 }
-SUFFIXES = {".smi": "smi", ".txt": "lines", ".parquet": "parquet"}
-SUFFIXES |= {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}
+SUFFIXES = {".smi": "smi", ".txt": "lines", ".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}
