@@ -63,7 +63,7 @@ def test_random_bits_are_uniform_and_independent():
     assert abs(np.corrcoef(draws[:-1].ravel(), draws[1:].ravel())[0, 1]) < 0.015
 
 
-@pytest.mark.parametrize("budget,groups", [(512, 1), (2048, 2), (5000, 4)])
+@pytest.mark.parametrize("budget,groups", [(512, 1), (2048, 2), (5000, 2), (9000, 4)])
 def test_an_epoch_holds_every_example_once_within_the_budget(budget, groups):
     plan = BatchPlan(Sequences(3000).lengths, budget, seed=0)
     batches = plan.epoch(0)
@@ -83,8 +83,8 @@ def test_padding_stays_below_six_percent():
 
 def test_a_batch_mixes_lengths_and_a_group_does_not():
     """No batch is of short or of long sequences only, so that its gradient is that of the corpus."""
-    source = Sequences(3000)
-    plan = MaskedBatches(source, SPECIAL, 4096, 4096, 0.15, seed=0).plan
+    source = Sequences(6000)
+    plan = MaskedBatches(source, SPECIAL, 8192, 4096, 0.15, seed=0).plan
     tokens = []
     for batch in plan.epoch(0)[:-1]:
         lengths = [plan.lengths[group] for group in batch]
