@@ -1,0 +1,320 @@
+"""Which of the paper's claims the runs show: a number for each claim, and a verdict by one rule."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from scipy.stats import spearmanr
+
+from exlm.paper.families import (
+    ACCURACY,
+    ENTROPY,
+    GAIN,
+    JOINT,
+    MLM,
+    PLUS,
+    STATE_ENTROPY,
+    Estimate,
+    Family,
+    Score,
+    Setting,
+    percent,
+)  # fmt: skip
+from exlm.paper.page import Table, row
+from exlm.paper.runs import Runs, device, late_expansion
+from exlm.paper.values import COST_RATIO
+
+RULE = (
+    "Rule: a difference shows if it is larger than two standard errors; it does not show if it is as large with the "
+    "other sign; otherwise it is within the spread of seeds. Standard errors come from the pooled s.d. over "
+    "pre-training seeds where some cell has several; else over fine-tuning seeds or tokens, which cannot say how far a "
+    "model pre-trained once more would differ: then the words are “higher (lower) beyond ...; one pre-training seed”. "
+    "Scores of an ExLM that has less than half of the MLM's held-out accuracy decide nothing."
+)
+NOT_LEARNT = "not decided (ExLM's held-out accuracy is far below: it has hardly left its start)"
+COMPARISONS = (  # claim; the method that should score higher; the method that should score lower
+    ("ExLM scores higher than the vanilla MLM", "ExLM", MLM),
+    ("ExLM scores higher than an MLM with more updates (MLM++)", "ExLM", PLUS),
+    ("removing 2D RoPE costs", "ExLM", "ExLM w/o 2D RoPE"),
+    ("removing the transitions costs", "ExLM", "ExLM w/o Transitions"),
+    ("transitions matter more than 2D RoPE", "ExLM w/o 2D RoPE", "ExLM w/o Transitions"),
+    ("without transitions it is still above the vanilla MLM", "ExLM w/o Transitions", MLM),
+    ("without 2D RoPE it is still above the vanilla MLM", "ExLM w/o 2D RoPE", MLM),
+    ("a sparse DAG costs", "ExLM", "ExLM w/ Sparse DAG"),
+    ("a sparse DAG is above no transitions", "ExLM w/ Sparse DAG", "ExLM w/o Transitions"),
+)
+PRE = "pre-training"  # whose seeds decide
+Claim = tuple[str, str | None, str | None]  # the claim, the verdict and the numbers; None where nothing was recorded
+
+
+def verdict(difference: float, error: float | None, unit: str = PRE, words: Sequence[str] = ("higher", "lower")) -> str:
+    """What a difference says by the rule.
+
+    Args:
+        difference: positive if the claim is right.
+        error: its standard error; None if there is a single seed.
+        unit: what the error comes from: seeds of `pre-training`, of `fine-tuning`, or `tokens`.
+        words: for its two signs.
+    """
+    if error is None:
+        return "one seed, not decided"
+    if abs(difference) <= 2 * error:
+        return "within the spread of seeds"
+    if unit == PRE:
+        return "shows" if difference > 0 else "does not show"
+    return f"{words[difference < 0]} beyond {unit if unit == 'tokens' else f'{unit} seeds'}; one pre-training seed"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of two cells in points, averaged over the tasks that both have (held-out accuracy if there is none)."""
+
+    value: float
+    error: float | None
+    words: str
+    unit: str
+    learnt: bool = True
+
+    @property
+    def verdict(self) -> str:
+        return verdict(self.value, self.error, self.unit) if self.learnt else NOT_LEARNT
+
+    @property
+    def text(self) -> str:
+        error = "one seed" if self.error is None else f"standard error {self.error:.2f}"
+        return f"{self.value:+.2f} ({error}) {self.words}"
+
+
+def compare(family: Family, first: Setting, second: Setting) -> Difference:
+    """First less second."""
+    scores = _shared_scores(family, [first, second])
+    found = [_subtract(family, score, first, second) for score in scores or [ACCURACY]]
+    errors = [error for _, error, _ in found if error is not None]
+    error = math.hypot(*errors) / len(found) if len(errors) == len(found) else None
+    words = "points of held-out accuracy"
+    if scores:
+        higher = f"higher in {sum(value > 0 for value, *_ in found)} of {len(found)}"
+        words = f"points, mean of {', '.join(score.title for score in scores)}, {higher}"
+        if first.p == second.p:
+            words += f"; held-out accuracy {_subtract(family, ACCURACY, first, second)[0]:+.2f}"
+    unit = min((unit for *_, unit in found if unit), default="fine-tuning")
+    learnt = not scores or (_learnt(family, first) and _learnt(family, second))
+    return Difference(fmean(value for value, *_ in found), error, words, unit, learnt)
+
+
+def _subtract(family: Family, score: Score, first: Setting, second: Setting) -> tuple[float, float | None, str]:
+    """First less second, its standard error and what this comes from."""
+    a, b, noise = family.estimate(first, score), family.estimate(second, score), family.noise(score)
+    assert a and b
+    return a.value - b.value, *((math.hypot(noise.error(a), noise.error(b)), noise.unit) if noise else (None, ""))
+
+
+def _learnt(family: Family, cell: Setting) -> bool:
+    """Whether an ExLM has at least half of the held-out accuracy of the MLM at its mask ratio."""
+    own, vanilla = family.estimate(cell, ACCURACY), family.estimate(Setting(MLM, 1, cell.p), ACCURACY)
+    return own is None or vanilla is None or own.value >= 0.5 * vanilla.value
+
+
+def _shared_scores(family: Family, cells: Sequence[Setting]) -> list[Score]:
+    """Tasks scored in percent that all cells have."""
+    return [score for score in family.shares if all(family.estimate(cell, score) for cell in cells)]
+
+
+def claims_table(families: Sequence[Family], runs: Runs) -> Table | None:
+    """All claims that the runs say something about, by family; None if there is none."""
+    found = [(family.label, claim) for family in families for make in CLAIMS for claim in make(family)]
+    found += [("cost", claim) for claim in _cost(runs)]
+    count = sum(word is not None for _, (_, word, _) in found)
+    chance = (
+        f"{count} claims are looked at: about one in twenty is expected beyond two standard errors by chance alone."
+    )
+    rows = [row(*claim, group=label) for label, claim in found]
+    columns = ("claim", "our runs", "numbers")
+    return Table("findings", "The paper's claims and our numbers", f"{RULE} {chance}.", columns, rows) if rows else None
+
+
+def _corruption_matters(family: Family) -> Iterator[Claim]:
+    """Range along the longest line of equal pʳ (unreal tokens vary) beside that of equal p (corruption varies)."""
+    shares: dict[Setting, float] = {}
+    for cell in family.grid:
+        shares[cell] = next((s for s in shares.values() if abs(cell.hidden / s - 1) < 0.05), cell.hidden)
+    falling = sorted(shares, key=lambda cell: -shares[cell])
+    diagonals = {cell: f"pʳ ≈ {100 * shares[cell]:.2g}%, p varies" for cell in falling}
+    rows = {cell: f"p = {percent(cell.p)}, r varies" for cell in reversed(family.grid)}
+    for score in family.scores if family.repeats else ():
+        values, noise = family.estimates(family.grid, score), family.noise(score)
+        (diagonal, unreal), (fixed, corrupted) = (_longest_line(values, names) for names in (diagonals, rows))
+        if len(unreal) > 1 and len(corrupted) > 1:
+            unreal_range, corrupted_range = max(unreal) - min(unreal), max(corrupted) - min(corrupted)
+            seed = f"{noise.deviation:.2f}" if noise else "unknown (one seed)"
+            text = (
+                f"{score.title}: range {corrupted_range:.2f} along {fixed} ({len(corrupted)} cells), "
+                f"{unreal_range:.2f} along {diagonal} ({len(unreal)} cells); s.d. of a seed {seed}; decided beyond "
+                "2√2 of it; paper, MNLI: 3.2 and 0.8"
+            )
+            error = math.sqrt(2) * noise.deviation if noise else None
+            word = verdict(corrupted_range - unreal_range, error, noise.unit if noise else "")
+            yield "corrupted semantics move the score more than unreal tokens do", word, text
+
+
+def _longest_line(values: Mapping[Setting, Estimate], names: Mapping[Setting, str]) -> tuple[str, list[float]]:
+    """The name that most cells have, and their values."""
+    lines: dict[str, list[float]] = defaultdict(list)
+    for cell in (cell for cell in names if cell in values):
+        lines[names[cell]].append(values[cell].value)
+    return max(lines.items(), key=lambda line: len(line[1]), default=("", []))
+
+
+def _both_ends_cost(family: Family) -> Iterator[Claim]:
+    """Whether a middle share of corruption is better than the smallest and the largest."""
+    for score in family.shares if family.repeats else ():
+        values, noise = family.estimates(family.grid, score), family.noise(score)
+        order = sorted(values, key=lambda cell: cell.hidden)
+        if len(order) > 2:
+            middle = max(order[1:-1], key=lambda cell: values[cell].value)
+            first, best, last = (values[cell] for cell in (order[0], middle, order[-1]))
+            error = max(math.hypot(noise.error(best), noise.error(end)) for end in (first, last)) if noise else None
+            text = (
+                f"{score.title}: {first.value:.1f} at the smallest pʳ, {best.value:.1f} at {100 * middle.hidden:.2g}%, "
+                f"{last.value:.1f} at the largest"
+            )
+            word = verdict(best.value - max(first.value, last.value), error, noise.unit if noise else "")
+            yield "both very small and very large pʳ cost", word, text
+
+
+def _corrupted_share(family: Family) -> Iterator[Claim]:
+    """Whether the measured share of words without a visible copy is what masking a fixed number of copies gives."""
+    found = [share for cell in family.grid for share in family.measured(cell, "corruption")]
+    if found and family.repeats:
+        errors = [m["fixed_count_std"] / math.sqrt(m["sequences"]) + 1e-9 for m in found]
+        away = max(abs(m["mean"] - m["fixed_count"]) / error for m, error in zip(found, errors, strict=True))
+        relative = [100 * (m["mean"] / m["predicted"] - 1) for m in found]
+        text = (
+            f"at most {away:.1f} standard errors from what a fixed number of masks gives, {len(found)} models (shows "
+            f"up to three); {min(relative):+.1f}% to {max(relative):+.1f}% of pʳ: slightly less for r > 1, since a "
+            "fixed number of copies is masked"
+        )
+        yield "the share of corrupted semantics is pʳ", "shows" if away <= 3 else "does not show", text
+
+
+def _entropy_rises(family: Family) -> Iterator[Claim]:
+    found = family.estimates(family.grid, ENTROPY)
+    if len(found) > 3 and family.repeats:
+        rho = float(spearmanr([cell.hidden for cell in found], [e.value for e in found.values()]).statistic)
+        error = 1 / math.sqrt(len(found) - 1)
+        text = f"Spearman ρ = {rho:.2f} over {len(found)} cells (standard error without a relation {error:.2f})"
+        word = verdict(rho, error)
+        if word == "shows" and family.noise(ENTROPY) is None:
+            word = "rises over the cells; one pre-training seed"
+        yield "entropy rises with pʳ", word, text
+
+
+def _ablations(family: Family) -> Iterator[Claim]:
+    cells = family.named()
+    for claim, first, second in COMPARISONS:
+        if first in cells and second in cells:
+            difference = compare(family, cells[first], cells[second])
+            yield claim, difference.verdict, difference.text
+
+
+def _four_states(family: Family) -> Iterator[Claim]:
+    for usual in _usual(family):
+        others = [cell for cell in family.select(["ExLM"], usual.p) if cell.k != 4]
+        if usual.k == 4 and others:
+            differences = [(compare(family, usual, cell), cell) for cell in others]
+            closest, cell = min(differences, key=lambda pair: pair[0].value)
+            text = f"against the best other, {cell.label}: {closest.text}"
+            yield f"k = 4 is best at p = {percent(usual.p)}", closest.verdict, text
+
+
+def _higher_ratio(family: Family) -> Iterator[Claim]:
+    """How much ExLM and MLM lose from the lowest to the highest common mask ratio."""
+    exlm = {cell.p: cell for cell in family.select(["ExLM"]) if cell.k == family.base_states}
+    mlm = {cell.p: cell for cell in family.select([MLM])}
+    ratios = sorted(exlm.keys() & mlm.keys())
+    if len(ratios) > 1 and _shared_scores(family, [*exlm.values(), *mlm.values()]):
+        low, high = ratios[0], ratios[-1]
+        ours, theirs = compare(family, exlm[high], exlm[low]), compare(family, mlm[high], mlm[low])
+        error = None if ours.error is None or theirs.error is None else math.hypot(ours.error, theirs.error)
+        text = (
+            f"from {percent(low)} to {percent(high)}: ExLM (k = {family.base_states}) {ours.value:+.2f}, "
+            f"MLM {theirs.value:+.2f} points"
+        )
+        difference = Difference(ours.value - theirs.value, error, "points", ours.unit, ours.learnt)
+        yield "a higher p costs ExLM less than MLM", difference.verdict, text
+
+
+def _together(family: Family) -> Iterator[Claim]:
+    """Whether ExLM's masked tokens are likelier together than each by itself, and than the MLM's."""
+    for cell in _usual(family):
+        joint, gain = family.estimate(cell, JOINT), family.estimate(cell, GAIN)
+        mlm = family.estimate(Setting(MLM, 1, cell.p), JOINT)
+        marginal = gain.value + joint.value if gain and joint else None
+        for words, other, score, estimates in (
+            ("its own marginal", marginal, GAIN, [gain]),
+            ("MLM's", mlm.value if mlm else None, JOINT, [joint, mlm]),
+        ):
+            claim, word, text = (
+                f"ExLM knows masks together: joint nll below {words} at p = {percent(cell.p)}",
+                None,
+                None,
+            )
+            if joint and other is not None:
+                noise = family.noise(score)
+                error = math.hypot(*(noise.error(e) for e in estimates if e)) if noise else None
+                seeds = "one seed" if error is None else f"standard error {error:.3f} over pre-training seeds"
+                word = verdict(other - joint.value, error)
+                text = f"{joint.value:.3f} and {other:.3f} nats per masked token ({seeds})"
+            yield claim, word, text
+
+
+def _usual(family: Family) -> list[Setting]:
+    """ExLM with the paper's k, else its largest, at every mask ratio."""
+    cells = family.select(["ExLM"])  # by p, then k
+    return list(({cell.p: cell for cell in cells} | {cell.p: cell for cell in cells if cell.k == 4}).values())
+
+
+def _entropies(family: Family) -> Iterator[Claim]:
+    for usual in _usual(family):
+        cells = family.select(["ExLM"], usual.p)
+        at = f"at p = {percent(usual.p)}"
+        for score, name in ((ENTROPY, "marginal"), (STATE_ENTROPY, "per state")):
+            claim = f"ExLM's entropy ({name}) is below MLM's {at}"
+            yield from _lower_entropy(family, claim, usual, Setting(MLM, 1, usual.p), score)
+            if len(cells) > 1:
+                yield from _lower_entropy(family, f"entropy ({name}) falls with k {at}", cells[-1], cells[0], score)
+
+
+def _lower_entropy(family: Family, claim: str, low: Setting, high: Setting, score: Score) -> Iterator[Claim]:
+    """A claim that one entropy is lower; without several seeds the error is that over tokens."""
+    other = ENTROPY if high.k == 1 else score
+    a, b, noise = family.estimate(low, score), family.estimate(high, other), family.noise(score)
+    if a and b:
+        errors = [family.entropy_error(low, score), family.entropy_error(high, other)]
+        error = math.hypot(*([noise.error(a), noise.error(b)] if noise else errors))
+        unit, of_what = (noise.unit, f"over {noise.unit} seeds") if noise else ("tokens", "over tokens of one seed")
+        text = f"{low.label} {a.value:.3f}, {high.label} {b.value:.3f} bits (standard error {error:.3f} {of_what})"
+        both = [(run.scores.get("entropy"), run.scores.get("state entropy")) for run in family.cells[low]]
+        alike = sum(mixed is not None and own is not None and mixed - own <= 0.01 * mixed for mixed, own in both)
+        text += "; the states that are used do not differ" if alike else ""
+        text += f" in {alike} of {len(both)} runs" if 0 < alike < len(both) else ""
+        yield claim, verdict(b.value - a.value, error, unit, ("lower", "higher")), text
+
+
+def _cost(runs: Runs) -> Iterator[Claim]:
+    """The measured ratio beside the paper's, which is for k = 4."""
+    for _, content in runs.costs:
+        if content["num_states"] == 4 and not late_expansion(content):
+            ratio, (low, high) = content["ratio"], content["ratio_quartiles"]
+            away = f"{ratio:.2f}, paper {COST_RATIO}: {100 * (ratio / COST_RATIO - 1):+.0f}%"
+            of_what = f"over {content['pairs']} pairs, {device(content)}"
+            text = f"ratio of the sums of times; quartiles {low:.2f} to {high:.2f} {of_what}"
+            yield f"a step of ExLM (k = 4) costs about {COST_RATIO} times one of MLM", away, text
+
+
+CLAIMS = (
+    _corruption_matters, _both_ends_cost, _corrupted_share, _entropy_rises, _ablations, _four_states, _higher_ratio,
+    _together, _entropies,
+)  # fmt: skip

@@ -1,0 +1,311 @@
+"""The tables of the report: the paper's with our numbers beside its own, what training costs, and every run."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from exlm.paper import values as paper
+from exlm.paper.families import (
+    ABLATED,
+    ACCURACY,
+    CORRUPTION,
+    ENTROPY,
+    HOURS,
+    JOINT_PERPLEXITY,
+    METHODS,
+    MLM,
+    OWN_MASK,
+    PERPLEXITY,
+    PLUS,
+    STATE_ENTROPY,
+    TITLES,
+    Family,
+    Score,
+    Setting,
+    percent,
+)  # fmt: skip
+from exlm.paper.page import BLANK, PAPER, Cell, Row, Table, Value, row
+from exlm.paper.runs import Finetuning, Json, Pretraining, Runs, device, late_expansion
+from exlm.train.tracking import read_log
+
+PAPER_COLUMNS = tuple(PAPER + TITLES[task] for task in paper.ABLATION_TASKS)
+EVALUATED = {
+    "held-out accuracy": ACCURACY, "perplexity": PERPLEXITY, "joint perplexity": JOINT_PERPLEXITY,
+    "own mask, %": OWN_MASK,
+}  # fmt: skip
+COMPARED = (
+    "Mean over seeds ± s.d. over all seeds (pre-training × fine-tuning); the average is over our tasks that are "
+    "scored in %, where every one was run. Held-out accuracy and perplexity: of each masked token's marginal; joint "
+    "perplexity: of all masked tokens of a sequence together, per token. Own mask: how probable it is that a masked "
+    "token comes from a state of its own mask (of models with transitions)."
+)
+REPEATED = (
+    "Mean over seeds ± s.d. Corrupted: words without a visible copy, as measured; entropy, in bits: of their "
+    "predictions, ± the standard error over so many tokens where there is one seed, blank where there is no such "
+    "token. The paper prints these numbers alone; the rest of its heat maps is colour. It has 79.6 at p = 78.9%, "
+    "r = 1 by inference: its text says “from 82.8 to 79.6” at a fixed mask ratio."
+)
+
+
+Lines = Mapping[str, tuple[Setting | None, paper.Values | None]]  # by the name of a row: our cell, the paper's numbers
+
+
+class Layout(NamedTuple):
+    """A main table: titles and scores before and behind the mean, which leaves out `not_averaged`."""
+
+    kind: str
+    about: str
+    values: dict[str, paper.Values]
+    before: dict[str, Score]
+    behind: dict[str, Score]
+    not_averaged: str
+    recipe: str  # to pre-train the paper's ExLM
+
+    @property
+    def scores(self) -> list[Score]:
+        return [*self.before.values(), *self.behind.values()]
+
+
+MOLECULES = Layout(
+    "Molecules", "MoleculeNet, ROC-AUC in %, means over seeds.", paper.MOLECULES,
+    {Score(task).title: Score(task, "roc_auc") for task in paper.MOLECULE_TASKS}, {}, "",
+    "recipes/molecules/paper-exlm.yaml",
+)  # fmt: skip
+TEXT = Layout(
+    "Text", "GLUE and SQuAD 2.0 development sets in %, medians over fine-tuning seeds (EM and F1 at threshold 0).",
+    paper.TEXT,
+    {"MNLI-m": Score("mnli", median=True), "MNLI-mm": Score("mnli", split="mismatched", median=True)}
+    | {Score(t).title: Score(t, median=True) for t in ("qqp", "qnli", "sst-2", "cola", "rte", "mrpc", "sts-b")},
+    {f"SQuAD {m.upper()}": Score("squad2", m, median=True) for m in ("em", "f1")}, "MNLI-mm",
+    "recipes/text/paper-base-exlm.yaml",
+)  # fmt: skip
+
+
+def score_cell(family: Family, cell: Setting | None, score: Score) -> Cell:
+    """An estimate with its seeds and runs in the note; empty where nothing was run."""
+    estimate = family.estimate(cell, score) if cell else None
+    if estimate is None:
+        return Cell()
+    sizes = "–".join(map(str, sorted({len(group) for group in estimate.groups})))
+    seeds = f"{'mean of medians' if estimate.median else 'mean'} of {len(estimate.groups)} × {sizes}"
+    note = f"{seeds} (pre-training × fine-tuning) seeds; runs {' '.join(estimate.runs)}"
+    note, mark = "; ".join([note, *estimate.caveats]), "†" if estimate.caveats else ""
+    return Cell(estimate.value, estimate.spread, digits=score.digits, note=note, mark=mark)
+
+
+def sources(family: Family, cell: Setting | None) -> list[Cell]:
+    """The last two columns of most tables: seeds (pre-training × fine-tuning) and runs."""
+    runs = family.cells.get(cell, []) if cell else []
+    ids = tuple(run.id for run in runs)
+    counts = sorted({len(t.result["seeds"]) for (i, _), t in family.finetunings.items() if i in ids})
+    seeds = f"{len(runs)} × {'–'.join(map(str, counts)) or 0}"
+    return [Cell(text=seeds), Cell(runs=ids)] if runs else [BLANK, Cell()]
+
+
+def row_name(family: Family, cell: Setting) -> str:
+    """The label of a cell; of MLM++ with its updates, and the ratio of costs that they come from."""
+    if cell.method != PLUS:
+        return cell.label
+    run = family.cells[cell][0]
+    ratio = family.cost_ratios.get(run.study, 0.0) if run.study else 0.0
+    why = f" = {ratio:.2f} (measured cost) × {family.steps:,}" * (abs(ratio * family.steps - run.steps) <= 1)
+    return f"{cell.label}, {run.steps:,} updates{why}"
+
+
+def main_cells(family: Family) -> list[Setting]:
+    return family.select([MLM, PLUS, "ExLM"], family.base_ratio)
+
+
+def main_table(chosen: Sequence[Family], layout: Layout) -> Table:
+    """Other systems' results and the paper's own, then ours by family."""
+    quoted, own = "quoted from the paper: other systems", "quoted from the paper: its own models"
+    rows = []
+    for name, values in layout.values.items():
+        group, source = (own, "paper") if name in paper.OF_THE_PAPER else (quoted, "quoted")
+        rows.append(row(name, *values, BLANK, BLANK, group=group, source=source))
+    rows.sort(key=lambda line: line.source == "paper")
+    averaged = [score for title, score in layout.before.items() if title != layout.not_averaged]
+    for family in chosen:
+        for cell in main_cells(family):
+            numbers = [score_cell(family, cell, score) for score in layout.scores]
+            numbers.insert(len(layout.before), Cell(family.mean(cell, averaged)))
+            group = f"ours: {family.label}"
+            rows.append(row(row_name(family, cell), *numbers, *sources(family, cell), group=group))
+    caption = (
+        "* the paper's own baseline on the same data and architecture. Ours: ± s.d. over all seeds; seeds are "
+        "pre-training × fine-tuning; the mean is given where every task was run."
+    )
+    caveats = sorted({word for family in chosen for word in family.caveats})
+    caption += f" † not the published parts: {'; '.join(caveats)}." if caveats else ""
+    columns = ("model", *layout.before, "mean", *layout.behind, "seeds", "runs")
+    return Table(f"main-{layout.kind.lower()}", f"{layout.kind}: main table", caption, columns, rows)
+
+
+def ablation_rows(family: Family) -> Lines:
+    """ExLM without one part and the vanilla MLM; empty unless there is an ablation or an MLM++."""
+    if not family.select([*ABLATED, PLUS], family.base_ratio):
+        return {}
+    named = family.named()
+    names = {method: method for method in METHODS if method in named or method in paper.ABLATIONS}
+    names["ExLM w/ Sparse DAG"] += " (paper: a table of its own, in the appendix)"
+    names |= {PLUS: row_name(family, named[PLUS])} if PLUS in named else {}
+    return {name: (named.get(method), paper.ABLATIONS.get(method)) for method, name in names.items()}
+
+
+def sweep_rows(family: Family) -> Lines:
+    """The number of states k by mask ratio p, with the vanilla MLM as k = 1; empty unless there are two ExLM cells."""
+    if len(family.select(["ExLM"])) < 2:
+        return {}
+    cells = {(cell.p, cell.k): cell for cell in family.compared()}
+    found = {}
+    for p, k in sorted({*cells, *paper.SWEEP}):
+        name = f"p = {percent(p)}, {MLM if k == 1 else f'ExLM, k = {k}'}"
+        found[name] = (cells.get((p, k)), paper.SWEEP.get((p, k)))
+    return found
+
+
+def comparison_table(name: str, title: str, family: Family, lines: Lines) -> Table:
+    """Our tasks and held-out numbers, then the paper's columns; one row per name."""
+    rows = []
+    for label, (cell, values) in lines.items():
+        ours = [score_cell(family, cell, score) for score in (*family.scores, *EVALUATED.values())]
+        ours.insert(len(family.scores), Cell(family.mean(cell, family.shares) if cell else None))
+        rows.append(row(label, *ours, *(values or [None] * 5), *sources(family, cell)))
+    titles = ("model", *(score.title for score in family.scores), "avg.", *EVALUATED)
+    columns = (*titles, *PAPER_COLUMNS, f"{PAPER}avg.", "seeds", "runs")
+    return Table(name, f"{title} ({family.label})", COMPARED, columns, rows)
+
+
+def repeated_table(family: Family) -> Table:
+    """The grid of mask ratios and repetitions, with what the paper prints of it."""
+    rows = []
+    for cell in family.full_grid:
+        found = cell if cell in family.cells else None
+        ours: list[Value] = [score_cell(family, found, s) for s in (*family.scores, ACCURACY, PERPLEXITY, CORRUPTION)]
+        ours += [_entropy_cell(family, cell, ENTROPY), _entropy_tokens(family, cell)]
+        values: paper.Values = (paper.REPEATED_MNLI.get((cell.p, cell.r)), None, None, None)
+        values = paper.SWEEP[cell.p, 1][:4] if cell.r == 1 and (cell.p, 1) in paper.SWEEP else values
+        start = (100 * cell.p, cell.r, Cell(100 * cell.hidden, digits=2))
+        rows.append(row(*start, *ours, *values, *sources(family, found)))
+    titles = (*(s.title for s in family.scores), "held-out accuracy", "perplexity", "corrupted, %", "entropy", "tokens")
+    columns = ("p, %", "r", "pʳ, %", *titles, *PAPER_COLUMNS, "seeds", "runs")
+    return Table("repeated-mlm", f"Repeated MLM by p and r ({family.label})", REPEATED, columns, rows)
+
+
+def _entropy_tokens(family: Family, cell: Setting) -> int | None:
+    """How many held-out tokens an entropy is the mean of, over all seeds."""
+    found = family.measured(cell, "entropy")
+    return sum(entropy["tokens"] for entropy in found) if found else None
+
+
+def _entropy_cell(family: Family, cell: Setting, score: Score) -> Cell:
+    """With its error; blank where every held-out token had a visible copy."""
+    found, tokens = score_cell(family, cell, score), _entropy_tokens(family, cell)
+    if found.value is None:
+        return Cell(text=" ", note="no held-out token without a visible copy") if tokens == 0 else Cell()
+    note = f"{found.note}; over {tokens} tokens"
+    return Cell(found.value, family.entropy_error(cell, score), digits=3, note=note)
+
+
+def entropy_table(family: Family, cells: Sequence[Setting]) -> Table:
+    rows = []
+    for cell in sorted(cells, key=lambda cell: (cell.p, cell.k)):
+        numbers = [_entropy_cell(family, cell, score) for score in (ENTROPY, STATE_ENTROPY)]
+        rows.append(row(100 * cell.p, cell.label, *numbers, *sources(family, cell)))
+    columns = ("p, %", "model", "entropy, bits", "per state, bits", "seeds", "runs")
+    caption = "±: s.d. over pre-training seeds, or of one seed the standard error over tokens."
+    return Table("entropy", f"Entropy ({family.label})", caption, columns, rows)
+
+
+def hours_table(families: Sequence[Family]) -> Table:
+    rows = []
+    for name, hours in paper.GPU_HOURS.items():
+        numbers = (None, hours, Cell(hours / paper.GPU_HOURS[MLM], digits=2), None, BLANK, BLANK)
+        group = "quoted from the paper (its text: approximately 1.9 times)"
+        rows.append(row(f"{name} on A100 80G", *numbers, group=group, source="paper"))
+    for family in families:
+        vanilla = score_cell(family, family.named()[MLM], HOURS).value
+        for cell in family.select(METHODS, family.base_ratio):
+            taken, runs = score_cell(family, cell, HOURS), family.cells[cell]
+            ratio = Cell(taken.value / vanilla if taken.value is not None and vanilla else None, digits=2)
+            devices = ", ".join(sorted({device(run.result) for run in runs}))
+            ends = (_tokens_per_second(runs), devices, sources(family, cell)[1])
+            name = row_name(family, cell)
+            rows.append(row(name, runs[0].steps, taken, ratio, *ends, group=f"ours: {family.label}"))
+    columns = ("model", "updates", "hours", "times MLM", "tokens per second", "device", "runs")
+    caption = (
+        "Mean over pre-training seeds ± s.d.; tokens per second of training by the logs, expanded states not counted. "
+        "Times of runs that shared the machine with others are upper bounds."
+    )
+    return Table("hours", "Training hours", caption, columns, rows)
+
+
+def _tokens_per_second(runs: Sequence[Pretraining]) -> int | None:
+    records = [record for run in runs for record in read_log(run.path / "log.jsonl") if record.get("kind") == "train"]
+    tokens, seconds = (sum(record.get(key) or 0 for record in records) for key in ("tokens", "seconds"))
+    return round(tokens / seconds) if tokens and seconds else None
+
+
+def efficiency_table(runs: Runs) -> Table:
+    quoted: tuple[Value, ...] = ("ExLM, k = 4", *[BLANK] * 4, Cell(paper.COST_RATIO, digits=2), BLANK, "A100 GPU time")
+    rows = [row(*quoted, group="quoted from the paper", source="paper")]
+    for path, content in runs.costs:
+        group = f"ours: {path}, {content['pairs']} pairs, {device(content)}"
+        for name, entry in sorted(content["models"].items(), key=lambda item: item[0] != "mlm"):
+            rows.append(row(*_efficiency_values(content, entry, name == "mlm"), group=group))
+    titles = ("model", "p, %", "ms per step", "tokens per second", "peak memory, GB", "times MLM", "quartiles", "clock")
+    caption = "Steps of both models in turn; the ratio is of the sums of times, the quartiles are over pairs of steps."
+    return Table("efficiency", "Steps measured side by side", caption, titles, rows)
+
+
+def _efficiency_values(content: Json, entry: Json, vanilla: bool) -> list[Value]:
+    title = MLM if vanilla else f"ExLM, k = {content['num_states']}{late_expansion(content)}"
+    numbers = [100 * content["mask_ratio"], 1000 * entry["seconds_per_step"], round(entry["tokens_per_second"])]
+    ends = [Cell(entry["peak_memory_bytes"] / 1e9, digits=2), Cell(1.0 if vanilla else content["ratio"], digits=2)]
+    quartiles = BLANK if vanilla else "–".join(f"{q:.2f}" for q in content["ratio_quartiles"])
+    return [title, *numbers, *ends, quartiles, content["clock"]]
+
+
+def runs_table(families: Sequence[Family]) -> Table:
+    rows: dict[str, list[Row]] = {}  # by run: a vanilla MLM may belong to several families but is listed once
+    for family in families:
+        for cell in family.select(METHODS, r=None):
+            for run in (run for run in family.cells[cell] if run.id not in rows):
+                found = sorted((t.task, t) for (i, _), t in family.finetunings.items() if i == run.id)
+                lines = [_pretraining_values(cell, run), *(_finetuning_values(tuning, run.id) for _, tuning in found)]
+                rows[run.id] = [row(*values, group=family.label) for values in lines]
+    columns = ("run", "kind", "what", "p, %", "r", "updates", "seeds", "result", "hours", "device", "directory")
+    about = "Ids are the first 8 hexadecimal digits of the SHA-256 of a run's identity (its settings)."
+    return Table("runs", "Every run behind the numbers", about, columns, sum(rows.values(), []))
+
+
+def _pretraining_values(cell: Setting, run: Pretraining) -> list[Value]:
+    words = {"accuracy": "held-out accuracy {:.1f}%", "perplexity": "perplexity {:.2f}"}
+    words |= {"joint perplexity": "joint {:.2f}", "own mask": "own mask {:.1f}%"}
+    result = ", ".join(text.format(run.scores[name]) for name, text in words.items() if name in run.scores)
+    settings: list[Value] = [100 * cell.p, cell.r, run.steps, str(run.seed)]
+    hours = Cell(run.scores["hours"], digits=2)
+    return [run.id, "pre-training", cell.label, *settings, result, hours, device(run.result), str(run.path)]
+
+
+def _finetuning_values(tuning: Finetuning, model: str) -> list[Value]:
+    what = f"{TITLES.get(tuning.task, tuning.task)} from {model}, {tuning.result['best'] or 'one setting'}"
+    seeds = " ".join(map(str, tuning.result["seeds"]))
+    score = f"{tuning.result['metric']} {fmean(tuning.values()):.2f}"
+    ends: list[Value] = [seeds, score, BLANK, device(tuning.result), str(tuning.path)]
+    return [tuning.id, "fine-tuning", what, BLANK, BLANK, BLANK, *ends]
+
+
+def left_out_table(runs: Runs, families: Sequence[Family]) -> Table:
+    """What was found and is not used in any table, and why."""
+    found = [(str(path), "damaged", reason) for path, reason in runs.damaged]
+    for tuning in runs.unlinked:
+        model = "/".join(Path(tuning.settings["model"]).parts[-3:])
+        found.append((str(tuning.path), "its model is not among the runs", model))
+    why = "another run has its seed, or is an MLM++ of more usual length"
+    found += [(str(run.path), why, f"{run.method}, {run.steps:,} updates") for f in families for run in f.repeated]
+    why = "other settings than most of its task, from scratch, or a repetition"
+    found += [(str(t.path), why, t.task) for family in families for t in family.left_out]
+    rows = [row(*words) for words in dict.fromkeys(found)]
+    return Table("left-out", "Left out", "Not used in any table.", ("file", "why", "what"), rows)
