@@ -22,7 +22,7 @@ from exlm.paper.families import (
     Setting,
     percent,
 )  # fmt: skip
-from exlm.paper.page import Table, row
+from exlm.paper.page import Table
 from exlm.paper.runs import Runs, device, late_expansion
 from exlm.paper.values import COST_RATIO
 
@@ -122,17 +122,17 @@ def _shared_scores(family: Family, cells: Sequence[Setting]) -> list[Score]:
     return [score for score in family.shares if all(family.estimate(cell, score) for cell in cells)]
 
 
-def claims_table(families: Sequence[Family], runs: Runs) -> Table | None:
-    """All claims that the runs say something about, by family; None if there is none."""
+def claims_table(families: Sequence[Family], runs: Runs) -> Table:
+    """All claims that the runs say something about, by family."""
     found = [(family.label, claim) for family in families for make in CLAIMS for claim in make(family)]
     found += [("cost", claim) for claim in _cost(runs)]
     count = sum(word is not None for _, (_, word, _) in found)
     chance = (
         f"{count} claims are looked at: about one in twenty is expected beyond two standard errors by chance alone."
     )
-    rows = [row(*claim, group=label) for label, claim in found]
-    columns = ("claim", "our runs", "numbers")
-    return Table("findings", "The paper's claims and our numbers", f"{RULE} {chance}.", columns, rows) if rows else None
+    titles = ("group", "claim", "our runs", "numbers")
+    rows = [dict(zip(titles, (label, *claim), strict=True)) for label, claim in found]
+    return Table("findings", "The paper's claims and our numbers", f"{RULE} {chance}", rows)
 
 
 def _corruption_matters(family: Family) -> Iterator[Claim]:

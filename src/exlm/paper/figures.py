@@ -4,15 +4,16 @@ import base64
 import html
 import io
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 from matplotlib.patches import Rectangle
@@ -33,17 +34,13 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 styled = matplotlib.rc_context(STYLE)  # as a decorator, it holds within the function alone
 Panel = tuple[str, dict[Setting, tuple[float, str]]]  # a title; the number that chooses a cell's colour, and its words
-Measure = tuple[str, bool, str, str]  # of a training curve: title, logarithmic, kind and key of the log
-REPEATED_CURVES: tuple[Measure, ...] = (
-    ("training loss", False, "train", "loss"),
-    ("held-out accuracy", False, "eval", "accuracy"),
-    ("held-out perplexity", True, "eval", "perplexity"),
-)
-SWEEP_CURVES: tuple[Measure, ...] = (
-    *REPEATED_CURVES[1:],
-    ("joint perplexity", True, "eval", "joint_perplexity"),
-    ("own mask", False, "eval", "own_states"),
-)
+CURVES = {  # titles of training curves: kind and key of the records in the log
+    "training loss": ("train", "loss"),
+    "held-out accuracy": ("eval", "accuracy"),
+    "held-out perplexity": ("eval", "perplexity"),
+    "joint perplexity": ("eval", "joint_perplexity"),
+    "own mask": ("eval", "own_states"),
+}
 
 
 @dataclass(frozen=True)
@@ -112,10 +109,10 @@ def repeated_figures(family: Family) -> list[Figure]:
     if len(entropy) > 1:
         caption = f"Entropy against corrupted semantics ({family.label}); bars: s.d. of seeds, or the standard error."
         figures.append(Figure("repeated-entropy", caption, _entropy_curve(family, entropy)))
-    rows = {p: {f"r = {c.r}": c for c in sorted(family.grid) if c.p == p} for p in family.axes[0]}
     caption = f"Training curves at fixed p, one line per r, mean over pre-training seeds ({family.label}). "
     caption += "Accuracy and perplexity are held-out; the paper's are of training."
-    return figures + training_curves("repeated-curves", caption, family, rows, REPEATED_CURVES)
+    names = {cell: f"r = {cell.r}" for cell in family.grid}
+    return figures + _training_curves("repeated-curves", caption, family, names, list(CURVES)[:3])
 
 
 def _panel(title: str, estimates: Mapping[Setting, Estimate], digits: int = 1) -> Panel:
@@ -224,53 +221,47 @@ def entropy_bars(family: Family, cells: Sequence[Setting]) -> Figure:
 
 
 def sweep_curves(family: Family) -> list[Figure]:
-    cells = family.compared()
-    rows = {p: {c.label: c for c in cells if c.p == p} for p in sorted({c.p for c in cells})}
     caption = f"Training curves of ExLM and MLM, mean over pre-training seeds ({family.label})."
-    return training_curves("sweep-curves", caption, family, rows, SWEEP_CURVES)
+    names = {cell: cell.label for cell in family.compared()}
+    return _training_curves("sweep-curves", caption, family, names, list(CURVES)[1:])
 
 
 @styled
-def training_curves(
-    name: str, caption: str, family: Family, ratios: Mapping[float, Mapping[str, Setting]], measures: Sequence[Measure]
+def _training_curves(
+    name: str, caption: str, family: Family, names: Mapping[Setting, str], titles: Sequence[str]
 ) -> list[Figure]:
-    """Logs against updates: a row of panels per mask ratio with several named cells; nothing if there are no logs.
+    """Logs against updates: a row of panels per mask ratio with several cells; nothing if there are no logs of them.
 
-    A measure that no log has takes no column.
+    `names` are those of the lines. A number that no log has takes no column.
     """
-    rows = {p: [_curves(family, cells, *measure[2:]) for measure in measures] for p, cells in ratios.items()}
-    rows = {p: panels for p, panels in rows.items() if len(ratios[p]) > 1 and any(panels[0].values())}
-    kept = [i for i in range(len(measures)) if any(curve for panels in rows.values() for curve in panels[i].values())]
+    curves = {(cell, title): _curve(family, cell, *CURVES[title]) for cell in names for title in titles}
+    rows = {p: [cell for cell in names if cell.p == p] for p in sorted({cell.p for cell in names})}
+    rows = {p: cells for p, cells in rows.items() if len(cells) > 1 and any(len(curves[c, titles[0]]) for c in cells)}
+    kept = [title for title in titles if any(len(curves[c, title]) for cells in rows.values() for c in cells)]
     if not rows:
         return []
     plot = Plot(figsize=(3.7 * len(kept), 2.2 * len(rows) + 0.3), layout="constrained")
     grid = plot.subplots(len(rows), len(kept), squeeze=False, sharex=True)
-    for axes, (p, panels) in zip(grid, rows.items(), strict=True):
-        for axis, i in zip(axes, kept, strict=True):
-            title, logarithmic, *_ = measures[i]
-            for (label, curve), colour in zip(panels[i].items(), COLOURS, strict=False):
-                points = list(curve.items())[:: max(1, -(-len(curve) // POINTS))]
-                if points:  # else the cell keeps its colour for the other panels
-                    axis.plot(*zip(*points, strict=True), label=label, color=colour, linewidth=1.4)
-            axis.set(title=f"{title}, p = {percent(p)}", yscale="log" if logarithmic else "linear")
-            low, high = axis.get_ylim()
-            if not logarithmic and high - low < 0.01:  # a share of all but 1: its last digits are no news
-                axis.set_ylim(low - 0.05, high + 0.05)
-            axis.grid(alpha=0.25)
-        axes[0].legend(fontsize=8.5)
+    for (p, title), axis in zip(product(rows, kept), grid.flat, strict=True):
+        for cell, colour in zip(rows[p], COLOURS, strict=False):
+            curve = curves[cell, title]
+            if len(curve):  # else the cell keeps its colour for the other panels
+                axis.plot(curve[:: max(1, -(-len(curve) // POINTS))], label=names[cell], color=colour, linewidth=1.4)
+        logarithmic = title.endswith("perplexity")
+        axis.set(title=f"{title}, p = {percent(p)}", yscale="log" if logarithmic else "linear")
+        low, high = axis.get_ylim()
+        if not logarithmic and high - low < 0.01:  # a share of all but 1: its last digits are no news
+            axis.set_ylim(low - 0.05, high + 0.05)
+        axis.grid(alpha=0.25)
+    for axis in grid[:, 0]:
+        axis.legend(fontsize=8.5)
     for axis in grid[-1]:
         axis.set_xlabel("updates")
     return [Figure(name, caption, plot)]
 
 
-def _curves(family: Family, cells: Mapping[str, Setting], kind: str, key: str) -> dict[str, dict[int, float]]:
-    """A number of the logs by update, averaged over seeds, for every named cell."""
-    found = {}
-    for name, cell in cells.items():
-        values: dict[int, list[float]] = defaultdict(list)
-        for run in family.cells[cell]:
-            for record in read_log(run.path / "log.jsonl"):
-                if record.get("kind") == kind and isinstance(record.get(key), int | float):
-                    values[record["step"]].append(record[key])
-        found[name] = {step: fmean(values[step]) for step in sorted(values)}
-    return found
+def _curve(family: Family, cell: Setting, kind: str, key: str) -> pd.Series:
+    """A number of the logs by update, averaged over seeds; empty where no log has it."""
+    records = [record for run in family.cells[cell] for record in read_log(run.path / "log.jsonl")]
+    found = [(r["step"], r[key]) for r in records if r.get("kind") == kind and isinstance(r.get(key), int | float)]
+    return pd.DataFrame(found, columns=["step", key]).groupby("step")[key].mean()

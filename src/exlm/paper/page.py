@@ -3,7 +3,9 @@
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
@@ -64,41 +66,45 @@ Value = Cell | str | float | None  # of a cell; None has not been run
 BLANK = Cell(text=" ")  # where a number would make no sense
 
 
-@dataclass(frozen=True)
-class Row:
-    """Cells under the columns; rows of one `group` stand below its name.
-
-    The source is `ours`, `paper` for the paper's own results, or `quoted` for other systems' in the paper.
-    """
-
-    cells: tuple[Cell, ...]
-    group: str = ""
-    source: str = "ours"
+Values = dict[str, Any]  # a row of a table: a Value by the title of every column
 
 
-def row(*values: Value, group: str = "", source: str = "ours") -> Row:
-    """Words, numbers (whole ones without digits after the point) and what has not been run, as cells."""
-    cells = (Cell(text=value) if isinstance(value, str) else value for value in values)
-    made = (c if isinstance(c, Cell) else Cell(c, digits=0 if isinstance(c, int) else 1) for c in cells)
-    return Row(tuple(made), group, source)
+class Row(NamedTuple):
+    """A row as it is printed."""
+
+    group: str
+    source: str
+    cells: list[Cell]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a caption; `name` is that of its files."""
+    """A table with a caption; `name` is that of its files.
+
+    All rows have the same titles in the same order. Two of them are no columns: rows of one `group` stand below its
+    name, and `source` is `paper` for the paper's own results, `quoted` for other systems' in the paper, else `ours`.
+    """
 
     name: str
     title: str
     caption: str
-    columns: tuple[str, ...]
-    rows: list[Row]
+    values: list[Values]
+
+    @cached_property
+    def columns(self) -> list[str]:
+        return [title for title in self.values[0] if title not in ("group", "source")]
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        found = [(str(row.get("group", "")), str(row.get("source", "ours")), row) for row in self.values]
+        return [Row(group, source, [_cell(row[title]) for title in self.columns]) for group, source, row in found]
 
     def numeric(self, column: int) -> bool:
         return any(row.cells[column].value is not None for row in self.rows)
 
     def width(self, column: int) -> int:
         """Letters of the longest cell."""
-        return max((len(str(row.cells[column])) for row in self.rows), default=0)
+        return max(len(str(row.cells[column])) for row in self.rows)
 
     def csv(self) -> str:
         """Numbers in full, each with its standard deviation and note; the group and the source of every row."""
@@ -117,6 +123,13 @@ class Table:
     def latex(self) -> str:
         """A booktabs table to include; quoted rows and the paper's columns are in italics."""
         return TEMPLATES.get_template("table.tex").render(table=self, paper=PAPER)
+
+
+def _cell(value: Value) -> Cell:
+    """A whole number has no digits after the point, another one."""
+    if isinstance(value, Cell):
+        return value
+    return Cell(text=value) if isinstance(value, str) else Cell(value, digits=0 if isinstance(value, int) else 1)
 
 
 @dataclass

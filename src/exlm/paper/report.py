@@ -90,9 +90,11 @@ def report_sections(runs: Runs, groups: Sequence[Family]) -> list[Section]:
         _cost_section(groups, runs),
     ]
     claims, left_out = claims_table(groups, runs), tables.left_out_table(runs, groups)
-    sections = [Section("Which findings show", CLAIMS, parts=[claims] if claims else []), *experiments]
-    listed: list[Table | Figure] = [tables.runs_table(groups), *([left_out] if left_out.rows else [])]
-    sections.append(Section("Runs", "What every number comes from.", parts=listed))
+    sections = [Section("Which findings show", CLAIMS, parts=[claims]), *experiments]
+    about = "What every number comes from."
+    sections.append(Section("Runs", about, parts=[tables.runs_table(groups), left_out]))
+    for section in sections:
+        section.parts = [part for part in section.parts if not isinstance(part, Table) or part.values]
     absent = [(section.title, section.start) for section in experiments if not section.parts]
     text = "There is no run at all for these; each command makes what is missing."
     not_run = [Section("Not run", text, missing=absent)] if absent else []

@@ -41,6 +41,10 @@ class Pretraining:
     id: str  # first 8 hexadecimal digits of the SHA-256 of its identity
     path: Path
     result: Json  # content of its result.json
+    model: Json  # the architecture and the data of its recipe
+    data: Json
+    steps: int
+    seed: int
     method: str  # the paper's name of it
     states: int  # k, which is 1 for an MLM
     choices: frozenset[tuple[str, Any]]  # the settings of CHOICES that its objective has
@@ -50,22 +54,6 @@ class Pretraining:
     measurements: Json  # entropy and corruption, as far as they were measured
     vocabulary: int | None
     weights: str | None  # SHA-256, as `exlm.pretrained.fingerprint` gives it
-
-    @property
-    def model(self) -> Json:
-        return self.result["recipe"]["model"]
-
-    @property
-    def data(self) -> Json:
-        return self.result["recipe"]["data"]
-
-    @property
-    def steps(self) -> int:
-        return self.result["recipe"]["train"]["steps"]
-
-    @property
-    def seed(self) -> int:
-        return self.result["recipe"]["seed"]
 
     @property
     def study(self) -> Path | None:
@@ -156,32 +144,31 @@ def _pretraining(runs: Runs, path: Path, result: Json) -> Pretraining:
     kept = {"mlm": (), "ctc": ("model.",)}.get(model["objective"], ("",))  # an MLM has none, a CTC model no links
     choices = {key: identity.get(key, usual) for key, (usual, _) in CHOICES.items() if key.startswith(kept)}
     choices = {key: tuple(value) if isinstance(value, list) else value for key, value in choices.items()}
-    shared = {key: json.dumps(value) for key, value in identity.items() if key not in VARIED}
+    files = sorted(manifest.get("files", {}).items())
+    sums = "".join(entry["sha256"] for name, entry in files if name.endswith(".safetensors"))
     run = Pretraining(
         id=_identifier(identity),
         path=path,
         result=result,
+        model=model,
+        data=data,
+        steps=result["recipe"]["train"]["steps"],
+        seed=result["recipe"]["seed"],
         method=_method(model),
         states=1 if model["objective"] == "mlm" else model["num_states"],
         choices=frozenset(choices.items()),
         chosen=[CHOICES[key][1].format(value) for key, value in choices.items() if value != CHOICES[key][0]],
-        shared=tuple(sorted(shared.items())),
+        shared=tuple(sorted((key, json.dumps(value)) for key, value in identity.items() if key not in VARIED)),
         scores=_held_out(result, measurements),
         measurements=measurements,
         vocabulary=config.get("vocab_size"),
-        weights=_weights(manifest),
+        weights=hashlib.sha256(sums.encode()).hexdigest() if sums else None,
     )
     _check([result["parameters"], data["mask_ratio"], data.get("repeat", 1), run.seed, run.steps, run.states])
     _check([run.vocabulary or 0, *run.scores.values()])
     if not (run.shared and data["corpus"]):
         raise ValueError("a setting is missing")
     return run
-
-
-def _weights(manifest: Json) -> str | None:
-    files = manifest.get("files", {})
-    sums = [files[name]["sha256"] for name in sorted(files) if name.endswith(".safetensors")]
-    return hashlib.sha256("".join(sums).encode()).hexdigest() if sums else None
 
 
 def _method(model: Json) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from exlm.paper import values as paper
 from exlm.paper.families import (
@@ -25,8 +25,8 @@ from exlm.paper.families import (
     Setting,
     percent,
 )  # fmt: skip
-from exlm.paper.page import BLANK, PAPER, Cell, Row, Table, Value, row
-from exlm.paper.runs import Finetuning, Json, Pretraining, Runs, device, late_expansion
+from exlm.paper.page import BLANK, PAPER, Cell, Table, Values
+from exlm.paper.runs import Finetuning, Pretraining, Runs, device, late_expansion
 from exlm.train.tracking import read_log
 
 PAPER_COLUMNS = tuple(PAPER + TITLES[task] for task in paper.ABLATION_TASKS)
@@ -94,13 +94,17 @@ def score_cell(family: Family, cell: Setting | None, score: Score) -> Cell:
     return Cell(estimate.value, estimate.spread, digits=score.digits, note=note, mark=mark)
 
 
-def sources(family: Family, cell: Setting | None) -> list[Cell]:
+def score_cells(family: Family, cell: Setting | None, scores: Mapping[str, Score]) -> Values:
+    return {title: score_cell(family, cell, score) for title, score in scores.items()}
+
+
+def sources(family: Family, cell: Setting | None) -> Values:
     """The last two columns of most tables: seeds (pre-training × fine-tuning) and runs."""
     runs = family.cells.get(cell, []) if cell else []
     ids = tuple(run.id for run in runs)
     counts = sorted({len(t.result["seeds"]) for (i, _), t in family.finetunings.items() if i in ids})
     seeds = f"{len(runs)} × {'–'.join(map(str, counts)) or 0}"
-    return [Cell(text=seeds), Cell(runs=ids)] if runs else [BLANK, Cell()]
+    return {"seeds": seeds if runs else BLANK, "runs": Cell(runs=ids)}
 
 
 def row_name(family: Family, cell: Setting) -> str:
@@ -119,27 +123,26 @@ def main_cells(family: Family) -> list[Setting]:
 
 def main_table(chosen: Sequence[Family], layout: Layout) -> Table:
     """Other systems' results and the paper's own, then ours by family."""
-    quoted, own = "quoted from the paper: other systems", "quoted from the paper: its own models"
-    rows = []
-    for name, values in layout.values.items():
-        group, source = (own, "paper") if name in paper.OF_THE_PAPER else (quoted, "quoted")
-        rows.append(row(name, *values, BLANK, BLANK, group=group, source=source))
-    rows.sort(key=lambda line: line.source == "paper")
+    titles = ("model", *layout.before, "mean", *layout.behind, "seeds", "runs")
+    rows: list[Values] = []
+    for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
+        for name, values in layout.values.items():
+            if (name in paper.OF_THE_PAPER) == (source == "paper"):
+                numbers = zip(titles, (name, *values, BLANK, BLANK), strict=True)
+                rows.append({"group": f"quoted from the paper: {whose}", "source": source, **dict(numbers)})
     averaged = [score for title, score in layout.before.items() if title != layout.not_averaged]
     for family in chosen:
         for cell in main_cells(family):
-            numbers = [score_cell(family, cell, score) for score in layout.scores]
-            numbers.insert(len(layout.before), Cell(family.mean(cell, averaged)))
-            group = f"ours: {family.label}"
-            rows.append(row(row_name(family, cell), *numbers, *sources(family, cell), group=group))
+            row = {"group": f"ours: {family.label}", "model": row_name(family, cell)}
+            row |= score_cells(family, cell, layout.before) | {"mean": Cell(family.mean(cell, averaged))}
+            rows.append(row | score_cells(family, cell, layout.behind) | sources(family, cell))
     caption = (
         "* the paper's own baseline on the same data and architecture. Ours: ± s.d. over all seeds; seeds are "
         "pre-training × fine-tuning; the mean is given where every task was run."
     )
     caveats = sorted({word for family in chosen for word in family.caveats})
     caption += f" † not the published parts: {'; '.join(caveats)}." if caveats else ""
-    columns = ("model", *layout.before, "mean", *layout.behind, "seeds", "runs")
-    return Table(f"main-{layout.kind.lower()}", f"{layout.kind}: main table", caption, columns, rows)
+    return Table(f"main-{layout.kind.lower()}", f"{layout.kind}: main table", caption, rows)
 
 
 def ablation_rows(family: Family) -> Lines:
@@ -169,28 +172,28 @@ def comparison_table(name: str, title: str, family: Family, lines: Lines) -> Tab
     """Our tasks and held-out numbers, then the paper's columns; one row per name."""
     rows = []
     for label, (cell, values) in lines.items():
-        ours = [score_cell(family, cell, score) for score in (*family.scores, *EVALUATED.values())]
-        ours.insert(len(family.scores), Cell(family.mean(cell, family.shares) if cell else None))
-        rows.append(row(label, *ours, *(values or [None] * 5), *sources(family, cell)))
-    titles = ("model", *(score.title for score in family.scores), "avg.", *EVALUATED)
-    columns = (*titles, *PAPER_COLUMNS, f"{PAPER}avg.", "seeds", "runs")
-    return Table(name, f"{title} ({family.label})", COMPARED, columns, rows)
+        row = {"model": label, **score_cells(family, cell, {score.title: score for score in family.scores})}
+        row |= {"avg.": Cell(family.mean(cell, family.shares) if cell else None)}
+        row |= score_cells(family, cell, EVALUATED)
+        row |= dict(zip((*PAPER_COLUMNS, f"{PAPER}avg."), values or [None] * 5, strict=True))
+        rows.append(row | sources(family, cell))
+    return Table(name, f"{title} ({family.label})", COMPARED, rows)
 
 
 def repeated_table(family: Family) -> Table:
     """The grid of mask ratios and repetitions, with what the paper prints of it."""
+    scores = {score.title: score for score in family.scores}
+    scores |= {"held-out accuracy": ACCURACY, "perplexity": PERPLEXITY, "corrupted, %": CORRUPTION}
     rows = []
     for cell in family.full_grid:
         found = cell if cell in family.cells else None
-        ours: list[Value] = [score_cell(family, found, s) for s in (*family.scores, ACCURACY, PERPLEXITY, CORRUPTION)]
-        ours += [_entropy_cell(family, cell, ENTROPY), _entropy_tokens(family, cell)]
         values: paper.Values = (paper.REPEATED_MNLI.get((cell.p, cell.r)), None, None, None)
         values = paper.SWEEP[cell.p, 1][:4] if cell.r == 1 and (cell.p, 1) in paper.SWEEP else values
-        start = (100 * cell.p, cell.r, Cell(100 * cell.hidden, digits=2))
-        rows.append(row(*start, *ours, *values, *sources(family, found)))
-    titles = (*(s.title for s in family.scores), "held-out accuracy", "perplexity", "corrupted, %", "entropy", "tokens")
-    columns = ("p, %", "r", "pʳ, %", *titles, *PAPER_COLUMNS, "seeds", "runs")
-    return Table("repeated-mlm", f"Repeated MLM by p and r ({family.label})", REPEATED, columns, rows)
+        row = {"p, %": 100 * cell.p, "r": cell.r, "pʳ, %": Cell(100 * cell.hidden, digits=2)}
+        row |= score_cells(family, found, scores)
+        row |= {"entropy": _entropy_cell(family, cell, ENTROPY), "tokens": _entropy_tokens(family, cell)}
+        rows.append(row | dict(zip(PAPER_COLUMNS, values, strict=True)) | sources(family, found))
+    return Table("repeated-mlm", f"Repeated MLM by p and r ({family.label})", REPEATED, rows)
 
 
 def _entropy_tokens(family: Family, cell: Setting) -> int | None:
@@ -211,34 +214,32 @@ def _entropy_cell(family: Family, cell: Setting, score: Score) -> Cell:
 def entropy_table(family: Family, cells: Sequence[Setting]) -> Table:
     rows = []
     for cell in sorted(cells, key=lambda cell: (cell.p, cell.k)):
-        numbers = [_entropy_cell(family, cell, score) for score in (ENTROPY, STATE_ENTROPY)]
-        rows.append(row(100 * cell.p, cell.label, *numbers, *sources(family, cell)))
-    columns = ("p, %", "model", "entropy, bits", "per state, bits", "seeds", "runs")
+        row = {"p, %": 100 * cell.p, "model": cell.label, "entropy, bits": _entropy_cell(family, cell, ENTROPY)}
+        rows.append(row | {"per state, bits": _entropy_cell(family, cell, STATE_ENTROPY)} | sources(family, cell))
     caption = "±: s.d. over pre-training seeds, or of one seed the standard error over tokens."
-    return Table("entropy", f"Entropy ({family.label})", caption, columns, rows)
+    return Table("entropy", f"Entropy ({family.label})", caption, rows)
 
 
 def hours_table(families: Sequence[Family]) -> Table:
-    rows = []
+    titles = ("group", "source", "model", "updates", "hours", "times MLM", "tokens per second", "device", "runs")
+    group = "quoted from the paper (its text: approximately 1.9 times)"
+    rows: list[tuple[Any, ...]] = []
     for name, hours in paper.GPU_HOURS.items():
-        numbers = (None, hours, Cell(hours / paper.GPU_HOURS[MLM], digits=2), None, BLANK, BLANK)
-        group = "quoted from the paper (its text: approximately 1.9 times)"
-        rows.append(row(f"{name} on A100 80G", *numbers, group=group, source="paper"))
+        ratio = Cell(hours / paper.GPU_HOURS[MLM], digits=2)
+        rows.append((group, "paper", f"{name} on A100 80G", None, hours, ratio, None, BLANK, BLANK))
     for family in families:
         vanilla = score_cell(family, family.named()[MLM], HOURS).value
         for cell in family.select(METHODS, family.base_ratio):
             taken, runs = score_cell(family, cell, HOURS), family.cells[cell]
             ratio = Cell(taken.value / vanilla if taken.value is not None and vanilla else None, digits=2)
+            start = (f"ours: {family.label}", "ours", row_name(family, cell), runs[0].steps, taken, ratio)
             devices = ", ".join(sorted({device(run.result) for run in runs}))
-            ends = (_tokens_per_second(runs), devices, sources(family, cell)[1])
-            name = row_name(family, cell)
-            rows.append(row(name, runs[0].steps, taken, ratio, *ends, group=f"ours: {family.label}"))
-    columns = ("model", "updates", "hours", "times MLM", "tokens per second", "device", "runs")
+            rows.append((*start, _tokens_per_second(runs), devices, sources(family, cell)["runs"]))
     caption = (
         "Mean over pre-training seeds ± s.d.; tokens per second of training by the logs, expanded states not counted. "
         "Times of runs that shared the machine with others are upper bounds."
     )
-    return Table("hours", "Training hours", caption, columns, rows)
+    return Table("hours", "Training hours", caption, [dict(zip(titles, row, strict=True)) for row in rows])
 
 
 def _tokens_per_second(runs: Sequence[Pretraining]) -> int | None:
@@ -248,64 +249,67 @@ def _tokens_per_second(runs: Sequence[Pretraining]) -> int | None:
 
 
 def efficiency_table(runs: Runs) -> Table:
-    quoted: tuple[Value, ...] = ("ExLM, k = 4", *[BLANK] * 4, Cell(paper.COST_RATIO, digits=2), BLANK, "A100 GPU time")
-    rows = [row(*quoted, group="quoted from the paper", source="paper")]
+    titles = ("model", "p, %", "ms per step", "tokens per second", "peak memory, GB", "times MLM", "quartiles", "clock")
+    quoted = ("ExLM, k = 4", *[BLANK] * 4, Cell(paper.COST_RATIO, digits=2), BLANK, "A100 GPU time")
+    rows = [{"group": "quoted from the paper", "source": "paper", **dict(zip(titles, quoted, strict=True))}]
     for path, content in runs.costs:
         group = f"ours: {path}, {content['pairs']} pairs, {device(content)}"
+        quartiles = "–".join(f"{q:.2f}" for q in content["ratio_quartiles"])
+        exlm = (f"ExLM, k = {content['num_states']}{late_expansion(content)}", content["ratio"], quartiles)
         for name, entry in sorted(content["models"].items(), key=lambda item: item[0] != "mlm"):
-            rows.append(row(*_efficiency_values(content, entry, name == "mlm"), group=group))
-    titles = ("model", "p, %", "ms per step", "tokens per second", "peak memory, GB", "times MLM", "quartiles", "clock")
+            model, ratio, spread = (MLM, 1.0, BLANK) if name == "mlm" else exlm
+            speed = (1000 * entry["seconds_per_step"], round(entry["tokens_per_second"]))
+            ends = (Cell(entry["peak_memory_bytes"] / 1e9, digits=2), Cell(ratio, digits=2), spread, content["clock"])
+            values = (model, 100 * content["mask_ratio"], *speed, *ends)
+            rows.append({"group": group, **dict(zip(titles, values, strict=True))})
     caption = "Steps of both models in turn; the ratio is of the sums of times, the quartiles are over pairs of steps."
-    return Table("efficiency", "Steps measured side by side", caption, titles, rows)
-
-
-def _efficiency_values(content: Json, entry: Json, vanilla: bool) -> list[Value]:
-    title = MLM if vanilla else f"ExLM, k = {content['num_states']}{late_expansion(content)}"
-    numbers = [100 * content["mask_ratio"], 1000 * entry["seconds_per_step"], round(entry["tokens_per_second"])]
-    ends = [Cell(entry["peak_memory_bytes"] / 1e9, digits=2), Cell(1.0 if vanilla else content["ratio"], digits=2)]
-    quartiles = BLANK if vanilla else "–".join(f"{q:.2f}" for q in content["ratio_quartiles"])
-    return [title, *numbers, *ends, quartiles, content["clock"]]
+    return Table("efficiency", "Steps measured side by side", caption, rows)
 
 
 def runs_table(families: Sequence[Family]) -> Table:
-    rows: dict[str, list[Row]] = {}  # by run: a vanilla MLM may belong to several families but is listed once
+    rows = []
+    listed = set()  # a vanilla MLM may belong to several families but is listed once
     for family in families:
         for cell in family.select(METHODS, r=None):
-            for run in (run for run in family.cells[cell] if run.id not in rows):
+            for run in (run for run in family.cells[cell] if run.id not in listed):
+                listed.add(run.id)
+                rows.append({"group": family.label} | _pretraining_row(cell, run))
                 found = sorted((t.task, t) for (i, _), t in family.finetunings.items() if i == run.id)
-                lines = [_pretraining_values(cell, run), *(_finetuning_values(tuning, run.id) for _, tuning in found)]
-                rows[run.id] = [row(*values, group=family.label) for values in lines]
-    columns = ("run", "kind", "what", "p, %", "r", "updates", "seeds", "result", "hours", "device", "directory")
+                rows += [{"group": family.label} | _finetuning_row(tuning, run.id) for _, tuning in found]
     about = "Ids are the first 8 hexadecimal digits of the SHA-256 of a run's identity (its settings)."
-    return Table("runs", "Every run behind the numbers", about, columns, sum(rows.values(), []))
+    return Table("runs", "Every run behind the numbers", about, rows)
 
 
-def _pretraining_values(cell: Setting, run: Pretraining) -> list[Value]:
+def _pretraining_row(cell: Setting, run: Pretraining) -> Values:
     words = {"accuracy": "held-out accuracy {:.1f}%", "perplexity": "perplexity {:.2f}"}
     words |= {"joint perplexity": "joint {:.2f}", "own mask": "own mask {:.1f}%"}
     result = ", ".join(text.format(run.scores[name]) for name, text in words.items() if name in run.scores)
-    settings: list[Value] = [100 * cell.p, cell.r, run.steps, str(run.seed)]
-    hours = Cell(run.scores["hours"], digits=2)
-    return [run.id, "pre-training", cell.label, *settings, result, hours, device(run.result), str(run.path)]
+    row = {"run": run.id, "kind": "pre-training", "what": cell.label, "p, %": 100 * cell.p, "r": cell.r}
+    row |= {
+        "updates": run.steps,
+        "seeds": str(run.seed),
+        "result": result,
+        "hours": Cell(run.scores["hours"], digits=2),
+    }
+    return row | {"device": device(run.result), "directory": str(run.path)}
 
 
-def _finetuning_values(tuning: Finetuning, model: str) -> list[Value]:
-    what = f"{TITLES.get(tuning.task, tuning.task)} from {model}, {tuning.result['best'] or 'one setting'}"
-    seeds = " ".join(map(str, tuning.result["seeds"]))
-    score = f"{tuning.result['metric']} {fmean(tuning.values()):.2f}"
-    ends: list[Value] = [seeds, score, BLANK, device(tuning.result), str(tuning.path)]
-    return [tuning.id, "fine-tuning", what, BLANK, BLANK, BLANK, *ends]
+def _finetuning_row(tuning: Finetuning, model: str) -> Values:
+    result, task = tuning.result, TITLES.get(tuning.task, tuning.task)
+    what = f"{task} from {model}, {result['best'] or 'one setting'}"
+    row = {"run": tuning.id, "kind": "fine-tuning", "what": what, "p, %": BLANK, "r": BLANK, "updates": BLANK}
+    row |= {"seeds": " ".join(map(str, result["seeds"])), "result": f"{result['metric']} {fmean(tuning.values()):.2f}"}
+    return row | {"hours": BLANK, "device": device(result), "directory": str(tuning.path)}
 
 
 def left_out_table(runs: Runs, families: Sequence[Family]) -> Table:
     """What was found and is not used in any table, and why."""
     found = [(str(path), "damaged", reason) for path, reason in runs.damaged]
-    for tuning in runs.unlinked:
-        model = "/".join(Path(tuning.settings["model"]).parts[-3:])
-        found.append((str(tuning.path), "its model is not among the runs", model))
+    why = "its model is not among the runs"
+    found += [(str(t.path), why, "/".join(Path(t.settings["model"]).parts[-3:])) for t in runs.unlinked]
     why = "another run has its seed, or is an MLM++ of more usual length"
     found += [(str(run.path), why, f"{run.method}, {run.steps:,} updates") for f in families for run in f.repeated]
     why = "other settings than most of its task, from scratch, or a repetition"
     found += [(str(t.path), why, t.task) for family in families for t in family.left_out]
-    rows = [row(*words) for words in dict.fromkeys(found)]
-    return Table("left-out", "Left out", "Not used in any table.", ("file", "why", "what"), rows)
+    rows = [{"file": path, "why": why, "what": what} for path, why, what in dict.fromkeys(found)]
+    return Table("left-out", "Left out", "Not used in any table.", rows)
