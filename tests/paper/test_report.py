@@ -14,12 +14,13 @@ import pytest
 
 from exlm.cli import main
 from exlm.errors import InputError
+from exlm.paper import values as paper
+from exlm.paper.cells import ACCURACY, Score, Setting
+from exlm.paper.claims import compare, verdict
 from exlm.paper.experiments.efficiency import compare as measure_cost
 from exlm.paper.experiments.variants import Space
-from exlm.paper import values as paper
-from exlm.paper.claims import compare, verdict
-from exlm.paper.families import ACCURACY, Score, Setting, families
-from exlm.paper.page import TEMPLATES, Cell, Section, Table, row, write_report
+from exlm.paper.families import families
+from exlm.paper.page import TEMPLATES, Cell, Section, Table, write_report
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
 from exlm.pretrain import ArchitectureConfig, DataConfig
@@ -299,8 +300,8 @@ def test_latex_rows_are_balanced_and_characters_escaped(grid):
 
 
 def test_tables_survive_strange_words(tmp_path):
-    rows = [row('x,"|<b>', Cell(1 / 3, 0.1), group="a & b")]
-    table = Table("t", "T & t", "50% of_it", ("a|b", "paper: c"), rows)
+    rows = [{"group": "a & b", "a|b": 'x,"|<b>', "paper: c": Cell(1 / 3, 0.1)}]
+    table = Table("t", "T & t", "50% of_it", rows)
     write_report(tmp_path, "<title>", ["one_two"], [Section("S", "about", parts=[table])])
     (line,) = read_csv(tmp_path / "tables" / "t.csv")
     assert line["paper: c"] == repr(1 / 3) and line["a|b"] == 'x,"|<b>' and line["group"] == "a & b"

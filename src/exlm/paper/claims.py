@@ -8,43 +8,13 @@ from statistics import fmean
 
 from scipy.stats import spearmanr
 
-from exlm.paper.families import (
-    ACCURACY,
-    ENTROPY,
-    GAIN,
-    JOINT,
-    MLM,
-    PLUS,
-    STATE_ENTROPY,
-    Estimate,
-    Family,
-    Score,
-    Setting,
-    percent,
-)  # fmt: skip
+from exlm.paper.cells import ACCURACY, ENTROPY, GAIN, JOINT, MLM, STATE_ENTROPY, Estimate, Score, Setting, percent
+from exlm.paper.families import Family
 from exlm.paper.page import Table
 from exlm.paper.runs import Runs, device, late_expansion
-from exlm.paper.values import COST_RATIO
+from exlm.paper.values import COST_RATIO, TEXTS, texts
 
-RULE = (
-    "Rule: a difference shows if it is larger than two standard errors; it does not show if it is as large with the "
-    "other sign; otherwise it is within the spread of seeds. Standard errors come from the pooled s.d. over "
-    "pre-training seeds where some cell has several; else over fine-tuning seeds or tokens, which cannot say how far a "
-    "model pre-trained once more would differ: then the words are “higher (lower) beyond ...; one pre-training seed”. "
-    "Scores of an ExLM that has less than half of the MLM's held-out accuracy decide nothing."
-)
 NOT_LEARNT = "not decided (ExLM's held-out accuracy is far below: it has hardly left its start)"
-COMPARISONS = (  # claim; the method that should score higher; the method that should score lower
-    ("ExLM scores higher than the vanilla MLM", "ExLM", MLM),
-    ("ExLM scores higher than an MLM with more updates (MLM++)", "ExLM", PLUS),
-    ("removing 2D RoPE costs", "ExLM", "ExLM w/o 2D RoPE"),
-    ("removing the transitions costs", "ExLM", "ExLM w/o Transitions"),
-    ("transitions matter more than 2D RoPE", "ExLM w/o 2D RoPE", "ExLM w/o Transitions"),
-    ("without transitions it is still above the vanilla MLM", "ExLM w/o Transitions", MLM),
-    ("without 2D RoPE it is still above the vanilla MLM", "ExLM w/o 2D RoPE", MLM),
-    ("a sparse DAG costs", "ExLM", "ExLM w/ Sparse DAG"),
-    ("a sparse DAG is above no transitions", "ExLM w/ Sparse DAG", "ExLM w/o Transitions"),
-)
 PRE = "pre-training"  # whose seeds decide
 Claim = tuple[str, str | None, str | None]  # the claim, the verdict and the numbers; None where nothing was recorded
 
@@ -127,12 +97,9 @@ def claims_table(families: Sequence[Family], runs: Runs) -> Table:
     found = [(family.label, claim) for family in families for make in CLAIMS for claim in make(family)]
     found += [("cost", claim) for claim in _cost(runs)]
     count = sum(word is not None for _, (_, word, _) in found)
-    chance = (
-        f"{count} claims are looked at: about one in twenty is expected beyond two standard errors by chance alone."
-    )
     titles = ("group", "claim", "our runs", "numbers")
     rows = [dict(zip(titles, (label, *claim), strict=True)) for label, claim in found]
-    return Table("findings", "The paper's claims and our numbers", f"{RULE} {chance}", rows)
+    return Table("findings", *texts("tables", "findings", count=count), rows)
 
 
 def _corruption_matters(family: Family) -> Iterator[Claim]:
@@ -213,7 +180,7 @@ def _entropy_rises(family: Family) -> Iterator[Claim]:
 
 def _ablations(family: Family) -> Iterator[Claim]:
     cells = family.named()
-    for claim, first, second in COMPARISONS:
+    for claim, first, second in TEXTS["comparisons"]:
         if first in cells and second in cells:
             difference = compare(family, cells[first], cells[second])
             yield claim, difference.verdict, difference.text

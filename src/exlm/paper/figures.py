@@ -18,8 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 from matplotlib.patches import Rectangle
 
-from exlm.paper.families import ACCURACY, CORRUPTION, ENTROPY, STATE_ENTROPY, Estimate, Family, Setting, percent
-from exlm.paper.values import VANISHING
+from exlm.paper.cells import ACCURACY, CORRUPTION, ENTROPY, STATE_ENTROPY, Estimate, Setting, percent
+from exlm.paper.families import Family
+from exlm.paper.values import TEXTS, VANISHING
 from exlm.storage import replacing
 from exlm.train.tracking import read_log
 
@@ -88,31 +89,24 @@ class Figure:
         return stream.getvalue()
 
 
+def _figure(name: str, family: Family, plot: Plot) -> Figure:
+    return Figure(name, TEXTS["figures"][name].format(label=family.label), plot)
+
+
 def repeated_figures(family: Family) -> list[Figure]:
     """Heat maps of scores, of corrupted semantics and of entropy; entropy against corruption; training curves."""
     found = [(score.title, family.estimates(family.grid, score)) for score in family.scores]
     found.append(("Held-out accuracy, %", family.estimates(family.grid, ACCURACY)))
-    caption = (
-        f"Repeated MLM ({family.label}): value ± s.d. over seeds; similar values have similar colours, grey cells are "
-        "left out (pʳ vanishes), a dash is not run. Held-out accuracy counts masked tokens with a visible copy too."
-    )
     panels = [_panel(title, estimates) for title, estimates in found if estimates]
-    figures = [Figure("repeated-mlm", caption, _heat_maps(family, panels))]
+    figures = [_figure("repeated-mlm", family, _heat_maps(family, panels))]
     shares, entropy = (family.estimates(family.grid, score) for score in (CORRUPTION, ENTROPY))
     panels = [_corruption_panel(family, list(shares))] if shares else []
     panels += [_panel("Entropy, bits", entropy, digits=2)] if entropy else []
-    caption = (
-        f"Left: corrupted semantics ({family.label}), measured mean ± s.d. over sequences, below it pʳ and the s.d. of "
-        "the appendix's formula. Right: entropy of the predictions of words without a visible copy, ± s.d. over seeds."
-    )
-    figures += [Figure("corruption", caption, _heat_maps(family, panels))] if panels else []
+    figures += [_figure("corruption", family, _heat_maps(family, panels))] if panels else []
     if len(entropy) > 1:
-        caption = f"Entropy against corrupted semantics ({family.label}); bars: s.d. of seeds, or the standard error."
-        figures.append(Figure("repeated-entropy", caption, _entropy_curve(family, entropy)))
-    caption = f"Training curves at fixed p, one line per r, mean over pre-training seeds ({family.label}). "
-    caption += "Accuracy and perplexity are held-out; the paper's are of training."
+        figures.append(_figure("repeated-entropy", family, _entropy_curve(family, entropy)))
     names = {cell: f"r = {cell.r}" for cell in family.grid}
-    return figures + _training_curves("repeated-curves", caption, family, names, list(CURVES)[:3])
+    return figures + _training_curves("repeated-curves", family, names, list(CURVES)[:3])
 
 
 def _panel(title: str, estimates: Mapping[Setting, Estimate], digits: int = 1) -> Panel:
@@ -213,23 +207,16 @@ def entropy_bars(family: Family, cells: Sequence[Setting]) -> Figure:
     axis.grid(axis="y", alpha=0.25)
     axis.set_axisbelow(True)
     axis.legend(fontsize=8.5, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    caption = (
-        f"Entropy by mask ratio and states ({family.label}); filled: the marginal, hatched: each state's own. Error "
-        "bars: s.d. over pre-training seeds where there are several, else the standard error over tokens."
-    )
-    return Figure("entropy", caption, plot)
+    return _figure("entropy", family, plot)
 
 
 def sweep_curves(family: Family) -> list[Figure]:
-    caption = f"Training curves of ExLM and MLM, mean over pre-training seeds ({family.label})."
     names = {cell: cell.label for cell in family.compared()}
-    return _training_curves("sweep-curves", caption, family, names, list(CURVES)[1:])
+    return _training_curves("sweep-curves", family, names, list(CURVES)[1:])
 
 
 @styled
-def _training_curves(
-    name: str, caption: str, family: Family, names: Mapping[Setting, str], titles: Sequence[str]
-) -> list[Figure]:
+def _training_curves(name: str, family: Family, names: Mapping[Setting, str], titles: Sequence[str]) -> list[Figure]:
     """Logs against updates: a row of panels per mask ratio with several cells; nothing if there are no logs of them.
 
     `names` are those of the lines. A number that no log has takes no column.
@@ -257,7 +244,7 @@ def _training_curves(
         axis.legend(fontsize=8.5)
     for axis in grid[-1]:
         axis.set_xlabel("updates")
-    return [Figure(name, caption, plot)]
+    return [_figure(name, family, plot)]
 
 
 def _curve(family: Family, cell: Setting, kind: str, key: str) -> pd.Series:

@@ -6,35 +6,14 @@ from shlex import quote
 
 from exlm.errors import InputError
 from exlm.paper import tables
+from exlm.paper.cells import ENTROPY, METHODS, MLM, Score, Setting, percent
 from exlm.paper.claims import claims_table
-from exlm.paper.families import ENTROPY, METHODS, MLM, Family, Score, Setting, families, percent
+from exlm.paper.families import Family, families
 from exlm.paper.figures import Figure, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.page import Section, Table, write_report
 from exlm.paper.runs import Pretraining, Runs, find_runs
-from exlm.paper.values import VANISHING
+from exlm.paper.values import TEXTS, VANISHING, texts
 
-TITLE = "The paper's experiments, from our runs"
-LEAD = (
-    "Numbers in italics are quoted from the paper (Zheng et al., ICML 2025); all others come from the runs listed at "
-    "the end. Only runs that share corpus, size and training settings stand together; size and length differ from the "
-    "paper's unless the heading says otherwise. A dash is a number that nobody has: not run, or not printed by the "
-    "paper."
-)
-CLAIMS = (
-    "Each line is a claim of the paper, or what its method is for (masks known together), and what these runs, at "
-    "their size and length, say of it. A dash: earlier runs did not record it."
-)
-REPEATED = (
-    "Each token is repeated r times before a share p is masked, so that a share p of the tokens is unreal but only pʳ "
-    f"of the words have no visible copy (the paper writes k for r); pʳ below {percent(VANISHING)} is "
-    "left out, as in the paper."
-)
-ABLATIONS = "ExLM without one of its parts or with a sparse DAG; the vanilla MLM with equal and more updates (MLM++)."
-ENTROPIES = (
-    "Bits of the prediction of a masked token on held-out data: of the marginal over a mask's states, and of each "
-    "state's own distribution by its posterior. The paper's figure has no numbers: ExLM below MLM, falling with k."
-)
-CASES = "States of each mask and the transitions between them, of one text, by each ExLM that it was drawn for."
 CASE_TEXT = "This is [MASK], and I'm very [MASK] to see this."
 LARGEST_DRAWING = 200_000  # bytes
 Contents = tuple[list[Table | Figure], list[str]]  # what a family has of an experiment, and the cells that it lacks
@@ -54,7 +33,7 @@ def report(runs: list[str], out: str = "report") -> None:
     found = find_runs(runs)
     groups = families(found)
     found_words = summary(found, groups)
-    write_report(Path(out), TITLE, [LEAD, found_words], report_sections(found, groups))
+    write_report(Path(out), TEXTS["title"], [TEXTS["lead"], found_words], report_sections(found, groups))
     print(f"{found_words}\n{Path(out) / 'index.html'}")
 
 
@@ -74,38 +53,28 @@ def summary(runs: Runs, groups: Sequence[Family]) -> str:
 def report_sections(runs: Runs, groups: Sequence[Family]) -> list[Section]:
     """The claims first, then the experiments with runs; those without at the end, as commands."""
     experiments = [
-        _experiment("repeated-mlm", "Repeated MLM: corrupted semantics and unreal tokens", REPEATED, groups, _repeated),
+        _experiment("repeated-mlm", groups, _repeated),
         _main_section(groups, tables.TEXT),
         _main_section(groups, tables.MOLECULES),
-        _experiment("ablations", "Ablations", ABLATIONS, groups, _ablations),
-        _experiment(
-            "sweep",
-            "States k and mask ratio p",
-            "The vanilla MLM and ExLM with 2, 4 and 8 states at two mask ratios.",
-            groups,
-            _sweep,
-        ),
-        _experiment("entropy", "Entropy of ExLM and MLM", ENTROPIES, groups, _entropy),
+        _experiment("ablations", groups, _ablations),
+        _experiment("sweep", groups, _sweep),
+        _experiment("entropy", groups, _entropy),
         _case_section(groups),
         _cost_section(groups, runs),
     ]
     claims, left_out = claims_table(groups, runs), tables.left_out_table(runs, groups)
-    sections = [Section("Which findings show", CLAIMS, parts=[claims]), *experiments]
-    about = "What every number comes from."
-    sections.append(Section("Runs", about, parts=[tables.runs_table(groups), left_out]))
+    sections = [Section(*texts("sections", "claims"), parts=[claims]), *experiments]
+    sections.append(Section(*texts("sections", "runs"), parts=[tables.runs_table(groups), left_out]))
     for section in sections:
         section.parts = [part for part in section.parts if not isinstance(part, Table) or part.values]
     absent = [(section.title, section.start) for section in experiments if not section.parts]
-    text = "There is no run at all for these; each command makes what is missing."
-    not_run = [Section("Not run", text, missing=absent)] if absent else []
+    not_run = [Section(*texts("sections", "not-run"), missing=absent)] if absent else []
     return [section for section in sections if section.parts] + not_run
 
 
-def _experiment(
-    name: str, title: str, about: str, groups: Sequence[Family], contents: Callable[[Family], Contents]
-) -> Section:
+def _experiment(name: str, groups: Sequence[Family], contents: Callable[[Family], Contents]) -> Section:
     """What every family has of an experiment of `exlm analyze`, and the commands that make what it lacks."""
-    section = Section(title, about, _analyze(name, groups))
+    section = Section(*texts("sections", name, vanishing=percent(VANISHING)), _analyze(name, groups))
     for family in groups:
         parts, lacking = contents(family)
         section.parts += parts
@@ -124,22 +93,20 @@ def _repeated(family: Family) -> Contents:
 
 
 def _ablations(family: Family) -> Contents:
-    lines = tables.ablation_rows(family)
-    title = f"Ablations at p = {percent(family.base_ratio)}, k = {family.base_states}"
-    return _comparison("ablations", title, family, lines)
+    return _comparison("ablations", family, tables.ablation_rows(family))
 
 
 def _sweep(family: Family) -> Contents:
-    parts, lacking = _comparison("sweep", "States and mask ratio", family, tables.sweep_rows(family))
+    parts, lacking = _comparison("sweep", family, tables.sweep_rows(family))
     return [*parts, *(sweep_curves(family) if parts else [])], lacking
 
 
-def _comparison(name: str, title: str, family: Family, lines: tables.Lines) -> Contents:
+def _comparison(name: str, family: Family, lines: tables.Lines) -> Contents:
     if not lines:
         return [], []
     lacking = [label for label, (cell, _) in lines.items() if not cell]
     lacking += _lacking_tasks(family, (cell for cell, _ in lines.values() if cell))
-    return [tables.comparison_table(name, title, family, lines)], lacking
+    return [tables.comparison_table(name, family, lines)], lacking
 
 
 def _entropy(family: Family) -> Contents:
@@ -165,7 +132,7 @@ def _main_section(groups: Sequence[Family], layout: tables.Layout) -> Section:
     pretrain = f"exlm pretrain {layout.recipe}"
     models = [(f, cell) for f in groups for cell in f.select(["ExLM"]) if f.molecules == (layout is tables.MOLECULES)]
     start = _finetune(*models[0], layout.scores)[0][1] if models else pretrain
-    section = Section(f"{layout.kind}: main results", layout.about, start)
+    section = Section(*texts("sections", layout.name), start)
     tasks = {score.task for score in layout.scores}
     chosen = [family for family in groups if tasks & {score.task for score in family.scores}]
     if chosen:
@@ -180,7 +147,7 @@ def _main_section(groups: Sequence[Family], layout: tables.Layout) -> Section:
 
 def _case_section(groups: Sequence[Family]) -> Section:
     """The drawings beside ExLM's pre-trainings, and the commands for those of text that have none."""
-    section = Section("Case study", CASES, _explore("RUN", "case.svg"))
+    section = Section(*texts("sections", "cases"), _explore("RUN", "case.svg"))
     for family in groups:
         lacking = []
         for cell in family.select(METHODS[2:]):
@@ -197,8 +164,7 @@ def _case_section(groups: Sequence[Family]) -> Section:
 
 
 def _cost_section(groups: Sequence[Family], runs: Runs) -> Section:
-    about = "Hours as the runs' logs have them (whatever else the machine did), and steps measured in turn."
-    section = Section("Training cost", about, _analyze("efficiency", groups))
+    section = Section(*texts("sections", "cost"), _analyze("efficiency", groups))
     chosen = [family for family in groups if {MLM, "ExLM"} <= set(family.named())]
     section.parts += [tables.hours_table(chosen)] if chosen else []
     section.parts += [tables.efficiency_table(runs)] if runs.costs else []

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from exlm.paper import values as paper
-from exlm.paper.families import (
+from exlm.paper.cells import (
     ABLATED,
     ACCURACY,
     CORRUPTION,
@@ -20,13 +20,14 @@ from exlm.paper.families import (
     PLUS,
     STATE_ENTROPY,
     TITLES,
-    Family,
     Score,
     Setting,
     percent,
 )  # fmt: skip
+from exlm.paper.families import Family
 from exlm.paper.page import BLANK, PAPER, Cell, Table, Values
 from exlm.paper.runs import Finetuning, Pretraining, Runs, device, late_expansion
+from exlm.paper.values import texts
 from exlm.train.tracking import read_log
 
 PAPER_COLUMNS = tuple(PAPER + TITLES[task] for task in paper.ABLATION_TASKS)
@@ -34,28 +35,13 @@ EVALUATED = {
     "held-out accuracy": ACCURACY, "perplexity": PERPLEXITY, "joint perplexity": JOINT_PERPLEXITY,
     "own mask, %": OWN_MASK,
 }  # fmt: skip
-COMPARED = (
-    "Mean over seeds ± s.d. over all seeds (pre-training × fine-tuning); the average is over our tasks that are "
-    "scored in %, where every one was run. Held-out accuracy and perplexity: of each masked token's marginal; joint "
-    "perplexity: of all masked tokens of a sequence together, per token. Own mask: how probable it is that a masked "
-    "token comes from a state of its own mask (of models with transitions)."
-)
-REPEATED = (
-    "Mean over seeds ± s.d. Corrupted: words without a visible copy, as measured; entropy, in bits: of their "
-    "predictions, ± the standard error over so many tokens where there is one seed, blank where there is no such "
-    "token. The paper prints these numbers alone; the rest of its heat maps is colour. It has 79.6 at p = 78.9%, "
-    "r = 1 by inference: its text says “from 82.8 to 79.6” at a fixed mask ratio."
-)
-
-
 Lines = Mapping[str, tuple[Setting | None, paper.Values | None]]  # by the name of a row: our cell, the paper's numbers
 
 
 class Layout(NamedTuple):
     """A main table: titles and scores before and behind the mean, which leaves out `not_averaged`."""
 
-    kind: str
-    about: str
+    name: str
     values: dict[str, paper.Values]
     before: dict[str, Score]
     behind: dict[str, Score]
@@ -68,13 +54,12 @@ class Layout(NamedTuple):
 
 
 MOLECULES = Layout(
-    "Molecules", "MoleculeNet, ROC-AUC in %, means over seeds.", paper.MOLECULES,
+    "main-molecules", paper.MOLECULES,
     {Score(task).title: Score(task, "roc_auc") for task in paper.MOLECULE_TASKS}, {}, "",
     "recipes/molecules/paper-exlm.yaml",
 )  # fmt: skip
 TEXT = Layout(
-    "Text", "GLUE and SQuAD 2.0 development sets in %, medians over fine-tuning seeds (EM and F1 at threshold 0).",
-    paper.TEXT,
+    "main-text", paper.TEXT,
     {"MNLI-m": Score("mnli", median=True), "MNLI-mm": Score("mnli", split="mismatched", median=True)}
     | {Score(t).title: Score(t, median=True) for t in ("qqp", "qnli", "sst-2", "cola", "rte", "mrpc", "sts-b")},
     {f"SQuAD {m.upper()}": Score("squad2", m, median=True) for m in ("em", "f1")}, "MNLI-mm",
@@ -136,13 +121,10 @@ def main_table(chosen: Sequence[Family], layout: Layout) -> Table:
             row = {"group": f"ours: {family.label}", "model": row_name(family, cell)}
             row |= score_cells(family, cell, layout.before) | {"mean": Cell(family.mean(cell, averaged))}
             rows.append(row | score_cells(family, cell, layout.behind) | sources(family, cell))
-    caption = (
-        "* the paper's own baseline on the same data and architecture. Ours: ± s.d. over all seeds; seeds are "
-        "pre-training × fine-tuning; the mean is given where every task was run."
-    )
     caveats = sorted({word for family in chosen for word in family.caveats})
+    title, caption = texts("tables", layout.name)
     caption += f" † not the published parts: {'; '.join(caveats)}." if caveats else ""
-    return Table(f"main-{layout.kind.lower()}", f"{layout.kind}: main table", caption, rows)
+    return Table(layout.name, title, caption, rows)
 
 
 def ablation_rows(family: Family) -> Lines:
@@ -168,8 +150,9 @@ def sweep_rows(family: Family) -> Lines:
     return found
 
 
-def comparison_table(name: str, title: str, family: Family, lines: Lines) -> Table:
+def comparison_table(name: str, family: Family, lines: Lines) -> Table:
     """Our tasks and held-out numbers, then the paper's columns; one row per name."""
+    ratio = percent(family.base_ratio)
     rows = []
     for label, (cell, values) in lines.items():
         row = {"model": label, **score_cells(family, cell, {score.title: score for score in family.scores})}
@@ -177,7 +160,7 @@ def comparison_table(name: str, title: str, family: Family, lines: Lines) -> Tab
         row |= score_cells(family, cell, EVALUATED)
         row |= dict(zip((*PAPER_COLUMNS, f"{PAPER}avg."), values or [None] * 5, strict=True))
         rows.append(row | sources(family, cell))
-    return Table(name, f"{title} ({family.label})", COMPARED, rows)
+    return Table(name, *texts("tables", name, label=family.label, ratio=ratio, states=family.base_states), rows)
 
 
 def repeated_table(family: Family) -> Table:
@@ -193,7 +176,7 @@ def repeated_table(family: Family) -> Table:
         row |= score_cells(family, found, scores)
         row |= {"entropy": _entropy_cell(family, cell, ENTROPY), "tokens": _entropy_tokens(family, cell)}
         rows.append(row | dict(zip(PAPER_COLUMNS, values, strict=True)) | sources(family, found))
-    return Table("repeated-mlm", f"Repeated MLM by p and r ({family.label})", REPEATED, rows)
+    return Table("repeated-mlm", *texts("tables", "repeated-mlm", label=family.label), rows)
 
 
 def _entropy_tokens(family: Family, cell: Setting) -> int | None:
@@ -216,8 +199,7 @@ def entropy_table(family: Family, cells: Sequence[Setting]) -> Table:
     for cell in sorted(cells, key=lambda cell: (cell.p, cell.k)):
         row = {"p, %": 100 * cell.p, "model": cell.label, "entropy, bits": _entropy_cell(family, cell, ENTROPY)}
         rows.append(row | {"per state, bits": _entropy_cell(family, cell, STATE_ENTROPY)} | sources(family, cell))
-    caption = "±: s.d. over pre-training seeds, or of one seed the standard error over tokens."
-    return Table("entropy", f"Entropy ({family.label})", caption, rows)
+    return Table("entropy", *texts("tables", "entropy", label=family.label), rows)
 
 
 def hours_table(families: Sequence[Family]) -> Table:
@@ -235,11 +217,7 @@ def hours_table(families: Sequence[Family]) -> Table:
             start = (f"ours: {family.label}", "ours", row_name(family, cell), runs[0].steps, taken, ratio)
             devices = ", ".join(sorted({device(run.result) for run in runs}))
             rows.append((*start, _tokens_per_second(runs), devices, sources(family, cell)["runs"]))
-    caption = (
-        "Mean over pre-training seeds ± s.d.; tokens per second of training by the logs, expanded states not counted. "
-        "Times of runs that shared the machine with others are upper bounds."
-    )
-    return Table("hours", "Training hours", caption, [dict(zip(titles, row, strict=True)) for row in rows])
+    return Table("hours", *texts("tables", "hours"), [dict(zip(titles, row, strict=True)) for row in rows])
 
 
 def _tokens_per_second(runs: Sequence[Pretraining]) -> int | None:
@@ -262,8 +240,7 @@ def efficiency_table(runs: Runs) -> Table:
             ends = (Cell(entry["peak_memory_bytes"] / 1e9, digits=2), Cell(ratio, digits=2), spread, content["clock"])
             values = (model, 100 * content["mask_ratio"], *speed, *ends)
             rows.append({"group": group, **dict(zip(titles, values, strict=True))})
-    caption = "Steps of both models in turn; the ratio is of the sums of times, the quartiles are over pairs of steps."
-    return Table("efficiency", "Steps measured side by side", caption, rows)
+    return Table("efficiency", *texts("tables", "efficiency"), rows)
 
 
 def runs_table(families: Sequence[Family]) -> Table:
@@ -276,8 +253,7 @@ def runs_table(families: Sequence[Family]) -> Table:
                 rows.append({"group": family.label} | _pretraining_row(cell, run))
                 found = sorted((t.task, t) for (i, _), t in family.finetunings.items() if i == run.id)
                 rows += [{"group": family.label} | _finetuning_row(tuning, run.id) for _, tuning in found]
-    about = "Ids are the first 8 hexadecimal digits of the SHA-256 of a run's identity (its settings)."
-    return Table("runs", "Every run behind the numbers", about, rows)
+    return Table("runs", *texts("tables", "runs"), rows)
 
 
 def _pretraining_row(cell: Setting, run: Pretraining) -> Values:
@@ -312,4 +288,4 @@ def left_out_table(runs: Runs, families: Sequence[Family]) -> Table:
     why = "other settings than most of its task, from scratch, or a repetition"
     found += [(str(t.path), why, t.task) for family in families for t in family.left_out]
     rows = [{"file": path, "why": why, "what": what} for path, why, what in dict.fromkeys(found)]
-    return Table("left-out", "Left out", "Not used in any table.", rows)
+    return Table("left-out", *texts("tables", "left-out"), rows)

@@ -1,6 +1,7 @@
-"""The numbers of the paper's tables, and of its figures where the text states them; the file values.yaml has them all."""
+"""The report's data files: the numbers that the paper states (values.yaml) and the report's sentences (texts.yaml)."""
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -8,7 +9,9 @@ from exlm.paper.experiments.variants import Space
 
 Values = tuple[float | None, ...]
 
-_FOUND = yaml.safe_load(Path(__file__).with_name("values.yaml").read_text(encoding="utf-8"))
+_FOUND, TEXTS = (
+    yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8")) for name in ("values.yaml", "texts.yaml")
+)
 
 MOLECULE_TASKS: list[str] = _FOUND["molecule_tasks"]
 ABLATION_TASKS: list[str] = _FOUND["ablation_tasks"]
@@ -23,3 +26,9 @@ COST_RATIO: float = _FOUND["cost_ratio"]
 
 RATIOS, REPEATS = Space().mask_ratios, Space().repeats  # the axes of the Repeated MLM experiment
 VANISHING = Space().smallest  # shares of corrupted semantics below it are left out
+
+
+def texts(kind: str, name: str, **words: Any) -> tuple[str, str]:
+    """The title and the sentences of a section or a table by its name, with these words filled in."""
+    title, sentences = TEXTS[kind][name]
+    return title.format(**words), sentences.format(**words)
