@@ -302,7 +302,7 @@ def test_latex_rows_are_balanced_and_characters_escaped(grid):
 def test_tables_survive_strange_words(tmp_path):
     rows = [{"group": "a & b", "a|b": 'x,"|<b>', "paper: c": Cell(1 / 3, 0.1)}]
     table = Table("t", "T & t", "50% of_it", rows)
-    write_report(tmp_path, "<title>", ["one_two"], [Section("S", "about", parts=[table])])
+    write_report(tmp_path, "<title>", ["one_two"], [Section("S", "about", blocks=[table])])
     (line,) = read_csv(tmp_path / "tables" / "t.csv")
     assert line["paper: c"] == repr(1 / 3) and line["a|b"] == 'x,"|<b>' and line["group"] == "a & b"
     latex = (tmp_path / "tables" / "t.tex").read_text()

@@ -21,10 +21,6 @@ ABLATED = (
 METHODS = (MLM, PLUS, *ABLATED, "ExLM")
 
 
-def percent(share: float) -> str:
-    return f"{100 * share:.4g}%"
-
-
 class Setting(NamedTuple):
     """What the experiments vary, which is one cell of the paper's tables."""
 
@@ -62,6 +58,11 @@ JOINT_PERPLEXITY, OWN_MASK = Score(HELD_OUT, "joint perplexity", digits=2), Scor
 JOINT, GAIN = Score(HELD_OUT, "joint nll", digits=3), Score(HELD_OUT, "joint gain", digits=3)
 ENTROPY, STATE_ENTROPY = Score(HELD_OUT, "entropy", digits=3), Score(HELD_OUT, "state entropy", digits=3)
 CORRUPTION, HOURS = Score(HELD_OUT, "corruption", digits=2), Score(HELD_OUT, "hours", digits=2)
+EVALUATED = {  # columns of the tables that compare pre-trainings
+    "held-out accuracy": ACCURACY, "perplexity": PERPLEXITY, "joint perplexity": JOINT_PERPLEXITY,
+    "own mask, %": OWN_MASK,
+}  # fmt: skip
+REPEATED = {"held-out accuracy": ACCURACY, "perplexity": PERPLEXITY, "corrupted, %": CORRUPTION}  # of Repeated MLM
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 from scipy.stats import spearmanr
 
-from exlm.paper.cells import ACCURACY, ENTROPY, GAIN, JOINT, MLM, STATE_ENTROPY, Estimate, Score, Setting, percent
+from exlm.paper.cells import ACCURACY, ENTROPY, GAIN, JOINT, MLM, STATE_ENTROPY, Estimate, Score, Setting
 from exlm.paper.families import Family
 from exlm.paper.page import Table
 from exlm.paper.runs import Runs, device, late_expansion
-from exlm.paper.values import COST_RATIO, TEXTS, texts
+from exlm.paper.values import COST_RATIO, TEXTS, percent, texts
 
 NOT_LEARNT = "not decided (ExLM's held-out accuracy is far below: it has hardly left its start)"
 PRE = "pre-training"  # whose seeds decide
@@ -102,6 +103,12 @@ def claims_table(families: Sequence[Family], runs: Runs) -> Table:
     return Table("findings", *texts("tables", "findings", count=count), rows)
 
 
+def _claim(name: str, word: str, **numbers: Any) -> Claim:
+    """A claim of texts.yaml with these numbers."""
+    claim, text = texts("claims", name, **numbers)
+    return claim, word, text
+
+
 def _corruption_matters(family: Family) -> Iterator[Claim]:
     """Range along the longest line of equal pʳ (unreal tokens vary) beside that of equal p (corruption varies)."""
     shares: dict[Setting, float] = {}
@@ -112,18 +119,14 @@ def _corruption_matters(family: Family) -> Iterator[Claim]:
     rows = {cell: f"p = {percent(cell.p)}, r varies" for cell in reversed(family.grid)}
     for score in family.scores if family.repeats else ():
         values, noise = family.estimates(family.grid, score), family.noise(score)
-        (diagonal, unreal), (fixed, corrupted) = (_longest_line(values, names) for names in (diagonals, rows))
-        if len(unreal) > 1 and len(corrupted) > 1:
-            unreal_range, corrupted_range = max(unreal) - min(unreal), max(corrupted) - min(corrupted)
-            seed = f"{noise.deviation:.2f}" if noise else "unknown (one seed)"
-            text = (
-                f"{score.title}: range {corrupted_range:.2f} along {fixed} ({len(corrupted)} cells), "
-                f"{unreal_range:.2f} along {diagonal} ({len(unreal)} cells); s.d. of a seed {seed}; decided beyond "
-                "2√2 of it; paper, MNLI: 3.2 and 0.8"
-            )
+        (diagonal, others), (fixed, cells) = (_longest_line(values, names) for names in (diagonals, rows))
+        if len(others) > 1 and len(cells) > 1:
+            ranges = {"corrupted": max(cells) - min(cells), "unreal": max(others) - min(others)}
             error = math.sqrt(2) * noise.deviation if noise else None
-            word = verdict(corrupted_range - unreal_range, error, noise.unit if noise else "")
-            yield "corrupted semantics move the score more than unreal tokens do", word, text
+            word = verdict(ranges["corrupted"] - ranges["unreal"], error, noise.unit if noise else "")
+            seed = f"{noise.deviation:.2f}" if noise else "unknown (one seed)"
+            names = {"score": score.title, "fixed": fixed, "diagonal": diagonal, "seed": seed}
+            yield _claim("corruption", word, cells=len(cells), others=len(others), **ranges, **names)
 
 
 def _longest_line(values: Mapping[Setting, Estimate], names: Mapping[Setting, str]) -> tuple[str, list[float]]:
@@ -143,12 +146,9 @@ def _both_ends_cost(family: Family) -> Iterator[Claim]:
             middle = max(order[1:-1], key=lambda cell: values[cell].value)
             first, best, last = (values[cell] for cell in (order[0], middle, order[-1]))
             error = max(math.hypot(noise.error(best), noise.error(end)) for end in (first, last)) if noise else None
-            text = (
-                f"{score.title}: {first.value:.1f} at the smallest pʳ, {best.value:.1f} at {100 * middle.hidden:.2g}%, "
-                f"{last.value:.1f} at the largest"
-            )
             word = verdict(best.value - max(first.value, last.value), error, noise.unit if noise else "")
-            yield "both very small and very large pʳ cost", word, text
+            found = {"first": first.value, "best": best.value, "last": last.value, "middle": 100 * middle.hidden}
+            yield _claim("both-ends", word, score=score.title, **found)
 
 
 def _corrupted_share(family: Family) -> Iterator[Claim]:
@@ -158,12 +158,8 @@ def _corrupted_share(family: Family) -> Iterator[Claim]:
         errors = [m["fixed_count_std"] / math.sqrt(m["sequences"]) + 1e-9 for m in found]
         away = max(abs(m["mean"] - m["fixed_count"]) / error for m, error in zip(found, errors, strict=True))
         relative = [100 * (m["mean"] / m["predicted"] - 1) for m in found]
-        text = (
-            f"at most {away:.1f} standard errors from what a fixed number of masks gives, {len(found)} models (shows "
-            f"up to three); {min(relative):+.1f}% to {max(relative):+.1f}% of pʳ: slightly less for r > 1, since a "
-            "fixed number of copies is masked"
-        )
-        yield "the share of corrupted semantics is pʳ", "shows" if away <= 3 else "does not show", text
+        word = "shows" if away <= 3 else "does not show"
+        yield _claim("share", word, away=away, count=len(found), low=min(relative), high=max(relative))
 
 
 def _entropy_rises(family: Family) -> Iterator[Claim]:
@@ -171,11 +167,10 @@ def _entropy_rises(family: Family) -> Iterator[Claim]:
     if len(found) > 3 and family.repeats:
         rho = float(spearmanr([cell.hidden for cell in found], [e.value for e in found.values()]).statistic)
         error = 1 / math.sqrt(len(found) - 1)
-        text = f"Spearman ρ = {rho:.2f} over {len(found)} cells (standard error without a relation {error:.2f})"
         word = verdict(rho, error)
         if word == "shows" and family.noise(ENTROPY) is None:
             word = "rises over the cells; one pre-training seed"
-        yield "entropy rises with pʳ", word, text
+        yield _claim("entropy-rises", word, rho=rho, count=len(found), error=error)
 
 
 def _ablations(family: Family) -> Iterator[Claim]:
@@ -192,8 +187,8 @@ def _four_states(family: Family) -> Iterator[Claim]:
         if usual.k == 4 and others:
             differences = [(compare(family, usual, cell), cell) for cell in others]
             closest, cell = min(differences, key=lambda pair: pair[0].value)
-            text = f"against the best other, {cell.label}: {closest.text}"
-            yield f"k = 4 is best at p = {percent(usual.p)}", closest.verdict, text
+            ratio = percent(usual.p)
+            yield _claim("four-states", closest.verdict, ratio=ratio, label=cell.label, text=closest.text)
 
 
 def _higher_ratio(family: Family) -> Iterator[Claim]:
@@ -205,12 +200,9 @@ def _higher_ratio(family: Family) -> Iterator[Claim]:
         low, high = ratios[0], ratios[-1]
         ours, theirs = compare(family, exlm[high], exlm[low]), compare(family, mlm[high], mlm[low])
         error = None if ours.error is None or theirs.error is None else math.hypot(ours.error, theirs.error)
-        text = (
-            f"from {percent(low)} to {percent(high)}: ExLM (k = {family.base_states}) {ours.value:+.2f}, "
-            f"MLM {theirs.value:+.2f} points"
-        )
-        difference = Difference(ours.value - theirs.value, error, "points", ours.unit, ours.learnt)
-        yield "a higher p costs ExLM less than MLM", difference.verdict, text
+        word = Difference(ours.value - theirs.value, error, "points", ours.unit, ours.learnt).verdict
+        values = {"states": family.base_states, "ours": ours.value, "theirs": theirs.value}
+        yield _claim("higher-ratio", word, low=percent(low), high=percent(high), **values)
 
 
 def _together(family: Family) -> Iterator[Claim]:
@@ -219,22 +211,19 @@ def _together(family: Family) -> Iterator[Claim]:
         joint, gain = family.estimate(cell, JOINT), family.estimate(cell, GAIN)
         mlm = family.estimate(Setting(MLM, 1, cell.p), JOINT)
         marginal = gain.value + joint.value if gain and joint else None
-        for words, other, score, estimates in (
+        for other, apart, score, estimates in (
             ("its own marginal", marginal, GAIN, [gain]),
             ("MLM's", mlm.value if mlm else None, JOINT, [joint, mlm]),
         ):
-            claim, word, text = (
-                f"ExLM knows masks together: joint nll below {words} at p = {percent(cell.p)}",
-                None,
-                None,
-            )
-            if joint and other is not None:
-                noise = family.noise(score)
-                error = math.hypot(*(noise.error(e) for e in estimates if e)) if noise else None
-                seeds = "one seed" if error is None else f"standard error {error:.3f} over pre-training seeds"
-                word = verdict(other - joint.value, error)
-                text = f"{joint.value:.3f} and {other:.3f} nats per masked token ({seeds})"
-            yield claim, word, text
+            names = {"other": other, "ratio": percent(cell.p)}
+            if joint is None or apart is None:
+                yield TEXTS["claims"]["together"][0].format(**names), None, None
+                continue
+            noise = family.noise(score)
+            error = math.hypot(*(noise.error(e) for e in estimates if e)) if noise else None
+            seeds = "one seed" if error is None else f"standard error {error:.3f} over pre-training seeds"
+            word = verdict(apart - joint.value, error)
+            yield _claim("together", word, joint=joint.value, apart=apart, seeds=seeds, **names)
 
 
 def _usual(family: Family) -> list[Setting]:
@@ -246,12 +235,10 @@ def _usual(family: Family) -> list[Setting]:
 def _entropies(family: Family) -> Iterator[Claim]:
     for usual in _usual(family):
         cells = family.select(["ExLM"], usual.p)
-        at = f"at p = {percent(usual.p)}"
-        for score, name in ((ENTROPY, "marginal"), (STATE_ENTROPY, "per state")):
-            claim = f"ExLM's entropy ({name}) is below MLM's {at}"
-            yield from _lower_entropy(family, claim, usual, Setting(MLM, 1, usual.p), score)
+        for score in (ENTROPY, STATE_ENTROPY):
+            yield from _lower_entropy(family, "entropy-below", usual, Setting(MLM, 1, usual.p), score)
             if len(cells) > 1:
-                yield from _lower_entropy(family, f"entropy ({name}) falls with k {at}", cells[-1], cells[0], score)
+                yield from _lower_entropy(family, "entropy-falls", cells[-1], cells[0], score)
 
 
 def _lower_entropy(family: Family, claim: str, low: Setting, high: Setting, score: Score) -> Iterator[Claim]:
@@ -262,12 +249,14 @@ def _lower_entropy(family: Family, claim: str, low: Setting, high: Setting, scor
         errors = [family.entropy_error(low, score), family.entropy_error(high, other)]
         error = math.hypot(*([noise.error(a), noise.error(b)] if noise else errors))
         unit, of_what = (noise.unit, f"over {noise.unit} seeds") if noise else ("tokens", "over tokens of one seed")
-        text = f"{low.label} {a.value:.3f}, {high.label} {b.value:.3f} bits (standard error {error:.3f} {of_what})"
         both = [(run.scores.get("entropy"), run.scores.get("state entropy")) for run in family.cells[low]]
-        alike = sum(mixed is not None and own is not None and mixed - own <= 0.01 * mixed for mixed, own in both)
-        text += "; the states that are used do not differ" if alike else ""
-        text += f" in {alike} of {len(both)} runs" if 0 < alike < len(both) else ""
-        yield claim, verdict(b.value - a.value, error, unit, ("lower", "higher")), text
+        count = sum(mixed is not None and own is not None and mixed - own <= 0.01 * mixed for mixed, own in both)
+        alike = "; the states that are used do not differ" if count else ""
+        alike += f" in {count} of {len(both)} runs" if 0 < count < len(both) else ""
+        names = {"name": "marginal" if score == ENTROPY else "per state", "ratio": percent(low.p), "alike": alike}
+        names |= {"low": low.label, "high": high.label, "of_what": of_what}
+        word = verdict(b.value - a.value, error, unit, ("lower", "higher"))
+        yield _claim(claim, word, a=a.value, b=b.value, error=error, **names)
 
 
 def _cost(runs: Runs) -> Iterator[Claim]:
@@ -275,10 +264,9 @@ def _cost(runs: Runs) -> Iterator[Claim]:
     for _, content in runs.costs:
         if content["num_states"] == 4 and not late_expansion(content):
             ratio, (low, high) = content["ratio"], content["ratio_quartiles"]
-            away = f"{ratio:.2f}, paper {COST_RATIO}: {100 * (ratio / COST_RATIO - 1):+.0f}%"
-            of_what = f"over {content['pairs']} pairs, {device(content)}"
-            text = f"ratio of the sums of times; quartiles {low:.2f} to {high:.2f} {of_what}"
-            yield f"a step of ExLM (k = 4) costs about {COST_RATIO} times one of MLM", away, text
+            word = f"{ratio:.2f}, paper {COST_RATIO}: {100 * (ratio / COST_RATIO - 1):+.0f}%"
+            of_what = {"pairs": content["pairs"], "device": device(content), "paper": COST_RATIO}
+            yield _claim("cost", word, low=low, high=high, **of_what)
 
 
 CLAIMS = (

@@ -18,9 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 from matplotlib.patches import Rectangle
 
-from exlm.paper.cells import ACCURACY, CORRUPTION, ENTROPY, STATE_ENTROPY, Estimate, Setting, percent
+from exlm.paper.cells import ACCURACY, CORRUPTION, ENTROPY, STATE_ENTROPY, Estimate, Setting
 from exlm.paper.families import Family
-from exlm.paper.values import TEXTS, VANISHING
+from exlm.paper.values import TEXTS, VANISHING, percent
 from exlm.storage import replacing
 from exlm.train.tracking import read_log
 

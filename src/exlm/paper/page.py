@@ -143,7 +143,7 @@ class Section:
     title: str
     about: str
     start: str = ""
-    parts: list[Table | Figure] = field(default_factory=list)
+    blocks: list[Table | Figure] = field(default_factory=list)
     missing: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -151,15 +151,15 @@ def write_report(directory: Path, title: str, lead: list[str], sections: list[Se
     """report.md, index.html (with figures and styles inside), and a file of each table and figure in each format."""
     seen: Counter[tuple[type, str]] = Counter()
     for section in sections:
-        for i, part in enumerate(section.parts):
-            seen[type(part), part.name] += 1
-            if (count := seen[type(part), part.name]) > 1:  # the second family's files end in -2
-                part = section.parts[i] = replace(part, name=f"{part.name}-{count}")
-            if isinstance(part, Table):
-                write_text(directory / "tables" / f"{part.name}.csv", part.csv())
-                write_text(directory / "tables" / f"{part.name}.tex", part.latex())
+        for i, block in enumerate(section.blocks):
+            seen[type(block), block.name] += 1
+            if (count := seen[type(block), block.name]) > 1:  # the second family's files end in -2
+                block = section.blocks[i] = replace(block, name=f"{block.name}-{count}")
+            if isinstance(block, Table):
+                write_text(directory / "tables" / f"{block.name}.csv", block.csv())
+                write_text(directory / "tables" / f"{block.name}.tex", block.latex())
             else:
-                part.write(directory / "figures")
+                block.write(directory / "figures")
     for template, name in (("report.md", "report.md"), ("report.html", "index.html")):
         page = TEMPLATES.get_template(template)
         write_text(directory / name, page.render(title=title, lead=lead, sections=sections, paper=PAPER))

@@ -6,13 +6,13 @@ from shlex import quote
 
 from exlm.errors import InputError
 from exlm.paper import tables
-from exlm.paper.cells import ENTROPY, METHODS, MLM, Score, Setting, percent
+from exlm.paper.cells import ENTROPY, METHODS, MLM, Score, Setting
 from exlm.paper.claims import claims_table
 from exlm.paper.families import Family, families
 from exlm.paper.figures import Figure, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.page import Section, Table, write_report
 from exlm.paper.runs import Pretraining, Runs, find_runs
-from exlm.paper.values import TEXTS, VANISHING, texts
+from exlm.paper.values import TEXTS, VANISHING, percent, texts
 
 CASE_TEXT = "This is [MASK], and I'm very [MASK] to see this."
 LARGEST_DRAWING = 200_000  # bytes
@@ -63,22 +63,22 @@ def report_sections(runs: Runs, groups: Sequence[Family]) -> list[Section]:
         _cost_section(groups, runs),
     ]
     claims, left_out = claims_table(groups, runs), tables.left_out_table(runs, groups)
-    sections = [Section(*texts("sections", "claims"), parts=[claims]), *experiments]
-    sections.append(Section(*texts("sections", "runs"), parts=[tables.runs_table(groups), left_out]))
+    sections = [Section(*texts("sections", "claims"), blocks=[claims]), *experiments]
+    sections.append(Section(*texts("sections", "runs"), blocks=[tables.runs_table(groups), left_out]))
     for section in sections:
-        section.parts = [part for part in section.parts if not isinstance(part, Table) or part.values]
-    absent = [(section.title, section.start) for section in experiments if not section.parts]
+        section.blocks = [block for block in section.blocks if not isinstance(block, Table) or block.values]
+    absent = [(section.title, section.start) for section in experiments if not section.blocks]
     not_run = [Section(*texts("sections", "not-run"), missing=absent)] if absent else []
-    return [section for section in sections if section.parts] + not_run
+    return [section for section in sections if section.blocks] + not_run
 
 
 def _experiment(name: str, groups: Sequence[Family], contents: Callable[[Family], Contents]) -> Section:
     """What every family has of an experiment of `exlm analyze`, and the commands that make what it lacks."""
     section = Section(*texts("sections", name, vanishing=percent(VANISHING)), _analyze(name, groups))
     for family in groups:
-        parts, lacking = contents(family)
-        section.parts += parts
-        if parts and lacking:
+        blocks, lacking = contents(family)
+        section.blocks += blocks
+        if blocks and lacking:
             section.missing.append((f"{family.label}: {'; '.join(lacking)}", _analyze(name, [family])))
     return section
 
@@ -88,8 +88,8 @@ def _repeated(family: Family) -> Contents:
         return [], []
     figures = repeated_figures(family)
     lacking = [f"p = {percent(c.p)}, r = {c.r}" for c in family.full_grid if c not in family.cells]
-    parts: list[Table | Figure] = [figures[0], tables.repeated_table(family), *figures[1:]]
-    return parts, lacking + _lacking_tasks(family, family.grid)
+    blocks: list[Table | Figure] = [figures[0], tables.repeated_table(family), *figures[1:]]
+    return blocks, lacking + _lacking_tasks(family, family.grid)
 
 
 def _ablations(family: Family) -> Contents:
@@ -97,8 +97,8 @@ def _ablations(family: Family) -> Contents:
 
 
 def _sweep(family: Family) -> Contents:
-    parts, lacking = _comparison("sweep", family, tables.sweep_rows(family))
-    return [*parts, *(sweep_curves(family) if parts else [])], lacking
+    blocks, lacking = _comparison("sweep", family, tables.sweep_rows(family))
+    return [*blocks, *(sweep_curves(family) if blocks else [])], lacking
 
 
 def _comparison(name: str, family: Family, lines: tables.Lines) -> Contents:
@@ -136,7 +136,7 @@ def _main_section(groups: Sequence[Family], layout: tables.Layout) -> Section:
     tasks = {score.task for score in layout.scores}
     chosen = [family for family in groups if tasks & {score.task for score in family.scores}]
     if chosen:
-        section.parts.append(tables.main_table(chosen, layout))
+        section.blocks.append(tables.main_table(chosen, layout))
         for family in chosen:
             for cell in tables.main_cells(family):
                 section.missing += _finetune(family, cell, layout.scores)
@@ -157,7 +157,7 @@ def _case_section(groups: Sequence[Family]) -> Section:
                     lacking.append(_explore(quote(str(run.path)), quote(str(path))))
                 elif path.stat().st_size <= LARGEST_DRAWING:
                     caption = f"{cell.label}, p = {percent(cell.p)}, seed {run.seed}, run {run.id} ({family.label})."
-                    section.parts.append(Figure(f"case-{run.id}", caption, path.read_bytes()))
+                    section.blocks.append(Figure(f"case-{run.id}", caption, path.read_bytes()))
         if lacking and not family.molecules:
             section.missing.append((family.label, "\n".join(lacking)))
     return section
@@ -166,8 +166,8 @@ def _case_section(groups: Sequence[Family]) -> Section:
 def _cost_section(groups: Sequence[Family], runs: Runs) -> Section:
     section = Section(*texts("sections", "cost"), _analyze("efficiency", groups))
     chosen = [family for family in groups if {MLM, "ExLM"} <= set(family.named())]
-    section.parts += [tables.hours_table(chosen)] if chosen else []
-    section.parts += [tables.efficiency_table(runs)] if runs.costs else []
+    section.blocks += [tables.hours_table(chosen)] if chosen else []
+    section.blocks += [tables.efficiency_table(runs)] if runs.costs else []
     if chosen and not runs.costs:
         section.missing.append(("steps measured side by side: seconds, memory and their ratio", section.start))
     return section

@@ -6,35 +6,14 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from exlm.paper import values as paper
-from exlm.paper.cells import (
-    ABLATED,
-    ACCURACY,
-    CORRUPTION,
-    ENTROPY,
-    HOURS,
-    JOINT_PERPLEXITY,
-    METHODS,
-    MLM,
-    OWN_MASK,
-    PERPLEXITY,
-    PLUS,
-    STATE_ENTROPY,
-    TITLES,
-    Score,
-    Setting,
-    percent,
-)  # fmt: skip
+from exlm.paper.cells import ENTROPY, EVALUATED, HOURS, METHODS, MLM, PLUS, REPEATED, STATE_ENTROPY, Score, Setting
 from exlm.paper.families import Family
 from exlm.paper.page import BLANK, PAPER, Cell, Table, Values
 from exlm.paper.runs import Finetuning, Pretraining, Runs, device, late_expansion
-from exlm.paper.values import texts
+from exlm.paper.values import percent, texts
 from exlm.train.tracking import read_log
 
-PAPER_COLUMNS = tuple(PAPER + TITLES[task] for task in paper.ABLATION_TASKS)
-EVALUATED = {
-    "held-out accuracy": ACCURACY, "perplexity": PERPLEXITY, "joint perplexity": JOINT_PERPLEXITY,
-    "own mask, %": OWN_MASK,
-}  # fmt: skip
+PAPER_COLUMNS = tuple(PAPER + Score(task).title for task in paper.ABLATION_TASKS)
 Lines = Mapping[str, tuple[Setting | None, paper.Values | None]]  # by the name of a row: our cell, the paper's numbers
 
 
@@ -129,7 +108,7 @@ def main_table(chosen: Sequence[Family], layout: Layout) -> Table:
 
 def ablation_rows(family: Family) -> Lines:
     """ExLM without one part and the vanilla MLM; empty unless there is an ablation or an MLM++."""
-    if not family.select([*ABLATED, PLUS], family.base_ratio):
+    if not family.select(METHODS[1:-1], family.base_ratio):
         return {}
     named = family.named()
     names = {method: method for method in METHODS if method in named or method in paper.ABLATIONS}
@@ -166,14 +145,13 @@ def comparison_table(name: str, family: Family, lines: Lines) -> Table:
 def repeated_table(family: Family) -> Table:
     """The grid of mask ratios and repetitions, with what the paper prints of it."""
     scores = {score.title: score for score in family.scores}
-    scores |= {"held-out accuracy": ACCURACY, "perplexity": PERPLEXITY, "corrupted, %": CORRUPTION}
     rows = []
     for cell in family.full_grid:
         found = cell if cell in family.cells else None
         values: paper.Values = (paper.REPEATED_MNLI.get((cell.p, cell.r)), None, None, None)
         values = paper.SWEEP[cell.p, 1][:4] if cell.r == 1 and (cell.p, 1) in paper.SWEEP else values
         row = {"p, %": 100 * cell.p, "r": cell.r, "pʳ, %": Cell(100 * cell.hidden, digits=2)}
-        row |= score_cells(family, found, scores)
+        row |= score_cells(family, found, scores | REPEATED)
         row |= {"entropy": _entropy_cell(family, cell, ENTROPY), "tokens": _entropy_tokens(family, cell)}
         rows.append(row | dict(zip(PAPER_COLUMNS, values, strict=True)) | sources(family, found))
     return Table("repeated-mlm", *texts("tables", "repeated-mlm", label=family.label), rows)
@@ -271,7 +249,7 @@ def _pretraining_row(cell: Setting, run: Pretraining) -> Values:
 
 
 def _finetuning_row(tuning: Finetuning, model: str) -> Values:
-    result, task = tuning.result, TITLES.get(tuning.task, tuning.task)
+    result, task = tuning.result, Score(tuning.task).title
     what = f"{task} from {model}, {result['best'] or 'one setting'}"
     row = {"run": tuning.id, "kind": "fine-tuning", "what": what, "p, %": BLANK, "r": BLANK, "updates": BLANK}
     row |= {"seeds": " ".join(map(str, result["seeds"])), "result": f"{result['metric']} {fmean(tuning.values()):.2f}"}

@@ -28,6 +28,10 @@ RATIOS, REPEATS = Space().mask_ratios, Space().repeats  # the axes of the Repeat
 VANISHING = Space().smallest  # shares of corrupted semantics below it are left out
 
 
+def percent(share: float) -> str:
+    return f"{100 * share:.4g}%"
+
+
 def texts(kind: str, name: str, **words: Any) -> tuple[str, str]:
     """The title and the sentences of a section or a table by its name, with these words filled in."""
     title, sentences = TEXTS[kind][name]
