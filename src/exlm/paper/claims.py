@@ -103,7 +103,7 @@ def claims_table(families: Sequence[Family], runs: Runs) -> Table:
     return Table("findings", *texts("tables", "findings", count=count), rows)
 
 
-def _claim(name: str, word: str, **numbers: Any) -> Claim:
+def _claim(name: str, word: str, /, **numbers: Any) -> Claim:
     """A claim of texts.yaml with these numbers."""
     claim, text = texts("claims", name, **numbers)
     return claim, word, text

@@ -32,7 +32,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.4g}%"
 
 
-def texts(kind: str, name: str, **words: Any) -> tuple[str, str]:
+def texts(kind: str, name: str, /, **words: Any) -> tuple[str, str]:
     """The title and the sentences of a section or a table by its name, with these words filled in."""
     title, sentences = TEXTS[kind][name]
     return title.format(**words), sentences.format(**words)
