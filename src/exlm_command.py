@@ -38,7 +38,7 @@ COMMANDS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
         ("experiment", "config"),
     ),
     "report": (
-        "exlm.paper.report.command",
+        "exlm.paper.report",
         "report",
         "tables and figures of the paper from runs, beside the paper's values",
         ("runs*",),

@@ -13,18 +13,15 @@ from statistics import stdev
 import pytest
 
 from exlm.errors import InputError
+from exlm.paper import values as paper
+from exlm.paper.cells import ACCURACY, Score, Setting
+from exlm.paper.claims import compare, verdict
 from exlm.paper.experiments.efficiency import compare as measure_cost
 from exlm.paper.experiments.variants import Space
-from exlm.paper.report import paper_values as paper
-from exlm.paper.report.cells import ACCURACY, Score, Setting
-from exlm.paper.report.command import report
-from exlm.paper.report.document import Cell, Table
-from exlm.paper.report.document import row as row_of
-from exlm.paper.report.families import families
-from exlm.paper.report.grid import shown_places
-from exlm.paper.report.render import csv_table, escape, latex, markdown
-from exlm.paper.report.runs import find_runs
-from exlm.paper.report.verdicts import compare, verdict
+from exlm.paper.families import families
+from exlm.paper.page import TEMPLATES, Cell, Section, Table, write_report
+from exlm.paper.report import report
+from exlm.paper.runs import find_runs
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm_command import main
 from tests.paper.fake_runs import efficiency, finetuning, full_grid, pretraining, write
@@ -174,7 +171,7 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
     middle = family.estimate(Setting("ExLM", 4, 0.15), Score("rte", median=True))
     assert mean.value == pytest.approx((74.0 + 61.0) / 2) and middle.value == pytest.approx((72.0 + 61.0) / 2)
     assert mean.spread == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
-    assert mean.seeds == "2 × 3" and len(mean.runs) == 4
+    assert [len(group) for group in mean.groups] == [3, 3] and len(mean.runs) == 4
     assert family.estimate(Setting("ExLM", 4, 0.15), ACCURACY).value == pytest.approx(25.0)
     noise = family.noise(Score("rte"))
     assert noise.unit == "pre-training" and noise.deviation == pytest.approx(stdev([74.0, 61.0]))
@@ -210,8 +207,8 @@ def test_molecules_questions_and_regressions_have_their_units(tmp_path):
     finetuning(tmp_path, "b", model, "/data/delaney-processed.csv", [1.25], "rmse", "test")
     finetuning(tmp_path, "c", model, "squad2", [49.7], "f1")
     family = only_family(tmp_path)
-    assert family.molecules and family.tasks == ["squad2", "bace", "esol"]
-    values = [family.estimate(Setting("ExLM", 4, 0.15), Score(task)).value for task in family.tasks]
+    assert family.molecules and [score.task for score in family.scores] == ["squad2", "bace", "esol"]
+    values = [family.estimate(Setting("ExLM", 4, 0.15), score).value for score in family.scores]
     assert values == pytest.approx([49.7, 80.0, 1.25])
 
 
@@ -299,13 +296,21 @@ def test_latex_rows_are_balanced_and_characters_escaped(grid):
         rows = [row for row in body.split(r"\\") if row.strip() and r"\multicolumn" not in row]
         assert len({len(re.findall(r"(?<!\\)&", row)) for row in rows}) == 1, path.name
         assert not re.search(r"(?<!\\)[%#_]", body) and body.isascii()
-    assert escape("a_b & 5% ± ^") == r"a\_b \& 5\% $\pm$ \textasciicircum{}"
+    assert TEMPLATES.filters["latex"]("a_b & 5% ± ^") == r"a\_b \& 5\% $\pm$ \textasciicircum{}"
 
 
-def test_tables_survive_strange_words():
-    table = Table("t", "T & t", "50% of_it", ("a|b", "paper: c"), (row_of('x,"|<b>', Cell(1 / 3, 0.1)),))
-    assert list(csv.DictReader(csv_table(table).splitlines()))[0]["paper: c"] == repr(1 / 3)
-    assert r"\|\<b\>" in markdown(table) and r"T \& t" in latex(table) and r"\textit{0.3 $\pm$ 0.1}" in latex(table)
+def test_tables_survive_strange_words(tmp_path):
+    rows = [{"group": "a & b", "a|b": 'x,"|<b>', "paper: c": Cell(1 / 3, 0.1)}]
+    table = Table("t", "T & t", "50% of_it", rows)
+    write_report(tmp_path, "<title>", ["one_two"], [Section("S", "about", blocks=[table])])
+    (line,) = read_csv(tmp_path / "tables" / "t.csv")
+    assert line["paper: c"] == repr(1 / 3) and line["a|b"] == 'x,"|<b>' and line["group"] == "a & b"
+    latex = (tmp_path / "tables" / "t.tex").read_text()
+    assert r"\caption{T \& t. 50\% of\_it}" in latex and r"\textit{0.3 $\pm$ 0.1} \\" in latex
+    assert r"\multicolumn{2}{l}{\textbf{a \& b}} \\" in latex and r"\begin{tabular}{lr}" in latex
+    text, page = (tmp_path / "report.md").read_text(), (tmp_path / "index.html").read_text()
+    assert r'| x,"\|\<b\> | *0.3 ± 0.1* |' in text and "one\\_two" in text
+    assert "x,&#34;|&lt;b&gt;" in page and "<h1>&lt;title&gt;</h1>" in page
 
 
 class Page(HTMLParser):
@@ -446,7 +451,7 @@ def test_a_label_says_corpus_vocabulary_size_and_updates(tmp_path):
 
 def test_the_grid_of_the_report_is_that_of_the_experiment(tmp_path):
     pretraining(tmp_path, "a", r=2, objective="mlm")
-    shown = shown_places(only_family(tmp_path))
+    shown = [(cell.p, cell.r) for cell in only_family(tmp_path).full_grid]
     assert sorted(shown) == sorted(Space().grid()) and len(shown) == 14
     assert (0.15, 4) in shown and (0.387, 8) not in shown
 
