@@ -11,7 +11,7 @@ import yaml
 from exlm.cli import COMMANDS, build_parser, main
 from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.model.modeling_exlm import ExLMForMaskedLM, num_parameters
-from exlm.paper.experiments.variants import VARIANTS, Base
+from exlm.paper.variants import VARIANTS, Base
 from exlm.tasks.grid import cells
 
 ROOT = Path(__file__).parents[1]

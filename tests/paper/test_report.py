@@ -14,8 +14,7 @@ import pytest
 
 from exlm.cli import main
 from exlm.errors import InputError
-from exlm.paper.experiments.efficiency import compare as measure_cost
-from exlm.paper.experiments.variants import Space
+from exlm.paper.efficiency import compare as measure_cost
 from exlm.paper.report import paper_values as paper
 from exlm.paper.report.cells import ACCURACY, Score, Setting
 from exlm.paper.report.command import report
@@ -26,6 +25,7 @@ from exlm.paper.report.grid import shown_places
 from exlm.paper.report.render import csv_table, escape, latex, markdown
 from exlm.paper.report.runs import find_runs
 from exlm.paper.report.verdicts import compare, verdict
+from exlm.paper.variants import Space
 from exlm.pretrain import ArchitectureConfig, DataConfig
 from tests.paper.fake_runs import efficiency, finetuning, full_grid, pretraining, write
 

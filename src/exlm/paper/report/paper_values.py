@@ -1,6 +1,6 @@
 """The numbers of the paper's tables, and of its figures where the text states them (Zheng et al., ICML 2025)."""
 
-from exlm.paper.experiments.variants import Space
+from exlm.paper.variants import Space
 
 Values = tuple[float | None, ...]
 

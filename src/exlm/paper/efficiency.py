@@ -4,10 +4,13 @@ Both models take steps on the same batches of the corpus, alternately, so that w
 both. The ratio decides how many updates MLM++ gets: those that cost what ExLM's cost.
 """
 
+import ctypes
 import dataclasses
 import statistics
+import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +20,7 @@ from exlm.data.batching import MaskedBatches, SpecialTokens
 from exlm.data.corpus import Corpus
 from exlm.model.heads import NO_PRIOR, Prior
 from exlm.model.modeling_exlm import ExLMForMaskedLM
-from exlm.paper.timing import Call, clock, in_fresh_process, peak_memory, seconds
+from exlm.paper.jobs import in_own_process
 from exlm.pretrain import ArchitectureConfig, DataConfig, pretraining_loss, whole
 from exlm.pretrained import load_tokenizer
 from exlm.storage import machine
@@ -25,6 +28,7 @@ from exlm.train import distributed
 from exlm.train.loop import autocast, training_products
 from exlm.train.optim import OptimizerConfig, build_optimizer
 
+Call = Callable[[], object]
 WARM_UP = 3  # steps
 
 
@@ -48,15 +52,15 @@ class Steps:
         self.batches = MaskedBatches(corpus, SpecialTokens.of(tokenizer), *sizes, repeat=data.repeat)
         self.precision, self.prior, self.step, self.tokens = precision, prior, 0, 0
 
-    def ahead(self) -> list[dict[str, Any]]:
+    def next_batches(self) -> list[dict[str, Any]]:
         """The batches of the next update, expanded: in training another thread makes them."""
         return [whole(self.model, batch, self.prior) for _, batch in self.batches(self.step)]
 
-    def __call__(self, made: list[dict[str, Any]] | None = None) -> None:
-        """One update on batches `made` ahead."""
+    def update(self, batches: list[dict[str, Any]]) -> None:
+        """Forward and backward passes of all micro-batches, and a step of the optimizer."""
         device = next(self.model.parameters()).device
         with training_products(device, self.precision):
-            for batch in made or self.ahead():
+            for batch in batches:
                 with autocast(device, self.precision):
                     total, count, _ = pretraining_loss(self.model, batch)
                 (total / count.clamp(min=1)).backward()
@@ -84,15 +88,17 @@ def compare(
     runs = {name: Steps(data, side, precision, seed, prior) for name, side in sides.items()}
     for run in runs.values():
         for _ in range(WARM_UP):
-            run()
+            run.update(run.next_batches())
         run.tokens = 0
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in tqdm(range(steps), desc="cost of a step", unit="pair"):
         for name, run in runs.items():
-            times[name].append(seconds(partial(run, run.ahead()), device))
+            times[name].append(seconds(partial(run.update, run.next_batches()), device))
     ratios = [a / b for a, b in zip(times["exlm"], times["mlm"], strict=True)]
     quarters = statistics.quantiles(ratios, n=4) if steps > 1 else ratios * 3
-    memory = {name: _memory(data, side, precision, seed, device) for name, side in sides.items()}
+    # Resident memory of a CPU needs a process of its own; CUDA counts its allocations.
+    peak: Callable[..., int] = _peak if device == "cuda" else partial(in_own_process, _peak)
+    memory = {name: peak(data, side, precision, seed, device) for name, side in sides.items()}
     return {
         "machine": machine(),
         "mask_ratio": data.mask_ratio,
@@ -112,17 +118,12 @@ def compare(
     }
 
 
-def _memory(data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, device: str) -> int:
-    """Peak bytes of a step, weights and optimizer included; resident memory of a CPU needs a process of its own."""
-    run: Callable[..., int] = _peak if device == "cuda" else partial(in_fresh_process, _peak)
-    return run(data, model, precision, seed, device, torch.get_num_threads())
-
-
-def _peak(data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, device: str, threads: int) -> int:
-    torch.set_num_threads(threads)
+def _peak(data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, device: str) -> int:
+    """Peak bytes of a step, weights and optimizer included."""
 
     def build() -> Call:
-        return Steps(data, model, precision, seed)
+        steps = Steps(data, model, precision, seed)
+        return lambda: steps.update(steps.next_batches())
 
     return peak_memory(build, device)["total"]
 
@@ -137,3 +138,50 @@ def described(result: dict[str, Any]) -> str:
     low, high = result["ratio_quartiles"]
     lines.append(f"  ratio {result['ratio']:.2f} (quartiles {low:.2f} to {high:.2f}); paper, two A100: 1.9")
     return "\n".join(lines)
+
+
+def clock(device: str) -> str:
+    """What `seconds` reads: with one thread of a CPU its processor time, which other jobs disturb least."""
+    if device == "cuda":
+        return "GPU time"
+    return "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
+
+
+def seconds(call: Call, device: str) -> float:
+    """Time of one call by the `clock` of the device."""
+    if device == "cuda":
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3
+    now = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    begin = now()
+    call()
+    return now() - begin
+
+
+def peak_memory(build: Callable[[], Call], device: str) -> dict[str, int]:
+    """Peak bytes of the second call: `total` above what was there before `build`, `step` above what lies there between
+    calls (weights, gradients, optimizer). On a CPU this is resident memory; use `in_own_process`."""
+    cuda = device == "cuda"
+    base = torch.cuda.memory_allocated() if cuda else _resident("VmRSS")
+    call = build()
+    call()
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again
+    before = torch.cuda.memory_allocated() if cuda else _resident("VmRSS")
+    call()
+    peak = torch.cuda.max_memory_allocated() if cuda else _resident("VmHWM")
+    return {"total": peak - base, "step": peak - before}
+
+
+def _resident(key: str) -> int:
+    """Bytes of memory of this process, now (VmRSS) or at most (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
