@@ -18,7 +18,6 @@ from exlm.paper.analyze import DownstreamConfig, analyze, operations
 from exlm.paper.jobs import Job, duration, in_own_process, rates, run_jobs
 from exlm.paper.variants import Base, Space, ablations
 from exlm.pretrain import ArchitectureConfig, DataConfig
-from exlm.storage import write_json
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.train.loop import Interrupted, LoopConfig, TrainingStopped
 from exlm.train.optim import OptimizerConfig
@@ -115,23 +114,24 @@ def test_mlm_plus_plus_gets_the_updates_that_cost_what_exlms_cost(recipe):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_reaches_the_training_which_saves_its_state_and_goes_on_later(recipe, number):
     run_dir = Path(recipe["output"], "pretrain", "mlm-p15", "seed-0")
-    longer = replace(recipe["train"], steps=60, save_every=50)
+    log = run_dir / "log.jsonl"
+    longer = replace(recipe["train"], steps=200, eval_every=0, save_every=190)
     settings = recipe | {"train": longer, "space": Space(cells=[(0.15, 1)]), "tasks": None, "own_processes": True}
 
     def interrupt():
-        while not (run_dir / "log.jsonl").exists():
+        while not (log.exists() and log.stat().st_size):  # the first step is done
             time.sleep(0.01)
         os.kill(os.getpid(), number)
 
     handler = signal.getsignal(number)
     threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(Interrupted, match="interrupted after step .* of 60; run the same command to go on") as caught:
+    with pytest.raises(Interrupted, match="interrupted after step .* of 200; run the same command to go on") as caught:
         analyze("repeated-mlm", **settings)
     assert caught.value.number == number and signal.getsignal(number) == handler
     steps = int(next(run_dir.glob("checkpoint-*")).name.split("-")[-1])
-    assert 0 < steps < 60
+    assert 0 < steps < 200
     analyze("repeated-mlm", **settings | {"own_processes": False})
-    assert result(recipe, "pretrain", "mlm-p15", "seed-0", "result.json")["evaluation"]["step"] == 60
+    assert result(recipe, "pretrain", "mlm-p15", "seed-0", "result.json")["evaluation"]["step"] == 200
 
 
 def test_a_process_that_is_killed_counts_as_stopped_and_errors_come_back_as_they_are():
@@ -152,7 +152,7 @@ def test_a_run_that_diverges_is_passed_over_and_named(tmp_path):
         Job("b", "third", 2, {}, tmp_path, lambda: pytest.fail("the first is needed"), "first"),
     ]
     assert run_jobs(jobs, tmp_path / "jobs", own_processes=False) == ["first: the loss is not finite"]
-    assert done and not (tmp_path / "jobs" / "first.json").exists()
+    assert done and [job.done(tmp_path / "jobs") for job in jobs] == [False, True, False]
 
 
 def test_what_remains_is_estimated_from_finished_jobs_of_its_kind(tmp_path):
@@ -161,11 +161,11 @@ def test_what_remains_is_estimated_from_finished_jobs_of_its_kind(tmp_path):
         for kind, name, work in (("a", "small", 1), ("a", "large", 10), ("b", "other", 1))
     )
     assert "time unknown" in duration([small], rates(tmp_path))
-    write_json(tmp_path / "small.json", small.record(60.0))
+    small.write_record(tmp_path, 60.0)
     assert duration([large], rates(tmp_path)) == "1 remain, about 10 min"
     assert duration([large, other], rates(tmp_path)).endswith("and 1 whose time is unknown yet")
     assert duration([], rates(tmp_path)) == "nothing remains"
-    write_json(tmp_path / "large.json", large.record(None))  # done in two goes: its time says nothing
+    large.write_record(tmp_path, None)  # done in two goes: its time says nothing
     (tmp_path / "other.json").write_text("{")  # damaged
     assert duration([large], rates(tmp_path)) == "1 remain, about 10 min"
 
@@ -173,7 +173,7 @@ def test_what_remains_is_estimated_from_finished_jobs_of_its_kind(tmp_path):
 def test_an_update_of_exlm_or_of_repeated_tokens_counts_as_longer_than_one_of_the_mlm(recipe):
     base = Base(recipe["data"], recipe["model"], recipe["train"], recipe["space"])
     mlm = operations(base.mlm(0.15))
-    assert operations(base.mlm(0.15, 2)) == pytest.approx(2 * mlm)
+    assert 2 * mlm < operations(base.mlm(0.15, 2)) < 3 * mlm
     assert mlm < operations(base.exlm(0.15, 2)) < operations(base.exlm(0.15, 4)) < operations(base.exlm(0.387, 4))
 
 

@@ -12,7 +12,6 @@ One recipe serves all experiments, and they share their runs in `output`:
 import itertools
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -181,40 +180,49 @@ def training_jobs(study: Study, variants: list[Variant], output: Path, fine_tune
     for seed, variant in itertools.product(study.pretrain_seeds, variants):
         model = f"{variant.name}/seed-{seed}"
         run_dir, first = output / "pretrain" / model, f"pretrain/{model}"
-        work, is_exlm = operations(variant), variant.model.objective == "exlm"
         recipe: dict[str, Any] = {"data": variant.data, "model": variant.model, "train": variant.train, "seed": seed}
-        if is_exlm:
+        if variant.model.objective == "exlm":
             recipe["prior"] = study.prior
         made = recipe | {"corpus": Corpus(variant.data.corpus).corpus_hash}
-        run: Callable[[], object] = partial(pretrain, str(run_dir), **recipe)
-        result = run_dir / "result.json"
+        work, result = operations(variant), run_dir / "result.json"
+        run = partial(pretrain, str(run_dir), **recipe)
         jobs.append(Job("pre-training", first, variant.train.steps * work, made, result, run, resumes=True))
-        settings, run = {"model": made, "version": VERSION}, partial(measure_run, run_dir, variant.data, seed)
-        jobs.append(Job("measuring", f"measure/{model}", work, settings, run_dir / MEASUREMENTS, run, first))
-        if study.case and is_exlm:
+
+        settings: dict[str, Any] = {"model": made, "version": VERSION}
+        measure = partial(measure_run, run_dir, variant.data, seed)
+        jobs.append(Job("measuring", f"measure/{model}", work, settings, run_dir / MEASUREMENTS, measure, first))
+
+        if study.case and variant.model.objective == "exlm":
             settings, figure = {"text": study.case, "model": made}, run_dir / "case.svg"
-            run = partial(explore, str(run_dir), study.case, str(figure))
-            jobs.append(Job("drawing the case", f"case/{model}", 1, settings, figure, run, first))
+            draw = partial(explore, str(run_dir), study.case, str(figure))
+            jobs.append(Job("drawing the case", f"case/{model}", 1, settings, figure, draw, first))
+
         for name, chosen in tasks.items():
-            directory = output / "finetune" / model / name
-            recipe = {"task": chosen.task, "train": chosen.train, "seeds": study.seeds}
-            settings, kind = recipe | {"model": made, "files": files[name]}, f"fine-tuning on {name}"
-            run = partial(finetune, str(directory), str(run_dir), **recipe)
-            work_of_task, results = variant.data.repeat * len(study.seeds), directory / "results.json"
-            jobs.append(Job(kind, f"finetune/{model}/{name}", work_of_task, settings, results, run, first, True))
+            task_dir = output / "finetune" / model / name
+            tuning: dict[str, Any] = {"task": chosen.task, "train": chosen.train, "seeds": study.seeds}
+            settings, results = tuning | {"model": made, "files": files[name]}, task_dir / "results.json"
+            tune = partial(finetune, str(task_dir), str(run_dir), **tuning)
+            kind, work = f"fine-tuning on {name}", variant.data.repeat * len(study.seeds)
+            jobs.append(Job(kind, f"finetune/{model}/{name}", work, settings, results, tune, first, resumes=True))
     return jobs
 
 
 def operations(variant: Variant) -> float:
     """Billions of operations of an update, roughly: enough for how long one will take beside another.
 
-    Six for every weight of a layer at every position, and for every weight of the vocabulary at every prediction.
+    Six for every weight of a layer at each of its positions, with attention, and for every weight of the heads at each
+    state: two in the forward pass and four in the backward pass.
     """
     data, model = variant.data, variant.model
-    states = 1 if model.objective == "mlm" else model.num_states
-    layers = model.num_hidden_layers
+    width, layers, is_mlm = model.hidden_size, model.num_hidden_layers, model.objective == "mlm"
+    length = (float(Corpus(data.corpus).lengths.mean()) + 2) * data.repeat
+    states = data.mask_ratio * (1 if is_mlm else model.num_states)  # of each token
+    expanded = 1 - data.mask_ratio + states  # positions of each token in the last layers
     late = layers if model.expanded_layers == "all" else min(model.expanded_layers, layers)
-    positions = layers + late * data.mask_ratio * (states - 1)  # of all layers, for each token
-    layer_weights = model.hidden_size * (4 * model.hidden_size + 2 * model.intermediate_size)
-    predictions = data.mask_ratio * states * model.hidden_size * len(load_tokenizer(data.corpus))
-    return 6e-9 * data.tokens_per_batch * data.repeat * (positions * layer_weights + predictions)
+
+    def layer(positions: float) -> float:
+        return positions * width * (4 * width + 2 * model.intermediate_size + 2 * positions * length)
+
+    heads = states * width * (len(load_tokenizer(data.corpus)) + (1 if is_mlm else 5) * width)
+    one_token = (layers - late) * layer(1) + late * layer(expanded) + heads
+    return 6e-9 * data.tokens_per_batch * data.repeat * one_token

@@ -6,6 +6,7 @@ both. The ratio decides how many updates MLM++ gets: those that cost what ExLM's
 
 import ctypes
 import dataclasses
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 from tqdm import tqdm
 
 from exlm.data.batching import MaskedBatches, SpecialTokens
@@ -32,44 +34,6 @@ Call = Callable[[], object]
 WARM_UP = 3  # steps
 
 
-class Steps:
-    """Training steps of one model, one after the other.
-
-    Attributes:
-        tokens: in all steps so far, copies and expanded states not counted.
-    """
-
-    def __init__(
-        self, data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, prior: Prior = NO_PRIOR
-    ) -> None:
-        corpus, tokenizer = Corpus(data.corpus), load_tokenizer(data.corpus)
-        torch.manual_seed(seed)
-        self.model = ExLMForMaskedLM(model.build(tokenizer, data.repeat))
-        distributed.place(self.model)
-        self.model.train()
-        self.optimizer = build_optimizer(self.model, OptimizerConfig())
-        sizes = (data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio, seed)
-        self.batches = MaskedBatches(corpus, SpecialTokens.of(tokenizer), *sizes, repeat=data.repeat)
-        self.precision, self.prior, self.step, self.tokens = precision, prior, 0, 0
-
-    def next_batches(self) -> list[dict[str, Any]]:
-        """The batches of the next update, expanded: in training another thread makes them."""
-        return [whole(self.model, batch, self.prior) for _, batch in self.batches(self.step)]
-
-    def update(self, batches: list[dict[str, Any]]) -> None:
-        """Forward and backward passes of all micro-batches, and a step of the optimizer."""
-        device = next(self.model.parameters()).device
-        with training_products(device, self.precision):
-            for batch in batches:
-                with autocast(device, self.precision):
-                    total, count, _ = pretraining_loss(self.model, batch)
-                (total / count.clamp(min=1)).backward()
-                self.tokens += int(batch["attention_mask"].sum()) // self.batches.repeat
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.step += 1
-
-
 def compare(
     data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, steps: int, prior: Prior = NO_PRIOR
 ) -> dict[str, Any]:
@@ -85,20 +49,23 @@ def compare(
     """
     device = distributed.device().type
     sides = {name: dataclasses.replace(model, objective=name) for name in ("mlm", "exlm")}
-    runs = {name: Steps(data, side, precision, seed, prior) for name, side in sides.items()}
-    for run in runs.values():
-        for _ in range(WARM_UP):
-            run.update(run.next_batches())
-        run.tokens = 0
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in tqdm(range(steps), desc="cost of a step", unit="pair"):
-        for name, run in runs.items():
-            times[name].append(seconds(partial(run.update, run.next_batches()), device))
+    trained = {name: build(data, side, seed) for name, side in sides.items()}
+    masked_batches = batches_of(data, seed)
+    times: dict[str, list[float]] = {name: [] for name in trained}
+    tokens = 0  # of the measured steps; copies and expanded states are not counted
+    for step in tqdm(range(-WARM_UP, steps), desc="cost of a step", unit="pair"):
+        batches = [batch for _, batch in masked_batches(step + WARM_UP)]
+        for name, (network, optimizer) in trained.items():
+            expanded = [whole(network, batch, prior) for batch in batches]  # in training another thread does this
+            taken = seconds(partial(update, network, optimizer, expanded, precision), device)
+            if step >= 0:
+                times[name].append(taken)
+        if step >= 0:
+            tokens += sum(int(batch["attention_mask"].sum()) // data.repeat for batch in batches)
     ratios = [a / b for a, b in zip(times["exlm"], times["mlm"], strict=True)]
     quarters = statistics.quantiles(ratios, n=4) if steps > 1 else ratios * 3
     # Resident memory of a CPU needs a process of its own; CUDA counts its allocations.
-    peak: Callable[..., int] = _peak if device == "cuda" else partial(in_own_process, _peak)
-    memory = {name: peak(data, side, precision, seed, device) for name, side in sides.items()}
+    peak: Callable[..., int] = step_memory if device == "cuda" else partial(in_own_process, step_memory)
     return {
         "machine": machine(),
         "mask_ratio": data.mask_ratio,
@@ -108,24 +75,52 @@ def compare(
         "models": {
             name: {
                 "seconds_per_step": sum(times[name]) / steps,
-                "tokens_per_second": runs[name].tokens / sum(times[name]),
-                "peak_memory_bytes": memory[name],
+                "tokens_per_second": tokens / sum(times[name]),
+                "peak_memory_bytes": peak(data, side, precision, seed, device),
             }
-            for name in runs
+            for name, side in sides.items()
         },
         "ratio": sum(times["exlm"]) / sum(times["mlm"]),
         "ratio_quartiles": [quarters[0], quarters[2]],
     }
 
 
-def _peak(data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, device: str) -> int:
+def build(data: DataConfig, model: ArchitectureConfig, seed: int) -> tuple[ExLMForMaskedLM, Optimizer]:
+    """A model on its device, and its optimizer."""
+    torch.manual_seed(seed)
+    network = ExLMForMaskedLM(model.build(load_tokenizer(data.corpus), data.repeat))
+    distributed.place(network)
+    return network.train(), build_optimizer(network, OptimizerConfig())
+
+
+def batches_of(data: DataConfig, seed: int) -> MaskedBatches:
+    """From step to the micro-batches of a training on one process."""
+    special = SpecialTokens.of(load_tokenizer(data.corpus))
+    sizes = (data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio)
+    return MaskedBatches(Corpus(data.corpus), special, *sizes, seed, repeat=data.repeat)
+
+
+def update(network: ExLMForMaskedLM, optimizer: Optimizer, batches: list[dict[str, Any]], precision: str) -> None:
+    """One training step: forward and backward passes of all micro-batches, and a step of the optimizer."""
+    device = network.device
+    with training_products(device, precision):
+        for batch in batches:
+            with autocast(device, precision):
+                total, count, _ = pretraining_loss(network, batch)
+            (total / count.clamp(min=1)).backward()
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def step_memory(data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, device: str) -> int:
     """Peak bytes of a step, weights and optimizer included."""
 
-    def build() -> Call:
-        steps = Steps(data, model, precision, seed)
-        return lambda: steps.update(steps.next_batches())
+    def steps() -> Call:
+        network, optimizer = build(data, model, seed)
+        coming = map(batches_of(data, seed), itertools.count())
+        return lambda: update(network, optimizer, [whole(network, b, NO_PRIOR) for _, b in next(coming)], precision)
 
-    return peak_memory(build, device)["total"]
+    return peak_memory(steps, device)["total"]
 
 
 def described(result: dict[str, Any]) -> str:

@@ -50,10 +50,21 @@ class Job:
     needs: str | None = None
     resumes: bool = False
 
-    def record(self, seconds: float | None) -> dict[str, Any]:
-        """What is kept of the finished job; `seconds` are None if it was not done at once."""
-        identity = hashlib.sha256(json.dumps(plain(self.settings), sort_keys=True).encode()).hexdigest()
-        return {"kind": self.kind, "work": self.work, "seconds": seconds, "identity": identity}
+    def identity(self) -> str:
+        """SHA-256 of the settings."""
+        return hashlib.sha256(json.dumps(plain(self.settings), sort_keys=True).encode()).hexdigest()
+
+    def done(self, records: Path) -> bool:
+        """Whether the job was finished with these settings, and its output is there."""
+        return self.output.exists() and _read(self._path(records)).get("identity") == self.identity()
+
+    def write_record(self, records: Path, seconds: float | None) -> None:
+        """Keeps that the job is done, and its time if all of it was done at once."""
+        record = {"kind": self.kind, "work": self.work, "seconds": seconds, "identity": self.identity()}
+        write_json(self._path(records), record)
+
+    def _path(self, records: Path) -> Path:
+        return records / f"{self.name.replace('/', '.')}.json"
 
 
 def run_jobs(jobs: list[Job], records: Path, own_processes: bool) -> list[str]:
@@ -69,21 +80,18 @@ def run_jobs(jobs: list[Job], records: Path, own_processes: bool) -> list[str]:
     Returns:
         One sentence for each job that stopped itself.
     """
-    path = {job.name: records / f"{job.name.replace('/', '.')}.json" for job in jobs}
-
-    def done(job: Job) -> bool:
-        return _read(path[job.name]).get("identity") == job.record(None)["identity"] and job.output.exists()
-
-    waiting = [job for job in jobs if not done(job)]
     for kind in dict.fromkeys(job.kind for job in jobs):
-        total, left = sum(job.kind == kind for job in jobs), [job for job in waiting if job.kind == kind]
-        print(f"  {kind:32s} {total - len(left):3d} of {total:3d} done; {duration(left, rates(records))}", flush=True)
+        same = [job for job in jobs if job.kind == kind]
+        left = [job for job in same if not job.done(records)]
+        done = f"{len(same) - len(left):3d} of {len(same):3d} done"
+        print(f"  {kind:32s} {done}; {duration(left, rates(records))}", flush=True)
     stopped: dict[str, str] = {}
-    for number, job in enumerate(waiting, len(jobs) - len(waiting) + 1):
-        if done(job):  # another analysis was quicker
+    for number, job in enumerate(jobs):
+        left = [other for other in jobs[number:] if not other.done(records)]
+        if job not in left:
             continue
-        remaining = duration(waiting[number - len(jobs) + len(waiting) - 1 :], rates(records))
-        print(f"[{number}/{len(jobs)}] {job.kind}: {job.name}; {remaining}", flush=True)
+        remaining = duration(left, rates(records))
+        print(f"[{number + 1}/{len(jobs)}] {job.kind}: {job.name}; {remaining}", flush=True)
         if job.needs in stopped:
             print(f"passed over, since {job.needs} stopped itself", flush=True)
             continue
@@ -94,7 +102,7 @@ def run_jobs(jobs: list[Job], records: Path, own_processes: bool) -> list[str]:
             stopped[job.name] = f"{job.name}: {error}"
             print(f"stopped: {error}", flush=True)
         else:
-            write_json(path[job.name], job.record(time.monotonic() - started if fresh else None))
+            job.write_record(records, time.monotonic() - started if fresh else None)
     return list(stopped.values())
 
 

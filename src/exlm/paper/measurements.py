@@ -1,19 +1,10 @@
 """What is measured of every finished pre-training, on its held-out data with its own mask ratio and repetition.
 
-*Entropy*: how uncertain predictions are, in bits (paper, section 3.3). With repeated tokens only those count all of
-whose copies are masked, each with the mean over its copies (paper, appendix on the calculation of entropy). ExLM's
-distribution of a token is a mixture over the states that may emit it. Two entropies are given: that of the mixture,
-which is comparable with an MLM's, and the mean of the states' own, which is smaller for every mixture of different
-distributions.
-
-*Corruption*: the share of a sequence's tokens all of whose copies are masked (corrupted semantics; paper, section 3.1).
-The appendix has every copy masked independently. Training masks a fixed number of copies per sequence instead, as most
-masked language models do. The measured share stands beside what either way of masking predicts.
-
+*Entropy*: how uncertain predictions are, in bits (paper, section 3.3, and the appendix on its calculation). Of ExLM two
+are given: that of a token's distribution, a mixture over states, and the mean of the states' own.
+*Corruption*: the share of tokens all of whose copies are masked (corrupted semantics; paper, section 3.1).
 *Alignment*: how probable it is that a masked token is emitted by a state of its own mask, and by which. A path of the
-full DAG may go through any states in order, so the token of one mask may stand on a state of another. Where the
-probability of its own mask stays low, states have learned the words of others, and predictions are poor; where it is
-all on one state, the others of a mask are not used.
+full DAG may go through any states in order; where this is low, states have learned the words of other masks.
 """
 
 import math
