@@ -156,7 +156,7 @@ def in_own_process(function: Callable[..., Result], *values: Any) -> Result:
         received.append(number)
 
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    message = "interrupted; run the same command to go on"
+    interrupted = "interrupted; run the same command to go on"
     try:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin, (torch.get_num_threads(),)) as pool:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C must not end the process while it begins
@@ -165,15 +165,16 @@ def in_own_process(function: Callable[..., Result], *values: Any) -> Result:
                 signal.signal(number, pass_on)
             result = future.result()
     except Interrupted as error:
-        message = str(error)
+        raise Interrupted(received[0] if received else error.number, str(error)) from None
     except BrokenProcessPool:
-        if not received:
-            raise TrainingStopped("its process was killed; often because there was not enough memory") from None
+        if received:
+            raise Interrupted(received[0], interrupted) from None
+        raise TrainingStopped("its process was killed; often because there was not enough memory") from None
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
     if received:
-        raise Interrupted(received[0], message)
+        raise Interrupted(received[0], interrupted)
     return result
 
 
