@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cost import alignment_visits
 from exlm.ops import alignment, alignment_c
 from exlm.ops.fusion import triton_works
-from exlm.paper.cost import alignment_visits
 from timing import Call, arguments, interleaved, record, summary
 
 Lattice = tuple[Tensor, Tensor, Tensor, Tensor]

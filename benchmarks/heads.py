@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cost import Shape, vocabulary_product
 from exlm import ExLMForMaskedLM
 from exlm.ops.emission import emission
 from exlm.ops.expansion import Lattice
-from exlm.paper.cost import Shape, vocabulary_product
 from models import PRESETS, Contender, as_trained, build_model, random_batch
 from step import measure_memory
-from timing import Call, arguments, in_fresh_process, interleaved, peak_memory, ratio, record, summary
+from timing import Call, arguments, in_own_process, interleaved, peak_memory, ratio, record, summary
 
 SHAPES = {
     "molecules": PRESETS["molecules"],
@@ -96,7 +96,7 @@ def call_memory(build: Callable[..., Call], *values: object) -> dict[str, int]:
 
 def memory(build: Callable[..., Call], *values: object) -> dict[str, int]:
     """Peak memory of what `build(*values)` returns; the last value is the device."""
-    return call_memory(build, *values) if values[-1] == "cuda" else in_fresh_process(call_memory, build, *values)
+    return call_memory(build, *values) if values[-1] == "cuda" else in_own_process(call_memory, build, *values)
 
 
 def compare_losses(name: str, shape: Shape, device: str, pairs: int) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """What the benchmarks compare: presets, batches, this library's models and their peers in transformers.
 
 Batches have equally long sequences of random tokens with the same number of masks in each, so that the operations of
-a step are known exactly (`exlm.paper.cost`).
+a step are known exactly (`cost.py`).
 """
 
 import dataclasses
@@ -16,9 +16,9 @@ from torch.nn import functional as F
 from transformers import AutoModelForMaskedLM, BertConfig, ModernBertConfig, PreTrainedConfig, RobertaConfig
 from transformers.modeling_outputs import MaskedLMOutput
 
+from cost import Shape
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.model.masked_lm import ExLMMaskedLMOutput
-from exlm.paper.cost import Shape
 from exlm.train.distributed import keep_freed_memory
 from exlm.train.optim import OptimizerConfig, build_optimizer
 from exlm.train.precision import autocast, training_products

@@ -16,10 +16,10 @@ from typing import Any, get_args
 
 import torch
 
+from cost import Cost, Objective, Shape, parts, ratio_bound, step_flops
 from exlm.ops.emission import CHUNK
-from exlm.paper.cost import Cost, Objective, Shape, parts, ratio_bound, step_flops
 from models import PEERS, PRESETS, Contender, check, training_step
-from timing import Call, arguments, in_fresh_process, interleaved, peak_memory, ratio, record, summary
+from timing import Call, arguments, in_own_process, interleaved, peak_memory, ratio, record, summary
 
 QUEUED = 5  # steps of one measurement on CUDA, so that the host prepares one while the GPU computes another
 
@@ -50,15 +50,14 @@ def shape_of(preset: str, options: Namespace) -> Shape:
     return dataclasses.replace(PRESETS[preset], **changes)
 
 
-def memory(shape: Shape, contender: Contender, device: str, threads: int) -> dict[str, int]:
-    torch.set_num_threads(threads)
+def memory(shape: Shape, contender: Contender, device: str) -> dict[str, int]:
     return peak_memory(partial(training_step, shape, contender, device), device)
 
 
 def measure_memory(shape: Shape, contender: Contender, device: str) -> dict[str, int]:
     """Of a step; resident memory of a CPU needs a process of its own, CUDA counts its allocations."""
-    run: Callable[..., dict[str, int]] = memory if device == "cuda" else partial(in_fresh_process, memory)
-    return run(shape, contender, device, torch.get_num_threads())
+    run: Callable[..., dict[str, int]] = memory if device == "cuda" else partial(in_own_process, memory)
+    return run(shape, contender, device)
 
 
 def compare(preset: str, options: Namespace) -> dict[str, Any]:

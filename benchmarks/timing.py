@@ -10,16 +10,18 @@ import json
 import os
 import platform
 import statistics
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
-from exlm.paper.timing import Call, in_fresh_process, peak_memory, seconds
+from exlm.paper.efficiency import Call, peak_memory, seconds
+from exlm.paper.jobs import in_own_process
 from exlm.storage import processor
 
-__all__ = ["Call", "arguments", "in_fresh_process", "interleaved", "peak_memory", "ratio", "record", "summary"]
+__all__ = ["Call", "arguments", "in_own_process", "interleaved", "peak_memory", "ratio", "record", "summary"]
 
 
 def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
@@ -36,14 +38,23 @@ def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentPars
 def interleaved(
     calls: dict[str, Call], device: str, pairs: int, warmup: int = 3, queued: int = 1
 ) -> dict[str, list[float]]:
-    """Seconds of every repetition of every call: A, B, A, B, ..., after warm-ups."""
+    """Seconds of every repetition of every call: A, B, A, B, ..., after warm-ups.
+
+    A repetition is one call; on CUDA it is the mean of `queued` calls that follow each other, as in training.
+    """
+    repeats = queued if device == "cuda" else 1
+
+    def repeated(call: Call) -> None:
+        for _ in range(repeats):
+            call()
+
     for _ in range(warmup):
         for call in calls.values():
             call()
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(pairs):
         for name, call in calls.items():
-            times[name].append(seconds(call, device, queued))
+            times[name].append(seconds(partial(repeated, call), device) / repeats)
     return times
 
 

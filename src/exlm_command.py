@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
         ("model", "text"),
     ),
     "analyze": (
-        "exlm.paper.experiments.command",
+        "exlm.paper.analyze",
         "analyze",
         "run an experiment of the paper: whatever is missing of it",
         ("experiment", "config"),

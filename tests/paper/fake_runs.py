@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from exlm.paper.experiments.corruption import fixed_count
-from exlm.paper.experiments.variants import Space
+from exlm.paper.measurements import fixed_count_of_masks
+from exlm.paper.variants import Space
 
 MACHINE = {"processor": "AMD EPYC 9R14", "device": "cpu", "torch": "2.13.0", "threads": 1}
 MODEL = {
@@ -96,7 +96,7 @@ def _together(joint: float, switches: dict) -> dict:
 
 def _measurements(place: Path, p: float, r: int, entropy: float, states: float | None) -> None:
     of_states = None if states is None else {"mean": states, "std": 1.0, "stderr": 0.02}
-    mean, variance = (float(part[0]) for part in fixed_count(p, r, np.array([30])))
+    mean, variance = (float(part[0]) for part in fixed_count_of_masks(p, r, np.array([30])))
     deviation = variance**0.5
     predicted = {"predicted": p**r, "predicted_std": (p**r * (1 - p**r) / 30) ** 0.5}
     predicted |= {"fixed_count": mean, "fixed_count_std": deviation}
@@ -173,7 +173,7 @@ def _tasks(root: Path, name: str, run: Path, score: float, seed: int) -> None:
 
 
 def efficiency(place: Path) -> None:
-    """As `exlm.paper.experiments.efficiency.compare` gives it."""
+    """As `exlm.paper.efficiency.compare` gives it."""
     models = {
         "mlm": {"seconds_per_step": 0.5, "tokens_per_second": 8000.0, "peak_memory_bytes": 1_500_000_000},
         "exlm": {"seconds_per_step": 0.8, "tokens_per_second": 5000.0, "peak_memory_bytes": 2_000_000_000},

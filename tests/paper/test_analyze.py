@@ -1,6 +1,10 @@
 """The experiments as a user runs them: what is missing is made, what is done is skipped, stopping costs little."""
 
 import json
+import os
+import signal
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,13 +12,12 @@ import pandas as pd
 import pytest
 
 from exlm import InputError
+from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
-from exlm.paper.experiments import plan
-from exlm.paper.experiments.command import analyze
-from exlm.paper.experiments.jobs import Job, Ledger, duration, run_jobs
-from exlm.paper.experiments.plan import DownstreamConfig
-from exlm.paper.experiments.variants import Base, Space, ablations
+from exlm.paper.analyze import DownstreamConfig, analyze, operations
+from exlm.paper.jobs import Job, duration, in_own_process, rates, run_jobs
+from exlm.paper.variants import Base, Space, ablations
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.train.loop import LoopConfig
@@ -46,6 +49,7 @@ def recipe(corpus, smiles_file, tmp_path):
         "seeds": [1],
         "cost_steps": 2,
         "case": "CC[MASK]CC[MASK]",
+        "own_processes": False,
     }
 
 
@@ -66,18 +70,25 @@ def test_the_grid_is_pretrained_measured_and_fine_tuned_with_the_same_repetition
     assert "roc_auc" in json.loads((tuned / "results.json").read_text())["test"]
 
 
-def test_experiments_share_runs_and_finished_jobs_are_not_repeated(recipe, monkeypatch, capsys):
+def finished(recipe):
+    """When each training and measurement was finished, by its path."""
+    root = Path(recipe["output"])
+    files = [path for name in ("result.json", "measurements.json", "results.json") for path in root.rglob(name)]
+    return {str(path.relative_to(root)): path.stat().st_mtime_ns for path in files}
+
+
+def test_experiments_share_runs_and_finished_jobs_are_not_repeated(recipe, capsys):
     analyze("repeated-mlm", **recipe)
-    done = []
-    pretrain = plan.pretrain
-    monkeypatch.setattr(plan, "pretrain", lambda place, **settings: done.append(place) or pretrain(place, **settings))
+    before = finished(recipe)
     analyze("sweep", **recipe)
-    assert [place.split("/")[-2] for place in done] == ["exlm-p15-k2"]
-    assert (Path(done[0]) / "case.svg").read_text().count("<svg") == 1
+    after = finished(recipe)
+    assert {name: after[name] for name in before} == before
+    assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"exlm-p15-k2"}
+    case = Path(recipe["output"], "pretrain", "exlm-p15-k2", "seed-0", "case.svg")
+    assert case.read_text().count("<svg") == 1
     capsys.readouterr()
-    monkeypatch.setattr(plan, "finetune", lambda *_, **__: pytest.fail("a finished fine-tuning was started again"))
     analyze("sweep", **recipe)
-    assert len(done) == 1 and "nothing remains" in capsys.readouterr().out
+    assert finished(recipe) == after and "nothing remains" in capsys.readouterr().out
 
 
 def test_changed_settings_do_not_pass_for_done(recipe):
@@ -101,18 +112,34 @@ def test_mlm_plus_plus_gets_the_updates_that_cost_what_exlms_cost(recipe):
     assert (Path(recipe["output"]) / "efficiency.json").read_bytes() == before
 
 
-def test_an_interrupted_experiment_goes_on(recipe, monkeypatch):
-    measure = plan.measure_run
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reaches_the_training_which_saves_its_state_and_goes_on_later(recipe, number):
+    run_dir = Path(recipe["output"], "pretrain", "mlm-p15", "seed-0")
+    log = run_dir / "log.jsonl"
+    longer = replace(recipe["train"], steps=200, eval_every=0, save_every=190)
+    settings = recipe | {"train": longer, "space": Space(cells=[(0.15, 1)]), "tasks": None, "own_processes": True}
 
-    def interrupted(*_):
-        raise Interrupted(2, "interrupted")
+    def interrupt():
+        while not (log.exists() and log.stat().st_size):  # the first step is done
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(plan, "measure_run", interrupted)
-    with pytest.raises(Interrupted):
-        analyze("entropy", **recipe)
-    monkeypatch.setattr(plan, "measure_run", measure)
-    analyze("entropy", **recipe)
-    assert len(list(Path(recipe["output"]).glob("pretrain/*/*/measurements.json"))) == 3
+    handler = signal.getsignal(number)
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(Interrupted, match="interrupted after step .* of 200; run the same command to go on") as caught:
+        analyze("repeated-mlm", **settings)
+    assert caught.value.number == number and signal.getsignal(number) == handler
+    steps = int(next(run_dir.glob("checkpoint-*")).name.split("-")[-1])
+    assert 0 < steps < 200
+    analyze("repeated-mlm", **settings | {"own_processes": False})
+    assert result(recipe, "pretrain", "mlm-p15", "seed-0", "result.json")["evaluation"]["step"] == 200
+
+
+def test_a_process_that_is_killed_counts_as_stopped_and_errors_come_back_as_they_are():
+    with pytest.raises(TrainingStopped, match="its process was killed; often because there was not enough memory"):
+        in_own_process(signal.raise_signal, signal.SIGKILL)
+    with pytest.raises(InputError, match="/nowhere is not a corpus"):
+        in_own_process(Corpus, "/nowhere")
 
 
 def test_a_run_that_diverges_is_passed_over_and_named(tmp_path):
@@ -121,31 +148,34 @@ def test_a_run_that_diverges_is_passed_over_and_named(tmp_path):
 
     done = []
     jobs = [
-        Job("a", "first", 1, {}, tmp_path, tmp_path, diverge),
-        Job("a", "second", 2, {}, tmp_path, tmp_path, lambda: done.append(1)),
-        Job("b", "third", 2, {}, tmp_path, tmp_path, lambda: pytest.fail("the first is needed"), "first"),
+        Job("a", "first", 1, {}, tmp_path, diverge),
+        Job("a", "second", 2, {}, tmp_path, lambda: done.append(1)),
+        Job("b", "third", 2, {}, tmp_path, lambda: pytest.fail("the first is needed"), "first"),
     ]
-    assert run_jobs(jobs, Ledger(tmp_path / "jobs")) == ["first: the loss is not finite"]
-    assert done and Ledger(tmp_path / "jobs").read(jobs[0]) is None
+    assert run_jobs(jobs, tmp_path / "jobs", own_processes=False) == ["first: the loss is not finite"]
+    assert done and [job.done(tmp_path / "jobs") for job in jobs] == [False, True, False]
 
 
 def test_what_remains_is_estimated_from_finished_jobs_of_its_kind(tmp_path):
-    ledger = Ledger(tmp_path / "jobs")
     small, large, other = (
-        Job(kind, name, work, {}, tmp_path, tmp_path, lambda: None)
-        for kind, name, work in (
-            ("a", "small", 1),
-            ("a", "large", 10),
-            ("b", "other", 1),
-        )
+        Job(kind, name, work, {}, tmp_path, lambda: None)
+        for kind, name, work in (("a", "small", 1), ("a", "large", 10), ("b", "other", 1))
     )
-    assert "time unknown" in duration([small], ledger.rates())
-    ledger.write(small, 60.0)
-    assert duration([large], ledger.rates()) == "1 remain, about 10 min"
-    assert duration([large, other], ledger.rates()).endswith("and 1 whose time is unknown yet")
-    assert duration([], ledger.rates()) == "nothing remains"
-    ledger.write(large, None)  # done in two goes: its time says nothing
-    assert duration([large], ledger.rates()) == "1 remain, about 10 min"
+    assert "time unknown" in duration([small], rates(tmp_path))
+    small.write_record(tmp_path, 60.0)
+    assert duration([large], rates(tmp_path)) == "1 remain, about 10 min"
+    assert duration([large, other], rates(tmp_path)).endswith("and 1 whose time is unknown yet")
+    assert duration([], rates(tmp_path)) == "nothing remains"
+    large.write_record(tmp_path, None)  # done in two goes: its time says nothing
+    (tmp_path / "other.json").write_text("{")  # damaged
+    assert duration([large], rates(tmp_path)) == "1 remain, about 10 min"
+
+
+def test_an_update_of_exlm_or_of_repeated_tokens_counts_as_longer_than_one_of_the_mlm(recipe):
+    base = Base(recipe["data"], recipe["model"], recipe["train"], recipe["space"])
+    mlm = operations(base.mlm(0.15))
+    assert 2 * mlm < operations(base.mlm(0.15, 2)) < 3 * mlm
+    assert mlm < operations(base.exlm(0.15, 2)) < operations(base.exlm(0.15, 4)) < operations(base.exlm(0.387, 4))
 
 
 def test_one_run_that_diverges_does_not_stop_the_others(recipe, capsys):

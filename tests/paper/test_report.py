@@ -16,12 +16,12 @@ from exlm.errors import InputError
 from exlm.paper import values as paper
 from exlm.paper.cells import ACCURACY, Score, Setting
 from exlm.paper.claims import compare, verdict
-from exlm.paper.experiments.efficiency import compare as measure_cost
-from exlm.paper.experiments.variants import Space
+from exlm.paper.efficiency import compare as measure_cost
 from exlm.paper.families import families
 from exlm.paper.page import TEMPLATES, Cell, Section, Table, write_report
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
+from exlm.paper.variants import Space
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm_command import main
 from tests.paper.fake_runs import efficiency, finetuning, full_grid, pretraining, write

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from exlm.paper.experiments.variants import Space
+from exlm.paper.variants import Space
 
 Values = tuple[float | None, ...]
 

@@ -11,8 +11,16 @@ from exlm import ExLMConfig, ExLMForMaskedLM, ExLMForSequenceClassification
 from exlm.data.batching import SpecialTokens
 from exlm.model.downstream import ExLMForQuestionAnswering
 from exlm.ops.alignment import sample
-from exlm.paper.experiments import alignment, corruption, efficiency
-from exlm.paper.experiments import entropy as entropies
+from exlm.paper.efficiency import compare
+from exlm.paper.measurements import (
+    batch_entropies,
+    entropy,
+    fixed_count_of_masks,
+    independent_masks,
+    measure_alignment,
+    measure_corruption,
+    measure_entropy,
+)
 from exlm.pretrain import held_out_batches
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig
@@ -34,16 +42,16 @@ def test_entropy_is_in_bits_and_a_certain_or_impossible_token_adds_nothing():
     uniform = torch.full((8,), -math.log(8))
     certain = torch.tensor([0.0, -math.inf, -math.inf])
     half = torch.tensor([0.5, 0.5, 0.0]).log()
-    assert float(entropies.entropy(uniform)) == pytest.approx(3)
-    assert float(entropies.entropy(certain)) == 0
-    assert float(entropies.entropy(half)) == pytest.approx(1)
+    assert float(entropy(uniform)) == pytest.approx(3)
+    assert float(entropy(certain)) == 0
+    assert float(entropy(half)) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("repeat", [1, 2])
 def test_entropy_of_an_mlm_counts_only_tokens_without_a_visible_copy_and_averages_copies(corpus, repeat):
     model = model_of(corpus, repeat, objective="mlm")
     batches = batches_of(corpus, 0.6, repeat)
-    found = entropies.measure(model, batches)
+    found = measure_entropy(model, batches)
     expected, left_out = [], 0
     for batch in batches:
         with torch.no_grad():
@@ -69,7 +77,7 @@ def test_the_states_of_exlm_are_never_more_uncertain_than_their_mixture(corpus):
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     for batch in batches_of(corpus, 0.3):
-        found = entropies.batch_entropies(model, batch)
+        found = batch_entropies(model, batch)
         assert len(found["mixture"]) == int((batch["labels"] != -100).sum())
         assert (found["states"] <= found["mixture"] + 1e-9).all() and (found["states"] < found["mixture"]).any()
 
@@ -81,7 +89,7 @@ def test_where_targets_stand_agrees_with_sampled_paths(corpus, switches):
         for parameter in model.transition.parameters():
             parameter.add_(0.5 * torch.randn_like(parameter))
     batch = {name: values[:1] for name, values in batches_of(corpus, 0.2)[0].items()}
-    found = alignment.measure(model, [batch])
+    found = measure_alignment(model, [batch])
     lattice = model.exlm.expand(**batch)
     with torch.no_grad():
         links = model.transition(model.states(lattice), lattice)
@@ -100,18 +108,18 @@ def test_where_targets_stand_agrees_with_sampled_paths(corpus, switches):
     assert found["own"] == pytest.approx(sum(found["by_state"]))
     if switches.get("dag") == "sparse":
         assert found["own"] == pytest.approx(1)
-    assert alignment.measure(model_of(corpus, objective="mlm"), [batch]) is None
+    assert measure_alignment(model_of(corpus, objective="mlm"), [batch]) is None
 
 
 def test_without_transitions_the_entropy_is_that_of_the_marginals(corpus):
     model = model_of(corpus, num_states=2, objective="ctc")
-    found = entropies.measure(model, batches_of(corpus, 0.3))
+    found = measure_entropy(model, batches_of(corpus, 0.3))
     assert 0 < found["mean"] <= math.log2(model.config.vocab_size) and found["states"] is None
-    assert alignment.measure(model, batches_of(corpus, 0.3)) is None
+    assert measure_alignment(model, batches_of(corpus, 0.3)) is None
 
 
 def test_the_appendix_formula_gives_the_papers_numbers():
-    mean, variance = corruption.independent(0.387, 2, np.array([512]))
+    mean, variance = independent_masks(0.387, 2, np.array([512]))
     assert mean[0] == pytest.approx(0.1498, abs=1e-4) and math.sqrt(variance[0]) == pytest.approx(0.0158, abs=1e-4)
 
 
@@ -127,14 +135,14 @@ def test_masking_a_fixed_count_agrees_with_enumeration(repeat, p):
             shares.append(sum(set(range(t * repeat, (t + 1) * repeat)) <= set(chosen) for t in range(tokens)) / tokens)
         mean += weight * np.mean(shares)
         square += weight * np.mean(np.square(shares))
-    found = corruption.fixed_count(p, repeat, np.array([tokens]))
+    found = fixed_count_of_masks(p, repeat, np.array([tokens]))
     assert found[0][0] == pytest.approx(mean, abs=1e-12)
     assert found[1][0] == pytest.approx(square - mean**2, abs=1e-12)
 
 
 @pytest.mark.parametrize("p,repeat", [(0.15, 1), (0.387, 2), (0.622, 4)])
 def test_measured_corruption_is_what_masking_a_fixed_count_predicts(corpus, p, repeat):
-    found = corruption.measure(batches_of(corpus, p, repeat), p, repeat)
+    found = measure_corruption(batches_of(corpus, p, repeat), p, repeat)
     error = found["fixed_count_std"] / math.sqrt(found["sequences"])
     assert abs(found["mean"] - found["fixed_count"]) < 4 * error + 1e-9
     assert found["predicted"] == pytest.approx(p**repeat)
@@ -163,7 +171,7 @@ def test_heads_for_tasks_repeat_their_input_as_in_pre_training(model_class):
 def test_the_cost_of_a_step_is_measured_on_both_sides(corpus):
     architecture = ArchitectureConfig(**SMALL, num_states=4, max_position_embeddings=512)
     data = DataConfig(str(corpus), tokens_per_batch=600, tokens_per_micro_batch=600)
-    found = efficiency.compare(data, architecture, "fp32", seed=0, steps=3)
+    found = compare(data, architecture, "fp32", seed=0, steps=3)
     exlm, mlm = found["models"]["exlm"], found["models"]["mlm"]
     assert found["ratio"] == pytest.approx(exlm["seconds_per_step"] / mlm["seconds_per_step"])
     assert found["ratio_quartiles"][0] <= found["ratio_quartiles"][1]

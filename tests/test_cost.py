@@ -1,4 +1,4 @@
-"""The cost model: known ratios, and what PyTorch counts in a real step."""
+"""The cost model of the benchmarks: known ratios, and what PyTorch counts in a real step."""
 
 from dataclasses import replace
 
@@ -7,10 +7,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+import cost
+from cost import Shape
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.ops.emission import CHUNK
-from exlm.paper import cost
-from exlm.paper.cost import Shape
 
 # The release's boundary states (k) and a last layer that computes all rows, as the figures below were worked out.
 TEXT = Shape(64, 512, 0.15, 4, 768, 12, 12, 3072, 50265, boundary_states=4)

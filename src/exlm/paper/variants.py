@@ -50,12 +50,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Variant:
-    """One model to pre-train.
-
-    Attributes:
-        name: of its directories.
-        data, model, train: as in a pre-training recipe.
-    """
+    """One model to pre-train: the name of its directories, and its settings as in a pre-training recipe."""
 
     name: str
     data: DataConfig
@@ -79,16 +74,10 @@ class Base:
         return Variant(name, data, replace(self.model, objective="mlm"), self.train)
 
     def exlm(self, mask_ratio: float, num_states: int, ending: str = "", **switches: Any) -> Variant:
-        """ExLM, or an ablation of it by `switches` of the architecture."""
+        """ExLM with k = `num_states`, or an ablation of it by `switches` of the architecture."""
         model = replace(self.model, **{"objective": "exlm", "num_states": num_states, **switches})
         name = f"{model.objective}-p{100 * mask_ratio:g}-k{num_states}{ending}"
         return Variant(name, replace(self.data, mask_ratio=mask_ratio, repeat=1), model, self.train)
-
-    def mlm_plus_plus(self, cost_ratio: float) -> Variant:
-        """The MLM with as many updates as cost what ExLM's cost."""
-        plain = self.mlm(self.data.mask_ratio)
-        steps = max(self.train.optimizer.warmup_steps, round(self.train.steps * cost_ratio), 1)
-        return replace(plain, name=f"{plain.name}-plus-plus", train=replace(self.train, steps=steps))
 
 
 def repeated_mlm(base: Base) -> list[Variant]:
@@ -96,21 +85,27 @@ def repeated_mlm(base: Base) -> list[Variant]:
     return [base.mlm(p, r) for p, r in base.space.grid()]
 
 
-def ablations(base: Base, cost_ratio: float) -> list[Variant]:
-    """ExLM, without its parts, and the MLM at equal updates and at equal cost (paper, section 5.3 and appendix)."""
+def ablations(base: Base, cost_ratio: float = 1.0) -> list[Variant]:
+    """ExLM, ExLM without each of its parts, the MLM, and MLM++ (paper, section 5.3 and appendix).
+
+    MLM++ is the MLM with as many updates as cost what ExLM's cost; `cost_ratio` is the cost of an update of ExLM in
+    updates of the MLM.
+    """
     p, k = base.data.mask_ratio, base.model.num_states
+    mlm = base.mlm(p)
+    steps = max(base.train.optimizer.warmup_steps, round(base.train.steps * cost_ratio), 1)
     return [
-        base.mlm(p),
+        mlm,
         base.exlm(p, k),
         base.exlm(p, k, objective="ctc"),
         base.exlm(p, k, "-1d", rotary="1d"),
         base.exlm(p, k, "-sparse", dag="sparse"),
-        base.mlm_plus_plus(cost_ratio),
+        replace(mlm, name=f"{mlm.name}-plus-plus", train=replace(base.train, steps=steps)),
     ]
 
 
 def sweep(base: Base) -> list[Variant]:
-    """k and p (paper, section 5.3)."""
+    """ExLM with several numbers of states k, and the MLM, at several mask ratios p (paper, section 5.3)."""
     states = dict.fromkeys(base.space.states)
     ratios = dict.fromkeys(base.space.sweep_mask_ratios)
     return [variant for p in ratios for variant in (base.mlm(p), *(base.exlm(p, k) for k in states))]
@@ -123,6 +118,8 @@ def entropy(base: Base) -> list[Variant]:
 
 VARIANTS: dict[str, Callable[[Base], list[Variant]]] = {
     "repeated-mlm": repeated_mlm,
+    "ablations": ablations,
     "sweep": sweep,
     "entropy": entropy,
+    "efficiency": lambda base: [],
 }

@@ -1,0 +1,183 @@
+"""What a training step of ExLM costs beside one of the MLM (paper, appendix on training efficiency).
+
+Both models take steps on the same batches of the corpus, alternately, so that whatever else the machine does falls on
+both. The ratio decides how many updates MLM++ gets: those that cost what ExLM's cost.
+"""
+
+import ctypes
+import dataclasses
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from tqdm import tqdm
+
+from exlm.data.batching import MaskedBatches, SpecialTokens
+from exlm.data.corpus import Corpus
+from exlm.model.heads import NO_PRIOR, Prior
+from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.paper.jobs import in_own_process
+from exlm.pretrain import pretraining_loss, whole
+from exlm.pretrained import load_tokenizer
+from exlm.recipe import ArchitectureConfig, DataConfig
+from exlm.storage import machine
+from exlm.train import distributed
+from exlm.train.optim import OptimizerConfig, build_optimizer
+from exlm.train.precision import autocast, training_products
+
+Call = Callable[[], object]
+WARM_UP = 3  # steps
+
+
+def compare(
+    data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, steps: int, prior: Prior = NO_PRIOR
+) -> dict[str, Any]:
+    """Time, throughput and peak memory of ExLM as in `model` and of the MLM on the same encoder.
+
+    Args:
+        data: corpus, mask ratio and batch.
+        model: architecture of ExLM.
+        precision: as in training.
+        seed: of weights and batches.
+        steps: measured steps of each.
+        prior: of the links between states.
+    """
+    device = distributed.device().type
+    sides = {name: dataclasses.replace(model, objective=name) for name in ("mlm", "exlm")}
+    trained = {name: build(data, side, seed) for name, side in sides.items()}
+    masked_batches = batches_of(data, seed)
+    times: dict[str, list[float]] = {name: [] for name in trained}
+    tokens = 0  # of the measured steps; copies and expanded states are not counted
+    for step in tqdm(range(-WARM_UP, steps), desc="cost of a step", unit="pair"):
+        batches = [batch for _, batch in masked_batches(step + WARM_UP)]
+        for name, (network, optimizer) in trained.items():
+            expanded = [whole(network, batch, prior) for batch in batches]  # in training another thread does this
+            taken = seconds(partial(update, network, optimizer, expanded, precision), device)
+            if step >= 0:
+                times[name].append(taken)
+        if step >= 0:
+            tokens += sum(int(batch["attention_mask"].sum()) // data.repeat for batch in batches)
+    ratios = [a / b for a, b in zip(times["exlm"], times["mlm"], strict=True)]
+    quarters = statistics.quantiles(ratios, n=4) if steps > 1 else ratios * 3
+    # Resident memory of a CPU needs a process of its own; CUDA counts its allocations.
+    peak: Callable[..., int] = step_memory if device == "cuda" else partial(in_own_process, step_memory)
+    return {
+        "machine": machine(),
+        "mask_ratio": data.mask_ratio,
+        "num_states": model.num_states,
+        "pairs": steps,
+        "clock": clock(device),
+        "models": {
+            name: {
+                "seconds_per_step": sum(times[name]) / steps,
+                "tokens_per_second": tokens / sum(times[name]),
+                "peak_memory_bytes": peak(data, side, precision, seed, device),
+            }
+            for name, side in sides.items()
+        },
+        "ratio": sum(times["exlm"]) / sum(times["mlm"]),
+        "ratio_quartiles": [quarters[0], quarters[2]],
+    }
+
+
+def build(data: DataConfig, model: ArchitectureConfig, seed: int) -> tuple[ExLMForMaskedLM, Optimizer]:
+    """A model on its device, and its optimizer."""
+    torch.manual_seed(seed)
+    network = ExLMForMaskedLM(model.build(load_tokenizer(data.corpus), data.repeat))
+    distributed.place(network)
+    return network.train(), build_optimizer(network, OptimizerConfig())
+
+
+def batches_of(data: DataConfig, seed: int) -> MaskedBatches:
+    """From step to the micro-batches of a training on one process."""
+    special = SpecialTokens.of(load_tokenizer(data.corpus))
+    sizes = (data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio)
+    return MaskedBatches(Corpus(data.corpus), special, *sizes, seed, repeat=data.repeat)
+
+
+def update(network: ExLMForMaskedLM, optimizer: Optimizer, batches: list[dict[str, Any]], precision: str) -> None:
+    """One training step: forward and backward passes of all micro-batches, and a step of the optimizer."""
+    device = network.device
+    with training_products(device, precision):
+        for batch in batches:
+            with autocast(device, precision):
+                total, count, _ = pretraining_loss(network, batch)
+            (total / count.clamp(min=1)).backward()
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def step_memory(data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, device: str) -> int:
+    """Peak bytes of a step, weights and optimizer included."""
+
+    def steps() -> Call:
+        network, optimizer = build(data, model, seed)
+        coming = map(batches_of(data, seed), itertools.count())
+        return lambda: update(network, optimizer, [whole(network, b, NO_PRIOR) for _, b in next(coming)], precision)
+
+    return peak_memory(steps, device)["total"]
+
+
+def described(result: dict[str, Any]) -> str:
+    """The measured cost, for people."""
+    lines = [
+        f"  {name:5s} {1e3 * row['seconds_per_step']:9.1f} ms per update ({result['clock']})"
+        f" {row['tokens_per_second']:10.0f} tokens/s {row['peak_memory_bytes'] / 2**20:8.0f} MiB at most"
+        for name, row in result["models"].items()
+    ]
+    low, high = result["ratio_quartiles"]
+    lines.append(f"  ratio {result['ratio']:.2f} (quartiles {low:.2f} to {high:.2f}); paper, two A100: 1.9")
+    return "\n".join(lines)
+
+
+def clock(device: str) -> str:
+    """What `seconds` reads: with one thread of a CPU its processor time, which other jobs disturb least."""
+    if device == "cuda":
+        return "GPU time"
+    return "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
+
+
+def seconds(call: Call, device: str) -> float:
+    """Time of one call by the `clock` of the device."""
+    if device == "cuda":
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3
+    now = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    begin = now()
+    call()
+    return now() - begin
+
+
+def peak_memory(build: Callable[[], Call], device: str) -> dict[str, int]:
+    """Peak bytes of the second call: `total` above what was there before `build`, `step` above what lies there between
+    calls (weights, gradients, optimizer). On a CPU this is resident memory; use `in_own_process`."""
+    cuda = device == "cuda"
+    base = torch.cuda.memory_allocated() if cuda else _resident("VmRSS")
+    call = build()
+    call()
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again
+    before = torch.cuda.memory_allocated() if cuda else _resident("VmRSS")
+    call()
+    peak = torch.cuda.max_memory_allocated() if cuda else _resident("VmHWM")
+    return {"total": peak - base, "step": peak - before}
+
+
+def _resident(key: str) -> int:
+    """Bytes of memory of this process, now (VmRSS) or at most (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
