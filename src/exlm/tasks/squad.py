@@ -17,12 +17,10 @@ from exlm.tasks.frames import listed, plain_suffix, read_frame
 
 PROBLEM_COLUMNS = ["row", "value", "reason"]
 
-Problem = tuple[int, str, str]
-
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """The questions of a file that can be used, and what is wrong with the others. Lists are in step.
+    """The questions of a file that can be used, and what is wrong with the others. The lists have one order.
 
     Attributes:
         ids: of the questions; their row numbers where the file has none.
@@ -54,7 +52,7 @@ class Answer:
     Attributes:
         text: the best span of the context; "" where no span could be scored.
         score: its start logit plus its end logit; -inf where there is none.
-        null_score: the same of "no answer"; 0 where no window was read.
+        null_score: the same of "no answer"; 0 where the question has no window.
         n_best: distinct texts with probabilities, best first; "" stands for no answer.
     """
 
@@ -70,10 +68,12 @@ class Answer:
 
 
 class _Record(NamedTuple):
+    """A question as its file has it; answers are texts and their first characters."""
+
     id: str
     question: str
     context: str
-    answers: list[tuple[str, Any]]  # text and its first character, as the file has it
+    answers: list[tuple[str, Any]]
     impossible: bool | None
     malformed: str | None = None
 
@@ -85,51 +85,49 @@ def read_questions(path: Path | str, labelled: bool = True) -> Questions:
     labelled, `answer` and `answer_start` (optional: the first occurrence is taken without it), or `answers` as in the
     hub's copies of SQuAD ({text: [...], answer_start: [...]}); `id` is optional. An empty answer is none.
 
-    Answers that are not at their place are dropped and listed in `problems`, and so are questions that lose all
-    their answers that way, have no question or context, or are marked impossible and yet answered.
+    Answers that do not stand where the file says are dropped and listed in `problems`, and so are questions that lose
+    all their answers that way, have no question or context, or are marked impossible and yet answered.
 
     Raises:
         InputError: if the file cannot be read, lacks something, has an id twice, or no question can be used.
     """
     path = Path(path)
-    read = _squad_records if plain_suffix(path) == ".json" else _table_records
-    questions = _collect(read(path, labelled), labelled, path)
-    if not questions.ids:
-        if questions.problems.empty:
-            raise InputError(f"{path}: holds no question; give a file that does")
-        row, value, reason = questions.problems.iloc[0]
-        raise InputError(f"{path}: no question can be used, first row {row}, value {value!r}: {reason}; correct it")
-    return questions
-
-
-def _collect(records: Iterator[_Record], labelled: bool, path: Path) -> Questions:
-    kept: list[tuple[int, _Record, list[tuple[str, int]]]] = []
-    problems: list[Problem] = []
-    seen: dict[str, int] = {}
-    for row, record in enumerate(records):
+    read_records = _squad_records if plain_suffix(path) == ".json" else _table_records
+    kept: list[tuple[str, str, str, list[tuple[str, int]], int]] = []
+    problems: list[tuple[int, str, str]] = []
+    row_of_id: dict[str, int] = {}
+    for row, record in enumerate(read_records(path, labelled)):
         name = record.id or str(row)
-        if name in seen:
-            raise InputError(f"{path}: rows {seen[name]} and {row} have the same id {name!r}; make every id unique")
-        seen[name] = row
-        answers, found = _located(row, record) if labelled else ([], [])
-        reason = _unusable(record, answers) if labelled else _unreadable(record)
-        problems += found
-        if reason:
+        if name in row_of_id:
+            raise InputError(
+                f"{path}: rows {row_of_id[name]} and {row} have the same id {name!r}; make every id unique"
+            )
+        row_of_id[name] = row
+        answers: list[tuple[str, int]] = []
+        for text, start in record.answers:
+            found = _first_character(record.context, text, start)
+            if isinstance(found, int):
+                answers.append((text, found))
+            else:
+                problems.append((row, text, f"{found}; answer dropped"))
+        if reason := _problem(record, answers):
             problems.append((row, record.question, f"{reason}; question left out"))
         else:
-            kept.append((row, record._replace(id=name), answers))
-    return Questions(
-        ids=[record.id for _, record, _ in kept],
-        questions=[record.question for _, record, _ in kept],
-        contexts=[record.context for _, record, _ in kept],
-        answers=[answers for *_, answers in kept] if labelled else None,
-        rows=[row for row, *_ in kept],
-        problems=pd.DataFrame(problems, columns=PROBLEM_COLUMNS),
-    )
+            kept.append((name, record.question, record.context, answers, row))
+    if not kept and not problems:
+        raise InputError(f"{path}: holds no question; give a file that does")
+    if not kept:
+        row, value, reason = problems[0]
+        raise InputError(f"{path}: no question can be used, first row {row}, value {value!r}: {reason}; correct it")
+    ids, questions, contexts, references, rows = (list(column) for column in zip(*kept, strict=True))
+    table = pd.DataFrame(problems, columns=PROBLEM_COLUMNS)
+    return Questions(ids, questions, contexts, references if labelled else None, rows, table)
 
 
-def _unreadable(record: _Record) -> str | None:
-    """Why nothing can be asked, or None."""
+def _problem(record: _Record, answers: list[tuple[str, int]]) -> str | None:
+    """Why a question cannot be used, or None; `answers` are those that stand where the file says."""
+    if record.impossible and record.answers:
+        return "marked impossible but has answers"
     if record.malformed:
         return record.malformed
     if not record.question or not record.context.strip():
@@ -138,27 +136,11 @@ def _unreadable(record: _Record) -> str | None:
         (record.question + record.context).encode()
     except UnicodeEncodeError:  # JSON can escape half a character
         return "not valid Unicode text"
-    return None
+    return "no answer is at its place" if record.answers and not answers else None
 
 
-def _unusable(record: _Record, answers: list[tuple[str, int]]) -> str | None:
-    """Why nothing can be learned or scored, or None."""
-    if record.impossible and record.answers:
-        return "marked impossible but has answers"
-    if record.answers and not answers:
-        return _unreadable(record) or "no answer is at its place"
-    return _unreadable(record)
-
-
-def _located(row: int, record: _Record) -> tuple[list[tuple[str, int]], list[Problem]]:
-    """The answers at their place, and what is wrong with the others."""
-    places = [(text, _place(record.context, text, start)) for text, start in record.answers]
-    good = [(text, place) for text, place in places if isinstance(place, int)]
-    return good, [(row, text, f"{place}; answer dropped") for text, place in places if isinstance(place, str)]
-
-
-def _place(context: str, text: str, start: Any) -> int | str:
-    """The first character of an answer, or why it has none."""
+def _first_character(context: str, text: str, start: Any) -> int | str:
+    """Where an answer begins, or why it does not stand where the file says."""
     if _missing(start):
         first = context.find(text)
         return first if first >= 0 else "the context does not contain it"
@@ -190,12 +172,12 @@ def _table_records(path: Path, labelled: bool) -> Iterator[_Record]:
         absent.append("answer")
     if absent:
         raise InputError(f"{path}: no column {listed(absent)}; it has: {listed(frame)}; rename or add it")
+    malformed = frame.attrs.get("malformed", {})
     for row in range(len(frame)):
         values = {name: column[row] for name, column in columns.items()}
         answers = _table_answers(values, row, path) if labelled else []
         name, question = (_text(values.get(key)).strip() for key in ("id", "question"))
-        malformed = frame.attrs.get("malformed", {}).get(row)
-        yield _Record(name, question, _text(values["context"]), answers, None, malformed)
+        yield _Record(name, question, _text(values["context"]), answers, None, malformed.get(row))
 
 
 def _table_answers(values: dict[str, Any], row: int, path: Path) -> list[tuple[str, Any]]:
@@ -215,32 +197,30 @@ def _table_answers(values: dict[str, Any], row: int, path: Path) -> list[tuple[s
 
 
 def _squad_records(path: Path, labelled: bool) -> Iterator[_Record]:
-    for a, article in enumerate(_get(_load_json(path), "data", list, "the file", path)):
-        for p, paragraph in enumerate(_get(article, "paragraphs", list, f"data[{a}]", path)):
+    def get(parent: Any, key: str, wanted: type, where: str) -> Any:
+        value = parent.get(key) if isinstance(parent, dict) else None
+        if not isinstance(value, wanted):
+            name = {list: "list", str: "text", int: "number"}[wanted]
+            raise InputError(f"{path} is not SQuAD JSON: {where} has no {name} {key!r}; compare it with SQuAD 2.0")
+        return value
+
+    def answers_of(item: dict[str, Any], where: str) -> Iterator[tuple[str, int]]:
+        if item.get("is_impossible") and item.get("answers") is None:
+            return
+        for n, answer in enumerate(get(item, "answers", list, where)):
+            name = f"{where}.answers[{n}]"
+            text, start = get(answer, "text", str, name), get(answer, "answer_start", int, name)
+            if text.strip():
+                yield text, start
+
+    for a, article in enumerate(get(_load_json(path), "data", list, "the file")):
+        for p, paragraph in enumerate(get(article, "paragraphs", list, f"data[{a}]")):
             where = f"data[{a}].paragraphs[{p}]"
-            context = _get(paragraph, "context", str, where, path)
-            for q, item in enumerate(_get(paragraph, "qas", list, where, path)):
-                place = f"{where}.qas[{q}]"
-                question = _get(item, "question", str, place, path).strip()
-                impossible = item.get("is_impossible")
-                answers = _squad_answers(item, place, path) if labelled else []
-                yield _Record(_text(item.get("id")), question, context, answers, impossible)
-
-
-def _squad_answers(item: dict[str, Any], where: str, path: Path) -> list[tuple[str, Any]]:
-    if item.get("is_impossible") and item.get("answers") is None:
-        return []
-    places = [(a, f"{where}.answers[{n}]") for n, a in enumerate(_get(item, "answers", list, where, path))]
-    pairs = [(_get(a, "text", str, place, path), _get(a, "answer_start", int, place, path)) for a, place in places]
-    return [(text, start) for text, start in pairs if text.strip()]
-
-
-def _get(parent: Any, key: str, kind: type, where: str, path: Path) -> Any:
-    value = parent.get(key) if isinstance(parent, dict) else None
-    if not isinstance(value, kind):
-        names = {list: "list", str: "text", int: "number"}
-        raise InputError(f"{path} is not SQuAD JSON: {where} has no {names[kind]} {key!r}; compare it with SQuAD 2.0")
-    return value
+            context = get(paragraph, "context", str, where)
+            for q, item in enumerate(get(paragraph, "qas", list, where)):
+                question = get(item, "question", str, f"{where}.qas[{q}]").strip()
+                answers = list(answers_of(item, f"{where}.qas[{q}]")) if labelled else []
+                yield _Record(_text(item.get("id")), question, context, answers, item.get("is_impossible"))
 
 
 def _load_json(path: Path) -> Any:
