@@ -68,28 +68,13 @@ class Classification:
         self.data_settings = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": differences}
         self.invalid = self.rows.report()
 
-    def announce(self) -> None:
-        """Says what was understood of the table, and which rows cannot be used.
-
-        Raises:
-            InputError: if there are such rows and the task says that they are an error.
-        """
+    @property
+    def summary(self) -> str:
+        """What was understood of the table."""
         task, table = self.task, self.rows.table
         guess = "" if task.task_type or task.dataset in GLUE else " (inferred; set task.task_type if that is wrong)"
         kind = "molecules" if task.molecules else "pairs of texts" if table.pairs else "texts"
-        labels = f"{table.task_type} of {listed(table.label_columns, 5)}{guess}"
-        print(f"{task.dataset}: {len(table.texts)} {kind}, {labels}")
-        for difference in self.data_settings["departures"]:
-            print(f"note: {difference}; scores do not compare with published ones")
-        if not len(self.invalid):
-            return
-        first = self.invalid.iloc[0]
-        example = f"{first['part']} row {first['row']}, value {str(first['value'])[:80]!r}: {first['reason']}".strip()
-        if task.on_invalid == "error":
-            raise InputError(f"{task.dataset}: {example}; correct or remove it, or set task.on_invalid to skip")
-        actions = ", ".join(f"{count} {action}" for action, count in self.invalid["action"].value_counts().items())
-        reported = f"{len(self.invalid)} of {len(table.texts)} rows are reported"
-        print(f"{reported} ({actions}; see invalid_rows.csv), the first: {example}")
+        return f"{len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains a seed, keeps the epoch that is best on valid, and returns the scores of the other splits.

@@ -14,7 +14,6 @@ from transformers import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     AutoConfig,
     AutoModel,
-    AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
@@ -23,7 +22,7 @@ from transformers import (
 
 from exlm.errors import InputError, first_line
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.pretrained import fingerprint, load_model, load_tokenizer, verify
+from exlm.pretrained import fingerprint, load_fast_tokenizer, load_model, load_tokenizer, verify
 from exlm.tasks.config import FinetuneConfig
 
 Head = Literal["classification", "question_answering"]  # regression has a head of the first kind
@@ -31,21 +30,13 @@ Head = Literal["classification", "question_answering"]  # regression has a head 
 HEADS = ("classifier", "qa_outputs", "logits_proj")  # attributes that hold the head, in all families
 # Dropout of the encoder and of the head, under the names that the families give to them.
 ENCODER_DROPOUT = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "dropout",
-    "attention_dropout",
-    "mlp_dropout",
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout",
     "embedding_dropout",
-)
+)  # fmt: skip
 HEAD_DROPOUT = (
-    "classifier_dropout",
-    "classifier_dropout_prob",
-    "pooler_dropout",
-    "seq_classif_dropout",
-    "qa_dropout",
+    "classifier_dropout", "classifier_dropout_prob", "pooler_dropout", "seq_classif_dropout", "qa_dropout",
     "summary_last_dropout",
-)
+)  # fmt: skip
 # Families whose first position comes after the index of the padding token.
 POSITIONS_BEHIND_PADDING = ("roberta", "camembert", "longformer", "mpnet", "data2vec-text", "ibert", "xmod", "esm")
 
@@ -103,17 +94,20 @@ def load_encoder(
                 if hasattr(model, attribute):
                     setattr(model, attribute, getattr(fresh, attribute))
     if start_from:
-        _copy_encoder(_load_base_model(start_from, config), model, start_from)
+        other = _config(start_from)
+        if other.model_type != config.model_type:  # some families name their weights alike
+            raise InputError(
+                f"the encoder in {start_from} is another family's; start from a model of the same architecture"
+            )
+        _copy_encoder(_from_pretrained(AutoModel, start_from, other), model, start_from)
     return _with_exact_head(model)
 
 
 def load_finetuned(path: str, head: Head) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A fine-tuned model as it was saved, head included, and its tokenizer."""
+    verify(path)
     config = _config(path)
-    model_class = _model_class(config, head)
-    model = (
-        load_model(path, model_class)[0] if config.model_type == "exlm" else _from_pretrained(model_class, path, config)
-    )
+    model = _from_pretrained(_model_class(config, head), path, config)
     return _with_exact_head(model), load_encoder_tokenizer(path)[0]
 
 
@@ -137,7 +131,14 @@ def load_encoder_tokenizer(name: str) -> tuple[PreTrainedTokenizerFast, int | No
     not all tokenizers return by themselves.
     """
     config = _config(name)
-    tokenizer = load_tokenizer(name) if config.model_type == "exlm" else _tokenizer(name, config)
+    tokenizer = load_tokenizer(name) if config.model_type == "exlm" else load_fast_tokenizer(name)
+    if tokenizer.pad_token_id is None:
+        raise InputError(f"the tokenizer {name} has no pad token; add it and save the tokenizer again")
+    if len(tokenizer) > config.vocab_size:
+        raise InputError(
+            f"the tokenizer in {name} has {len(tokenizer)} tokens, the model's vocabulary {config.vocab_size}; they do "
+            "not belong together"
+        )
     taken = inspect.signature(_model_class(config, "classification").forward).parameters
     names = [entry for entry in tokenizer.model_input_names if entry in taken and entry != "token_type_ids"]
     largest = max(tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"], default=0)
@@ -178,36 +179,11 @@ def _model_class(config: PreTrainedConfig, head: Head) -> type[PreTrainedModel]:
         ) from None
 
 
-def _tokenizer(name: str, config: PreTrainedConfig) -> PreTrainedTokenizerFast:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-    except Exception as error:
-        raise InputError(f"no tokenizer could be loaded from {name} ({first_line(error)})") from error
-    if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise InputError(f"the tokenizer {name} has no fast version (tokenizer.json); convert it to a fast one first")
-    if tokenizer.pad_token_id is None:
-        raise InputError(f"the tokenizer {name} has no pad token; add it and save the tokenizer again")
-    if len(tokenizer) > config.vocab_size:
-        raise InputError(
-            f"the tokenizer in {name} has {len(tokenizer)} tokens, the model's vocabulary {config.vocab_size}; they do "
-            "not belong together"
-        )
-    return tokenizer
-
-
 def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig) -> PreTrainedModel:
     try:
         return model_class.from_pretrained(name, config=config, ignore_mismatched_sizes=True).float()
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise InputError(f"the model in {name} cannot be loaded: {first_line(error)}") from error
-
-
-def _load_base_model(path: str, like: PreTrainedConfig) -> PreTrainedModel:
-    """The model without head in `path`, which must be of the family of `like`."""
-    config = _config(path)
-    if config.model_type != like.model_type:  # some families name their weights alike
-        raise InputError(f"the encoder in {path} is another family's; start from a model of the same architecture")
-    return load_model(path, ExLMModel)[0] if like.model_type == "exlm" else _from_pretrained(AutoModel, path, config)
 
 
 def _copy_encoder(source: PreTrainedModel, model: PreTrainedModel, name: str) -> None:

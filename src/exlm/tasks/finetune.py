@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from exlm.errors import InputError
 from exlm.storage import lock, plain, write_text, write_yaml
@@ -60,7 +61,7 @@ def finetune(
     trainer = (QuestionAnswering if is_question_answering(task) else Classification)(model, task, from_scratch, start)
     hyper = fill_in(train, known, bool(trainer.task.molecules))
     chosen = cells(hyper, grid or {})
-    trainer.announce()
+    _announce(trainer)
     compared = plain(settings | {"task": trainer.task} | fingerprints | trainer.data_settings)
     directory = Path(output)
     with lock(directory):
@@ -71,6 +72,24 @@ def finetune(
         report = run_grid(directory, trainer.train_seed, chosen, seeds, compared, trainer.metric)
     _print_result(report, directory, start_from)
     return report
+
+
+def _announce(trainer: Classification | QuestionAnswering) -> None:
+    """Says what was understood of the data, and which rows have something wrong."""
+    dataset, invalid = trainer.task.dataset, trainer.invalid
+    print(f"{dataset}: {trainer.summary}")
+    for difference in trainer.data_settings["departures"]:
+        print(f"note: {difference}; scores do not compare with published ones")
+    if not len(invalid):
+        return
+    examples = "; ".join(
+        f"{row.part} row {row.row}, value {str(row.value)[:80]!r}: {row.reason}".strip()
+        for row in invalid.head(3).itertuples()
+    )
+    if trainer.task.on_invalid == "error":
+        raise InputError(f"{dataset}: {examples}; correct or remove it, or set task.on_invalid to skip")
+    actions = [f"{count} {action}; " for action, count in invalid.get("action", pd.Series()).value_counts().items()]
+    print(f"{len(invalid)} rows are reported ({''.join(actions)}see invalid_rows.csv), the first: {examples}")
 
 
 def _print_result(report: dict[str, Any], directory: Path, start_from: str | None) -> None:

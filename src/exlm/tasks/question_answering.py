@@ -63,25 +63,14 @@ class QuestionAnswering:
         problems = [(split, table) for split in made for table in (self.questions[split].problems, made[split][1])]
         self.invalid = pd.concat([table.assign(part=split) for split, table in problems])
 
-    def announce(self) -> None:
-        """Says what was understood of the files, and which questions cannot be used.
-
-        Raises:
-            InputError: if there are such questions and the task says that they are an error.
-        """
+    @property
+    def summary(self) -> str:
+        """What was understood of the files."""
         counts = [
             f"{len(questions.ids)} {split} ({sum(questions.impossible)} without answer)"
             for split, questions in self.questions.items()
         ]
-        print(f"{self.task.dataset}: questions: {', '.join(counts)}; windows of {self.config.window} tokens")
-        for difference in self.data_settings["departures"]:
-            print(f"note: {difference}; scores do not compare with published ones")
-        if len(self.invalid):
-            rows = self.invalid.head(3).itertuples()
-            examples = "; ".join(f"{row.part} row {row.row}, {str(row.value)[:60]!r}: {row.reason}" for row in rows)
-            if self.task.on_invalid == "error":
-                raise InputError(f"{self.task.dataset}: {examples}; correct it, or set task.on_invalid to skip")
-            print(f"{len(self.invalid)} questions or answers are reported in invalid_rows.csv, the first: {examples}")
+        return f"questions: {', '.join(counts)}; windows of {self.config.window} tokens"
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains a seed, keeps the epoch that is best on valid, and returns the scores of the other splits.

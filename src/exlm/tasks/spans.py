@@ -3,8 +3,6 @@
 Everything here works for any model whose output has start_logits and end_logits [B, S].
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -108,46 +106,33 @@ def answer(
         Diverged: if a logit is not a number.
     """
     model.eval()
+    device = next(model.parameters()).device
     scores: list[dict[Span, float]] = [{} for _ in questions.ids]
     null_scores = [np.inf] * len(questions.ids)
     for rows in batches_by_length(model, [window.example for window in windows], tokens_per_batch):
         chosen = [windows[row] for row in rows]
-        for window, spans, null in _score_windows(model, chosen, tokenizer, config, precision):
+        batch = pad([window.example for window in chosen], tokenizer)
+        with in_precision(device, precision):
+            start, end = _span_logits(model, batch)
+        padding = _left_padding(batch)
+        context = torch.zeros_like(batch["attention_mask"], dtype=torch.bool)
+        for i, window in enumerate(chosen):
+            context[i, torch.from_numpy(np.flatnonzero(window.offsets[:, 0] >= 0)) + padding[i]] = True
+        values, *spans = best_spans(start, end, context.to(device), config.max_answer, config.n_best)
+        null = (torch.tensor([window.null for window in chosen]) + padding).to(device)[:, None]
+        nulls = (start.gather(1, null) + end.gather(1, null))[:, 0]
+        if bool(nulls.isnan().any() | values.isnan().any()):
+            raise Diverged("the model's logits are not numbers; it has diverged, train it with a lower learning rate")
+        firsts, lasts = ((tokens.cpu() - padding[:, None]).numpy() for tokens in spans)
+        for i, (window, null_score) in enumerate(zip(chosen, nulls.tolist(), strict=True)):
+            null_scores[window.question] = min(null_score, null_scores[window.question])
             known = scores[window.question]
-            for span, score in spans:
-                known[span] = max(score, known.get(span, -np.inf))
-            null_scores[window.question] = min(null, null_scores[window.question])
-    return [
-        _best_answer(context, found, null, config.n_best)
-        for context, found, null in zip(questions.contexts, scores, null_scores, strict=True)
-    ]
-
-
-def _score_windows(
-    model: nn.Module, windows: list[Window], tokenizer: PreTrainedTokenizerFast, config: QAConfig, precision: str
-) -> Iterator[tuple[Window, list[tuple[Span, float]], float]]:
-    """Each window with its best spans and their scores, and its score of "no answer", from one forward pass."""
-    batch = pad([window.example for window in windows], tokenizer)
-    with in_precision(next(model.parameters()).device, precision):
-        start, end = _span_logits(model, batch)
-    padding = _left_padding(batch)
-    context = torch.zeros_like(batch["attention_mask"], dtype=torch.bool)
-    for row, window in enumerate(windows):
-        context[row, torch.from_numpy(np.flatnonzero(window.offsets[:, 0] >= 0)) + padding[row]] = True
-    null = (torch.tensor([window.null for window in windows]) + padding).to(start.device)[:, None]
-    null_scores = (start.gather(1, null) + end.gather(1, null))[:, 0]
-    scores, first, last = best_spans(start, end, context.to(start.device), config.max_answer, config.n_best)
-    if bool(null_scores.isnan().any() | scores.isnan().any()):
-        raise Diverged("the model's logits are not numbers; it has diverged, train it with a lower learning rate")
-    positions = torch.stack([first, last], dim=2).cpu() - padding[:, None, None]  # [B, n_best, 2], without padding
-    columns = (windows, scores.tolist(), positions.tolist(), null_scores.tolist())
-    for window, values, found, null_score in zip(*columns, strict=True):
-        spans = [
-            ((int(window.offsets[i, 0]), int(window.offsets[j, 1])), value)
-            for value, (i, j) in zip(values, found, strict=True)
-            if np.isfinite(value)
-        ]
-        yield window, spans, null_score
+            for first, last, score in zip(firsts[i], lasts[i], values[i].tolist(), strict=True):
+                if score > -np.inf:
+                    span = int(window.offsets[first, 0]), int(window.offsets[last, 1])
+                    known[span] = max(score, known.get(span, -np.inf))
+    columns = zip(questions.contexts, scores, null_scores, strict=True)
+    return [_best_answer(context, found, null_score, config.n_best) for context, found, null_score in columns]
 
 
 def _best_answer(context: str, scores: dict[Span, float], null_score: float, number: int) -> Answer:

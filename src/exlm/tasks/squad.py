@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -67,17 +67,6 @@ class Answer:
         return self.null_score - self.score
 
 
-class _Record(NamedTuple):
-    """A question as its file has it; answers are texts and their first characters."""
-
-    id: str
-    question: str
-    context: str
-    answers: list[tuple[str, Any]]
-    impossible: bool | None
-    malformed: str | None = None
-
-
 def read_questions(path: Path | str, labelled: bool = True) -> Questions:
     """Reads a file of questions, plain or compressed (.gz, .xz, .zst).
 
@@ -92,28 +81,34 @@ def read_questions(path: Path | str, labelled: bool = True) -> Questions:
         InputError: if the file cannot be read, lacks something, has an id twice, or no question can be used.
     """
     path = Path(path)
-    read_records = _squad_records if plain_suffix(path) == ".json" else _table_records
+    records = (_squad_records if plain_suffix(path) == ".json" else _table_records)(path, labelled)
     kept: list[tuple[str, str, str, list[tuple[str, int]], int]] = []
     problems: list[tuple[int, str, str]] = []
     row_of_id: dict[str, int] = {}
-    for row, record in enumerate(read_records(path, labelled)):
-        name = record.id or str(row)
+    for row, record in enumerate(records):
+        name, question, context = (_text(record.get(key)) for key in ("id", "question", "context"))
+        name, question = name or str(row), question.strip()
         if name in row_of_id:
             raise InputError(
                 f"{path}: rows {row_of_id[name]} and {row} have the same id {name!r}; make every id unique"
             )
         row_of_id[name] = row
         answers: list[tuple[str, int]] = []
-        for text, start in record.answers:
-            found = _first_character(record.context, text, start)
+        for text, start in record["references"]:
+            found = _first_character(context, text, start)
             if isinstance(found, int):
                 answers.append((text, found))
             else:
                 problems.append((row, text, f"{found}; answer dropped"))
-        if reason := _problem(record, answers):
-            problems.append((row, record.question, f"{reason}; question left out"))
+        reason = record["malformed"] or _problem(question, context)
+        if record["references"] and record["is_impossible"]:
+            reason = "marked impossible but has answers"
+        elif record["references"] and not answers:
+            reason = reason or "no answer is at its place"
+        if reason:
+            problems.append((row, question, f"{reason}; question left out"))
         else:
-            kept.append((name, record.question, record.context, answers, row))
+            kept.append((name, question, context, answers, row))
     if not kept and not problems:
         raise InputError(f"{path}: holds no question; give a file that does")
     if not kept:
@@ -124,19 +119,15 @@ def read_questions(path: Path | str, labelled: bool = True) -> Questions:
     return Questions(ids, questions, contexts, references if labelled else None, rows, table)
 
 
-def _problem(record: _Record, answers: list[tuple[str, int]]) -> str | None:
-    """Why a question cannot be used, or None; `answers` are those that stand where the file says."""
-    if record.impossible and record.answers:
-        return "marked impossible but has answers"
-    if record.malformed:
-        return record.malformed
-    if not record.question or not record.context.strip():
-        return "empty context" if record.question else "empty question"
+def _problem(question: str, context: str) -> str | None:
+    """Why nothing can be asked, or None."""
+    if not question or not context.strip():
+        return "empty context" if question else "empty question"
     try:
-        (record.question + record.context).encode()
+        (question + context).encode()
     except UnicodeEncodeError:  # JSON can escape half a character
         return "not valid Unicode text"
-    return "no answer is at its place" if record.answers and not answers else None
+    return None
 
 
 def _first_character(context: str, text: str, start: Any) -> int | str:
@@ -164,7 +155,8 @@ def _text(value: Any) -> str:
     return "" if _missing(value) else str(value)
 
 
-def _table_records(path: Path, labelled: bool) -> Iterator[_Record]:
+def _table_records(path: Path, labelled: bool) -> Iterator[dict[str, Any]]:
+    """The rows of a table, with their `references`: answers and first characters as the file has them."""
     frame = read_frame(path)
     columns = {str(name).lower(): frame[name].tolist() for name in frame.columns}
     absent = [name for name in ("question", "context") if name not in columns]
@@ -172,31 +164,28 @@ def _table_records(path: Path, labelled: bool) -> Iterator[_Record]:
         absent.append("answer")
     if absent:
         raise InputError(f"{path}: no column {listed(absent)}; it has: {listed(frame)}; rename or add it")
-    malformed = frame.attrs.get("malformed", {})
-    for row in range(len(frame)):
-        values = {name: column[row] for name, column in columns.items()}
-        answers = _table_answers(values, row, path) if labelled else []
-        name, question = (_text(values.get(key)).strip() for key in ("id", "question"))
-        yield _Record(name, question, _text(values["context"]), answers, None, malformed.get(row))
+    for row, cells in enumerate(zip(*columns.values(), strict=True)):
+        record = dict(zip(columns, cells, strict=True))
+        pairs: list[tuple[Any, Any]] = []
+        if labelled and "answers" in record:
+            try:
+                pairs = [*zip(record["answers"]["text"], record["answers"]["answer_start"], strict=True)]
+            except (TypeError, KeyError, ValueError):
+                raise InputError(
+                    f"{path}: row {row} of the column 'answers' is not {{text: [...], answer_start: [...]}}; "
+                    "correct it, or use the columns answer and answer_start"
+                ) from None
+        elif labelled:
+            text, start = _text(record["answer"]), record.get("answer_start")
+            pairs = [(text.strip() if _missing(start) else text, start)]
+        references = [(_text(text), start) for text, start in pairs if _text(text)]
+        record |= {"id": _text(record.get("id")).strip(), "references": references, "is_impossible": False}
+        yield record | {"malformed": frame.attrs.get("malformed", {}).get(row)}
 
 
-def _table_answers(values: dict[str, Any], row: int, path: Path) -> list[tuple[str, Any]]:
-    if "answers" not in values:
-        text, start = _text(values["answer"]), values.get("answer_start")
-        text = text.strip() if _missing(start) else text
-        return [(text, start)] if text else []
-    try:
-        answers = values["answers"]
-        pairs = [*zip(answers["text"], answers["answer_start"], strict=True)]
-    except (TypeError, KeyError, ValueError):
-        raise InputError(
-            f"{path}: row {row} of the column 'answers' is not {{text: [...], answer_start: [...]}}; "
-            "correct it, or use the columns answer and answer_start"
-        ) from None
-    return [(_text(text), start) for text, start in pairs if _text(text)]
+def _squad_records(path: Path, labelled: bool) -> Iterator[dict[str, Any]]:
+    """The questions of a SQuAD file, with `context` and `references` as those of a table."""
 
-
-def _squad_records(path: Path, labelled: bool) -> Iterator[_Record]:
     def get(parent: Any, key: str, wanted: type, where: str) -> Any:
         value = parent.get(key) if isinstance(parent, dict) else None
         if not isinstance(value, wanted):
@@ -204,23 +193,21 @@ def _squad_records(path: Path, labelled: bool) -> Iterator[_Record]:
             raise InputError(f"{path} is not SQuAD JSON: {where} has no {name} {key!r}; compare it with SQuAD 2.0")
         return value
 
-    def answers_of(item: dict[str, Any], where: str) -> Iterator[tuple[str, int]]:
-        if item.get("is_impossible") and item.get("answers") is None:
-            return
-        for n, answer in enumerate(get(item, "answers", list, where)):
-            name = f"{where}.answers[{n}]"
-            text, start = get(answer, "text", str, name), get(answer, "answer_start", int, name)
-            if text.strip():
-                yield text, start
-
     for a, article in enumerate(get(_load_json(path), "data", list, "the file")):
         for p, paragraph in enumerate(get(article, "paragraphs", list, f"data[{a}]")):
             where = f"data[{a}].paragraphs[{p}]"
             context = get(paragraph, "context", str, where)
             for q, item in enumerate(get(paragraph, "qas", list, where)):
-                question = get(item, "question", str, f"{where}.qas[{q}]").strip()
-                answers = list(answers_of(item, f"{where}.qas[{q}]")) if labelled else []
-                yield _Record(_text(item.get("id")), question, context, answers, item.get("is_impossible"))
+                name = f"{where}.qas[{q}]"
+                get(item, "question", str, name)
+                impossible, references = bool(item.get("is_impossible")), []
+                if labelled and not (impossible and item.get("answers") is None):
+                    for n, answer in enumerate(get(item, "answers", list, name)):
+                        text = get(answer, "text", str, f"{name}.answers[{n}]")
+                        start = get(answer, "answer_start", int, f"{name}.answers[{n}]")
+                        references += [(text, start)] if text.strip() else []
+                record = {"context": context, "references": references, "is_impossible": impossible}
+                yield item | record | {"malformed": None}
 
 
 def _load_json(path: Path) -> Any:
