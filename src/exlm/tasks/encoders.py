@@ -80,6 +80,7 @@ def load_encoder(
     settings = settings | _dropout_settings(config, hyper) | ({"num_labels": 2} if head != "classification" else {})
     if config.model_type == "exlm":
         settings |= {} if hyper.layers is None else {"task_layers": hyper.layers}
+        # From scratch, the encoder is drawn before the head. The order is kept so that a seed gives the same model.
         encoder, _ = load_model(name, ExLMModel, settings, from_scratch)
         model = model_class(encoder.config)
         _copy_encoder(encoder, model, name)

@@ -89,7 +89,7 @@ def _announce(trainer: Classification | QuestionAnswering) -> None:
     if trainer.task.on_invalid == "error":
         raise InputError(f"{dataset}: {examples}; correct or remove it, or set task.on_invalid to skip")
     actions = [f"{count} {action}; " for action, count in invalid.get("action", pd.Series()).value_counts().items()]
-    print(f"{len(invalid)} rows are reported ({''.join(actions)}see invalid_rows.csv), the first: {examples}")
+    print(f"{len(invalid)} rows have something wrong ({''.join(actions)}see invalid_rows.csv), the first: {examples}")
 
 
 def _print_result(report: dict[str, Any], directory: Path, start_from: str | None) -> None:
