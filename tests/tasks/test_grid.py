@@ -196,8 +196,11 @@ def real(tmp_path):
     for shift, name in enumerate(("train", "valid")):
         pairs(shift, 12).to_csv(tmp_path / f"{name}.csv", index=False)
     task = TaskConfig(str(tmp_path / "train.csv"), str(tmp_path / "valid.csv"), pair_column="second")
-    grid = {"learning_rate": ["1e-3", "1e-2"]}
-    return lambda output: finetune(str(tmp_path / output), str(model), task, BASE, [0, 1], grid=grid)
+
+    def run(output, rates=("1e-3", "1e-2")):
+        return finetune(str(tmp_path / output), str(model), task, BASE, [0, 1], grid={"learning_rate": list(rates)})
+
+    return run
 
 
 def test_a_real_grid_resumes_and_its_best_cell_predicts(real, tmp_path, monkeypatch):
@@ -230,3 +233,9 @@ def test_a_cell_that_lost_is_no_model(real, tmp_path):
     with pytest.raises(InputError):
         predict(str(tmp_path / "out" / lost / "seed-0"), str(tmp_path / "valid.csv"))
     assert (tmp_path / "out" / lost / "seed-0/predictions.csv").exists()
+
+
+def test_a_grid_of_one_cell_is_reported(real, capsys):
+    report = real("one", [1e-3])
+    assert report["best"] == "learning_rate=0.001" and "cells" not in report
+    assert "valid roc_auc" in capsys.readouterr().out

@@ -197,4 +197,5 @@ def best_seed_directory(path: str) -> Path:
     metric = json.loads((Path(path) / REPORT).read_text())["metric"]
     results = [json.loads((run_dir / RESULT).read_text()) for run_dir in run_dirs]
     scores = np.array([result["scores"]["valid"][metric] for result in results], dtype=float)
-    return run_dirs[int(np.nanargmin(scores) if metric in LOWER_IS_BETTER else np.nanargmax(scores))]
+    ranks = -scores if metric in LOWER_IS_BETTER else scores
+    return run_dirs[int(np.argmax(np.where(np.isnan(ranks), -np.inf, ranks)))]

@@ -118,7 +118,7 @@ def embed(
     network, tokenizer = load_model(model, ExLMModel, None if layers is None else {"task_layers": layers})
     distributed.place(network)
     rows = tokenize_rows(make_table(read_frame(input), input, text_column, []), tokenizer, max_length, molecules)
-    width = network.config.hidden_size
+    usable, width = rows.usable, network.config.hidden_size
 
     def embedding(batch: dict[str, Tensor]) -> Tensor:
         return pooled(network, network.expand_unmasked(**batch), pooling).float()
@@ -127,15 +127,14 @@ def embed(
         for start in range(0, len(rows.examples), rows_per_chunk):
             chunk = slice(start, start + rows_per_chunk)
             vectors = np.full((len(rows.examples[chunk]), width), np.nan, dtype=np.float32)
-            usable = rows.usable[chunk]
-            if usable.any():
-                examples = [rows.examples[start + i] for i in np.flatnonzero(usable)]
-                vectors[usable] = inference.run(network, embedding, examples, tokenizer, progress="embed")
+            if usable[chunk].any():
+                examples = [rows.examples[start + i] for i in np.flatnonzero(usable[chunk])]
+                vectors[usable[chunk]] = inference.run(network, embedding, examples, tokenizer, progress="embed")
             yield chunk, vectors
 
     with replacing(target) as partial:
         _write_vectors(partial, rows, width, chunks())
-    print(f"{rows.usable.sum()} rows embedded, {(~rows.usable).sum()} marked in the column problem: {target}")
+    print(f"{usable.sum()} rows embedded, {(~usable).sum()} marked in the column problem: {target}")
     return target
 
 
