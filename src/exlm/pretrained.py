@@ -92,7 +92,7 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
     Raises:
         InputError: if there is no such tokenizer, it is not a fast one, or a special token is missing.
     """
-    tokenizer = _from_pretrained(str(path_or_name))
+    tokenizer = load_fast_tokenizer(str(path_or_name))
     tokenizer.bos_token = tokenizer.bos_token or tokenizer.cls_token
     tokenizer.eos_token = tokenizer.eos_token or tokenizer.sep_token
     missing = [name for name in ("bos", "eos", "pad", "mask") if getattr(tokenizer, f"{name}_token_id") is None]
@@ -111,7 +111,12 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
     return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
 
 
-def _from_pretrained(name: str) -> PreTrainedTokenizerFast:
+def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
+    """A fast tokenizer from a directory or the Hugging Face hub, as it is.
+
+    Raises:
+        InputError: if there is no such tokenizer, or it is not a fast one.
+    """
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # damaged tokenizers raise anything, even a bare Exception

@@ -20,7 +20,7 @@ from exlm.pretrained import save_model
 from exlm.recipe import ArchitectureConfig
 from exlm.tasks import inference
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders import load_finetuned, load_tokenizer_of
+from exlm.tasks.encoders import load_encoder_tokenizer, load_finetuned
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import predict
 from tests.tasks.families import FAMILIES, LINES, pairs, questions, save_family
@@ -123,14 +123,14 @@ def test_a_prediction_does_not_depend_on_its_batch(tuned, files):
 
 
 def test_the_second_text_is_told_from_the_first(model, family):
-    tokenizer, _ = load_tokenizer_of(str(model))
+    tokenizer, _ = load_encoder_tokenizer(str(model))
     example = inference.tokenize(["Ada"], tokenizer, ["Rome"])[0]
     types = set(example.get("token_type_ids", []))
     assert types == {"bert": {0, 1}, "albert": {0, 1}, "xlnet": {0, 1, 2}}.get(family, set())
 
 
 def test_over_long_pairs_are_cut_to_what_the_model_can_read(model, tuned, family):
-    _, longest = load_tokenizer_of(str(model))
+    _, longest = load_encoder_tokenizer(str(model))
     assert longest == (64 if family in LIMITED else None)
     reported = pd.read_csv(tuned[0] / "invalid_rows.csv")
     cut = reported[reported["reason"].str.contains("the limit is 64; cut", na=False)]

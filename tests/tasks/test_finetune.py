@@ -18,7 +18,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, resolve
 from exlm.tasks.finetune import finetune
 from exlm.tasks.metrics import evaluate
 from exlm.tasks.predict import embed, predict
-from exlm.tasks.supervised import RowBatches
+from exlm.tasks.supervised import ShuffledBatches
 
 FAST = FinetuneConfig(epochs=10, batch_size=16, learning_rate=3e-3, patience=0, precision="fp32")
 
@@ -249,10 +249,9 @@ def test_mean_pooling_is_the_mean_over_real_tokens(pretrained, molecules, tmp_pa
         np.testing.assert_allclose(np.load(tmp_path / "e.npy")[i], hidden.mean(0).detach(), atol=0.05)
 
 
-def test_row_batches_cover_an_epoch_and_group_lengths(corpus):
+def test_batches_cover_an_epoch_and_group_lengths():
     lengths = np.random.default_rng(0).integers(3, 80, 200)
-    examples = [{"input_ids": [0] * int(n)} for n in lengths]
-    batches = RowBatches(examples, np.zeros((200, 1)), np.arange(10, 200), 16, load_tokenizer(corpus), seed=0)
+    batches = ShuffledBatches(lengths, np.arange(10, 200), 16, seed=0, collate=dict)
     epoch = batches.epoch(0)
     assert sorted(np.concatenate(epoch)) == list(range(10, 200)) and len(epoch) == batches.per_epoch
     padded = sum(len(b) * max(lengths[b]) for b in epoch)

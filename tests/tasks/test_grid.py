@@ -12,7 +12,7 @@ from exlm import InputError
 from exlm.tasks import supervised
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
-from exlm.tasks.grid import best_member, cells, members, run_grid
+from exlm.tasks.grid import best_seed_directory, cells, run_grid, seed_directories
 from exlm.tasks.predict import predict
 from tests.tasks.families import pairs, save_family
 
@@ -135,9 +135,9 @@ def test_the_best_cell_has_the_best_median_on_valid(tmp_path, metric, best):
     assert [run["scores"]["valid"][metric] for run in report["runs"]] == values[rate]
     assert report["valid"] == report["cells"][best]["valid"]
     assert weights(tmp_path) == [f"{best}/seed-{seed}" for seed in range(3)]
-    assert members(str(tmp_path)) == [tmp_path / best / f"seed-{seed}" for seed in range(3)]
+    assert seed_directories(str(tmp_path)) == [tmp_path / best / f"seed-{seed}" for seed in range(3)]
     choose = np.argmin if metric == "rmse" else np.argmax
-    assert best_member(str(tmp_path)) == tmp_path / best / f"seed-{choose(values[rate])}"
+    assert best_seed_directory(str(tmp_path)) == tmp_path / best / f"seed-{choose(values[rate])}"
 
 
 def test_more_cells_and_more_seeds_can_be_added(tmp_path):
@@ -155,14 +155,14 @@ def test_a_cell_that_becomes_the_best_gets_its_models_back(tmp_path):
     assert weights(tmp_path) == ["learning_rate=0.002/seed-0"]
     report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1], {}, "accuracy")
     assert report["best"] == "learning_rate=0.001"
-    assert members(str(tmp_path)) == [tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (0, 1)]
+    assert seed_directories(str(tmp_path)) == [tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (0, 1)]
     assert weights(tmp_path) == ["learning_rate=0.001/seed-0", "learning_rate=0.001/seed-1"]
 
 
 def test_only_the_seeds_of_the_report_are_members(tmp_path):
     run_grid(tmp_path, Training(accuracy), cells(BASE, {"learning_rate": [1e-3]}), range(11), {}, "accuracy")
     run_grid(tmp_path, Training(accuracy), cells(BASE, {"learning_rate": [1e-3]}), [10, 2], {}, "accuracy")
-    assert members(str(tmp_path)) == [tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (10, 2)]
+    assert seed_directories(str(tmp_path)) == [tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (10, 2)]
 
 
 def test_the_report_sums_up_five_seeds(tmp_path):
@@ -196,8 +196,11 @@ def real(tmp_path):
     for shift, name in enumerate(("train", "valid")):
         pairs(shift, 12).to_csv(tmp_path / f"{name}.csv", index=False)
     task = TaskConfig(str(tmp_path / "train.csv"), str(tmp_path / "valid.csv"), pair_column="second")
-    grid = {"learning_rate": ["1e-3", "1e-2"]}
-    return lambda output: finetune(str(tmp_path / output), str(model), task, BASE, [0, 1], grid=grid)
+
+    def run(output, rates=("1e-3", "1e-2")):
+        return finetune(str(tmp_path / output), str(model), task, BASE, [0, 1], grid={"learning_rate": list(rates)})
+
+    return run
 
 
 def test_a_real_grid_resumes_and_its_best_cell_predicts(real, tmp_path, monkeypatch):
@@ -230,3 +233,9 @@ def test_a_cell_that_lost_is_no_model(real, tmp_path):
     with pytest.raises(InputError):
         predict(str(tmp_path / "out" / lost / "seed-0"), str(tmp_path / "valid.csv"))
     assert (tmp_path / "out" / lost / "seed-0/predictions.csv").exists()
+
+
+def test_a_grid_of_one_cell_is_reported(real, capsys):
+    report = real("one", [1e-3])
+    assert report["best"] == "learning_rate=0.001" and "cells" not in report
+    assert "valid roc_auc" in capsys.readouterr().out

@@ -108,11 +108,11 @@ def test_a_fine_tuned_model_gets_a_new_head(bert, files):
     run(bert, files)
     place = files / "out/seed-0"
     trained = load_file(place / "model.safetensors")["classifier.weight"]
-    model, _ = load_encoder(str(place), "classification", FinetuneConfig(), {"num_labels": len(trained)}, False)
+    model = load_encoder(str(place), "classification", FinetuneConfig(), {"num_labels": len(trained)})
     assert not torch.equal(model.classifier.weight, trained)
     kept = load_file(place / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
     torch.testing.assert_close(model.bert.embeddings.word_embeddings.weight.data, kept)
-    answering, _ = load_encoder(str(place), "question_answering", FinetuneConfig(), {}, False)
+    answering = load_encoder(str(place), "question_answering", FinetuneConfig(), {})
     assert answering.qa_outputs.out_features == 2
 
 

@@ -15,7 +15,7 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.tasks.inference import pad
-from exlm.tasks.spans import WindowBatches, answer, best_spans, qa_loss
+from exlm.tasks.spans import answer, best_spans, span_training_loss, window_batches
 from exlm.tasks.squad import Answer, read_questions
 from exlm.tasks.squad_metrics import evaluate_answers, exact_match, f1_score, normalize_answer
 from exlm.tasks.squad_windows import QAConfig, answer_spans, make_windows
@@ -204,27 +204,25 @@ def test_settings_that_cannot_work_are_named(change):
         QAConfig(**change)
 
 
-def decoded(windows, number, context):
+def decoded(window, context):
     """The text between the labels of a window."""
-    offsets = windows.offsets[number]
-    return context[offsets[windows.starts[number], 0] : offsets[windows.ends[number], 1]].strip()
+    return context[window.offsets[window.start, 0] : window.offsets[window.end, 1]].strip()
 
 
 def test_windows_cover_every_character_overlap_and_hold_the_labels(write, tokenizer):
     questions = write(town_questions())
-    windows = make_windows(questions, tokenizer, SMALL)
-    assert windows.problems.empty and windows.trainable.all()
-    assert max(len(offsets) for offsets in windows.offsets) <= SMALL.window
-    labelled = np.flatnonzero(windows.starts != windows.null)
-    for number in labelled:
-        i = windows.question[number]
-        assert decoded(windows, number, questions.contexts[i]).strip(". ") == questions.answers[i][0][0]
-    assert set(windows.question[labelled]) == {i for i, answers in enumerate(questions.answers) if answers}
-    assert (windows.starts == windows.null).sum() == (windows.ends == windows.null).sum()
-    cls = [example["input_ids"][place] for example, place in zip(windows.examples, windows.null, strict=True)]
-    assert set(cls) == {tokenizer.cls_token_id}
+    windows, problems = make_windows(questions, tokenizer, SMALL)
+    assert problems.empty and all(window.trainable for window in windows)
+    assert max(len(window.offsets) for window in windows) <= SMALL.window
+    labelled = [window for window in windows if window.start != window.null]
+    for window in labelled:
+        i = window.question
+        assert decoded(window, questions.contexts[i]).strip(". ") == questions.answers[i][0][0]
+    assert {window.question for window in labelled} == {i for i, answers in enumerate(questions.answers) if answers}
+    assert all((window.start == window.null) == (window.end == window.null) for window in windows)
+    assert {window.example["input_ids"][window.null] for window in windows} == {tokenizer.cls_token_id}
     for i, context in enumerate(questions.contexts):
-        parts = [windows.offsets[w] for w in np.flatnonzero(windows.question == i)]
+        parts = [window.offsets for window in windows if window.question == i]
         parts = [part[part[:, 0] >= 0] for part in parts]
         assert len(parts) > 1
         for left, right in zip(parts, parts[1:], strict=False):
@@ -234,22 +232,25 @@ def test_windows_cover_every_character_overlap_and_hold_the_labels(write, tokeni
 
 
 def test_token_types_are_kept(write, tokenizer):
-    windows = make_windows(write(town_questions()), tokenizer, SMALL)
+    windows, _ = make_windows(write(town_questions()), tokenizer, SMALL)
     typed = "token_type_ids" in tokenizer.model_input_names
-    for example, offsets in zip(windows.examples, windows.offsets, strict=True):
-        assert ("token_type_ids" in example) is typed
-        assert not typed or (example["token_type_ids"][offsets[:, 0] >= 0] == 1).all()
+    for window in windows:
+        assert ("token_type_ids" in window.example) is typed
+        assert not typed or (window.example["token_type_ids"][window.offsets[:, 0] >= 0] == 1).all()
 
 
 def test_short_contexts_stay_whole_and_chunks_do_not_matter(write, tokenizer, monkeypatch):
     questions = write(town_questions())
-    whole = make_windows(questions, tokenizer, QAConfig())
-    assert whole.question.tolist() == list(range(20))
-    one = make_windows(questions, tokenizer, SMALL)
+    whole, _ = make_windows(questions, tokenizer, QAConfig())
+    assert [window.question for window in whole] == list(range(20))
+
+    def made():
+        windows, _ = make_windows(questions, tokenizer, SMALL)
+        return [(window.example["input_ids"].tolist(), window.question, window.start) for window in windows]
+
+    at_once = made()
     monkeypatch.setattr("exlm.tasks.squad_windows.CHUNK", 3)
-    two = make_windows(questions, tokenizer, SMALL)
-    assert [e["input_ids"].tolist() for e in one.examples] == [e["input_ids"].tolist() for e in two.examples]
-    assert one.question.tolist() == two.question.tolist() and one.starts.tolist() == two.starts.tolist()
+    assert made() == at_once
 
 
 def test_what_no_window_can_hold_is_left_out_and_counted(write, tokenizer):
@@ -259,13 +260,13 @@ def test_what_no_window_can_hold_is_left_out_and_counted(write, tokenizer):
     short = ("Ada lives in Rome.", [("Where does Ada live? " * 4, [("Rome", 13)])])
     document = squad([(text, asked), short])
     questions = write(document)
-    windows = make_windows(questions, tokenizer, SMALL)
-    assert set(windows.question) == {0, 2, 3}, "a long question with a short text fits"
-    assert windows.problems["row"].tolist() == [1, 2]
-    assert "longer than the window" in windows.problems["reason"][0]
-    assert "no window holds all of it" in windows.problems["reason"][1]
-    assert windows.trainable.tolist() == [i != 2 for i in windows.question]
-    assert 2 not in {windows.question[row] for row in np.concatenate(WindowBatches(windows, tokenizer, 4, 0).epoch(0))}
+    windows, problems = make_windows(questions, tokenizer, SMALL)
+    assert {window.question for window in windows} == {0, 2, 3}, "a long question with a short text fits"
+    assert problems["row"].tolist() == [1, 2]
+    assert "longer than the window" in problems["reason"][0]
+    assert "no window holds all of it" in problems["reason"][1]
+    assert all(window.trainable == (window.question != 2) for window in windows)
+    assert 2 not in {windows[row].question for row in np.concatenate(window_batches(windows, tokenizer, 4, 0).epoch(0))}
 
 
 def test_a_part_of_an_answer_is_no_answer():
@@ -279,19 +280,19 @@ def test_a_part_of_an_answer_is_no_answer():
 
 def test_batches_cover_an_epoch_and_count_the_padding_on_the_left(write, tokenizer):
     questions = write(town_questions())
-    windows = make_windows(questions, tokenizer, SMALL)
-    batches = WindowBatches(windows, tokenizer, 8, seed=3)
+    windows, _ = make_windows(questions, tokenizer, SMALL)
+    batches = window_batches(windows, tokenizer, 8, seed=3)
     seen = []
     for step in range(batches.per_epoch):
         ((_, batch),) = batches(step)
         rows = batches.epoch(0)[step]
         seen += rows.tolist()
-        for name, labels in (("start_positions", windows.starts), ("end_positions", windows.ends)):
+        for name, label in (("start_positions", "start"), ("end_positions", "end")):
             tokens = batch["input_ids"].gather(1, batch[name][:, None])[:, 0]
-            expected = [windows.examples[row]["input_ids"][labels[row]] for row in rows]
+            expected = [windows[row].example["input_ids"][getattr(windows[row], label)] for row in rows]
             assert tokens.tolist() == expected and batch["attention_mask"].gather(1, batch[name][:, None]).all()
-    assert sorted(seen) == list(range(len(windows.examples)))
-    again = WindowBatches(windows, tokenizer, 8, seed=3)(1)[0][1]
+    assert sorted(seen) == list(range(len(windows)))
+    again = window_batches(windows, tokenizer, 8, seed=3)(1)[0][1]
     assert all(torch.equal(again[name], tensor) for name, tensor in batches(1)[0][1].items())
 
 
@@ -440,18 +441,18 @@ class Fixed(torch.nn.Module):
 
 def test_answers_are_those_of_a_search_through_all_windows(write, tokenizer):
     questions = write(town_questions())
-    windows = make_windows(questions, tokenizer, SMALL)
+    windows, _ = make_windows(questions, tokenizer, SMALL)
     model = Fixed(len(tokenizer))
     answers = answer(model, questions, windows, tokenizer, SMALL, tokens_per_batch=200, precision="fp32")
     for i, context in enumerate(questions.contexts):
         spans, null = {}, []
-        for w in np.flatnonzero(windows.question == i):
-            ids = torch.tensor(windows.examples[w]["input_ids"][None], dtype=torch.long)
+        for window in [window for window in windows if window.question == i]:
+            ids = torch.tensor(window.example["input_ids"][None], dtype=torch.long)
             with torch.no_grad():
                 output = model(ids, torch.ones_like(ids))
             start, end = output.start_logits[0].float(), output.end_logits[0].float()
-            null.append(float(start[windows.null[w]] + end[windows.null[w]]))
-            offsets = windows.offsets[w]
+            null.append(float(start[window.null] + end[window.null]))
+            offsets = window.offsets
             for score, first, last in all_spans(start, end, offsets[:, 0] >= 0, SMALL.max_answer):
                 place = offsets[first, 0], offsets[last, 1]
                 spans[place] = max(score, spans.get(place, -np.inf))
@@ -470,7 +471,7 @@ def test_answers_are_those_of_a_search_through_all_windows(write, tokenizer):
 def test_every_question_gets_an_answer_and_a_diverged_model_an_error(write, tokenizer):
     text, places = sentences(NAMES, 0)
     questions = write(squad([(text, [("Where does Ada live? " * 30, [places["Ada"]]), ("Where does Ada live?", [])])]))
-    windows = make_windows(questions, tokenizer, SMALL)
+    windows, _ = make_windows(questions, tokenizer, SMALL)
     first, second = answer(Fixed(len(tokenizer)), questions, windows, tokenizer, SMALL)
     assert first.text == "" and first.null_minus_best > 0 and first.n_best == [("", 1.0)]
     assert second.text in text and len(second.n_best) > 1
@@ -515,10 +516,10 @@ def test_the_head_loads_on_a_pretrained_encoder(tiny_config, tmp_path):
 
 
 def trained(model, windows, tokenizer, epochs, directory):
-    batches = WindowBatches(windows, tokenizer, 10, seed=0)
+    batches = window_batches(windows, tokenizer, 10, seed=0)
     optimizer = OptimizerConfig(learning_rate=3e-3, schedule="constant", weight_decay=0.0)
     config = LoopConfig(epochs * batches.per_epoch, optimizer, "fp32", log_every=10**6, save_every=0)
-    fit(model, qa_loss, batches, config, directory, seed=0)
+    fit(model, span_training_loss, batches, config, directory, seed=0)
     return model
 
 
@@ -526,7 +527,7 @@ def trained(model, windows, tokenizer, epochs, directory):
 def test_a_small_model_learns_to_answer_and_when_not_to(write, tokenizer, tiny_config, tmp_path):
     questions = write(town_questions())
     config = QAConfig(window=80, stride=16)
-    windows = make_windows(questions, tokenizer, config)
+    windows, _ = make_windows(questions, tokenizer, config)
     sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
     quick = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.2)
     model = trained(ExLMForQuestionAnswering(tiny_config(**sizes, **quick)), windows, tokenizer, 90, tmp_path)
@@ -545,15 +546,15 @@ def test_a_small_model_learns_to_answer_and_when_not_to(write, tokenizer, tiny_c
 @pytest.mark.parametrize("tokenizer", ["left"], indirect=True)
 def test_xlnet_learns_and_answers_with_its_own_inputs(write, tokenizer, tmp_path):
     questions = write(town_questions())
-    windows = make_windows(questions, tokenizer, SMALL)
+    windows, _ = make_windows(questions, tokenizer, SMALL)
     sizes = dict(vocab_size=len(tokenizer), d_model=16, n_layer=1, n_head=2, d_inner=32)
     model = XLNetForQuestionAnsweringSimple(XLNetConfig(**sizes, pad_token_id=tokenizer.pad_token_id))
-    batch = pad(windows.examples[:2], tokenizer)
+    batch = pad([window.example for window in windows[:2]], tokenizer)
     assert batch["token_type_ids"].shape == batch["input_ids"].shape
-    everything = WindowBatches(windows, tokenizer, len(windows.examples), 0)(0)[0][1]
-    before = qa_loss(model.eval(), everything)[0].item()
+    everything = window_batches(windows, tokenizer, len(windows), 0)(0)[0][1]
+    before = span_training_loss(model.eval(), everything)[0].item()
     trained(model, windows, tokenizer, 5, tmp_path)
-    assert qa_loss(model.eval(), everything)[0].item() < before
+    assert span_training_loss(model.eval(), everything)[0].item() < before
     answers = answer(model, questions, windows, tokenizer, SMALL)
     assert len(answers) == 20 and all(a.text in c for a, c in zip(answers, questions.contexts, strict=True))
 
@@ -566,10 +567,9 @@ def test_the_real_questions_have_their_answers_in_place(data_dir):
     assert questions.problems.empty and len(questions.ids) == 1447
     assert sum(questions.impossible) == 719 and len(set(questions.contexts)) == 157
     tokenizer = train_text_tokenizer("bpe", sorted(set(questions.contexts)), 2000)
-    windows = make_windows(questions, tokenizer, QAConfig())
-    assert windows.problems.empty and set(windows.question) == set(range(1447))
-    labelled = np.flatnonzero(windows.starts != windows.null)
+    windows, problems = make_windows(questions, tokenizer, QAConfig())
+    assert problems.empty and {window.question for window in windows} == set(range(1447))
+    labelled = [window for window in windows if window.start != window.null]
     first = {i: answers[0][0].strip() for i, answers in enumerate(questions.answers) if answers}
-    pairs = [(w, windows.question[w]) for w in labelled]
-    exact = [decoded(windows, w, questions.contexts[i]) == first[i] for w, i in pairs]
+    exact = [decoded(window, questions.contexts[window.question]) == first[window.question] for window in labelled]
     assert np.mean(exact) > 0.95  # the others begin or end inside a token

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +10,22 @@ import numpy as np
 import pandas as pd
 import rdkit
 import torch
-from transformers import PreTrainedModel
+from torch import Tensor, nn
 
 from exlm.errors import InputError
+from exlm.model.objectives import classification_loss
 from exlm.pretrained import save_model
 from exlm.randomness import Purpose, mix
 from exlm.storage import write_text
+from exlm.tasks import inference
 from exlm.tasks.config import FinetuneConfig, TaskConfig, check_metric
 from exlm.tasks.datasets import GLUE, glue_classes, glue_columns, glue_differences, glue_frames, molnet_differences
-from exlm.tasks.encoders import load_encoder, load_tokenizer_of, take_encoder
+from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer
 from exlm.tasks.frames import existing, listed, read_frame
 from exlm.tasks.metrics import MAIN_METRIC, evaluate
-from exlm.tasks.splits import PARTS, Split, make_split, random_split, split_hash
-from exlm.tasks.supervised import (
-    RowBatches,
-    Rows,
-    predict_rows,
-    prediction_columns,
-    supervised_loss,
-    tokenize_rows,
-    train_selected,
-    with_columns,
-)
+from exlm.tasks.rows import Rows, predict_rows, prediction_columns, tokenize_rows, with_columns
+from exlm.tasks.splits import Split, make_split, random_split, split_hash
+from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import LabelledTable, are_molecules, join_parts, make_table
 
 DEFAULT_LENGTH = 512
@@ -48,102 +41,117 @@ class Classification:
     """A labelled table, tokenised, and how to train a model on it.
 
     Attributes:
+        task: the labelled data, with what was found out about them.
         metric: chooses epochs and grid cells.
-        facts: what else results must say and agree on: hash of the data, how they depart from the published ones.
+        data_settings: what else results must say and agree on: the hash of the data, the metric, and how the data
+            differ from the published ones.
         invalid: rows with something wrong, as a table.
     """
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
-        table, self.departures = load_labelled(task)
+        table, differences = load_labelled(task)
         if task.train_rows is not None:
-            self.departures = [*self.departures, f"at most {task.train_rows} rows of the train part are used"]
+            differences.append(f"at most {task.train_rows} rows of the train part are used")
         seen = task.molecules is None and task.dataset not in GLUE and are_molecules(table.texts)
         molecules = bool(task.molecules) or seen
         default_split = "parts" if table.parts is not None else "scaffold" if molecules else "random"
         self.task = replace(task, molecules=molecules, split=task.split or default_split)
         self.model, self.from_scratch, self.start_from = model, from_scratch, start_from
-        task_type = table.task_type
-        metric = task.metric or (GLUE[task.dataset].metric if task.dataset in GLUE else MAIN_METRIC[task_type])
-        self.metric = check_metric(metric, task_type)
-        self.tokenizer, longest = load_tokenizer_of(model)
+        metric = GLUE[task.dataset].metric if task.dataset in GLUE else MAIN_METRIC[table.task_type]
+        self.metric = check_metric(task.metric or metric, table.task_type)
+        self.tokenizer, longest = load_encoder_tokenizer(model)
         wanted = task.max_length or DEFAULT_LENGTH
         self.max_length = min(wanted, longest or wanted)
         self.rows = tokenize_rows(table, self.tokenizer, self.max_length, molecules, task.on_invalid == "keep")
-        self.departures = [
-            *self.departures,
-            *molnet_differences(task.dataset, len(table.texts), self.rows.usable.sum()),
-        ]
-        self.facts = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": self.departures}
+        differences += molnet_differences(task.dataset, len(table.texts), self.rows.usable.sum())
+        self.data_settings = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": differences}
         self.invalid = self.rows.report()
 
-    def announce(self) -> None:
-        """Says what was understood of the table, and which rows cannot be used."""
+    @property
+    def summary(self) -> str:
+        """What was understood of the table."""
         task, table = self.task, self.rows.table
         guess = "" if task.task_type or task.dataset in GLUE else " (inferred; set task.task_type if that is wrong)"
         kind = "molecules" if task.molecules else "pairs of texts" if table.pairs else "texts"
-        print(
-            f"{task.dataset}: {len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
-        )
-        for departure in self.departures:
-            print(f"note: {departure}; scores do not compare with published ones")
-        if not len(self.invalid):
-            return
-        first = self.invalid.iloc[0]
-        example = f"{first['part']} row {first['row']}, value {str(first['value'])[:80]!r}: {first['reason']}".strip()
-        if task.on_invalid == "error":
-            raise InputError(f"{task.dataset}: {example}; correct or remove it, or set task.on_invalid to skip")
-        actions = ", ".join(f"{count} {action}" for action, count in self.invalid["action"].value_counts().items())
-        reported = f"{len(self.invalid)} of {len(table.texts)} rows are reported"
-        print(f"{reported} ({actions}; see invalid_rows.csv), the first: {example}")
+        return f"{len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
 
-    def train_seed(self, place: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
-        """Trains a seed, keeps the epoch that is best on valid; returns the scores of the parts.
+    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
+        """Trains a seed, keeps the epoch that is best on valid, and returns the scores of the other splits.
 
-        Predictions are written for every row, but not for a train part with a file of its own.
+        Predictions are written for every row, but not for a train split with a file of its own.
         """
+        assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
-        split = split_rows(self.task, self.rows, seed)
-        self._check_valid(split["valid"])
-        facts = self._facts(split, hyper)
-        network = self._build(hyper, facts)
-        batches = self._batches(split["train"], facts, hyper, seed)
-        loss = partial(supervised_loss, problem_type=PROBLEM_TYPE[self.rows.table.task_type])
-        score = partial(self._score, rows=split["valid"], facts=facts)
-        best_epoch = train_selected(network, loss, batches, place, hyper, seed, score, self.metric)
-        wanted = self.rows.usable.copy()
-        if self.rows.table.parts is not None:
-            wanted &= self.rows.table.parts != "train"
-        predictions = predict_rows(network, self.rows.examples, np.flatnonzero(wanted), facts, self.tokenizer)
-        self._write_predictions(place, split, predictions, facts)
-        save_model(place, network.eval(), self.tokenizer)
+        rows, table = self.rows, self.rows.table
+        split = split_rows(self.task, rows, seed)
+        self._check_metric_defined(split["valid"])
+        task = self._saved_task(split["train"], hyper)
+        targets = (table.labels - task["mean"]) / task["std"]
+        targets = targets[:, 0] if targets.shape[1] == 1 else targets
+
+        def collate(chosen: np.ndarray) -> dict[str, Tensor]:
+            batch = inference.pad([rows.examples[row] for row in chosen], self.tokenizer)
+            return batch | {"labels": torch.from_numpy(targets[chosen]).float()}
+
+        def loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+            logits = model(**inference.model_inputs(model, batch)).logits.float()
+            total, count = classification_loss(logits, batch["labels"].to(logits.device), PROBLEM_TYPE[table.task_type])
+            return total, count, torch.zeros_like(count)
+
+        def score(model: nn.Module) -> dict[str, float]:
+            predicted = predict_rows(model, rows, split["valid"], task, self.tokenizer)
+            return evaluate(table.task_type, table.labels[split["valid"]], predicted[split["valid"]])
+
+        names = table.classes or table.label_columns
+        settings = {
+            "id2label": dict(enumerate(names)),
+            "label2id": {name: i for i, name in enumerate(names)},
+            "problem_type": PROBLEM_TYPE[table.task_type],
+            "classifier_pooling": hyper.pooling,
+            "task": task,
+        }
+        network = load_encoder(self.model, "classification", hyper, settings, self.from_scratch, self.start_from)
+        lengths = [inference.length(example) for example in rows.examples]
+        batches = ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate)
+        best_epoch = train_best_epoch(network, loss, batches, run_dir, hyper, seed, score, self.metric)
+        wanted = rows.usable if table.parts is None else rows.usable & (table.parts != "train")
+        predictions = predict_rows(network, rows, np.flatnonzero(wanted), task, self.tokenizer)
+        self._write_predictions(run_dir, split, predictions, task)
+        save_model(run_dir, network.eval(), self.tokenizer)
         return {
             "best_epoch": best_epoch,
-            "split": {part: len(chosen) for part, chosen in split.items()},
+            "split": {name: len(chosen) for name, chosen in split.items()},
             "split_sha256": split_hash(split),
-            "left_out": int((~self.rows.usable).sum()),
+            "left_out": int((~rows.usable).sum()),
             "rdkit": rdkit.__version__,
             "scores": {
-                part: evaluate(self.rows.table.task_type, self.rows.table.labels[rows], predictions[rows])
-                for part, rows in split.items()
-                if part != "train" and len(rows)
+                name: evaluate(table.task_type, table.labels[chosen], predictions[chosen])
+                for name, chosen in split.items()
+                if name != "train" and len(chosen)
             },
         }
 
-    def _check_valid(self, rows: np.ndarray) -> None:
+    def _check_metric_defined(self, valid: np.ndarray) -> None:
         """The metric must be able to tell epochs apart."""
         table = self.rows.table
         width = len(table.classes) if table.classes else table.labels.shape[1]
-        guesses = np.random.default_rng(0).random((len(rows), width))
-        if not np.isfinite(evaluate(table.task_type, table.labels[rows], guesses)[self.metric]):
+        guesses = np.random.default_rng(0).random((len(valid), width))
+        if not np.isfinite(evaluate(table.task_type, table.labels[valid], guesses)[self.metric]):
             raise InputError(
                 f"{self.metric} of the valid part is not defined (only one class or value in it), so no epoch can be "
                 "chosen; use another split, for example task.split random"
             )
 
-    def _facts(self, split: Split, hyper: FinetuneConfig) -> dict[str, Any]:
-        """What prediction must know about the task."""
+    def _saved_task(self, train: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
+        """What prediction must know about the task; `mean` and `std` [tasks] are those of the training labels."""
         table = self.rows.table
-        mean, std = _scale(table, split["train"])
+        mean, std = np.zeros(table.labels.shape[1]), np.ones(table.labels.shape[1])
+        if table.task_type == "regression":
+            known = (~np.isnan(table.labels[train])).any(0)
+            if not known.all():
+                column = table.label_columns[int(np.argmin(known))]
+                raise InputError(f"column {column!r} has no label in the train part; leave it out or use another split")
+            mean, std = np.nanmean(table.labels[train], 0), np.nanstd(table.labels[train], 0)
         return {
             "task_type": table.task_type,
             "text_column": table.text_column,
@@ -154,54 +162,25 @@ class Classification:
             "molecules": self.task.molecules,
             "max_length": self.max_length,
             "precision": hyper.precision,
-            "mean": mean,
-            "std": std,
+            "mean": mean.tolist(),
+            "std": np.where(std > 0, std, 1.0).tolist(),
         }
 
-    def _build(self, hyper: FinetuneConfig, facts: dict[str, Any]) -> PreTrainedModel:
+    def _write_predictions(self, run_dir: Path, split: Split, predictions: np.ndarray, task: dict[str, Any]) -> None:
         table = self.rows.table
-        names = table.classes or table.label_columns
-        changes = {
-            "id2label": dict(enumerate(names)),
-            "label2id": {name: i for i, name in enumerate(names)},
-            "problem_type": PROBLEM_TYPE[table.task_type],
-            "classifier_pooling": hyper.pooling,
-            "task": facts,
-        }
-        network, _ = load_encoder(self.model, "classification", hyper, changes, self.from_scratch)
-        if self.start_from:
-            take_encoder(network, self.start_from)
-        return network
-
-    def _batches(self, train: np.ndarray, facts: dict[str, Any], hyper: FinetuneConfig, seed: int) -> RowBatches:
-        assert hyper.batch_size  # filled in by `resolve`
-        labels = self.rows.table.labels
-        if facts["task_type"] == "regression":
-            labels = (labels - facts["mean"]) / facts["std"]
-        return RowBatches(self.rows.examples, labels, train, hyper.batch_size, self.tokenizer, seed)
-
-    def _write_predictions(self, place: Path, split: Split, predictions: np.ndarray, facts: dict[str, Any]) -> None:
-        rows, table = self.rows, self.rows.table
-        part = np.full(len(rows.examples), "", dtype=object)
+        names = np.full(len(predictions), "", dtype=object)
         for name, chosen in split.items():
-            part[chosen] = name
-        names = prediction_columns(facts)
-        columns = {"split": part} | {name: predictions[:, i] for i, name in enumerate(names)}
-        frame = with_columns(table.frame, columns | {"problem": rows.reasons()})
+            names[chosen] = name
+        values = dict(zip(prediction_columns(task), predictions.T, strict=True))
+        frame = with_columns(table.frame, {"split": names} | values | {"problem": self.rows.problems})
         if table.parts is not None:
-            own = [table.text_column, facts["pair_column"], *table.label_columns]
+            own = [table.text_column, task["pair_column"], *table.label_columns]
             frame = frame.loc[table.parts != "train", [n for n in frame if n in own or n not in table.frame]]
-        place.mkdir(parents=True, exist_ok=True)
-        write_text(place / "predictions.csv", frame.to_csv(index=False))
-
-    def _score(self, model: PreTrainedModel, rows: np.ndarray, facts: dict[str, Any]) -> dict[str, float]:
-        predictions = predict_rows(model, self.rows.examples, rows, facts, self.tokenizer)
-        return evaluate(facts["task_type"], self.rows.table.labels[rows], predictions[rows])
+        write_text(run_dir / "predictions.csv", frame.to_csv(index=False))
 
 
 def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
-    """The table of a task, and how its parts depart in size from the published ones (GLUE)."""
-    assert task.task_type != "question_answering"
+    """The table of a task, and how its parts differ in size from the published ones (GLUE)."""
     if task.dataset in GLUE:
         frames, path = glue_frames(task.dataset, task.data_dir)
         text, pair, label = glue_columns(task.dataset, frames["train"], path)
@@ -210,6 +189,7 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
         frame, parts = join_parts(frames)
         table = make_table(frame, path, text, [label], GLUE[task.dataset].task_type, known, pair, parts)
         return table, glue_differences(task.dataset, frames)
+    assert task.task_type != "question_answering"
     files = {"train": task.dataset, "valid": task.valid, "test": task.test}
     frames = {part: read_frame(file) for part, file in files.items() if file}
     frame, parts = join_parts(frames)
@@ -227,31 +207,27 @@ def _check_columns(frames: dict[str, pd.DataFrame], path: str, names: Iterable[s
 
 
 def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
-    """The split of the usable rows, its train part cut to `train_rows`."""
-    split = _usable_split(task, rows, seed)
-    if task.train_rows is not None and task.train_rows < len(split["train"]):
-        order = np.argsort(mix(seed, Purpose.TRAIN_ROWS, split["train"]), kind="stable")
-        split["train"] = np.sort(split["train"][order[: task.train_rows]])
-    return split
+    """The split of the usable rows, with a valid split where there was none (a tenth of train).
 
+    Its train split is cut to `train_rows`, another draw for every seed.
 
-def _usable_split(task: TaskConfig, rows: Rows, seed: int) -> Split:
-    """The split with unusable rows removed, and a valid part (a tenth of train) where there was none."""
+    Raises:
+        InputError: if no usable row is left in a split.
+    """
     assert task.split
-    split = {part: chosen[rows.usable[chosen]] for part, chosen in make_split(task.split, rows.table, seed).items()}
+    split = {name: chosen[rows.usable[chosen]] for name, chosen in make_split(task.split, rows.table, seed).items()}
     if not len(split["valid"]) and task.split != "parts":
         carved = random_split(split["train"].tolist(), (0.9, 0.1, 0.0), seed)
         split |= {"train": carved["train"], "valid": carved["valid"]}
-    if task.split == "parts":
-        for part in split:
-            if not len(split[part]) and part in set(rows.table.parts if rows.table.parts is not None else ()):
-                raise InputError(
-                    f"{task.dataset}: the {part} part has no row that can be used; see its labels and texts"
-                )
-        return {part: chosen for part, chosen in split.items() if len(chosen)}
-    for part in PARTS:
-        if not len(split[part]):
-            raise InputError(f"the {task.split} split of {task.dataset} leaves no {part} rows; use another split")
+    for name in [name for name, chosen in split.items() if not len(chosen)]:
+        if task.split != "parts":
+            raise InputError(f"the {task.split} split of {task.dataset} leaves no {name} rows; use another split")
+        if rows.table.parts is not None and name in rows.table.parts:
+            raise InputError(f"{task.dataset}: the {name} part has no row that can be used; see its labels and texts")
+        del split[name]
+    if task.train_rows is not None and task.train_rows < len(split["train"]):
+        order = np.argsort(mix(seed, Purpose.TRAIN_ROWS, split["train"]), kind="stable")
+        split["train"] = np.sort(split["train"][order[: task.train_rows]])
     return split
 
 
@@ -260,15 +236,3 @@ def _content_hash(table: LabelledTable) -> str:
     frame = table.frame.astype(str) if table.parts is None else table.frame.astype(str).assign(**{"": table.parts})
     rows = pd.util.hash_pandas_object(frame, index=False).to_numpy()
     return hashlib.sha256("\t".join(map(str, frame.columns)).encode() + rows.tobytes()).hexdigest()
-
-
-def _scale(table: LabelledTable, train: np.ndarray) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation [tasks] of the training labels; 0 and 1 for classification."""
-    if table.task_type != "regression":
-        return [0.0] * table.labels.shape[1], [1.0] * table.labels.shape[1]
-    known = (~np.isnan(table.labels[train])).any(0)
-    if not known.all():
-        column = table.label_columns[int(np.argmin(known))]
-        raise InputError(f"column {column!r} has no label in the train part; leave it out or use another split")
-    mean, std = np.nanmean(table.labels[train], 0), np.nanstd(table.labels[train], 0)
-    return mean.tolist(), np.where(std > 0, std, 1.0).tolist()

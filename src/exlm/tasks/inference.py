@@ -1,5 +1,6 @@
 """Texts to padded batches to rows of numbers, in bounded memory and in the order of the input."""
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from exlm.model.modeling_exlm import ExLMPreTrainedModel
 from exlm.train.precision import in_precision
 
 Example = dict[str, np.ndarray]  # int32: input_ids [S] and whatever else the model takes, as token_type_ids [S]
+LABELS = ("labels", "start_positions", "end_positions")
 
 
 def tokenize(
@@ -49,12 +51,18 @@ def pad(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> dict
     return dict(tokenizer.pad(columns, return_tensors="pt", return_attention_mask=True))
 
 
-def placed(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The batch where the model wants it: ExLM moves it by itself, once it knows the layout."""
-    if isinstance(getattr(model, "module", model), ExLMPreTrainedModel):
-        return batch
+def model_inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The entries of a batch that the model takes, without labels, where the model wants them.
+
+    ExLM moves them to its device by itself, once it knows the layout of its input.
+    """
+    network = getattr(model, "module", model)  # behind DistributedDataParallel
+    taken = inspect.signature(network.forward).parameters.keys() - set(LABELS)
+    inputs = {name: values for name, values in batch.items() if name in taken}
+    if isinstance(network, ExLMPreTrainedModel):
+        return inputs
     device = next(model.parameters()).device
-    return {name: values.to(device) for name, values in batch.items()}
+    return {name: values.to(device) for name, values in inputs.items()}
 
 
 def run(
@@ -66,50 +74,32 @@ def run(
     precision: str = "auto",
     progress: str | None = None,
 ) -> np.ndarray:
-    """`function(batch) -> [n, width]` over all rows, longest first, so that too large a batch fails at once.
+    """`function(batch) -> [n, width]` over all rows, with the model in evaluation mode.
 
     Returns:
         [rows, width] float32 in the order of `examples`.
     """
     model.eval()
     device = next(model.parameters()).device
-    result: np.ndarray | None = None
-    with (
-        torch.inference_mode(),
-        tqdm(total=len(examples), desc=progress, unit="row", disable=progress is None) as bar,
-    ):
-        for chosen in by_length([length(example) for example in examples], tokens_per_batch // copies(model)):
-            batch = placed(model, pad([examples[i] for i in chosen], tokenizer))
+    result = np.empty((0, 0), dtype=np.float32)
+    with torch.inference_mode(), tqdm(total=len(examples), desc=progress, unit="row", disable=not progress) as bar:
+        for rows in batches_by_length(model, examples, tokens_per_batch):
+            batch = pad([examples[row] for row in rows], tokenizer)
             with in_precision(device, precision):
-                values = function(batch).float().cpu().numpy()
-            if result is None:
+                values = function(model_inputs(model, batch)).float().cpu().numpy()
+            if not len(result):
                 result = np.empty((len(examples), values.shape[1]), dtype=np.float32)
-            result[chosen] = values
-            bar.update(len(chosen))
-    return np.empty((0, 0), dtype=np.float32) if result is None else result
+            result[rows] = values
+            bar.update(len(rows))
+    return result
 
 
-def copies(model: nn.Module) -> int:
-    """How often the model repeats each token of its input."""
-    return int(getattr(getattr(model, "config", None), "repeat", 1))
-
-
-def by_length(lengths: Sequence[int], tokens_per_batch: int) -> Iterator[np.ndarray]:
+def batches_by_length(model: nn.Module, examples: Sequence[Example], tokens_per_batch: int) -> Iterator[np.ndarray]:
     """Row numbers in batches of so many tokens, longest first, so that too large a batch fails at once."""
-    order = np.argsort([-length for length in lengths], kind="stable")
+    room = tokens_per_batch // getattr(getattr(model, "config", None), "repeat", 1)  # the model repeats its input
+    order = sorted(range(len(examples)), key=lambda row: -length(examples[row]))
     start = 0
     while start < len(order):
-        size = max(1, tokens_per_batch // lengths[order[start]])
-        yield order[start : start + size]
+        size = max(1, room // length(examples[order[start]]))
+        yield np.array(order[start : start + size])
         start += size
-
-
-def probabilities(logits: np.ndarray, task_type: str, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
-    """[rows, outputs] logits to probabilities, or to the labels' own units for regression. Float64."""
-    logits = logits.astype(np.float64)
-    if task_type == "regression":
-        return logits * np.asarray(std) + np.asarray(mean)
-    if task_type == "multiclass":
-        shifted = np.exp(logits - logits.max(1, keepdims=True))
-        return shifted / shifted.sum(1, keepdims=True)
-    return 1 / (1 + np.exp(-np.clip(logits, -700, 700)))

@@ -4,33 +4,32 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from transformers import PreTrainedModel
+from torch import nn
 
 from exlm.errors import InputError
 from exlm.pretrained import save_model
 from exlm.storage import write_json
 from exlm.tasks.config import SQUAD, FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import data_folder
-from exlm.tasks.encoders import load_encoder, load_finetuned, load_tokenizer_of, take_encoder
+from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer, load_finetuned
 from exlm.tasks.frames import listed, plain_suffix, read_frame, write_frame
-from exlm.tasks.spans import WindowBatches, answer, qa_loss
+from exlm.tasks.rows import with_columns
+from exlm.tasks.spans import answer, span_training_loss, window_batches
 from exlm.tasks.squad import Answer, Questions, read_questions
 from exlm.tasks.squad_metrics import evaluate_answers
-from exlm.tasks.squad_windows import QAConfig, Windows, make_windows
-from exlm.tasks.supervised import train_selected, with_columns
+from exlm.tasks.squad_windows import QAConfig, make_windows
+from exlm.tasks.supervised import train_best_epoch
 from exlm.train import distributed
 
 SIZES = {"train": 130319, "valid": 11873}  # questions of SQuAD 2.0
 DEFAULT_WINDOW = 384
 METRICS = ("f1", "em", "best_f1", "best_em")
-QuestionPart = tuple[Questions, Windows]
 
 
 def is_question_answering(task: TaskConfig) -> bool:
@@ -49,78 +48,90 @@ class QuestionAnswering:
         if task.train_rows is not None:
             raise InputError("question answering always trains on all questions; leave out task.train_rows")
         self.model, self.from_scratch, self.start_from = model, from_scratch, start_from
-        self.tokenizer, longest = load_tokenizer_of(model)
-        window = min(task.max_length or DEFAULT_WINDOW, longest or task.max_length or DEFAULT_WINDOW)
-        self.task = replace(task, max_length=window, task_type="question_answering")
-        self.config = QAConfig(window, task.stride, task.max_answer)
-        questions = {part: read_questions(path) for part, path in _files(task).items()}
-        self.parts = {part: (q, make_windows(q, self.tokenizer, self.config)) for part, q in questions.items()}
-        self.departures = _departures(questions) if task.dataset == SQUAD else []
-        hashes = {part: _content_hash(q) for part, q in questions.items()}
-        self.facts = {"data_sha256": hashes, "metric": self.metric, "departures": self.departures}
-        self.invalid = pd.concat(
-            problems.assign(part=part) for part, (q, w) in self.parts.items() for problems in (q.problems, w.problems)
-        )
+        self.tokenizer, longest = load_encoder_tokenizer(model)
+        wanted = task.max_length or DEFAULT_WINDOW
+        self.config = QAConfig(min(wanted, longest or wanted), task.stride, task.max_answer)
+        self.task = replace(task, max_length=self.config.window, task_type="question_answering")
+        self.questions = {split: read_questions(path) for split, path in _files(task).items()}
+        made = {split: make_windows(q, self.tokenizer, self.config) for split, q in self.questions.items()}
+        self.windows = {split: windows for split, (windows, _) in made.items()}
+        self.data_settings = {
+            "data_sha256": {split: _content_hash(questions) for split, questions in self.questions.items()},
+            "metric": self.metric,
+            "departures": _differences(self.questions) if task.dataset == SQUAD else [],
+        }
+        problems = [(split, table) for split in made for table in (self.questions[split].problems, made[split][1])]
+        self.invalid = pd.concat([table.assign(part=split) for split, table in problems])
 
-    def announce(self) -> None:
-        """Says what was understood of the files, and which questions cannot be used."""
-        counts = [f"{len(q.ids)} {part} ({sum(q.impossible)} without answer)" for part, (q, _) in self.parts.items()]
-        print(f"{self.task.dataset}: questions: {', '.join(counts)}; windows of {self.config.window} tokens")
-        for departure in self.departures:
-            print(f"note: {departure}; scores do not compare with published ones")
-        if len(self.invalid):
-            rows = self.invalid.head(3).itertuples()
-            examples = "; ".join(f"{row.part} row {row.row}, {str(row.value)[:60]!r}: {row.reason}" for row in rows)
-            if self.task.on_invalid == "error":
-                raise InputError(f"{self.task.dataset}: {examples}; correct it, or set task.on_invalid to skip")
-            print(f"{len(self.invalid)} questions or answers are reported in invalid_rows.csv, the first: {examples}")
+    @property
+    def summary(self) -> str:
+        """What was understood of the files."""
+        counts = [
+            f"{len(questions.ids)} {split} ({sum(questions.impossible)} without answer)"
+            for split, questions in self.questions.items()
+        ]
+        return f"questions: {', '.join(counts)}; windows of {self.config.window} tokens"
 
-    def train_seed(self, place: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
-        """Trains a seed, keeps the epoch that is best on valid; returns the scores of the parts."""
-        assert hyper.batch_size  # filled in by `resolve`
+    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
+        """Trains a seed, keeps the epoch that is best on valid, and returns the scores of the other splits.
+
+        Their answers are written as a table and as JSON in the form of the official SQuAD script.
+        """
+        assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
-        facts = {"task_type": "question_answering", "max_length": self.config.window}
-        facts |= {"stride": self.config.stride, "max_answer": self.config.max_answer, "precision": hyper.precision}
-        network, _ = load_encoder(self.model, "question_answering", hyper, {"task": facts}, self.from_scratch)
-        if self.start_from:
-            take_encoder(network, self.start_from)
-        batches = WindowBatches(self.parts["train"][1], self.tokenizer, hyper.batch_size, seed)
-        score = partial(self._score, part="valid", precision=hyper.precision)
-        best_epoch = train_selected(network, qa_loss, batches, place, hyper, seed, score, self.metric)
-        save_model(place, network.eval(), self.tokenizer)
-        wanted = [part for part in self.parts if part != "train"]
-        scores = {part: self._score(network, part, hyper.precision, place) for part in wanted}
-        sizes = {part: len(questions.ids) for part, (questions, _) in self.parts.items()}
+        task = {
+            "task_type": "question_answering",
+            "max_length": self.config.window,
+            "stride": self.config.stride,
+            "max_answer": self.config.max_answer,
+            "precision": hyper.precision,
+        }
+
+        def answers(model: nn.Module, split: str) -> list[Answer]:
+            questions, windows = self.questions[split], self.windows[split]
+            return answer(model, questions, windows, self.tokenizer, self.config, precision=hyper.precision)
+
+        def score(model: nn.Module) -> dict[str, float]:
+            return evaluate_answers(self.questions["valid"], answers(model, "valid"))
+
+        start = (self.from_scratch, self.start_from)
+        network = load_encoder(self.model, "question_answering", hyper, {"task": task}, *start)
+        batches = window_batches(self.windows["train"], self.tokenizer, hyper.batch_size, seed)
+        best_epoch = train_best_epoch(network, span_training_loss, batches, run_dir, hyper, seed, score, self.metric)
+        save_model(run_dir, network.eval(), self.tokenizer)
+        scores = {}
+        for split, questions in self.questions.items():
+            if split != "train":
+                found = answers(network, split)
+                table = _answer_table(questions, [found])
+                write_frame(table, run_dir / f"predictions-{split}.csv")
+                write_json(run_dir / f"predictions-{split}.json", dict(zip(table["id"], table["answer"], strict=True)))
+                scores[split] = evaluate_answers(questions, found)
+        sizes = {split: len(questions.ids) for split, questions in self.questions.items()}
         return {"best_epoch": best_epoch, "split": sizes, "scores": scores}
 
-    def _score(self, model: PreTrainedModel, part: str, precision: str, place: Path | None = None) -> dict[str, float]:
-        """Metrics of a part; the answers go to `place`."""
-        questions, windows = self.parts[part]
-        answers = answer(model, questions, windows, self.tokenizer, self.config, precision=precision)
-        if place:
-            write_frame(_answer_table(questions, [answers]), place / f"predictions-{part}.csv")
-            texts = {id: a.text if a.null_minus_best <= 0 else "" for id, a in zip(questions.ids, answers, strict=True)}
-            write_json(place / f"predictions-{part}.json", texts)
-        return evaluate_answers(questions, answers)
 
-
-def answer_file(places: Sequence[str], input: str, target: Path, facts: dict[str, Any]) -> pd.DataFrame:
+def answer_file(run_dirs: Sequence[str], input: str, target: Path, task: dict[str, Any]) -> pd.DataFrame:
     """Answers the questions of a JSON or table file; several models vote by their mean probability.
 
     Adds to a table (for JSON: to row, id and question) the columns answer ("" for no answer), probability,
     null_minus_best (mean), and problem for questions that cannot be answered. No row is lost.
+
+    Args:
+        run_dirs: directories of fine-tuned models.
+        input: the file.
+        target: file to write.
+        task: what the models remember of their task (`saved_task`).
     """
-    config = QAConfig(facts["max_length"], facts["stride"], facts["max_answer"])
+    config = QAConfig(task["max_length"], task["stride"], task["max_answer"])
     questions = read_questions(input, labelled=False)
     runs: list[list[Answer]] = []
-    problems = [questions.problems]
-    for place in places:
-        network, tokenizer = load_finetuned(place, "question_answering")
+    for run_dir in run_dirs:
+        network, tokenizer = load_finetuned(run_dir, "question_answering")
         distributed.place(network)
-        windows = make_windows(questions, tokenizer, config)
-        problems += [windows.problems] if place == places[0] else []
-        runs.append(answer(network, questions, windows, tokenizer, config, precision=facts["precision"]))
-    whole = _with_problems(_answer_table(questions, runs), pd.concat(problems))
+        windows, problems = make_windows(questions, tokenizer, config)
+        runs.append(answer(network, questions, windows, tokenizer, config, precision=task["precision"]))
+    whole = _with_problems(_answer_table(questions, runs), pd.concat([questions.problems, problems]))
     if plain_suffix(Path(input)) == ".json":
         frame = whole
     else:
@@ -135,7 +146,8 @@ def answer_file(places: Sequence[str], input: str, target: Path, facts: dict[str
 
 def _answer_table(questions: Questions, runs: list[list[Answer]]) -> pd.DataFrame:
     """One row per question; the answer is the text with the highest mean probability over the runs."""
-    votes = [_vote([run[i] for run in runs]) for i in range(len(questions.ids))]
+    answers = [*zip(*runs, strict=True)]
+    votes = [_vote(of_question) for of_question in answers]
     return pd.DataFrame(
         {
             "row": questions.rows,
@@ -143,12 +155,13 @@ def _answer_table(questions: Questions, runs: list[list[Answer]]) -> pd.DataFram
             "question": questions.questions,
             "answer": [text for text, _ in votes],
             "probability": [probability for _, probability in votes],
-            "null_minus_best": [np.mean([run[i].null_minus_best for run in runs]) for i in range(len(votes))],
+            "null_minus_best": [np.mean([a.null_minus_best for a in of_question]) for of_question in answers],
         }
     )
 
 
-def _vote(answers: list[Answer]) -> tuple[str, float]:
+def _vote(answers: Sequence[Answer]) -> tuple[str, float]:
+    """The text with the highest mean probability over several models' answers to a question, and that probability."""
     if len(answers) == 1:  # threshold 0 on the scores, as the metrics have it
         text = answers[0].text if answers[0].null_minus_best <= 0 else ""
         return text, dict(answers[0].n_best).get(text, 0.0)
@@ -174,44 +187,46 @@ def _print_scores(input: str, questions: Questions, runs: list[list[Answer]]) ->
         labelled = read_questions(input)
     except InputError:
         return
-    place = {id: i for i, id in enumerate(questions.ids)}
     if not labelled.answers or not any(labelled.answers):
         return
+    index = {name: i for i, name in enumerate(questions.ids)}
+    runs = [[run[index[name]] for name in labelled.ids] for run in runs]
     for number, run in enumerate(runs):
-        scores = evaluate_answers(labelled, [run[place[id]] for id in labelled.ids])
+        scores = evaluate_answers(labelled, run)
         print(f"model {number}: " + "  ".join(f"{name} {value:.2f}" for name, value in scores.items()))
     if len(runs) > 1:
-        texts = [_vote([run[place[id]] for run in runs])[0] for id in labelled.ids]
+        texts = [_vote(answers)[0] for answers in zip(*runs, strict=True)]
         scores = evaluate_answers(labelled, [Answer(text, 0.0, -1.0 if text else 1.0, []) for text in texts])
         print("all together: em {em:.2f}  f1 {f1:.2f}".format(**scores))
 
 
 def _files(task: TaskConfig) -> dict[str, Path]:
+    """The file of every split."""
     if task.dataset != SQUAD:
         if not task.valid:
             raise InputError("question answering needs a file of its own for the valid part; name it with task.valid")
-        files = {"train": task.dataset, "valid": task.valid, "test": task.test}
-        return {part: Path(name) for part, name in files.items() if name}
+        named = {"train": task.dataset, "valid": task.valid, "test": task.test}
+        return {split: Path(name) for split, name in named.items() if name}
     root = data_folder(SQUAD, task.data_dir, "text/squad2")
-    return {"train": _find(root, "train"), "valid": _find(root, "dev")}
+    files = {}
+    for split, stem in (("train", "train"), ("valid", "dev")):
+        found = sorted(root.glob(f"{stem}*.json*")) if root.is_dir() else []
+        if len(found) != 1:
+            there = f"it has {listed(file.name for file in found)}" if found else "there is none"
+            raise InputError(
+                f"{root.resolve()} must have one file {stem}*.json ({there}); put train-v2.0.json and dev-v2.0.json "
+                "there, or name their folder with task.data_dir or the environment variable EXLM_DATA"
+            )
+        files[split] = found[0]
+    return files
 
 
-def _find(root: Path, stem: str) -> Path:
-    files = sorted(root.glob(f"{stem}*.json*")) if root.is_dir() else []
-    if len(files) != 1:
-        there = f"it has {listed(file.name for file in files)}" if files else "there is none"
-        raise InputError(
-            f"{root.resolve()} must have one file {stem}*.json ({there}); put train-v2.0.json and dev-v2.0.json there, "
-            "or name their folder with task.data_dir"
-        )
-    return files[0]
-
-
-def _departures(questions: dict[str, Questions]) -> list[str]:
+def _differences(questions: dict[str, Questions]) -> list[str]:
+    """How the files differ in size from SQuAD 2.0; a thousandth more or less is let pass."""
     return [
-        f"{part} has {len(q.ids):,} questions, SQuAD 2.0 has {SIZES[part]:,}"
-        for part, q in questions.items()
-        if abs(len(q.ids) - SIZES[part]) > SIZES[part] // 1000
+        f"{split} has {len(found.ids):,} questions, SQuAD 2.0 has {SIZES[split]:,}"
+        for split, found in questions.items()
+        if abs(len(found.ids) - SIZES[split]) > SIZES[split] // 1000
     ]
 
 

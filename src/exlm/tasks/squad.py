@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -17,12 +17,10 @@ from exlm.tasks.frames import listed, plain_suffix, read_frame
 
 PROBLEM_COLUMNS = ["row", "value", "reason"]
 
-Problem = tuple[int, str, str]
-
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """The questions of a file that can be used, and what is wrong with the others. Lists are in step.
+    """The questions of a file that can be used, and what is wrong with the others. The lists have one order.
 
     Attributes:
         ids: of the questions; their row numbers where the file has none.
@@ -54,7 +52,7 @@ class Answer:
     Attributes:
         text: the best span of the context; "" where no span could be scored.
         score: its start logit plus its end logit; -inf where there is none.
-        null_score: the same of "no answer"; 0 where no window was read.
+        null_score: the same of "no answer"; 0 where the question has no window.
         n_best: distinct texts with probabilities, best first; "" stands for no answer.
     """
 
@@ -69,15 +67,6 @@ class Answer:
         return self.null_score - self.score
 
 
-class _Record(NamedTuple):
-    id: str
-    question: str
-    context: str
-    answers: list[tuple[str, Any]]  # text and its first character, as the file has it
-    impossible: bool | None
-    malformed: str | None = None
-
-
 def read_questions(path: Path | str, labelled: bool = True) -> Questions:
     """Reads a file of questions, plain or compressed (.gz, .xz, .zst).
 
@@ -85,80 +74,64 @@ def read_questions(path: Path | str, labelled: bool = True) -> Questions:
     labelled, `answer` and `answer_start` (optional: the first occurrence is taken without it), or `answers` as in the
     hub's copies of SQuAD ({text: [...], answer_start: [...]}); `id` is optional. An empty answer is none.
 
-    Answers that are not at their place are dropped and listed in `problems`, and so are questions that lose all
-    their answers that way, have no question or context, or are marked impossible and yet answered.
+    Answers that do not stand where the file says are dropped and listed in `problems`, and so are questions that lose
+    all their answers that way, have no question or context, or are marked impossible and yet answered.
 
     Raises:
         InputError: if the file cannot be read, lacks something, has an id twice, or no question can be used.
     """
     path = Path(path)
-    read = _squad_records if plain_suffix(path) == ".json" else _table_records
-    questions = _collect(read(path, labelled), labelled, path)
-    if not questions.ids:
-        if questions.problems.empty:
-            raise InputError(f"{path}: holds no question; give a file that does")
-        row, value, reason = questions.problems.iloc[0]
-        raise InputError(f"{path}: no question can be used, first row {row}, value {value!r}: {reason}; correct it")
-    return questions
-
-
-def _collect(records: Iterator[_Record], labelled: bool, path: Path) -> Questions:
-    kept: list[tuple[int, _Record, list[tuple[str, int]]]] = []
-    problems: list[Problem] = []
-    seen: dict[str, int] = {}
+    records = (_squad_records if plain_suffix(path) == ".json" else _table_records)(path, labelled)
+    kept: list[tuple[str, str, str, list[tuple[str, int]], int]] = []
+    problems: list[tuple[int, str, str]] = []
+    row_of_id: dict[str, int] = {}
     for row, record in enumerate(records):
-        name = record.id or str(row)
-        if name in seen:
-            raise InputError(f"{path}: rows {seen[name]} and {row} have the same id {name!r}; make every id unique")
-        seen[name] = row
-        answers, found = _located(row, record) if labelled else ([], [])
-        reason = _unusable(record, answers) if labelled else _unreadable(record)
-        problems += found
+        name, question, context = (_text(record.get(key)) for key in ("id", "question", "context"))
+        name, question = name or str(row), question.strip()
+        if name in row_of_id:
+            raise InputError(
+                f"{path}: rows {row_of_id[name]} and {row} have the same id {name!r}; make every id unique"
+            )
+        row_of_id[name] = row
+        answers: list[tuple[str, int]] = []
+        for text, start in record["references"]:
+            found = _first_character(context, text, start)
+            if isinstance(found, int):
+                answers.append((text, found))
+            else:
+                problems.append((row, text, f"{found}; answer dropped"))
+        reason = record["malformed"] or _problem(question, context)
+        if record["references"] and record["is_impossible"]:
+            reason = "marked impossible but has answers"
+        elif record["references"] and not answers:
+            reason = reason or "no answer is at its place"
         if reason:
-            problems.append((row, record.question, f"{reason}; question left out"))
+            problems.append((row, question, f"{reason}; question left out"))
         else:
-            kept.append((row, record._replace(id=name), answers))
-    return Questions(
-        ids=[record.id for _, record, _ in kept],
-        questions=[record.question for _, record, _ in kept],
-        contexts=[record.context for _, record, _ in kept],
-        answers=[answers for *_, answers in kept] if labelled else None,
-        rows=[row for row, *_ in kept],
-        problems=pd.DataFrame(problems, columns=PROBLEM_COLUMNS),
-    )
+            kept.append((name, question, context, answers, row))
+    if not kept and not problems:
+        raise InputError(f"{path}: holds no question; give a file that does")
+    if not kept:
+        row, value, reason = problems[0]
+        raise InputError(f"{path}: no question can be used, first row {row}, value {value!r}: {reason}; correct it")
+    ids, questions, contexts, references, rows = (list(column) for column in zip(*kept, strict=True))
+    table = pd.DataFrame(problems, columns=PROBLEM_COLUMNS)
+    return Questions(ids, questions, contexts, references if labelled else None, rows, table)
 
 
-def _unreadable(record: _Record) -> str | None:
+def _problem(question: str, context: str) -> str | None:
     """Why nothing can be asked, or None."""
-    if record.malformed:
-        return record.malformed
-    if not record.question or not record.context.strip():
-        return "empty context" if record.question else "empty question"
+    if not question or not context.strip():
+        return "empty context" if question else "empty question"
     try:
-        (record.question + record.context).encode()
+        (question + context).encode()
     except UnicodeEncodeError:  # JSON can escape half a character
         return "not valid Unicode text"
     return None
 
 
-def _unusable(record: _Record, answers: list[tuple[str, int]]) -> str | None:
-    """Why nothing can be learned or scored, or None."""
-    if record.impossible and record.answers:
-        return "marked impossible but has answers"
-    if record.answers and not answers:
-        return _unreadable(record) or "no answer is at its place"
-    return _unreadable(record)
-
-
-def _located(row: int, record: _Record) -> tuple[list[tuple[str, int]], list[Problem]]:
-    """The answers at their place, and what is wrong with the others."""
-    places = [(text, _place(record.context, text, start)) for text, start in record.answers]
-    good = [(text, place) for text, place in places if isinstance(place, int)]
-    return good, [(row, text, f"{place}; answer dropped") for text, place in places if isinstance(place, str)]
-
-
-def _place(context: str, text: str, start: Any) -> int | str:
-    """The first character of an answer, or why it has none."""
+def _first_character(context: str, text: str, start: Any) -> int | str:
+    """Where an answer begins, or why it does not stand where the file says."""
     if _missing(start):
         first = context.find(text)
         return first if first >= 0 else "the context does not contain it"
@@ -182,7 +155,8 @@ def _text(value: Any) -> str:
     return "" if _missing(value) else str(value)
 
 
-def _table_records(path: Path, labelled: bool) -> Iterator[_Record]:
+def _table_records(path: Path, labelled: bool) -> Iterator[dict[str, Any]]:
+    """The rows of a table, with their `references`: answers and first characters as the file has them."""
     frame = read_frame(path)
     columns = {str(name).lower(): frame[name].tolist() for name in frame.columns}
     absent = [name for name in ("question", "context") if name not in columns]
@@ -190,57 +164,50 @@ def _table_records(path: Path, labelled: bool) -> Iterator[_Record]:
         absent.append("answer")
     if absent:
         raise InputError(f"{path}: no column {listed(absent)}; it has: {listed(frame)}; rename or add it")
-    for row in range(len(frame)):
-        values = {name: column[row] for name, column in columns.items()}
-        answers = _table_answers(values, row, path) if labelled else []
-        name, question = (_text(values.get(key)).strip() for key in ("id", "question"))
-        malformed = frame.attrs.get("malformed", {}).get(row)
-        yield _Record(name, question, _text(values["context"]), answers, None, malformed)
+    for row, cells in enumerate(zip(*columns.values(), strict=True)):
+        record = dict(zip(columns, cells, strict=True))
+        pairs: list[tuple[Any, Any]] = []
+        if labelled and "answers" in record:
+            try:
+                pairs = [*zip(record["answers"]["text"], record["answers"]["answer_start"], strict=True)]
+            except (TypeError, KeyError, ValueError):
+                raise InputError(
+                    f"{path}: row {row} of the column 'answers' is not {{text: [...], answer_start: [...]}}; "
+                    "correct it, or use the columns answer and answer_start"
+                ) from None
+        elif labelled:
+            text, start = _text(record["answer"]), record.get("answer_start")
+            pairs = [(text.strip() if _missing(start) else text, start)]
+        references = [(_text(text), start) for text, start in pairs if _text(text)]
+        record |= {"id": _text(record.get("id")).strip(), "references": references, "is_impossible": False}
+        yield record | {"malformed": frame.attrs.get("malformed", {}).get(row)}
 
 
-def _table_answers(values: dict[str, Any], row: int, path: Path) -> list[tuple[str, Any]]:
-    if "answers" not in values:
-        text, start = _text(values["answer"]), values.get("answer_start")
-        text = text.strip() if _missing(start) else text
-        return [(text, start)] if text else []
-    try:
-        answers = values["answers"]
-        pairs = [*zip(answers["text"], answers["answer_start"], strict=True)]
-    except (TypeError, KeyError, ValueError):
-        raise InputError(
-            f"{path}: row {row} of the column 'answers' is not {{text: [...], answer_start: [...]}}; "
-            "correct it, or use the columns answer and answer_start"
-        ) from None
-    return [(_text(text), start) for text, start in pairs if _text(text)]
+def _squad_records(path: Path, labelled: bool) -> Iterator[dict[str, Any]]:
+    """The questions of a SQuAD file, with `context` and `references` as those of a table."""
 
+    def get(parent: Any, key: str, wanted: type, where: str) -> Any:
+        value = parent.get(key) if isinstance(parent, dict) else None
+        if not isinstance(value, wanted):
+            name = {list: "list", str: "text", int: "number"}[wanted]
+            raise InputError(f"{path} is not SQuAD JSON: {where} has no {name} {key!r}; compare it with SQuAD 2.0")
+        return value
 
-def _squad_records(path: Path, labelled: bool) -> Iterator[_Record]:
-    for a, article in enumerate(_get(_load_json(path), "data", list, "the file", path)):
-        for p, paragraph in enumerate(_get(article, "paragraphs", list, f"data[{a}]", path)):
+    for a, article in enumerate(get(_load_json(path), "data", list, "the file")):
+        for p, paragraph in enumerate(get(article, "paragraphs", list, f"data[{a}]")):
             where = f"data[{a}].paragraphs[{p}]"
-            context = _get(paragraph, "context", str, where, path)
-            for q, item in enumerate(_get(paragraph, "qas", list, where, path)):
-                place = f"{where}.qas[{q}]"
-                question = _get(item, "question", str, place, path).strip()
-                impossible = item.get("is_impossible")
-                answers = _squad_answers(item, place, path) if labelled else []
-                yield _Record(_text(item.get("id")), question, context, answers, impossible)
-
-
-def _squad_answers(item: dict[str, Any], where: str, path: Path) -> list[tuple[str, Any]]:
-    if item.get("is_impossible") and item.get("answers") is None:
-        return []
-    places = [(a, f"{where}.answers[{n}]") for n, a in enumerate(_get(item, "answers", list, where, path))]
-    pairs = [(_get(a, "text", str, place, path), _get(a, "answer_start", int, place, path)) for a, place in places]
-    return [(text, start) for text, start in pairs if text.strip()]
-
-
-def _get(parent: Any, key: str, kind: type, where: str, path: Path) -> Any:
-    value = parent.get(key) if isinstance(parent, dict) else None
-    if not isinstance(value, kind):
-        names = {list: "list", str: "text", int: "number"}
-        raise InputError(f"{path} is not SQuAD JSON: {where} has no {names[kind]} {key!r}; compare it with SQuAD 2.0")
-    return value
+            context = get(paragraph, "context", str, where)
+            for q, item in enumerate(get(paragraph, "qas", list, where)):
+                name = f"{where}.qas[{q}]"
+                get(item, "question", str, name)
+                impossible, references = bool(item.get("is_impossible")), []
+                if labelled and not (impossible and item.get("answers") is None):
+                    for n, answer in enumerate(get(item, "answers", list, name)):
+                        text = get(answer, "text", str, f"{name}.answers[{n}]")
+                        start = get(answer, "answer_start", int, f"{name}.answers[{n}]")
+                        references += [(text, start)] if text.strip() else []
+                record = {"context": context, "references": references, "is_impossible": impossible}
+                yield item | record | {"malformed": None}
 
 
 def _load_json(path: Path) -> Any:
