@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from exlm.data.batching import SpecialTokens
-from exlm.data.masking import IGNORED
+from exlm.data.batching import IGNORED, SpecialTokens
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.objectives import visits
 from exlm.pretrain import evaluate, held_out_batches
