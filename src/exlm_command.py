@@ -83,7 +83,7 @@ def _positional(name: str, rest: list[str]) -> tuple[dict[str, str | list[str]],
     last = names.pop().rstrip(kind) if kind in "?*+" else None
     needed = [*names, last] if last and kind == "+" else names
     if len(words) < len(needed) or (last is None and len(words) > len(names)):
-        wanted = " and ".join(word.upper() for word in needed)
+        wanted = " and ".join(word.upper() for word in needed) + (" alone" if len(words) > len(needed) else "")
         leave(2, f"exlm {name}: error: give {wanted} before the options (exlm {name} --help)")
     given: dict[str, str | list[str]] = dict(zip(names, words, strict=False))
     further = words[len(names) :]

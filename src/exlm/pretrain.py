@@ -73,7 +73,7 @@ def pretrain(
             write_yaml(directory / "recipe.yaml", recipe)
         torch.manual_seed(seed)
         network = ExLMForMaskedLM(model.build(tokenizer, data.repeat, prior.at(train.steps, train.steps)))
-        distributed.place(network)
+        distributed.to_device(network)
         if compile:
             for layer in network.exlm.layers:
                 layer.compile(dynamic=True)
@@ -87,7 +87,7 @@ def pretrain(
 
         def micro_batches(step: int) -> list[tuple[int, dict[str, Any]]]:
             now = prior.at(step, train.steps)
-            return [(number, whole(network, batch, now)) for number, batch in masked(step)]
+            return [(number, complete_batch(network, batch, now)) for number, batch in masked(step)]
 
         fit(
             network,
@@ -119,7 +119,7 @@ def _open_corpus(path: str) -> tuple[Corpus, PreTrainedTokenizerFast]:
     return corpus, load_tokenizer(path)
 
 
-def whole(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prior) -> dict[str, Any]:
+def complete_batch(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prior) -> dict[str, Any]:
     """The batch with its expansion and prior, so that the thread that makes batches ahead does this too."""
     return {**batch, "lattice": model.exlm.expand(**batch), "prior": prior}
 

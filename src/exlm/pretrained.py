@@ -15,7 +15,7 @@ from .errors import InputError, first_line
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 
-def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **facts: Any) -> None:
+def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **further: Any) -> None:
     """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them, and the manifest.
 
     Everything is written beside its place first; the manifest is replaced last.
@@ -25,7 +25,7 @@ def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTok
         partial = Path(name)
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
-        storage.write_manifest(partial, list(partial.iterdir()), tokenizer_hash=tokenizer_hash(tokenizer), **facts)
+        storage.write_manifest(partial, list(partial.iterdir()), tokenizer_hash=tokenizer_hash(tokenizer), **further)
         for path in sorted(partial.iterdir(), key=lambda p: p.name == storage.MANIFEST):
             path.replace(directory / path.name)
 

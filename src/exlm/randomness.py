@@ -1,4 +1,4 @@
-"""All randomness of training as pure functions of (seed, epoch or step, example or piece, purpose)."""
+"""All randomness of training as pure functions of (seed, epoch or step, example or micro-batch, purpose)."""
 
 from enum import IntEnum
 
@@ -35,6 +35,6 @@ def uniform(bits: np.ndarray) -> np.ndarray:
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
-def dropout_seed(seed: int, step: int, piece: int) -> int:
-    """Seed of PyTorch's generator for one piece of one step."""
-    return int(mix(seed, Purpose.DROPOUT, step, piece)) >> 1
+def dropout_seed(seed: int, step: int, micro_batch: int) -> int:
+    """Seed of PyTorch's generator for one micro-batch of one step."""
+    return int(mix(seed, Purpose.DROPOUT, step, micro_batch)) >> 1

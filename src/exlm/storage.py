@@ -31,13 +31,13 @@ def entries(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
     return {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in sorted(files)}
 
 
-def write_manifest(directory: Path, files: Iterable[Path], **facts: Any) -> None:
-    """`manifest.json`: size and SHA-256 of every one of `files`, and `facts`. Everything is synced to disk."""
+def write_manifest(directory: Path, files: Iterable[Path], **further: Any) -> None:
+    """`manifest.json`: size and SHA-256 of all `files`, and `further` entries. Everything is synced to disk."""
     files = list(files)
     for path in files:
         sync(path)
     target = directory / MANIFEST
-    write_text(target, json.dumps({"files": entries(files), **facts}, indent=1))
+    write_text(target, json.dumps({"files": entries(files), **further}, indent=1))
     sync(directory)
 
 

@@ -338,3 +338,16 @@ def test_the_masks_of_an_mlm_are_tokens_like_any_other(tiny_config, tiny_batch):
     inputs = {name: tiny_batch[name] for name in ("input_ids", "attention_mask")}
     real = tiny_batch["attention_mask"].bool()
     torch.testing.assert_close(model.encode(masked)[real], model.encode(model.expand_unmasked(**inputs))[real])
+
+
+@pytest.mark.parametrize("objective", ["exlm", "mlm", "ctc"])
+def test_logits_come_beside_a_loss_in_evaluation_and_where_asked(tiny_config, tiny_batch, objective):
+    """As compute_metrics of a Trainer needs them; they are those that come without labels."""
+    model = ExLMForMaskedLM(tiny_config(objective=objective, initializer_range=0.3, hidden_dropout_prob=0.0))
+    assert model.train()(**tiny_batch).logits is None
+    asked = model(**tiny_batch, return_logits=True)
+    alone = model.eval()(**{name: x for name, x in tiny_batch.items() if name != "labels"}).logits
+    found = model(**tiny_batch)
+    torch.testing.assert_close(found.logits, alone)
+    torch.testing.assert_close(found.loss, model(**tiny_batch, return_logits=False).loss)
+    assert asked.logits is not None and asked.logits.shape == alone.shape

@@ -68,7 +68,7 @@ def explore(
     if not 0 <= threshold < 1:
         raise InputError(f"threshold is {threshold}; it must be at least 0 and less than 1")
     network, tokenizer = load_for_filling(model)
-    distributed.place(network)
+    distributed.to_device(network)
     case = build_case(network, tokenizer, text, options, words) | {"model": model, "threshold": threshold}
     drawing.write(case, Path(output))
     counts = (f"{len(case[name])} {name}" for name in ("states", "edges", "fillings"))

@@ -69,7 +69,7 @@ def fill(
     network, tokenizer = load_for_filling(model)
     if not any(str(tokenizer.mask_token) in with_mask_tokens(line, tokenizer) for line in lines):
         raise InputError("there is no mask in any text; write [MASK] where something is to be filled in")
-    distributed.place(network)
+    distributed.to_device(network)
     records = fill_texts(network, tokenizer, lines, options, progress=file is not None)
     if not output:
         print("\n\n".join([_table(record) for record in records]))

@@ -57,6 +57,7 @@ class ExLMConfig(PreTrainedConfig):
     """
 
     model_type = "exlm"
+    keys_to_ignore_at_inference = ["total", "count", "infeasible"]  # compute_metrics of a Trainer sees logits alone
 
     vocab_size: int = 50265
     hidden_size: int = 768
@@ -132,6 +133,11 @@ class ExLMConfig(PreTrainedConfig):
         ):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must lie in [0, 1)")
+
+    @property
+    def has_links(self) -> bool:
+        """Whether states are linked by transitions."""
+        return self.objective == "exlm"
 
     @property
     def states_per_mask(self) -> int:

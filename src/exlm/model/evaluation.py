@@ -42,7 +42,7 @@ def evaluate_batch(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prio
     lattice = lattice.to(states.device)
     loss = model.loss(states, lattice, prior)
     sums = {"total": loss.total, "count": loss.counted, "infeasible": loss.infeasible}
-    if model.config.objective != "exlm":
+    if not model.config.has_links:
         marginals = model.marginals(lattice, states)
     else:
         links = model.links(states, lattice, prior)
@@ -61,7 +61,7 @@ def evaluate_batch(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prio
 def no_sums(config: PreTrainedConfig) -> dict[str, float]:
     """What `evaluate_batch` adds up over no batch: a process may have none."""
     names = ["joint_nll", "total", "count", "infeasible", "masked", "correct", "nll"]
-    if config.objective == "exlm":
+    if config.has_links:
         names += ["joint_nll_one_per_mask", "one_per_mask", "sequences"]
         names += [f"by_state_{c}" for c in range(1, config.num_states + 1)]
     return dict.fromkeys(names, 0.0)

@@ -32,7 +32,7 @@ class Layout:
         read: [R, N] the only positions of which the last layer computes anything; None for all.
         mask: [R, 1, 1, L] bool, true where attended; None where everything is.
         keys, queries: the spans of all positions and of those read; packed only.
-        place: [B, N] where the hidden states of each sequence stand among those read; packed only.
+        unpacked: [B, N] where the hidden states of each sequence stand among those read; packed only.
         origin: [R, L] where each position was copied from, among all positions of the plain layout; late expansion
             only.
     """
@@ -44,7 +44,7 @@ class Layout:
     mask: Tensor | None = None
     keys: Spans | None = None
     queries: Spans | None = None
-    place: Tensor | None = None
+    unpacked: Tensor | None = None
     origin: Tensor | None = None
 
     def to(self, device: torch.device) -> "Layout":
@@ -52,7 +52,7 @@ class Layout:
 
     def unpack(self, hidden: Tensor) -> Tensor:
         """Hidden states read [R, N, D] as [B, N, D]; where a sequence has fewer, some other state is repeated."""
-        return hidden if self.place is None else hidden[0][self.place]
+        return hidden if self.unpacked is None else hidden[0][self.unpacked]
 
 
 def padded(lattice: Lattice, read: Tensor | None = None, count: Tensor | None = None) -> Layout:
@@ -60,7 +60,7 @@ def padded(lattice: Lattice, read: Tensor | None = None, count: Tensor | None = 
     mask, origin = lattice.attention_mask, None
     if lattice.plain is not None:
         rows, width = lattice.plain.input_ids.shape
-        origin = _plain_place(lattice, lattice.plain) + torch.arange(rows, device=mask.device)[:, None] * width
+        origin = _plain_source(lattice, lattice.plain) + torch.arange(rows, device=mask.device)[:, None] * width
     # Only where asking costs nothing: on a GPU it would wait for all work before it.
     whole = mask.device.type == "cpu" and bool(mask.all())
     shown = None if whole else mask[:, None, None, :]
@@ -80,17 +80,19 @@ def packed(lattice: Lattice, read: Tensor | None = None, count: Tensor | None = 
     ids, positions, copy = (x.flatten(0, 1)[real][None] for x in tokens)
     origin = None
     if lattice.plain is not None:
-        place = _plain_place(lattice, lattice.plain)
-        origin = _places(lattice.plain.attention_mask).gather(1, place).flatten()[real][None]
-    return Layout(ids, positions, copy, read, keys=keys, queries=queries, place=_places(chosen), origin=origin)
+        source = _plain_source(lattice, lattice.plain)
+        origin = _positions_among(lattice.plain.attention_mask).gather(1, source).flatten()[real][None]
+    return Layout(
+        ids, positions, copy, read, keys=keys, queries=queries, unpacked=_positions_among(chosen), origin=origin
+    )
 
 
-def _plain_place(lattice: Lattice, plain: Lattice) -> Tensor:
+def _plain_source(lattice: Lattice, plain: Lattice) -> Tensor:
     """[B, L] where in the plain sequence, which starts at its first real token, each position was copied from."""
     return plain.first.gather(1, lattice.source).clamp(max=plain.input_ids.shape[1] - 1)
 
 
-def _places(chosen: Tensor) -> Tensor:
+def _positions_among(chosen: Tensor) -> Tensor:
     """[B, S] where each true entry stands among all true entries."""
     return (chosen.flatten().cumsum(0) - 1).clamp_(min=0).view_as(chosen)
 

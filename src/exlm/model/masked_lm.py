@@ -41,7 +41,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         super().__init__(config)
         self.exlm = ExLMModel(config)
         self.head = ExLMPredictionHead(config)
-        self.transition = ExLMTransitionHead(config) if config.objective == "exlm" else None
+        self.transition = ExLMTransitionHead(config) if config.has_links else None
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:
@@ -76,14 +76,19 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
                 with the vocabulary for every token.
         """
         lattice = lattice or self.exlm.expand(input_ids, attention_mask, labels=labels)
-        output = ExLMMaskedLMOutput()
-        if labels is not None:
+        wanted = not self.training if return_logits is None else return_logits
+        if labels is None or wanted:
+            hidden = self.exlm.encode(lattice)
+            lattice = lattice.to(hidden.device)
+            states = gather_rows(hidden, lattice.state_index)
+            output = ExLMMaskedLMOutput(logits=self._logits(hidden, states, lattice, prior))
+        else:
             states = self.states(lattice)
-            loss = self.loss(states, lattice.to(states.device), prior)
+            lattice, output = lattice.to(states.device), ExLMMaskedLMOutput()
+        if labels is not None:
+            loss = self.loss(states, lattice, prior)
             output.loss = loss.total / loss.counted.clamp(min=1)
             output.total, output.count, output.infeasible = loss
-        if labels is None or (not self.training if return_logits is None else return_logits):
-            output.logits = self._logits(lattice, prior)
         return output
 
     def loss(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Loss:
@@ -126,12 +131,10 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         result[:, chosen] = found
         return result
 
-    def _logits(self, lattice: Lattice, prior: Prior | None) -> Tensor:
+    def _logits(self, hidden: Tensor, states: Tensor, lattice: Lattice, prior: Prior | None) -> Tensor:
         """[B, S, V]: of every input token those of its first state, and of the masks the log marginals."""
-        hidden = self.exlm.encode(lattice)
-        lattice = lattice.to(hidden.device)
         logits = self.head(gather_rows(hidden, lattice.first.clamp(max=hidden.shape[1] - 1)))
-        marginal = self.marginals(lattice, gather_rows(hidden, lattice.state_index), prior)
+        marginal = self.marginals(lattice, states, prior)
         rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
         logits[rows, lattice.target_index[rows, targets]] = marginal[rows, targets].to(logits.dtype)
         return logits

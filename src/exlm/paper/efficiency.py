@@ -23,7 +23,7 @@ from exlm.data.corpus import Corpus
 from exlm.model.heads import NO_PRIOR, Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.paper.jobs import in_own_process
-from exlm.pretrain import pretraining_loss, whole
+from exlm.pretrain import complete_batch, pretraining_loss
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm.storage import machine
@@ -57,7 +57,8 @@ def compare(
     for step in tqdm(range(-WARM_UP, steps), desc="cost of a step", unit="pair"):
         batches = [batch for _, batch in masked_batches(step + WARM_UP)]
         for name, (network, optimizer) in trained.items():
-            expanded = [whole(network, batch, prior) for batch in batches]  # in training another thread does this
+            # In training another thread does this.
+            expanded = [complete_batch(network, batch, prior) for batch in batches]
             taken = seconds(partial(update, network, optimizer, expanded, precision), device)
             if step >= 0:
                 times[name].append(taken)
@@ -90,7 +91,7 @@ def build(data: DataConfig, model: ArchitectureConfig, seed: int) -> tuple[ExLMF
     """A model on its device, and its optimizer."""
     torch.manual_seed(seed)
     network = ExLMForMaskedLM(model.build(load_tokenizer(data.corpus), data.repeat))
-    distributed.place(network)
+    distributed.to_device(network)
     return network.train(), build_optimizer(network, OptimizerConfig())
 
 
@@ -119,7 +120,9 @@ def step_memory(data: DataConfig, model: ArchitectureConfig, precision: str, see
     def steps() -> Call:
         network, optimizer = build(data, model, seed)
         coming = map(batches_of(data, seed), itertools.count())
-        return lambda: update(network, optimizer, [whole(network, b, NO_PRIOR) for _, b in next(coming)], precision)
+        return lambda: update(
+            network, optimizer, [complete_batch(network, b, NO_PRIOR) for _, b in next(coming)], precision
+        )
 
     return peak_memory(steps, device)["total"]
 

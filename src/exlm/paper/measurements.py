@@ -43,7 +43,7 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> dict[str, Any]:
         `entropy`, `corruption`, and `alignment`, which is None without transitions.
     """
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
-    distributed.place(model)
+    distributed.to_device(model)
     batches = list(held_out_batches(data, SpecialTokens.of(tokenizer), seed, 0, 1))
     settings = {"mask_ratio": data.mask_ratio, "repeat": data.repeat}
     result = {

@@ -51,7 +51,7 @@ def predict(model: str, input: str, output: str | None = None, text_column: str 
     for run_dir in run_dirs:
         network, tokenizer = load_finetuned(run_dir, "classification")
         rows = tokenize_rows(table, tokenizer, task["max_length"], task["molecules"])
-        distributed.place(network)
+        distributed.to_device(network)
         runs.append(predict_rows(network, rows, np.flatnonzero(rows.usable), task, tokenizer))
     predictions = np.mean(runs, 0)
     columns: dict[str, Any] = {}
@@ -116,7 +116,7 @@ def embed(
     if rows_per_chunk < 1:
         raise InputError(f"rows_per_chunk is {rows_per_chunk}; it must be at least 1")
     network, tokenizer = load_model(model, ExLMModel, None if layers is None else {"task_layers": layers})
-    distributed.place(network)
+    distributed.to_device(network)
     rows = tokenize_rows(make_table(read_frame(input), input, text_column, []), tokenizer, max_length, molecules)
     usable, width = rows.usable, network.config.hidden_size
 

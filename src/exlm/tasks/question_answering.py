@@ -128,7 +128,7 @@ def answer_file(run_dirs: Sequence[str], input: str, target: Path, task: dict[st
     runs: list[list[Answer]] = []
     for run_dir in run_dirs:
         network, tokenizer = load_finetuned(run_dir, "question_answering")
-        distributed.place(network)
+        distributed.to_device(network)
         windows, problems = make_windows(questions, tokenizer, config)
         runs.append(answer(network, questions, windows, tokenizer, config, precision=task["precision"]))
     whole = _with_problems(_answer_table(questions, runs), pd.concat([questions.problems, problems]))

@@ -107,7 +107,7 @@ def train_best_epoch(
             raise EarlyStop(values)
         return values
 
-    distributed.place(network)
+    distributed.to_device(network)
     run_dir.mkdir(parents=True, exist_ok=True)
     description = f"{run_dir.parent.name} {run_dir.name}"
     fit(network, loss, batches, config, run_dir, seed, evaluate, description=description)

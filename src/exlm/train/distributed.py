@@ -25,7 +25,7 @@ def device() -> torch.device:
     return torch.device("cpu")
 
 
-def place(model: nn.Module) -> None:
+def to_device(model: nn.Module) -> None:
     """Moves a model to this process's device."""
     if device().type == "cpu":
         keep_freed_memory()
