@@ -7,7 +7,7 @@ Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 
 """
 
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NoReturn
 
@@ -52,7 +52,10 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point of the command."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments and arguments[0] == "--version":
-        print(f"exlm {version('exlm')}")
+        try:
+            print(f"exlm {version('exlm')}")
+        except PackageNotFoundError:
+            print("exlm, from its source folder")
         return
     if not arguments or arguments[0] not in COMMANDS:
         _usage(arguments)
@@ -92,7 +95,11 @@ def _positional(name: str, rest: list[str]) -> tuple[dict[str, str | list[str]],
     elif last and further:
         given[last], rest = further[0], [*further[1:], *rest]
     if recipe := given.pop("config", None):
-        if not Path(str(recipe)).is_file():
+        try:
+            found = Path(str(recipe)).is_file()
+        except OSError:  # a name too long for the file system
+            found = False
+        if not found:
             leave(2, f"exlm {name}: error: the recipe {recipe} does not exist; see the recipes folder for examples")
         rest = ["--config", str(recipe), *rest]
     return given, rest

@@ -40,6 +40,7 @@ def recipe(corpus, tmp_path):
         "output": str(tmp_path / "run"),
         "data": DataConfig(str(corpus), tokens_per_batch=600, tokens_per_micro_batch=300, eval_sequences=20),
         "model": ArchitectureConfig(
+            num_states=2,
             hidden_size=32,
             num_hidden_layers=2,
             num_attention_heads=4,

@@ -126,7 +126,8 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         if config.objective == "mlm":
             return self.head(states).log_softmax(-1)
         blocks, chosen = ctc_blocks(states, lattice, config.states_per_mask, config.states_per_boundary)
-        found = ctc_marginals(self.head(blocks), int(config.unk_token_id or 0))
+        assert config.unk_token_id is not None  # the blank
+        found = ctc_marginals(self.head(blocks), config.unk_token_id)
         result = found.new_zeros(*lattice.targets.shape, found.shape[-1])
         result[:, chosen] = found
         return result

@@ -26,6 +26,9 @@ Result = TypeVar("Result")
 copyreg.pickle(Interrupted, lambda error: (Interrupted, (error.number, str(error))))
 
 
+INTERRUPTED = "interrupted; run the same command to go on"
+
+
 @dataclass(frozen=True)
 class Job:
     """One step of an experiment.
@@ -96,13 +99,16 @@ def run_jobs(jobs: list[Job], records: Path, own_processes: bool) -> list[str]:
             print(f"passed over, since {job.needs} stopped itself", flush=True)
             continue
         fresh, started = not (job.resumes and job.output.parent.exists()), time.monotonic()
+        late_signals: list[int] = []
         try:
-            in_own_process(job.run) if own_processes else job.run()
+            in_own_process(job.run, late_signals=late_signals) if own_processes else job.run()
         except TrainingStopped as error:
             stopped[job.name] = f"{job.name}: {error}"
             print(f"stopped: {error}", flush=True)
         else:
             job.write_record(records, time.monotonic() - started if fresh else None)
+        if late_signals:
+            raise Interrupted(late_signals[0], INTERRUPTED)
     return list(stopped.values())
 
 
@@ -118,6 +124,7 @@ def rates(records: Path) -> dict[str, float]:
     """Seconds per unit of work, by kind, of finished jobs."""
     table = pd.DataFrame([_read(path) for path in records.glob("*.json")], columns=["kind", "work", "seconds"])
     sums = table.dropna().groupby("kind").sum()
+    sums = sums[sums["work"] > 0]
     return dict(sums["seconds"] / sums["work"])
 
 
@@ -134,7 +141,7 @@ def duration(jobs: list[Job], rates: dict[str, float]) -> str:
     return f"{len(jobs)} remain, {minutes}{unknown}"
 
 
-def in_own_process(function: Callable[..., Result], *values: Any) -> Result:
+def in_own_process(function: Callable[..., Result], *values: Any, late_signals: list[int] | None = None) -> Result:
     """The function's result, or the exception that it raised, from a new process. Call it in the main thread.
 
     SIGINT (Ctrl-C) and SIGTERM are passed on, so that a training saves its state and ends; a second signal ends the
@@ -143,6 +150,8 @@ def in_own_process(function: Callable[..., Result], *values: Any) -> Result:
     Args:
         function: defined in a module, so that the new process can import it.
         values: its arguments; they and the result must be picklable.
+        late_signals: gets the signals that arrived when the function was about to return, for a caller that has
+            something to do with the result before it stops. Where absent, they raise `Interrupted` too.
 
     Raises:
         Interrupted: a signal asked for a stop.
@@ -156,7 +165,6 @@ def in_own_process(function: Callable[..., Result], *values: Any) -> Result:
         received.append(number)
 
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    interrupted = "interrupted; run the same command to go on"
     try:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin, (torch.get_num_threads(),)) as pool:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C must not end the process while it begins
@@ -168,13 +176,15 @@ def in_own_process(function: Callable[..., Result], *values: Any) -> Result:
         raise Interrupted(received[0] if received else error.number, str(error)) from None
     except BrokenProcessPool:
         if received:
-            raise Interrupted(received[0], interrupted) from None
+            raise Interrupted(received[0], INTERRUPTED) from None
         raise TrainingStopped("its process was killed; often because there was not enough memory") from None
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-    if received:
-        raise Interrupted(received[0], interrupted)
+    if received and late_signals is None:
+        raise Interrupted(received[0], INTERRUPTED)
+    if late_signals is not None:
+        late_signals += received
     return result
 
 

@@ -90,7 +90,7 @@ def load_encoder(
         config.update(_with_family_pooling(config, settings))
         fresh = model = model_class(config)
         if not from_scratch:
-            model = _from_pretrained(model_class, name, config)
+            model = _from_pretrained(model_class, name, config, new_head=True)
             for attribute in HEADS:  # a checkpoint that was fine-tuned before has the head of another task
                 if hasattr(model, attribute):
                     setattr(model, attribute, getattr(fresh, attribute))
@@ -100,7 +100,7 @@ def load_encoder(
             raise InputError(
                 f"the encoder in {start_from} is another family's; start from a model of the same architecture"
             )
-        _copy_encoder(_from_pretrained(AutoModel, start_from, other), model, start_from)
+        _copy_encoder(_from_pretrained(AutoModel, start_from, other, new_head=True), model, start_from)
     return _with_exact_head(model)
 
 
@@ -108,7 +108,11 @@ def load_finetuned(path: str, head: Head) -> tuple[PreTrainedModel, PreTrainedTo
     """A fine-tuned model as it was saved, head included, and its tokenizer."""
     verify(path)
     config = _config(path)
-    model = _from_pretrained(_model_class(config, head), path, config)
+    model_class = _model_class(config, head)
+    if config.model_type == "exlm":
+        model, _ = load_model(path, model_class)
+    else:
+        model = _from_pretrained(model_class, path, config)
     return _with_exact_head(model), load_encoder_tokenizer(path)[0]
 
 
@@ -180,9 +184,10 @@ def _model_class(config: PreTrainedConfig, head: Head) -> type[PreTrainedModel]:
         ) from None
 
 
-def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig) -> PreTrainedModel:
+def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_head: bool = False) -> PreTrainedModel:
+    """A model in float32; only where its head is going to be replaced may weights have another size."""
     try:
-        return model_class.from_pretrained(name, config=config, ignore_mismatched_sizes=True).float()
+        return model_class.from_pretrained(name, config=config, ignore_mismatched_sizes=new_head).float()
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise InputError(f"the model in {name} cannot be loaded: {first_line(error)}") from error
 
