@@ -20,8 +20,11 @@ class Interrupted(RuntimeError):
     """A signal asked for a stop; the state was saved. `number` is the signal's."""
 
     def __init__(self, number: int, message: str) -> None:
-        super().__init__(message)
-        self.number = number
+        super().__init__(number, message)
+        self.number, self.message = number, message
+
+    def __str__(self) -> str:
+        return self.message
 
 
 def first_line(error: BaseException) -> str:

@@ -1,6 +1,5 @@
 """Jobs that can be interrupted, each in a process of its own: what is done, what remains, and how long it will take."""
 
-import copyreg
 import hashlib
 import json
 import multiprocessing
@@ -23,9 +22,6 @@ from exlm.errors import Interrupted, TrainingStopped
 from exlm.storage import plain, write_json
 
 Result = TypeVar("Result")
-copyreg.pickle(Interrupted, lambda error: (Interrupted, (error.number, str(error))))
-
-
 INTERRUPTED = "interrupted; run the same command to go on"
 
 
