@@ -1,6 +1,5 @@
 """Pre-training: from a recipe to a Hugging Face model directory."""
 
-import json
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,7 +20,7 @@ from .model.modeling_exlm import num_parameters
 from .pretrained import load_tokenizer, save_model
 from .randomness import Purpose, mix
 from .recipe import ArchitectureConfig, DataConfig, PriorConfig, identity_of
-from .storage import lock, machine, plain, problem, write_json, write_yaml
+from .storage import finished_result, lock, machine, plain, problem, write_json, write_yaml
 from .train import distributed
 from .train.loop import LoopConfig, fit
 from .train.precision import in_precision, used_precision
@@ -66,7 +65,8 @@ def pretrain(
         settings["train.precision"] = used_precision(distributed.device(), train.precision)
         if model.objective == "exlm":
             settings |= identity_of(recipe, "prior")
-        if (finished := _finished(directory, identity | settings)) is not None:
+        finished = finished_result(directory / "result.json", "identity", identity | settings)
+        if finished and problem(directory) is None:
             print(f"{directory} is finished already: {_describe(finished)}")
             return finished
         if rank == 0 and not (directory / "recipe.yaml").exists():
@@ -166,22 +166,6 @@ def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Pr
             sums = {name: sums[name] + part[name] for name in sums}
     totals = distributed.sum_over_processes(list(sums.values()))
     return summary(dict(zip(sums, totals, strict=True)))
-
-
-def _finished(directory: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """The result of a finished, undamaged run with the same settings, or None if there is none."""
-    try:
-        result = json.loads((directory / "result.json").read_text())
-        before = result["identity"]
-    except (OSError, ValueError, KeyError):
-        return None
-    for name, value in identity.items():
-        if before.get(name) != value:
-            raise InputError(
-                f"{directory} holds a finished run with {name} {before.get(name)!r} instead of {value!r}; choose "
-                "another output directory"
-            )
-    return result if problem(directory) is None else None
 
 
 def _result(directory: Path, network: ExLMForMaskedLM, final: dict[str, Any], steps: int) -> dict[str, Any]:

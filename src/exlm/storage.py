@@ -111,6 +111,32 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def finished_result(path: Path, entry: str, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """What a finished run wrote, or None where there is no such run.
+
+    Args:
+        path: of its result, a JSON file.
+        entry: of the result that holds the settings it was made with.
+        settings: that it must have been made with.
+
+    Raises:
+        InputError: naming the first setting that differs.
+    """
+    try:
+        result = json.loads(path.read_text())
+        before = result[entry]
+    except (OSError, ValueError, KeyError):
+        return None
+    for name, value in settings.items():
+        if before.get(name) != value:
+            was, wanted = (repr(x)[:80] for x in (before.get(name), value))
+            raise InputError(
+                f"{path.parent} holds a finished run with other settings ({name}): {was} instead of {wanted}; choose "
+                "another output directory"
+            )
+    return result
+
+
 @contextmanager
 def lock(directory: Path) -> Iterator[None]:
     """Two runs must not write into one directory.

@@ -200,7 +200,7 @@ def test_other_data_at_the_same_place_do_not_pass_for_done(recipe, smiles_file, 
     with pytest.raises(InputError, match="other settings"):
         analyze("repeated-mlm", **settings)
     prepare([str(tmp_path / "two.smi")], corpus, held_out=0.2, workers=1, overwrite=True)
-    with pytest.raises(InputError, match="holds a finished run with (tokenizer|corpus)"):
+    with pytest.raises(InputError, match=r"other settings \((tokenizer|corpus)\)"):
         analyze("repeated-mlm", **settings)
 
 

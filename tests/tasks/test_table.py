@@ -5,10 +5,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from exlm.data.chemistry import are_molecules, molecule_problem
 from exlm.errors import InputError
 from exlm.tasks.frames import read_frame, write_frame
 from exlm.tasks.splits import make_split
-from exlm.tasks.table import LabelledTable, are_molecules, join_parts, make_table, molecule_problem
+from exlm.tasks.table import LabelledTable, join_parts, make_table
 
 
 def write(path: Path, text: str) -> Path:

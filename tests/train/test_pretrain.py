@@ -148,7 +148,7 @@ def test_a_finished_run_is_not_repeated(recipe, whole):
     before = (whole / "model.safetensors").stat().st_mtime_ns
     pretrain(**{**recipe, "output": str(whole)})
     assert (whole / "model.safetensors").stat().st_mtime_ns == before
-    with pytest.raises(InputError, match="seed 3 instead of 4"):
+    with pytest.raises(InputError, match=r"\(seed\): 3 instead of 4"):
         pretrain(**{**recipe, "output": str(whole), "seed": 4})
 
 
@@ -391,7 +391,7 @@ def test_resuming_under_a_prior_and_a_late_expansion_is_exact(recipe, monkeypatc
         pretrain(**recipe)
     pretrain(**recipe)
     assert same(recipe["output"], tmp_path / "whole")
-    with pytest.raises(InputError, match="prior.order 10.0 instead of 2.0"):
+    with pytest.raises(InputError, match=r"\(prior.order\): 10.0 instead of 2.0"):
         pretrain(**{**recipe, "prior": PriorConfig(2.0)})
 
 

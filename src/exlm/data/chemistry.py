@@ -1,9 +1,11 @@
-"""What needs RDKit to know: whether a string is a molecule."""
+"""What needs RDKit to know: whether strings are molecules."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from rdkit import Chem
+from rdkit import Chem, rdBase
 
+SAMPLE = 100  # texts looked at to tell whether they are molecules
 _PARSER: Any = Chem.SmilesParserParams()
 _PARSER.sanitize = _PARSER.removeHs = _PARSER.allowCXSMILES = _PARSER.parseName = False
 
@@ -22,3 +24,19 @@ def rdkit_problem(smiles: str) -> str | None:
     except ValueError as error:
         return str(error).strip()
     return None
+
+
+def are_molecules(texts: Sequence[str]) -> bool:
+    """Whether most of the first texts are SMILES that RDKit can parse."""
+    sample = [text for text in texts if text][:SAMPLE]
+    return sum(molecule_problem(text) is None for text in sample) > len(sample) / 2
+
+
+def molecule_problem(smiles: str) -> str | None:
+    """Why a SMILES cannot be used, or None if it can. RDKit's own log is silenced."""
+    if not smiles.strip():
+        return "empty SMILES"
+    if len(smiles.split()) > 1:  # RDKit would take the rest as a name, the tokenizer as atoms
+        return "SMILES contains a space"
+    with rdBase.BlockLogs():
+        return "RDKit cannot parse it" if rdkit_problem(smiles) else None

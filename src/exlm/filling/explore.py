@@ -17,7 +17,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem.Draw import rdMolDraw2D
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chemistry import rdkit_problem
+from exlm.data.chemistry import are_molecules, rdkit_problem
 from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError
 from exlm.filling import drawing, search, texts
@@ -32,7 +32,6 @@ Segment = tuple[str, int | None]  # text, and the mask it stands for
 ENDINGS = (".html", ".svg", ".png", ".pdf")
 MOLECULE = 360, 240  # pixels
 ATOM = re.compile(r"\[[^\]]+\]|Br?|Cl?|[NOSPFIbcnosp*]")
-SAMPLE = 100  # texts looked at to tell whether they are molecules
 
 
 def explore(
@@ -162,12 +161,7 @@ def _word(token: int, tokenizer: PreTrainedTokenizerFast) -> str:
 def _are_smiles(tokenizer: PreTrainedTokenizerFast, fillings: Sequence[str]) -> bool:
     """Whether the model speaks SMILES: its tokenizer says so, or else most of its fillings are molecules."""
     splitting = json.loads(tokenizer.backend_tokenizer.to_str())["pre_tokenizer"] or {}
-    if splitting.get("pattern") == {"Regex": SMILES_PATTERN}:
-        return True
-    sample = [text for text in fillings if text][:SAMPLE]
-    with rdBase.BlockLogs():
-        # RDKit would take what follows a space as a name.
-        return sum(len(text.split()) == 1 and not rdkit_problem(text) for text in sample) > len(sample) / 2
+    return splitting.get("pattern") == {"Regex": SMILES_PATTERN} or are_molecules(fillings)
 
 
 def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:

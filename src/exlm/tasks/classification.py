@@ -12,6 +12,7 @@ import rdkit
 import torch
 from torch import Tensor, nn
 
+from exlm.data.chemistry import are_molecules
 from exlm.errors import InputError
 from exlm.model.objectives import classification_loss
 from exlm.pretrained import save_model
@@ -26,7 +27,7 @@ from exlm.tasks.metrics import MAIN_METRIC, evaluate
 from exlm.tasks.rows import Rows, predict_rows, prediction_columns, tokenize_rows, with_columns
 from exlm.tasks.splits import Split, make_split, random_split, split_hash
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
-from exlm.tasks.table import LabelledTable, are_molecules, join_parts, make_table
+from exlm.tasks.table import LabelledTable, join_parts, make_table
 
 DEFAULT_LENGTH = 512
 PROBLEM_TYPE = {

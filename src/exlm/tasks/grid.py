@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from exlm.errors import Diverged, InputError, TrainingStopped
-from exlm.storage import machine, plain, write_json
+from exlm.storage import finished_result, machine, plain, write_json
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.metrics import LOWER_IS_BETTER, summarise
 
@@ -88,7 +88,7 @@ def run_grid(
     def run(name: str, seed: int, needs_weights: bool = False) -> Result:
         """The result of a run, trained unless it is finished (and, where needed, has its weights still)."""
         run_dir, own_settings = directory / name / f"seed-{seed}", settings | {"train": plain(grid[name])}
-        result = finished_result(run_dir, own_settings)
+        result = finished_result(run_dir / RESULT, "settings", own_settings)
         if result is not None and (not needs_weights or any(run_dir.glob("*.safetensors"))):
             return result
         result = {"seed": seed, "settings": own_settings}
@@ -128,26 +128,7 @@ def check_finished(
     """Raises InputError if a finished run in `directory` was made with other settings."""
     for name, hyper in grid.items():
         for seed in seeds:
-            finished_result(directory / name / f"seed-{seed}", settings | {"train": plain(hyper)})
-
-
-def finished_result(run_dir: Path, settings: dict[str, Any]) -> Result | None:
-    """The result of a finished run with the same settings, data and model; None where there is none.
-
-    Raises:
-        InputError: if it was made with other settings.
-    """
-    try:
-        result = json.loads((run_dir / RESULT).read_text())
-        before = result["settings"]
-    except (OSError, ValueError, KeyError):
-        return None
-    for name, value in settings.items():
-        if before.get(name) != value:
-            raise InputError(
-                f"{run_dir} holds a finished run with other settings ({name}); choose another output directory"
-            )
-    return result
+            finished_result(directory / name / f"seed-{seed}" / RESULT, "settings", settings | {"train": plain(hyper)})
 
 
 def summarise_splits(runs: Sequence[Result]) -> Summary:

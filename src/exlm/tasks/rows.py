@@ -8,9 +8,10 @@ import pandas as pd
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.chemistry import molecule_problem
 from exlm.tasks import inference
 from exlm.tasks.inference import Example
-from exlm.tasks.table import LabelledTable, molecule_problem, parts_and_rows
+from exlm.tasks.table import LabelledTable, parts_and_rows
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,7 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from rdkit import rdBase
 
-from exlm.data.chemistry import rdkit_problem
 from exlm.errors import InputError
 from exlm.tasks.frames import existing, listed
 
@@ -22,7 +20,6 @@ TEXT_COLUMNS = {"smiles", "mol", "text", "sentence"}
 MISSING_LABELS = ("", "NA", "NaN", "nan", "null")
 MAX_INFERRED_CLASSES = 50
 MAX_INFERRED_INTEGER_CLASSES = 10  # more whole numbers than this are counts to regress on
-MOLECULES_SAMPLED = 100  # texts looked at to tell whether they are molecules
 
 
 @dataclass(frozen=True)
@@ -205,19 +202,3 @@ def _are_binary(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
 
 def _are_whole(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
     return bool((cells.isna() | (np.isfinite(numbers) & (numbers == np.rint(numbers)))).all(axis=None))
-
-
-def are_molecules(texts: Sequence[str]) -> bool:
-    """Whether most of the first texts are SMILES that RDKit can parse."""
-    sample = [text for text in texts if text][:MOLECULES_SAMPLED]
-    return sum(molecule_problem(text) is None for text in sample) > len(sample) / 2
-
-
-def molecule_problem(smiles: str) -> str | None:
-    """Why a SMILES cannot be used, or None if it can. RDKit's own log is silenced."""
-    if not smiles.strip():
-        return "empty SMILES"
-    if len(smiles.split()) > 1:  # RDKit would take the rest as a name, the tokenizer as atoms
-        return "SMILES contains a space"
-    with rdBase.BlockLogs():
-        return "RDKit cannot parse it" if rdkit_problem(smiles) else None
