@@ -1,0 +1,83 @@
+"""What an update of the small models costs beside one of the MLM: the ratios behind "equal cost" in learning.md.
+
+    OMP_NUM_THREADS=1 python docs/results/cost_ratios.py CORPUS --layers 2 4 6
+
+All models take the same batches one after the other in one process, several times; the minimum of each batch counts
+(processor time of one thread). A line of JSON per number of layers and mask ratio.
+"""
+
+import argparse
+import json
+import time
+from typing import Any
+
+import torch
+
+from exlm import ExLMForMaskedLM
+from exlm.data.batching import MaskedBatches, SpecialTokens
+from exlm.data.corpus import Corpus
+from exlm.model.heads import Prior
+from exlm.pretrain import complete_batch, pretraining_loss
+from exlm.pretrained import load_tokenizer
+from exlm.recipe import ArchitectureConfig
+from exlm.train import distributed
+from exlm.train.optim import OptimizerConfig, build_optimizer
+from exlm.train.precision import autocast, training_products
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 512, "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 1024,
+}  # fmt: skip
+MODELS: dict[str, dict[str, Any]] = {
+    "mlm": {"objective": "mlm"},
+    "k2, last layer": {"num_states": 2, "expanded_layers": 1, "copy_embedding": 0.06},
+    "k2, all": {"num_states": 2, "copy_embedding": 0.06},
+    "k4, last layer": {"num_states": 4, "expanded_layers": 1, "copy_embedding": 0.06},
+    "k4, all": {"num_states": 4, "copy_embedding": 0.06},
+}
+BATCHES, ROUNDS = 5, 6
+CPU = torch.device("cpu")
+
+
+def ratios(corpus: str, layers: int, mask_ratio: float, tokens: int) -> dict[str, float]:
+    """Time of an update of every model divided by the MLM's."""
+    tokenizer = load_tokenizer(corpus)
+    batches = MaskedBatches(Corpus(corpus), SpecialTokens.of(tokenizer), tokens, 4 * tokens, mask_ratio, seed=0)
+    networks = {}
+    for name, switches in MODELS.items():
+        config = ArchitectureConfig(**SIZES, num_hidden_layers=layers, **switches).build(tokenizer)
+        networks[name] = ExLMForMaskedLM(config).train()
+        distributed.to_device(networks[name])
+    optimizers = {name: build_optimizer(network, OptimizerConfig()) for name, network in networks.items()}
+    best = {(name, step): float("inf") for name in MODELS for step in range(BATCHES)}
+    for _ in range(ROUNDS):
+        for step in range(BATCHES):
+            for name, network in networks.items():
+                ready = [complete_batch(network, batch, Prior(10.0, 3.0)) for _, batch in batches(step)]
+                start = time.process_time()
+                with training_products(CPU, "auto"):
+                    for batch in ready:
+                        with autocast(CPU, "auto"):
+                            total, count, _ = pretraining_loss(network, batch)
+                        (total / count).backward()
+                    optimizers[name].step()
+                optimizers[name].zero_grad()
+                best[name, step] = min(best[name, step], time.process_time() - start)
+    times = {name: sum(best[name, step] for step in range(BATCHES)) for name in MODELS}
+    return {name: round(time / times["mlm"], 2) for name, time in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus")
+    parser.add_argument("--layers", type=int, nargs="+", default=[2, 4, 6])
+    parser.add_argument("--tokens", type=int, default=2048)
+    options = parser.parse_args()
+    for layers in options.layers:
+        for mask_ratio in (0.15, 0.387):
+            found = ratios(options.corpus, layers, mask_ratio, options.tokens)
+            print(json.dumps({"layers": layers, "mask_ratio": mask_ratio, **found}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
