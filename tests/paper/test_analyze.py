@@ -94,7 +94,7 @@ def test_experiments_share_runs_and_finished_jobs_are_not_repeated(recipe, capsy
 def test_changed_settings_do_not_pass_for_done(recipe):
     analyze("entropy", **recipe)
     longer = LoopConfig(steps=6, optimizer=OptimizerConfig(1e-3, 1), log_every=1, eval_every=2, save_every=2)
-    with pytest.raises(InputError, match="train.steps 4 instead of 6"):
+    with pytest.raises(InputError, match=r"\(train.steps\): 4 instead of 6"):
         analyze("entropy", **recipe | {"train": longer})
 
 
