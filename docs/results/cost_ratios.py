@@ -11,18 +11,16 @@ import json
 import time
 from typing import Any
 
-import torch
-
 from exlm import ExLMForMaskedLM
 from exlm.data.batching import MaskedBatches, SpecialTokens
 from exlm.data.corpus import Corpus
 from exlm.model.heads import Prior
-from exlm.pretrain import complete_batch, pretraining_loss
+from exlm.paper.efficiency import update
+from exlm.pretrain import complete_batch
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig
 from exlm.train import distributed
 from exlm.train.optim import OptimizerConfig, build_optimizer
-from exlm.train.precision import autocast, training_products
 
 SIZES: dict[str, Any] = {
     "hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 512, "hidden_dropout_prob": 0.0,
@@ -36,7 +34,6 @@ MODELS: dict[str, dict[str, Any]] = {
     "k4, all": {"num_states": 4, "copy_embedding": 0.06},
 }
 BATCHES, ROUNDS = 5, 6
-CPU = torch.device("cpu")
 
 
 def ratios(corpus: str, layers: int, mask_ratio: float, tokens: int) -> dict[str, float]:
@@ -55,13 +52,7 @@ def ratios(corpus: str, layers: int, mask_ratio: float, tokens: int) -> dict[str
             for name, network in networks.items():
                 ready = [complete_batch(network, batch, Prior(10.0, 3.0)) for _, batch in batches(step)]
                 start = time.process_time()
-                with training_products(CPU, "auto"):
-                    for batch in ready:
-                        with autocast(CPU, "auto"):
-                            total, count, _ = pretraining_loss(network, batch)
-                        (total / count).backward()
-                    optimizers[name].step()
-                optimizers[name].zero_grad()
+                update(network, optimizers[name], ready, "auto")
                 best[name, step] = min(best[name, step], time.process_time() - start)
     times = {name: sum(best[name, step] for step in range(BATCHES)) for name in MODELS}
     return {name: round(time / times["mlm"], 2) for name, time in times.items()}
