@@ -7,112 +7,161 @@ Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 
 """
 
 import sys
+from collections.abc import Callable
+from difflib import get_close_matches
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
-# command -> (module, function, one line, positional arguments). The last of these may end in ? (it can be missing), in
-# * (a list of all further words) or in + (a list of at least one).
-COMMANDS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
-    "prepare": ("exlm.data.prepare", "prepare", "tokenise files into a corpus for pre-training", ("inputs+",)),
-    "pretrain": ("exlm.pretrain", "pretrain", "pre-train ExLM or a baseline on a corpus", ("config?",)),
-    "finetune": (
+
+class Command(NamedTuple):
+    """A command and the function behind it, whose other arguments are the options."""
+
+    module: str
+    function: str
+    summary: str
+    words: tuple[str, ...]  # arguments without a name; the last may end in ? (at most one), * (any number) or +
+    example: str
+
+
+COMMANDS: dict[str, Command] = {
+    "prepare": Command(
+        "exlm.data.prepare",
+        "prepare",
+        "tokenise files into a corpus for pre-training",
+        ("inputs+",),
+        "exlm prepare molecules.smi.gz --output corpus",
+    ),
+    "pretrain": Command(
+        "exlm.pretrain",
+        "pretrain",
+        "pre-train ExLM or a baseline on a corpus",
+        ("recipe?",),
+        "exlm pretrain recipes/molecules/exlm-1M.yaml --data.corpus corpus --output runs/exlm",
+    ),
+    "finetune": Command(
         "exlm.tasks.finetune",
         "finetune",
         "fine-tune a model on labelled data and evaluate it",
-        ("config?",),
+        ("recipe?",),
+        "exlm finetune --model runs/exlm --task.dataset table.csv --output runs/table",
     ),
-    "predict": ("exlm.tasks.predict", "predict", "add a fine-tuned model's predictions to a table", ("model", "input")),
-    "embed": ("exlm.tasks.predict", "embed", "write embeddings of the rows of a table", ("model", "input")),
-    "fill": ("exlm.filling.fill", "fill", "fill masks jointly: n best, Viterbi or samples", ("model", "texts*")),
-    "explore": (
+    "predict": Command(
+        "exlm.tasks.predict",
+        "predict",
+        "add a fine-tuned model's predictions to a table",
+        ("model", "input"),
+        "exlm predict runs/table new.csv --output predictions.csv",
+    ),
+    "embed": Command(
+        "exlm.tasks.predict",
+        "embed",
+        "write embeddings of the rows of a table",
+        ("model", "input"),
+        "exlm embed runs/exlm molecules.csv --output embeddings.parquet",
+    ),
+    "fill": Command(
+        "exlm.filling.fill",
+        "fill",
+        "fill masks jointly: n best, Viterbi or samples",
+        ("model", "texts*"),
+        "exlm fill runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --n_best 3",
+    ),
+    "explore": Command(
         "exlm.filling.explore",
         "explore",
         "a page to look inside: states, transitions, best fillings",
         ("model", "text"),
+        "exlm explore runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --output page.html",
     ),
-    "analyze": (
+    "analyze": Command(
         "exlm.paper.analyze",
         "analyze",
         "run an experiment of the paper: whatever is missing of it",
-        ("experiment", "config"),
+        ("experiment", "recipe"),
+        "exlm analyze sweep recipes/molecules/analysis-small.yaml",
     ),
-    "report": (
+    "report": Command(
         "exlm.paper.report",
         "report",
         "tables and figures of the paper from runs, beside the paper's values",
         ("runs*",),
+        "exlm report runs --out report",
     ),
-    "demo": ("exlm.demo", "demo", "the whole pipeline on data that ship with a package", ("config?",)),
+    "demo": Command(
+        "exlm.demo",
+        "demo",
+        "the whole pipeline on data that ship with a package",
+        ("recipe?",),
+        "exlm demo --output demo-output",
+    ),
 }
 HELP = ("-h", "--help")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the command."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments and arguments[0] == "--version":
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
+    if name == "--version":
         try:
             print(f"exlm {version('exlm')}")
         except PackageNotFoundError:
             print("exlm, from its source folder")
         return
-    if not arguments or arguments[0] not in COMMANDS:
-        _usage(arguments)
-    name, *rest = arguments
-    given, rest = _positional(name, rest)
+    if name not in COMMANDS:
+        _usage(name)
+    words = [word for i, word in enumerate(rest) if not any(other.startswith("-") for other in rest[: i + 1])]
+    options = rest[len(words) :]
+    if not set(HELP) & set(options):
+        words, options = _checked(name, words, options)
 
     from exlm.cli import run
 
-    run(name, given, rest)
+    _, _, _, wanted, example = COMMANDS[name]
+    status, message = run(name, function_of(name), wanted, example, [*words, *options])
+    if status:
+        _leave(status, f"exlm {name}: {message}")
 
 
-def leave(status: int, message: str) -> NoReturn:
-    """Ends the process with a message on standard error."""
-    print(message, file=sys.stderr, flush=True)
-    raise SystemExit(status)
+def function_of(name: str) -> Callable:
+    """The function behind a command; its module is imported only now."""
+    return getattr(import_module(COMMANDS[name].module), COMMANDS[name].function)
 
 
-def _positional(name: str, rest: list[str]) -> tuple[dict[str, str | list[str]], list[str]]:
-    """The leading words by the arguments they are for, and all that follows them. A recipe becomes an option."""
-    words = []
-    while rest and not rest[0].startswith("-"):
-        words.append(rest[0])
-        rest = rest[1:]
-    if rest and rest[0] in HELP:
-        return {}, rest
-    names = list(COMMANDS[name][3])
-    kind = names[-1][-1]
-    last = names.pop().rstrip(kind) if kind in "?*+" else None
-    needed = [*names, last] if last and kind == "+" else names
-    if len(words) < len(needed) or (last is None and len(words) > len(names)):
-        wanted = " and ".join(word.upper() for word in needed) + (" alone" if len(words) > len(needed) else "")
-        leave(2, f"exlm {name}: error: give {wanted} before the options (exlm {name} --help)")
-    given: dict[str, str | list[str]] = dict(zip(names, words, strict=False))
-    further = words[len(names) :]
-    if last and kind in "*+":
-        given[last] = further
-    elif last and further:
-        given[last], rest = further[0], [*further[1:], *rest]
-    if recipe := given.pop("config", None):
-        try:
-            found = Path(str(recipe)).is_file()
-        except OSError:  # a name too long for the file system
-            found = False
-        if not found:
-            leave(2, f"exlm {name}: error: the recipe {recipe} does not exist; see the recipes folder for examples")
-        rest = ["--config", str(recipe), *rest]
-    return given, rest
+def _checked(name: str, words: list[str], options: list[str]) -> tuple[list[str], list[str]]:
+    """The leading words and the options, once there are as many words as the command takes; a recipe is an option."""
+    wanted = COMMANDS[name].words
+    needed = [word for word in wanted if word[-1] not in "?*"]
+    several = wanted[-1][-1] in "*+"
+    if len(words) < len(needed) or (len(words) > len(wanted) and not several):
+        given = " and ".join(word.rstrip("+?").upper() for word in needed or wanted)
+        alone = " alone" if len(words) > len(needed) else ""
+        _leave(2, f"exlm {name}: error: give {given}{alone} before the options (exlm {name} --help)")
+    if wanted[-1].rstrip("?") != "recipe" or len(words) < len(wanted):
+        return words, options
+    try:
+        found = Path(words[-1]).is_file()
+    except OSError:  # a name too long for the file system
+        found = False
+    if not found:
+        _leave(2, f"exlm {name}: error: the recipe {words[-1]} does not exist; see the recipes folder for examples")
+    return words[:-1], ["--config", words[-1], *options]
 
 
-def _usage(arguments: list[str]) -> NoReturn:
-    lines = [f"  {name:10s} {summary}" for name, (_, _, summary, _) in COMMANDS.items()]
+def _usage(name: str) -> NoReturn:
+    lines = [f"  {command:10s} {entry.summary}" for command, entry in COMMANDS.items()]
     text = "usage: exlm COMMAND ...\n\n" + "\n".join(lines) + "\n\nexlm COMMAND --help lists the options of a command"
-    if arguments and arguments[0] in HELP:
+    if name in HELP:
         print(text)
         raise SystemExit(0)
-    unknown = f"exlm: error: unknown command {arguments[0]!r}\n\n" if arguments else ""
-    leave(2, unknown + text)
+    close = "".join(f"; did you mean {match}?" for match in get_close_matches(name, COMMANDS, 1))
+    _leave(2, f"exlm: error: unknown command {name!r}{close}\n\n{text}" if name else text)
+
+
+def _leave(status: int, message: str) -> NoReturn:
+    print(message, file=sys.stderr, flush=True)
+    raise SystemExit(status)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The command line: recipes, overrides, help, exit codes and one-sentence errors; and the shape of the package."""
 
 import ast
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,17 +16,22 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.modeling_exlm import num_parameters
 from exlm.paper.variants import VARIANTS, Base
 from exlm.tasks.grid import cells
-from exlm_command import COMMANDS, main
+from exlm_command import COMMANDS, function_of, main
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted(ROOT.glob("recipes/**/*.yaml"))
 
 
+def parser_of(command):
+    return build_parser(command, function_of(command), COMMANDS[command].words, COMMANDS[command].example)
+
+
 def parse(path, *overrides):
     names = yaml.safe_load(path.read_text())
     command = "analyze" if "space" in names else "finetune" if "task" in names else "pretrain"
-    parser = build_parser(command)
-    return command, parser.instantiate_classes(parser.parse_args(["--config", str(path), *overrides]))
+    parser = parser_of(command)
+    words = ["sweep"] if command == "analyze" else []
+    return command, parser.instantiate_classes(parser.parse_args([*words, "--config", str(path), *overrides]))
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -84,6 +90,27 @@ def test_overrides_replace_recipe_values():
     assert config.model.objective == "mlm" and config.train.steps == 700 and config.model.hidden_size == 128
 
 
+def test_lists_may_be_written_without_brackets(capsys, tmp_path):
+    for seeds, columns in (("0,1", "a,b"), ("[0, 1]", "[a, b]")):
+        options = ["--output", "x", "--model", "y", "--task.dataset", "z", "--task.label_columns", columns]
+        with pytest.raises(SystemExit):
+            main(["finetune", *options, "--seeds", seeds, "--print_config"])
+        config = yaml.safe_load(capsys.readouterr().out)
+        assert config["seeds"] == [0, 1] and config["task"]["label_columns"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_example_of_the_help_parses(command, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    program, name, *arguments = shlex.split(COMMANDS[command].example)
+    assert (program, name) == ("exlm", command)
+    if COMMANDS[command].words[-1] == "recipe?" and arguments[0].endswith(".yaml"):
+        arguments.insert(0, "--config")
+    if command == "analyze":
+        arguments.insert(1, "--config")
+    assert parser_of(command).parse_args(arguments)
+
+
 def fails(capsys, *arguments):
     """Exit status and message of a command that must fail."""
     with pytest.raises(SystemExit) as caught:
@@ -128,6 +155,7 @@ def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
         (("fill",), "give MODEL before the options"),
         (("fill", "/nowhere", "C[MASK]"), "/nowhere is not a model directory"),
         (("dance",), "unknown command 'dance'"),
+        (("pretain",), "did you mean pretrain?"),
     ],
 )
 def test_missing_things_are_named(capsys, arguments, message):
@@ -141,7 +169,9 @@ def test_help_describes_every_option(capsys, command):
         main([command, "--help"])
     text = capsys.readouterr().out
     assert caught.value.code == 0 and text.startswith(f"usage: exlm {command}")
-    options = [action for action in build_parser(command)._actions if action.option_strings]
+    options = [action for action in parser_of(command)._actions if action.option_strings]
+    assert f"example: exlm {command} " in text
+    assert all(word.rstrip("?*+").upper() in text for word in COMMANDS[command].words)
     undescribed = [a.option_strings[0] for a in options if not a.help or a.help.startswith("(")]
     assert not undescribed
 

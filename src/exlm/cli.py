@@ -1,70 +1,93 @@
 """Commands as typed functions: arguments, YAML recipes, `--section.key value` overrides and help all come from the
-functions' signatures and docstrings (jsonargparse). `exlm_command` has the table of commands.
+functions' signatures and docstrings (jsonargparse). `exlm_command.COMMANDS` lists the commands.
 """
 
 import signal
 from argparse import ArgumentError
 from collections.abc import Callable
-from importlib import import_module
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import transformers
+from docstring_parser import parse as parse_docstring
 from jsonargparse import ActionConfigFile, ArgumentParser
-
-from exlm_command import COMMANDS, leave
 
 from .errors import InputError, Interrupted, TrainingStopped
 
 
-def command_function(name: str) -> Callable:
-    """The function behind a command; modules are imported only when needed."""
-    module, function, *_ = COMMANDS[name]
-    return getattr(import_module(module), function)
-
-
-def build_parser(name: str) -> ArgumentParser:
-    """The parser of one command."""
-    _, _, summary, positional = COMMANDS[name]
-    parser = ArgumentParser(prog=f"exlm {name}", description=summary, exit_on_error=False)
-    parser.add_argument("--config", action=ActionConfigFile, help="YAML recipe; later options override it")
-    function = command_function(name)
-    parser.add_function_arguments(function, skip={word.rstrip("*+?") for word in positional} or None)
-    return parser
-
-
-def run(name: str, given: dict[str, Any], rest: list[str]) -> None:
-    """Calls a command's function; what users can mend is one sentence and an exit status (`exlm_command`).
+def run(name: str, function: Callable, words: tuple[str, ...], example: str, arguments: list[str]) -> tuple[int, str]:
+    """Calls a command's function; (0, "") or an exit status and why, in one sentence.
 
     Args:
         name: of the command.
-        given: its positional arguments.
-        rest: its options, as on the command line.
+        function: behind it.
+        words: the function's arguments that are given without a name; the last may end in ?, * or +, as in argparse.
+        example: a command line, for the help.
+        arguments: of the command line.
     """
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
-        command_function(name)(**given, **_parse(name, rest))
+        function(**_parse(build_parser(name, function, words, example), _with_lists(function, arguments)))
     except InputError as error:
-        leave(2, f"exlm {name}: error: {error}")
+        return 2, f"error: {error}"
     except OSError as error:
-        leave(2, f"exlm {name}: error: a file could not be read or written: {error}; check the path and the free space")
+        return 2, f"error: a file could not be read or written: {error}; check the path and the free space"
     except TrainingStopped as error:
-        leave(3, f"exlm {name}: stopped: {error}")
+        return 3, f"stopped: {error}"
     except Interrupted as error:
-        leave(128 + error.number, f"exlm {name}: {error}")
+        return 128 + error.number, str(error)
     except KeyboardInterrupt:
-        leave(128 + signal.SIGINT, f"exlm {name}: interrupted")
+        return 128 + signal.SIGINT, "interrupted"
+    return 0, ""
 
 
-def _parse(name: str, rest: list[str]) -> dict[str, Any]:
+def build_parser(name: str, function: Callable, words: tuple[str, ...], example: str) -> ArgumentParser:
+    """The parser of one command; the arguments are those of `run`."""
+    many = {word.rstrip("?*+"): word[-1] if word[-1] in "?*+" else None for word in words}
+    shown = {None: "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
+    usage = " ".join(shown[count].format(word.upper()) for word, count in many.items())
+    parser = ArgumentParser(
+        prog=f"exlm {name}",
+        usage=f"exlm {name} {usage} [--option value ...]",
+        epilog=f"example: {example}",
+        exit_on_error=False,
+    )
+    many.pop("recipe", None)  # it arrives as --config
+    helps = {entry.arg_name: entry.description for entry in parse_docstring(function.__doc__ or "").params}
+    for word, count in many.items():
+        hint = str if count else get_type_hints(function)[word]
+        parser.add_argument(word, type=hint, nargs=count, help=helps[word])
+    parser.add_argument("--config", action=ActionConfigFile, help="YAML recipe; later options override it")
+    parser.add_function_arguments(function, skip=set(many) or None)
+    return parser
+
+
+def _parse(parser: ArgumentParser, arguments: list[str]) -> dict[str, Any]:
     """The function's keyword arguments. Whatever the parser dislikes becomes one sentence."""
-    parser = build_parser(name)
     try:
-        config = parser.instantiate(parser.parse_args(rest)).as_dict()
+        config = parser.instantiate(parser.parse_args(arguments)).as_dict()
     except (ArgumentError, TypeError, ValueError) as error:
         raise InputError(_reason(error)) from error
     config.pop("config", None)
     return config
+
+
+def _with_lists(function: Callable, arguments: list[str]) -> list[str]:
+    """The arguments with `a,b` in brackets where an option wants a list."""
+    result = list(arguments)
+    for i, (option, value) in enumerate(zip(arguments, arguments[1:], strict=False), 1):
+        if option.startswith("--") and value[:1] not in ("[", "-") and _takes_list(function, option[2:].split(".")):
+            result[i] = f"[{value}]"
+    return result
+
+
+def _takes_list(owner: Any, names: list[str]) -> bool:
+    """Whether the argument or field that the names lead to is a list."""
+    hint: Any = get_type_hints(owner).get(names[0])
+    choices = [choice for choice in (hint, *get_args(hint)) if choice is not None]
+    if names[1:]:
+        return any(isinstance(choice, type) and _takes_list(choice, names[1:]) for choice in choices)
+    return any(get_origin(choice) is list for choice in choices)
 
 
 def _reason(error: BaseException) -> str:
@@ -76,9 +99,3 @@ def _reason(error: BaseException) -> str:
         cause = cause.__cause__ or cause.__context__
     lines = [line.strip(" -") for line in str(error).splitlines()]
     return " ".join(line for line in lines if line and not line.startswith(("Given value", "Subtypes")))
-
-
-if __name__ == "__main__":
-    from exlm_command import main
-
-    main()

@@ -132,7 +132,7 @@ def test_a_signal_saves_and_the_next_run_goes_on_identically(recipe, whole, monk
 def test_the_command_survives_kill_9(recipe, whole, tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(plain(recipe)))
-    command = [sys.executable, "-m", "exlm.cli", "pretrain", str(path)]
+    command = [sys.executable, "-m", "exlm", "pretrain", str(path)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not list(Path(recipe["output"]).glob("checkpoint-*")) and process.poll() is None:
@@ -205,7 +205,7 @@ def test_two_processes_equal_one_with_accumulation(recipe, whole, tmp_path):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run(
-        [*launcher, "-m", "exlm.cli", "pretrain", str(path)], check=True, env=environment, stderr=subprocess.DEVNULL
+        [*launcher, "-m", "exlm", "pretrain", str(path)], check=True, env=environment, stderr=subprocess.DEVNULL
     )
     left, right = weights(recipe["output"]), weights(whole)
     for name in left:

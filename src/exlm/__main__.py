@@ -1,0 +1,3 @@
+from exlm_command import main
+
+main()
