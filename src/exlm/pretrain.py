@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast
 
 from .data.batching import MaskedBatches, SpecialTokens, masked_batch
 from .data.corpus import Corpus
@@ -56,7 +55,9 @@ def pretrain(
     """
     recipe = plain({"output": output, "data": data, "model": model, "prior": prior, "train": train, "seed": seed})
     recipe |= {"compile": compile}
-    corpus, tokenizer = _open_corpus(data.corpus)
+    corpus = Corpus(data.corpus, "train")
+    corpus.verify()
+    tokenizer = load_tokenizer(data.corpus)
     special = SpecialTokens.of(tokenizer)
     directory = Path(output)
     with distributed.process_group() as (rank, world), lock(directory) if rank == 0 else nullcontext():
@@ -89,7 +90,7 @@ def pretrain(
             now = prior.at(step, train.steps)
             return [(number, complete_batch(network, batch, now)) for number, batch in masked(step)]
 
-        fit(
+        final = fit(
             network,
             pretraining_loss,
             micro_batches,
@@ -100,23 +101,25 @@ def pretrain(
             identity=identity if resume_anyway else identity | settings,
             description=f"{model.objective} {num_parameters(network) / 1e6:.1f}M",
         )
-        final = measure(network, train.steps)
+        final = final or measure(network, train.steps)
         if not distributed.is_main():
             return {}
-        result = _result(directory, network, final, train.steps) | {"identity": identity | settings, "recipe": recipe}
-        result |= {"precision": settings["train.precision"], "machine": machine()}
+        log = [record for record in read_log(directory / "log.jsonl") if record["kind"] == "train"]
+        result = {
+            "parameters": num_parameters(network),
+            "evaluation": {"step": train.steps, **final},
+            "training_seconds": sum(record["seconds"] for record in log),
+            "infeasible": sum(record["infeasible"] for record in log),
+            "identity": identity | settings,
+            "recipe": recipe,
+            "precision": settings["train.precision"],
+            "machine": machine(),
+        }
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
         write_json(directory / "result.json", result)
         print(f"{directory}: {_describe(result)}")
         return result
-
-
-def _open_corpus(path: str) -> tuple[Corpus, PreTrainedTokenizerFast]:
-    """The training split, every file of it verified, and its tokenizer."""
-    corpus = Corpus(path, "train")
-    corpus.verify()
-    return corpus, load_tokenizer(path)
 
 
 def complete_batch(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prior) -> dict[str, Any]:
@@ -166,16 +169,6 @@ def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Pr
             sums = {name: sums[name] + part[name] for name in sums}
     totals = distributed.sum_over_processes(list(sums.values()))
     return summary(dict(zip(sums, totals, strict=True)))
-
-
-def _result(directory: Path, network: ExLMForMaskedLM, final: dict[str, Any], steps: int) -> dict[str, Any]:
-    log = [record for record in read_log(directory / "log.jsonl") if record["kind"] == "train"]
-    return {
-        "parameters": num_parameters(network),
-        "evaluation": {"step": steps, **final},
-        "training_seconds": sum(record["seconds"] for record in log),
-        "infeasible": sum(record["infeasible"] for record in log),
-    }
 
 
 def _describe(result: dict[str, Any]) -> str:

@@ -84,7 +84,7 @@ def fit(
     evaluate: Evaluate | None = None,
     identity: dict[str, Any] | None = None,
     description: str = "train",
-) -> None:
+) -> dict[str, Any] | None:
     """Trains `model` in place, resuming from the newest checkpoint in `directory` that verifies.
 
     Args:
@@ -98,6 +98,9 @@ def fit(
         evaluate: (model, finished updates) -> metrics on held-out data.
         identity: settings that must be equal between a checkpoint and this run.
         description: of the progress bar.
+
+    Returns:
+        the metrics of the last update, or None if the run was complete already.
 
     Raises:
         TrainingStopped: the loss is not finite, or sequences are skipped in every update. The last good checkpoint is
@@ -121,14 +124,16 @@ def fit(
             checkpoint.prune(directory, config.keep_checkpoints)
         distributed.barrier()
 
-    def report(step: int) -> None:
-        last = step == config.steps
+    def report(step: int) -> dict[str, Any] | None:
+        values, last = None, step == config.steps
         if last or step % config.log_every == 0:
             tracker.log(step, "train", meter.read() | {"learning_rate": rate, "grad_norm": norm})
         if evaluate and (last or (config.eval_every and step % config.eval_every == 0)):
             with meter.paused():
-                tracker.log(step, "eval", evaluate(model, step))
+                values = evaluate(model, step)
+            tracker.log(step, "eval", values)
             model.train()
+        return values
 
     with (
         Tracker(directory, start, config.steps, distributed.is_main(), description) as tracker,
@@ -136,6 +141,7 @@ def fit(
         training_products(device, config.precision),
     ):
         model.train()
+        measured = None
         for step, micro_batches in _ahead(batches, start, config.steps):
             rate = learning_rate(config.optimizer, step, config.steps)
             seeded = [(dropout_seed(seed, step, number), batch) for number, batch in micro_batches]
@@ -144,10 +150,10 @@ def fit(
             meter.add(sums, step)
             tracker.advance(sums.total / max(sums.counted, 1.0))
             try:
-                report(step + 1)
+                measured = report(step + 1)
             except EarlyStop as early:
                 tracker.log(step + 1, "eval", early.values)
-                return
+                return early.values
             due = step + 1 == config.steps or (config.save_every and (step + 1) % config.save_every == 0)
             if due or stop:
                 save(step + 1)
@@ -156,6 +162,7 @@ def fit(
                     "run the same command to go on" if config.save_every else "the same command starts this part again"
                 )
                 raise Interrupted(stop, f"interrupted after step {step + 1} of {config.steps}; {kept}")
+    return measured
 
 
 def _ahead(batches: MicroBatches, start: int, steps: int) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:
