@@ -47,14 +47,9 @@ def make_windows(
 ) -> tuple[list[Window], list[Problem]]:
     """Question first, context second, in as many windows of `max_length` tokens as the context needs.
 
-    Neighbouring windows share `stride` tokens. Questions that leave no room for a context of several windows have none.
-
-    Returns:
-        the windows, those of a question one behind the other, and the problems of questions that have no windows or
-        cannot be learned from.
-
-    Raises:
-        InputError: if the tokenizer puts neither CLS nor BOS into its sequences.
+    Neighbouring windows share `stride` tokens. Questions that leave no room for a context of several windows have none;
+    these are among the problems, as are questions that cannot be learned from.
+    Raises InputError if the tokenizer puts neither CLS nor BOS into its sequences.
     """
 
     def size(text: str) -> int:
@@ -67,8 +62,8 @@ def make_windows(
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
     for row, question, context, answers in questions[["question", "context", "answers"]].itertuples():
         if (taken := size(question)) > room - stride - LEAST_STEP and taken + size(context) > room:
-            reason = f"a question longer than the window: of {max_length} tokens it takes {taken}"
-            too_long.append((row, question, reason))
+            why = f"a question longer than the window: of {max_length} tokens it takes {taken}"
+            too_long.append((row, question, why))
             continue
         encoding = tokenizer(question, context, max_length=max_length, stride=stride, **options)
         of_question = [_window(row, encoding, number, tokenizer) for number in range(len(encoding["input_ids"]))]
@@ -127,13 +122,10 @@ def answer(
 
     The model is any with start_logits and end_logits [B, S], on its device. An answer has up to `max_answer` tokens.
 
-    Returns:
-        one row for each question, also for those without windows: answer (the best span's text, "" if there is none),
-        null_minus_best (how much higher the score of "no answer" is than that of the best span, in units of logits)
-        and candidates (probabilities by text, best first; "" stands for no answer and is last).
-
-    Raises:
-        Diverged: if a logit is not a number.
+    Returns one row for each question, also for those without windows: answer (the best span's text, "" if there is
+    none), null_minus_best (how much higher the score of "no answer" is than that of the best span, in units of logits)
+    and candidates (probabilities by text, best first; "" stands for no answer and is last).
+    Raises Diverged if a logit is not a number.
     """
     model.eval()
     device = next(model.parameters()).device

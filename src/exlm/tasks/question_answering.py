@@ -22,7 +22,7 @@ from exlm.tasks.config import SQUAD, FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import data_folder
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer, load_finetuned
 from exlm.tasks.frames import listed, plain_suffix, read_frame, write_frame
-from exlm.tasks.inference import length, model_inputs, pad
+from exlm.tasks.inference import model_inputs, pad
 from exlm.tasks.questions import read_questions
 from exlm.tasks.rows import with_columns
 from exlm.tasks.squad_metrics import METRICS, evaluate_answers
@@ -87,24 +87,24 @@ class QuestionAnswering:
         task = {name: getattr(self.task, name) for name in names} | {"precision": hyper.precision}
         network = load_encoder(self.model, "question_answering", hyper, {"task": task}, *self.start)
 
-        def answers(split: str) -> pd.DataFrame:
-            return answer(network, *self.splits[split], self.tokenizer, self.task.max_answer, hyper.precision)
-
-        def score(_: nn.Module) -> dict[str, float]:
-            return evaluate_answers(self.splits["valid"][0], answers("valid"))
+        def evaluated(split: str) -> tuple[pd.DataFrame, dict[str, float]]:
+            questions, windows = self.splits[split]
+            found = answer(network, questions, windows, self.tokenizer, self.task.max_answer, hyper.precision)
+            return found, evaluate_answers(questions, found)
 
         batches = window_batches(self.splits["train"][1], self.tokenizer, hyper.batch_size, seed)
-        best_epoch = train_best_epoch(network, span_training_loss, batches, run_dir, hyper, seed, score, self.metric)
+        best_epoch = train_best_epoch(
+            network, span_training_loss, batches, run_dir, hyper, seed, lambda _: evaluated("valid")[1], self.metric
+        )
         save_model(run_dir, network.eval(), self.tokenizer)
-        scores = {}
+        sizes, scores = {}, {}
         for split, (questions, _) in self.splits.items():
+            sizes[split] = len(questions)
             if split != "train":
-                found = answers(split)
+                found, scores[split] = evaluated(split)
                 table = vote(questions, [found])
                 write_frame(table.reset_index(), run_dir / f"predictions-{split}.csv")
                 write_json(run_dir / f"predictions-{split}.json", dict(zip(table["id"], table["answer"], strict=True)))
-                scores[split] = evaluate_answers(questions, found)
-        sizes = {split: len(questions) for split, (questions, _) in self.splits.items()}
         return {"best_epoch": best_epoch, "split": sizes, "scores": scores}
 
 
@@ -146,7 +146,7 @@ def window_batches(
         labels = torch.tensor([windows[i].label for i in chosen]) + batch["attention_mask"].argmax(1)[:, None]
         return batch | {"start_positions": labels[:, 0], "end_positions": labels[:, 1]}
 
-    return ShuffledBatches([length(window.example) for window in windows], trainable, batch_size, seed, collate)
+    return ShuffledBatches([len(window.offsets) for window in windows], trainable, batch_size, seed, collate)
 
 
 def span_training_loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -162,13 +162,7 @@ def answer_file(run_dirs: Sequence[str], input: str, target: Path, task: dict[st
 
     Adds to a table (for JSON: to row, id and question) the columns answer ("" for no answer), probability,
     null_minus_best (mean), and problem for questions that cannot be answered. No row is lost. Where the file has
-    reference answers, the scores are printed.
-
-    Args:
-        run_dirs: directories of fine-tuned models.
-        input: the file.
-        target: file to write.
-        task: what the models remember of their task (`saved_task`).
+    reference answers, the scores are printed. `task` is what the models remember of their task (`saved_task`).
     """
     questions, problems = read_questions(input, labelled=False)
     runs = []
