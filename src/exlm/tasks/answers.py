@@ -1,4 +1,4 @@
-"""From questions to answers: overlapping windows of tokens, the best spans over all windows, and votes."""
+"""From questions to answers: overlapping windows of tokens, training on them, the best spans over all, and votes."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from exlm.errors import Diverged, InputError
+from exlm.model.objectives import span_loss
 from exlm.tasks.inference import Example, batches_by_length, model_inputs, pad
 from exlm.tasks.questions import Problem
+from exlm.tasks.supervised import ShuffledBatches
 from exlm.train.precision import in_precision
 
 LEAST_STEP = 16  # tokens that a window must move on by
@@ -98,6 +100,34 @@ def _label(windows: list[Window], text: str, start: int) -> bool:
     for window, tokens in holding:
         window.label = int(tokens[0]), int(tokens[-1])
     return bool(holding)
+
+
+def window_batches(
+    windows: list[Window], tokenizer: PreTrainedTokenizerFast, batch_size: int, seed: int
+) -> ShuffledBatches:
+    """Batches of the windows that can be learned from.
+
+    Besides the inputs they hold start_positions and end_positions [B], which count the padding on the left.
+    Raises InputError if there is no window to learn from.
+    """
+    trainable = np.flatnonzero([window.label is not None for window in windows])
+    if not len(trainable):
+        raise InputError("no window can be learned from; look at the problems of the questions and their windows")
+
+    def collate(chosen: np.ndarray) -> dict[str, Tensor]:
+        batch = pad([windows[i].example for i in chosen], tokenizer)
+        labels = torch.tensor([windows[i].label for i in chosen]) + batch["attention_mask"].argmax(1)[:, None]
+        return batch | {"start_positions": labels[:, 0], "end_positions": labels[:, 1]}
+
+    return ShuffledBatches([len(window.offsets) for window in windows], trainable, batch_size, seed, collate)
+
+
+def span_training_loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """(sum over windows of the mean of both cross entropies, their number, 0)."""
+    output = model(**model_inputs(model, batch))
+    start, end = output.start_logits.float(), output.end_logits.float()
+    total = span_loss(start, end, batch["start_positions"], batch["end_positions"])
+    return total, total.new_full((), len(start)), total.new_zeros(())
 
 
 def best_spans(start: Tensor, end: Tensor, longest: int) -> list[tuple[float, int, int]]:

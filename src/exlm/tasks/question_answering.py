@@ -10,23 +10,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
-from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import InputError
-from exlm.model.objectives import span_loss
 from exlm.pretrained import save_model
 from exlm.storage import write_json
-from exlm.tasks.answers import LEAST_STEP, Window, answer, make_windows, vote
+from exlm.tasks.answers import LEAST_STEP, Window, answer, make_windows, span_training_loss, vote, window_batches
 from exlm.tasks.config import SQUAD, FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import data_folder
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer, load_finetuned
 from exlm.tasks.frames import listed, plain_suffix, read_frame, write_frame
-from exlm.tasks.inference import model_inputs, pad
 from exlm.tasks.questions import read_questions
 from exlm.tasks.rows import with_columns
 from exlm.tasks.squad_metrics import METRICS, evaluate_answers
-from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
+from exlm.tasks.supervised import train_best_epoch
 from exlm.train import distributed
 
 SIZES = {"train": 130319, "valid": 11873}  # questions of SQuAD 2.0
@@ -127,34 +123,6 @@ def _files(task: TaskConfig) -> dict[str, Path]:
             )
         files[split] = found[0]
     return files
-
-
-def window_batches(
-    windows: list[Window], tokenizer: PreTrainedTokenizerFast, batch_size: int, seed: int
-) -> ShuffledBatches:
-    """Batches of the windows that can be learned from.
-
-    Besides the inputs they hold start_positions and end_positions [B], which count the padding on the left.
-    Raises InputError if there is no window to learn from.
-    """
-    trainable = np.flatnonzero([window.label is not None for window in windows])
-    if not len(trainable):
-        raise InputError("no window can be learned from; look at the problems of the questions and their windows")
-
-    def collate(chosen: np.ndarray) -> dict[str, Tensor]:
-        batch = pad([windows[i].example for i in chosen], tokenizer)
-        labels = torch.tensor([windows[i].label for i in chosen]) + batch["attention_mask"].argmax(1)[:, None]
-        return batch | {"start_positions": labels[:, 0], "end_positions": labels[:, 1]}
-
-    return ShuffledBatches([len(window.offsets) for window in windows], trainable, batch_size, seed, collate)
-
-
-def span_training_loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """(sum over windows of the mean of both cross entropies, their number, 0)."""
-    output = model(**model_inputs(model, batch))
-    start, end = output.start_logits.float(), output.end_logits.float()
-    total = span_loss(start, end, batch["start_positions"], batch["end_positions"])
-    return total, total.new_full((), len(start)), total.new_zeros(())
 
 
 def answer_file(run_dirs: Sequence[str], input: str, target: Path, task: dict[str, Any]) -> pd.DataFrame:
