@@ -14,17 +14,20 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, InputError
 from exlm.data.tokenization import train_text_tokenizer
+from exlm.pretrained import save_model
+from exlm.tasks.answers import N_BEST, answer, best_spans, make_windows, span_training_loss, vote, window_batches
+from exlm.tasks.config import TaskConfig
 from exlm.tasks.inference import pad
-from exlm.tasks.spans import answer, best_spans, span_training_loss, window_batches
-from exlm.tasks.squad import Answer, read_questions
-from exlm.tasks.squad_metrics import evaluate_answers, exact_match, f1_score, normalize_answer
-from exlm.tasks.squad_windows import QAConfig, answer_spans, make_windows
+from exlm.tasks.question_answering import QuestionAnswering
+from exlm.tasks.questions import read_questions
+from exlm.tasks.squad_metrics import em_and_f1, evaluate_answers, normalize_answer
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
 
 NAMES = ["Ada", "Bela", "Cleo", "Dora", "Emil", "Finn", "Gita", "Hugo", "Iris", "Jane"]
 TOWNS = ["Rome", "Oslo", "Lima", "Bonn", "Cairo", "Delhi", "Quito", "Paris", "Turin", "Basel"]
-SMALL = QAConfig(window=48, stride=8, max_answer=6, n_best=5)
+SMALL = (48, 8)  # tokens of a window, and of its overlap
+LONGEST = 6  # tokens of an answer
 
 
 def sentences(names, shift):
@@ -61,11 +64,12 @@ def town_questions(size=10):
 
 @pytest.fixture
 def write(tmp_path):
-    """A function that reads questions from what it writes as SQuAD JSON."""
+    """A function that reads questions from what it writes as SQuAD JSON, with their problems if wanted."""
 
-    def read(document, labelled=True, name="questions.json"):
-        (tmp_path / name).write_text(json.dumps(document))
-        return read_questions(tmp_path / name, labelled)
+    def read(document, problems=False):
+        (tmp_path / "questions.json").write_text(json.dumps(document))
+        found = read_questions(tmp_path / "questions.json")
+        return found if problems else found[0]
 
     return read
 
@@ -106,27 +110,33 @@ def test_every_format_gives_the_same_questions(write, tmp_path):
     hub.to_parquet(tmp_path / "hub.parquet")
     (tmp_path / "a.json.xz").write_bytes(lzma.compress((tmp_path / "questions.json").read_bytes()))
     for name in ("a.csv", "found.csv", "a.jsonl", "hub.parquet", "a.json.xz"):
-        read = read_questions(tmp_path / name)
-        for field in ("ids", "questions", "contexts", "answers", "rows", "impossible"):
-            assert getattr(read, field) == getattr(truth, field), (name, field)
-        assert read.problems.empty
-    assert truth.answers == [[places["Bela"]], [], [("Ada", 0)]] and truth.impossible == [False, True, False]
+        read, problems = read_questions(tmp_path / name)
+        pd.testing.assert_frame_equal(read, truth)
+        assert not problems
+    assert truth["answers"].tolist() == [[places["Bela"]], [], [("Ada", 0)]]
 
 
 def test_answers_that_are_not_at_their_place_are_dropped_and_counted(write):
     text, places = sentences(NAMES[:2], 0)
     town, start = places["Ada"]
-    read = write(squad([(text, [("one of two?", [(town, start + 1), (town, start)]), ("none?", [(town, 0)]),
+    read, problems = write(squad([(text, [("one of two?", [(town, start + 1), (town, start)]), ("none?", [(town, 0)]),
                                 ("", [(town, start)]), ("far?", [(town, 10**6)]), ("behind?", [("town.", -5)])]),
-                        ("  ", [("nothing to read?", [])])]))  # fmt: skip
-    assert read.questions == ["one of two?"] and read.answers == [[(town, start)]] and read.rows == [0]
-    assert read.problems["row"].tolist() == [0, 1, 1, 2, 3, 3, 4, 4, 5]
-    left_out = read.problems[read.problems["reason"].str.endswith("question left out")]
-    assert left_out["row"].tolist() == [1, 2, 3, 4, 5]
-    assert left_out["reason"].str.split(";").str[0].tolist() == [
-        "no answer is at its place", "empty question", "no answer is at its place", "no answer is at its place",
-        "empty context",
+                        ("  ", [("nothing to read?", [])])]), problems=True)  # fmt: skip
+    assert read.reset_index().values.tolist() == [[0, "q0", "one of two?", text, [(town, start)]]]
+    assert [row for row, *_ in problems] == [0, 1, 1, 2, 3, 3, 4, 4, 5]
+    left_out = [(row, reason.split(";")[0]) for row, _, reason in problems if reason.endswith("question left out")]
+    assert left_out == [
+        (1, "no answer is at its place"), (2, "empty question"), (3, "no answer is at its place"),
+        (4, "no answer is at its place"), (5, "empty context"),
     ]  # fmt: skip
+
+
+def test_half_a_character_can_be_reported_and_written(write):
+    document = squad([("Ada.", [("Who?", [("Ada", 0)]), ("half \ud800?", []), ("Ada?", [("\ud800", 0)])])])
+    read, problems = write(document, problems=True)
+    assert read.index.tolist() == [0] and [row for row, *_ in problems] == [1, 2, 2]
+    assert problems[0] == (1, "half \\ud800?", "not valid Unicode text; question left out")
+    "".join(value + reason for _, value, reason in problems).encode()
 
 
 @pytest.mark.parametrize(
@@ -136,21 +146,21 @@ def test_starts_may_be_written_as_any_whole_number(tmp_path, start, kept):
     rows = [{"question": "Who?", "context": "Not, Ada.", "answer": "Ada", "answer_start": start}]
     rows.append({"question": "What?", "context": "Nothing.", "answer": " ", "answer_start": ""})
     pd.DataFrame(rows).to_csv(tmp_path / "q.csv", index=False)
-    read = read_questions(tmp_path / "q.csv")
-    assert read.answers == ([[("Ada", 5)], []] if kept else [[]]) and len(read.problems) == (0 if kept else 2)
+    read, problems = read_questions(tmp_path / "q.csv")
+    assert read["answers"].tolist() == ([[("Ada", 5)], []] if kept else [[]]) and len(problems) == (0 if kept else 2)
 
 
 def test_a_contradiction_is_not_resolved_in_silence(write):
     document = squad([("Ada is here.", [("Who?", [("Ada", 0)]), ("Where?", [])])])
     document["data"][0]["paragraphs"][0]["qas"][0]["is_impossible"] = True
-    read = write(document)
-    assert read.questions == ["Where?"] and "impossible but has answers" in read.problems["reason"][0]
+    read, problems = write(document, problems=True)
+    assert read["question"].tolist() == ["Where?"] and "impossible but has answers" in problems[0][2]
 
 
 def test_questions_without_labels_need_no_answers(tmp_path):
     pd.DataFrame({"Question": ["Who?"], "Context": ["Ada."]}).to_csv(tmp_path / "q.csv", index=False)
-    read = read_questions(tmp_path / "q.csv", labelled=False)
-    assert read.answers is None and read.ids == ["0"] and read.impossible == [False]
+    read, _ = read_questions(tmp_path / "q.csv", labelled=False)
+    assert read.values.tolist() == [["0", "Who?", "Ada.", []]]
     with pytest.raises(InputError, match="no column answer; it has: Question, Context"):
         read_questions(tmp_path / "q.csv")
 
@@ -197,60 +207,62 @@ def test_damaged_and_missing_files_and_repeated_ids(write, tmp_path):
 # Windows
 
 
-@pytest.mark.parametrize("change", [{"stride": -1}, {"max_answer": 0}, {"n_best": 0}, {"window": 128}])
-def test_settings_that_cannot_work_are_named(change):
-    name, value = next(iter(change.items()))
-    with pytest.raises(InputError, match=f"{name} .*(is|has) {value}"):
-        QAConfig(**change)
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ({"stride": -1}, "stride is -1; it must be at least 0"),
+        ({"max_answer": 0}, "max_answer is 0; it must be at least 1"),
+        ({"max_length": 128}, "has 128 tokens; it must have at least 160, 32 more than task.stride"),
+        ({"metric": "accuracy"}, "no metric 'accuracy'"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(tmp_path, tiny_config, tokenizer, change, message):
+    save_model(tmp_path, ExLMForMaskedLM(tiny_config(vocab_size=len(tokenizer))), tokenizer)
+    with pytest.raises(InputError, match=message):
+        QuestionAnswering(str(tmp_path), TaskConfig("train.json", "valid.json", **change))
 
 
 def decoded(window, context):
     """The text between the labels of a window."""
-    return context[window.offsets[window.start, 0] : window.offsets[window.end, 1]].strip()
+    first, last = window.label
+    return context[window.offsets[first, 0] : window.offsets[last, 1]].strip()
+
+
+def has_answer(window):
+    return window.label != (window.null, window.null)
 
 
 def test_windows_cover_every_character_overlap_and_hold_the_labels(write, tokenizer):
     questions = write(town_questions())
-    windows, problems = make_windows(questions, tokenizer, SMALL)
-    assert problems.empty and all(window.trainable for window in windows)
-    assert max(len(window.offsets) for window in windows) <= SMALL.window
-    labelled = [window for window in windows if window.start != window.null]
+    windows, problems = make_windows(questions, tokenizer, *SMALL)
+    assert not problems and max(len(window.offsets) for window in windows) <= SMALL[0]
+    labelled = [window for window in windows if has_answer(window)]
     for window in labelled:
-        i = window.question
-        assert decoded(window, questions.contexts[i]).strip(". ") == questions.answers[i][0][0]
-    assert {window.question for window in labelled} == {i for i, answers in enumerate(questions.answers) if answers}
-    assert all((window.start == window.null) == (window.end == window.null) for window in windows)
+        question = questions.loc[window.row]
+        assert decoded(window, question["context"]).strip(". ") == question["answers"][0][0]
+    assert {window.row for window in labelled} == {i for i, answers in enumerate(questions["answers"]) if answers}
     assert {window.example["input_ids"][window.null] for window in windows} == {tokenizer.cls_token_id}
-    for i, context in enumerate(questions.contexts):
-        parts = [window.offsets for window in windows if window.question == i]
+    for i, context in enumerate(questions["context"]):
+        parts = [window.offsets for window in windows if window.row == i]
         parts = [part[part[:, 0] >= 0] for part in parts]
         assert len(parts) > 1
         for left, right in zip(parts, parts[1:], strict=False):
-            assert left[-SMALL.stride :].tolist() == right[: SMALL.stride].tolist()
+            assert left[-SMALL[1] :].tolist() == right[: SMALL[1]].tolist()
         seen = {c for part in parts for first, last in part for c in range(first, last)}
         assert all(c in seen for c in range(len(context)) if not context[c].isspace())
 
 
 def test_token_types_are_kept(write, tokenizer):
-    windows, _ = make_windows(write(town_questions()), tokenizer, SMALL)
+    windows, _ = make_windows(write(town_questions()), tokenizer, *SMALL)
     typed = "token_type_ids" in tokenizer.model_input_names
     for window in windows:
         assert ("token_type_ids" in window.example) is typed
         assert not typed or (window.example["token_type_ids"][window.offsets[:, 0] >= 0] == 1).all()
 
 
-def test_short_contexts_stay_whole_and_chunks_do_not_matter(write, tokenizer, monkeypatch):
-    questions = write(town_questions())
-    whole, _ = make_windows(questions, tokenizer, QAConfig())
-    assert [window.question for window in whole] == list(range(20))
-
-    def made():
-        windows, _ = make_windows(questions, tokenizer, SMALL)
-        return [(window.example["input_ids"].tolist(), window.question, window.start) for window in windows]
-
-    at_once = made()
-    monkeypatch.setattr("exlm.tasks.squad_windows.CHUNK", 3)
-    assert made() == at_once
+def test_short_contexts_stay_whole(write, tokenizer):
+    whole, _ = make_windows(write(town_questions()), tokenizer, 384, 128)
+    assert [window.row for window in whole] == list(range(20))
 
 
 def test_what_no_window_can_hold_is_left_out_and_counted(write, tokenizer):
@@ -260,36 +272,37 @@ def test_what_no_window_can_hold_is_left_out_and_counted(write, tokenizer):
     short = ("Ada lives in Rome.", [("Where does Ada live? " * 4, [("Rome", 13)])])
     document = squad([(text, asked), short])
     questions = write(document)
-    windows, problems = make_windows(questions, tokenizer, SMALL)
-    assert {window.question for window in windows} == {0, 2, 3}, "a long question with a short text fits"
-    assert problems["row"].tolist() == [1, 2]
-    assert "longer than the window" in problems["reason"][0]
-    assert "no window holds all of it" in problems["reason"][1]
-    assert all(window.trainable == (window.question != 2) for window in windows)
-    assert 2 not in {windows[row].question for row in np.concatenate(window_batches(windows, tokenizer, 4, 0).epoch(0))}
+    windows, problems = make_windows(questions, tokenizer, *SMALL)
+    assert {window.row for window in windows} == {0, 2, 3}, "a long question with a short text fits"
+    assert [row for row, *_ in problems] == [1, 2]
+    assert "longer than the window" in problems[0][2] and "no window holds all of it" in problems[1][2]
+    assert all((window.label is None) == (window.row == 2) for window in windows)
+    assert 2 not in {windows[i].row for i in np.concatenate(window_batches(windows, tokenizer, 4, 0).epoch(0))}
 
 
-def test_a_part_of_an_answer_is_no_answer():
-    left = np.array([[-1, -1], [0, 3], [4, 8], [-1, -1]])
-    right = np.array([[-1, -1], [4, 8], [9, 12], [-1, -1]])
-    assert answer_spans([left, right], "b" * 8, 4) == [None, (1, 2)]
-    assert answer_spans([left, right], "b" * 4, 4) == [(2, 2), (1, 1)]
-    assert answer_spans([left, right], "b" * 12, 0) == [None, None]
-    assert answer_spans([left, right], "b", 20) == [None, None]
+def test_a_part_of_an_answer_is_no_answer(write, tokenizer):
+    text, _ = sentences(NAMES, 0)
+    answers = [text[first : first + 60] for first in range(0, len(text) - 60, 7)]
+    questions = write(squad([(text, [(f"{i}?", [(part, text.index(part))]) for i, part in enumerate(answers)])]))
+    windows, _ = make_windows(questions, tokenizer, *SMALL)
+    labelled = [window for window in windows if window.label and has_answer(window)]
+    assert len({window.row for window in labelled}) > 0 and len(labelled) < len(windows)
+    for window in labelled:
+        assert answers[window.row].strip() in decoded(window, text)
 
 
 def test_batches_cover_an_epoch_and_count_the_padding_on_the_left(write, tokenizer):
     questions = write(town_questions())
-    windows, _ = make_windows(questions, tokenizer, SMALL)
+    windows, _ = make_windows(questions, tokenizer, *SMALL)
     batches = window_batches(windows, tokenizer, 8, seed=3)
     seen = []
     for step in range(batches.per_epoch):
         ((_, batch),) = batches(step)
         rows = batches.epoch(0)[step]
         seen += rows.tolist()
-        for name, label in (("start_positions", "start"), ("end_positions", "end")):
+        for name, end in (("start_positions", 0), ("end_positions", 1)):
             tokens = batch["input_ids"].gather(1, batch[name][:, None])[:, 0]
-            expected = [windows[row].example["input_ids"][getattr(windows[row], label)] for row in rows]
+            expected = [windows[row].example["input_ids"][windows[row].label[end]] for row in rows]
             assert tokens.tolist() == expected and batch["attention_mask"].gather(1, batch[name][:, None]).all()
     assert sorted(seen) == list(range(len(windows)))
     again = window_batches(windows, tokenizer, 8, seed=3)(1)[0][1]
@@ -321,15 +334,16 @@ def test_batches_cover_an_epoch_and_count_the_padding_on_the_left(write, tokeniz
     ],
 )
 def test_exact_match_and_f1_of_hand_made_cases(reference, predicted, em, f1):
-    assert exact_match(reference, predicted) == em and f1_score(reference, predicted) == pytest.approx(f1)
+    assert em_and_f1(normalize_answer(reference), normalize_answer(predicted)) == (em, pytest.approx(f1))
 
 
 def test_normalising():
-    assert normalize_answer("  The cat's (very) BIG\nan hat ") == "cats very big hat"
+    assert normalize_answer("  The cat's (very) BIG\nan hat ") == ["cats", "very", "big", "hat"]
 
 
-def given(text, margin=-1.0):
-    return Answer(text, 0.0, margin, [])
+def given(*pairs):
+    """Answers with how much "no answer" is preferred to each."""
+    return pd.DataFrame(pairs, columns=["answer", "null_minus_best"])
 
 
 def test_the_best_of_several_references_counts_and_no_answer_is_right_where_there_is_none(write):
@@ -350,22 +364,20 @@ def test_the_best_of_several_references_counts_and_no_answer_is_right_where_ther
             ]
         )  # fmt: skip
     )
-    predictions = [given("the bridge of Rome"), given("Rome", 0.5), given("Rome"), given("Rome", 2.0), given("the")]
-    scores = evaluate_answers(questions, predictions)
+    answers = given(("the bridge of Rome", -1.0), ("Rome", 0.5), ("Rome", -1.0), ("Rome", 2.0), ("the", -1.0))
+    scores = evaluate_answers(questions, answers)
     assert scores["em"] == pytest.approx(100 * (1 + 1 + 0 + 0 + 0) / 5), '"The" is no reference: nothing is left of it'
     assert scores["no_answer_accuracy"] == 50 and scores["has_answer_em"] == pytest.approx(100 / 3)
     assert scores["questions"] == 5 and scores["has_answer"] == 3
-    assert evaluate_answers(questions, [given("", 1.0)] * 5)["em"] == 40
+    assert evaluate_answers(questions, given(*[("", 1.0)] * 5))["em"] == 40
 
 
-def test_scores_need_labels_and_one_prediction_for_each_question(write):
-    document = squad([("Ada.", [("Who?", [])])])
-    with pytest.raises(InputError, match="no answers to compare with"):
-        evaluate_answers(write(document, labelled=False), [given("")])
-    with pytest.raises(ValueError):
-        evaluate_answers(write(document), [])
-    alone = evaluate_answers(write(document), [given("")])
+def test_answers_belong_to_their_rows(write):
+    document = squad([("Ada.", [("", []), ("Who?", [])])])
+    alone = evaluate_answers(write(document), given(("Ada", -1.0), ("", -1.0)))
     assert np.isnan(alone["has_answer_em"]) and alone["no_answer_accuracy"] == 100
+    with pytest.raises(KeyError):
+        evaluate_answers(write(document), given(("", -1.0)))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -379,15 +391,14 @@ def test_the_best_threshold_is_the_best_of_all(write, seed):
         text = " ".join(words[a : b + 1])
         asked.append((f"{i}?", [(text, context.index(text))] if random.random() < 0.6 else []))
         a, b = sorted(random.integers(0, 6, 2))
-        predictions.append(given(" ".join(words[a : b + 1]), random.normal() + (2 if seed == 0 else 0)))
+        predictions.append((" ".join(words[a : b + 1]), random.normal() + (2 if seed == 0 else 0)))
     questions = write(squad([(context, asked)]))
-    scores = evaluate_answers(questions, predictions)
+    scores = evaluate_answers(questions, given(*predictions))
 
     def at(threshold, name):
-        moved = [given(p.text, p.null_minus_best - threshold) for p in predictions]
-        return evaluate_answers(questions, moved)[name]
+        return evaluate_answers(questions, given(*((text, m - threshold) for text, m in predictions)))[name]
 
-    margins = sorted(p.null_minus_best for p in predictions)
+    margins = sorted(margin for _, margin in predictions)
     candidates = [margins[0] - 1, *((a + b) / 2 for a, b in zip(margins, margins[1:], strict=False)), margins[-1] + 1]
     for name in ("em", "f1"):
         assert scores[f"best_{name}"] == pytest.approx(max(at(threshold, name) for threshold in candidates))
@@ -397,31 +408,24 @@ def test_the_best_threshold_is_the_best_of_all(write, seed):
 
 def test_where_nothing_should_be_answered_the_threshold_says_so(write):
     questions = write(squad([("Ada.", [(f"{i}?", []) for i in range(4)])]))
-    scores = evaluate_answers(questions, [given("Ada", margin) for margin in (-3.0, -1.0, 0.5, 2.0)])
+    scores = evaluate_answers(questions, given(*(("Ada", margin) for margin in (-3.0, -1.0, 0.5, 2.0))))
     assert scores["best_em"] == 100 and scores["best_em_threshold"] < -3 and scores["em"] == 50
 
 
 # Answers
 
 
-def all_spans(start, end, context, longest):
-    """[(score, first, last)] of a row, best first, one by one."""
-    size = len(start)
-    spans = [(i, j) for i, j in product(range(size), repeat=2) if context[i] and context[j] and i <= j < i + longest]
+def all_spans(start, end, longest):
+    """[(score, first, last)], best first, one by one."""
+    spans = [(i, j) for i, j in product(range(len(start)), repeat=2) if i <= j < i + longest]
     return sorted(((float(start[i] + end[j]), i, j) for i, j in spans), reverse=True)
 
 
 @pytest.mark.parametrize("longest", [1, 3, 50])
 def test_the_best_spans_are_those_of_a_search_through_all(longest):
-    start, end = torch.randn(3, 12), torch.randn(3, 12)
-    context = torch.zeros(3, 12, dtype=torch.bool)
-    context[0, 3:11] = context[1, 5:7] = True
-    found = best_spans(start, end, context, longest, 9)
-    for row, (scores, first, last) in enumerate(zip(*found, strict=True)):
-        expected = all_spans(start[row], end[row], context[row], longest)[:9]
-        assert first[: len(expected)].tolist() == [i for _, i, _ in expected]
-        assert last[: len(expected)].tolist() == [j for *_, j in expected]
-        assert scores.tolist() == pytest.approx([*(score for score, *_ in expected), *[-np.inf] * (9 - len(expected))])
+    for size in (12, 2, 0):
+        start, end = torch.randn(2, size)
+        assert best_spans(start, end, longest) == all_spans(start, end, longest)[:N_BEST]
 
 
 class Fixed(torch.nn.Module):
@@ -441,42 +445,54 @@ class Fixed(torch.nn.Module):
 
 def test_answers_are_those_of_a_search_through_all_windows(write, tokenizer):
     questions = write(town_questions())
-    windows, _ = make_windows(questions, tokenizer, SMALL)
+    windows, _ = make_windows(questions, tokenizer, *SMALL)
     model = Fixed(len(tokenizer))
-    answers = answer(model, questions, windows, tokenizer, SMALL, tokens_per_batch=200, precision="fp32")
-    for i, context in enumerate(questions.contexts):
+    answers = answer(model, questions, windows, tokenizer, LONGEST, "fp32", tokens_per_batch=200)
+    for i, context in enumerate(questions["context"]):
         spans, null = {}, []
-        for window in [window for window in windows if window.question == i]:
+        for window in [window for window in windows if window.row == i]:
             ids = torch.tensor(window.example["input_ids"][None], dtype=torch.long)
             with torch.no_grad():
                 output = model(ids, torch.ones_like(ids))
             start, end = output.start_logits[0].float(), output.end_logits[0].float()
             null.append(float(start[window.null] + end[window.null]))
-            offsets = window.offsets
-            for score, first, last in all_spans(start, end, offsets[:, 0] >= 0, SMALL.max_answer):
+            inside = window.offsets[:, 0] >= 0
+            offsets = window.offsets[inside]
+            for score, first, last in all_spans(start[inside], end[inside], LONGEST):
                 place = offsets[first, 0], offsets[last, 1]
                 spans[place] = max(score, spans.get(place, -np.inf))
-        best = sorted(spans, key=spans.get, reverse=True)[: SMALL.n_best]
+        best = sorted(spans, key=spans.get, reverse=True)[:N_BEST]
         texts = {}
         for first, last in best:
             texts.setdefault(context[first:last].strip(), spans[first, last])
-        assert answers[i].null_score == pytest.approx(min(null), abs=1e-4)
-        assert answers[i].score == pytest.approx(spans[best[0]], abs=1e-4)
-        assert {text for text, _ in answers[i].n_best} == {*texts, ""}
-        weights = np.exp([texts.get(text, min(null)) for text, _ in answers[i].n_best])
-        np.testing.assert_allclose([p for _, p in answers[i].n_best], weights / weights.sum(), rtol=1e-3)
-        assert answers[i].text in context and answers[i].text == next(iter(texts))
+        text, null_minus_best, candidates = answers.loc[i]
+        assert null_minus_best == pytest.approx(min(null) - spans[best[0]], abs=1e-4)
+        assert candidates.keys() == {*texts, ""}
+        weights = np.exp([texts.get(candidate, min(null)) for candidate in candidates])
+        np.testing.assert_allclose([*candidates.values()], weights / weights.sum(), rtol=1e-3)
+        assert text in context and text == next(iter(texts))
 
 
 def test_every_question_gets_an_answer_and_a_diverged_model_an_error(write, tokenizer):
     text, places = sentences(NAMES, 0)
     questions = write(squad([(text, [("Where does Ada live? " * 30, [places["Ada"]]), ("Where does Ada live?", [])])]))
-    windows, _ = make_windows(questions, tokenizer, SMALL)
-    first, second = answer(Fixed(len(tokenizer)), questions, windows, tokenizer, SMALL)
-    assert first.text == "" and first.null_minus_best > 0 and first.n_best == [("", 1.0)]
-    assert second.text in text and len(second.n_best) > 1
+    windows, _ = make_windows(questions, tokenizer, *SMALL)
+    answers = answer(Fixed(len(tokenizer)), questions, windows, tokenizer, LONGEST)
+    assert answers.loc[0].tolist() == ["", np.inf, {"": 1.0}]
+    assert answers.loc[1, "answer"] in text and len(answers.loc[1, "candidates"]) > 1
     with pytest.raises(InputError, match="diverged"):
-        answer(Fixed(len(tokenizer), float("nan")), questions, windows, tokenizer, SMALL)
+        answer(Fixed(len(tokenizer), float("nan")), questions, windows, tokenizer, LONGEST)
+
+
+def test_models_vote_by_their_mean_probability(write):
+    questions = write(squad([("Ada, Bela.", [("Who?", []), ("Where?", [])])]))
+    first = pd.DataFrame({"candidates": [{"Ada": 0.6, "": 0.4}, {"": 1.0}], "null_minus_best": [-1.0, np.inf]})
+    second = pd.DataFrame(
+        {"candidates": [{"Bela": 0.5, "": 0.3, "Ada": 0.2}, {"": 1.0}], "null_minus_best": [2.0, 1.0]}
+    )
+    columns = ["answer", "probability", "null_minus_best"]
+    assert vote(questions, [first])[columns].values.tolist() == [["Ada", 0.6, -1.0], ["", 1.0, np.inf]]
+    assert vote(questions, [first, second])[columns].values.tolist() == [["Ada", 0.4, 0.5], ["", 1.0, np.inf]]
 
 
 # Models
@@ -526,27 +542,26 @@ def trained(model, windows, tokenizer, epochs, directory):
 @pytest.mark.parametrize("tokenizer", ["bpe", "left"], indirect=True)
 def test_a_small_model_learns_to_answer_and_when_not_to(write, tokenizer, tiny_config, tmp_path):
     questions = write(town_questions())
-    config = QAConfig(window=80, stride=16)
-    windows, _ = make_windows(questions, tokenizer, config)
+    windows, _ = make_windows(questions, tokenizer, 80, 16)
     sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
     quick = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.2)
     model = trained(ExLMForQuestionAnswering(tiny_config(**sizes, **quick)), windows, tokenizer, 90, tmp_path)
-    answers = answer(model, questions, windows, tokenizer, config, precision="fp32")
+    answers = answer(model, questions, windows, tokenizer, 30, "fp32")
     scores = evaluate_answers(questions, answers)
     assert scores["em"] > 80 and scores["has_answer_em"] > 80 and scores["no_answer_accuracy"] > 80
     assert scores["best_f1"] >= scores["f1"] >= scores["em"]
     side = tokenizer.padding_side
     tokenizer.padding_side = "left" if side == "right" else "right"
-    other = answer(model, questions, windows, tokenizer, config, tokens_per_batch=500, precision="fp32")
+    other = answer(model, questions, windows, tokenizer, 30, "fp32", tokens_per_batch=500)
     tokenizer.padding_side = side
-    assert [a.text for a in other] == [a.text for a in answers]
-    np.testing.assert_allclose([a.null_minus_best for a in other], [a.null_minus_best for a in answers], atol=1e-3)
+    assert other["answer"].tolist() == answers["answer"].tolist()
+    np.testing.assert_allclose(other["null_minus_best"], answers["null_minus_best"], atol=1e-3)
 
 
 @pytest.mark.parametrize("tokenizer", ["left"], indirect=True)
 def test_xlnet_learns_and_answers_with_its_own_inputs(write, tokenizer, tmp_path):
     questions = write(town_questions())
-    windows, _ = make_windows(questions, tokenizer, SMALL)
+    windows, _ = make_windows(questions, tokenizer, *SMALL)
     sizes = dict(vocab_size=len(tokenizer), d_model=16, n_layer=1, n_head=2, d_inner=32)
     model = XLNetForQuestionAnsweringSimple(XLNetConfig(**sizes, pad_token_id=tokenizer.pad_token_id))
     batch = pad([window.example for window in windows[:2]], tokenizer)
@@ -555,21 +570,21 @@ def test_xlnet_learns_and_answers_with_its_own_inputs(write, tokenizer, tmp_path
     before = span_training_loss(model.eval(), everything)[0].item()
     trained(model, windows, tokenizer, 5, tmp_path)
     assert span_training_loss(model.eval(), everything)[0].item() < before
-    answers = answer(model, questions, windows, tokenizer, SMALL)
-    assert len(answers) == 20 and all(a.text in c for a, c in zip(answers, questions.contexts, strict=True))
+    answers = answer(model, questions, windows, tokenizer, LONGEST)
+    assert len(answers) == 20 and all(a in c for a, c in zip(answers["answer"], questions["context"], strict=True))
 
 
 def test_the_real_questions_have_their_answers_in_place(data_dir):
     path = data_dir / "text" / "squad2" / "dev.json.xz"
     if not path.is_file():
         pytest.skip(f"{path} is not there; set EXLM_DATA")
-    questions = read_questions(path)
-    assert questions.problems.empty and len(questions.ids) == 1447
-    assert sum(questions.impossible) == 719 and len(set(questions.contexts)) == 157
-    tokenizer = train_text_tokenizer("bpe", sorted(set(questions.contexts)), 2000)
-    windows, problems = make_windows(questions, tokenizer, QAConfig())
-    assert problems.empty and {window.question for window in windows} == set(range(1447))
-    labelled = [window for window in windows if window.start != window.null]
-    first = {i: answers[0][0].strip() for i, answers in enumerate(questions.answers) if answers}
-    exact = [decoded(window, questions.contexts[window.question]) == first[window.question] for window in labelled]
+    questions, problems = read_questions(path)
+    contexts = questions["context"]
+    assert not problems and len(questions) == 1447
+    assert (questions["answers"].map(len) == 0).sum() == 719 and contexts.nunique() == 157
+    tokenizer = train_text_tokenizer("bpe", sorted(set(contexts)), 2000)
+    windows, problems = make_windows(questions, tokenizer, 384, 128)
+    assert not problems and {window.row for window in windows} == set(range(1447))
+    first = {i: answers[0][0].strip() for i, answers in enumerate(questions["answers"]) if answers}
+    exact = [decoded(window, contexts[window.row]) == first[window.row] for window in windows if has_answer(window)]
     assert np.mean(exact) > 0.95  # the others begin or end inside a token

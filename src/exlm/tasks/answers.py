@@ -1,0 +1,214 @@
+"""From questions to answers: overlapping windows of tokens, training on them, the best spans over all, and votes."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from transformers import BatchEncoding, PreTrainedTokenizerFast
+
+from exlm.errors import Diverged, InputError
+from exlm.model.objectives import span_loss
+from exlm.tasks.inference import Example, batches_by_length, model_inputs, pad
+from exlm.tasks.questions import Problem
+from exlm.tasks.supervised import ShuffledBatches
+from exlm.train.precision import in_precision
+
+LEAST_STEP = 16  # tokens that a window must move on by
+N_BEST = 20  # spans that are kept for each question
+
+
+@dataclass(eq=False)
+class Window:
+    """As much of a question and its context as the model reads at a time: S tokens.
+
+    Attributes:
+        row: of the question.
+        example: int32 arrays [S] by name: input_ids and, where the tokenizer makes them, token_type_ids.
+        offsets: int32 [S, 2], the first character of each context token and the one after its last; -1 for tokens
+            that are not of the context.
+        null: position of CLS (or BOS), which stands for "no answer".
+        label: positions of the first and last token of the first reference answer; `null` twice where the window does
+            not hold all of it, or there is none; None where no window of the question holds all of it.
+    """
+
+    row: int
+    example: Example
+    offsets: np.ndarray
+    null: int
+    label: tuple[int, int] | None
+
+
+def make_windows(
+    questions: pd.DataFrame, tokenizer: PreTrainedTokenizerFast, max_length: int, stride: int
+) -> tuple[list[Window], list[Problem]]:
+    """Question first, context second, in as many windows of `max_length` tokens as the context needs.
+
+    Neighbouring windows share `stride` tokens. Questions that leave no room for a context of several windows have none;
+    these are among the problems, as are questions that cannot be learned from.
+    Raises InputError if the tokenizer puts neither CLS nor BOS into its sequences.
+    """
+
+    def size(text: str) -> int:
+        return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    windows: list[Window] = []
+    too_long: list[Problem] = []
+    unlabelled: list[Problem] = []
+    options = {"truncation": "only_second", "return_overflowing_tokens": True, "return_offsets_mapping": True}
+    room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
+    for row, question, context, answers in questions[["question", "context", "answers"]].itertuples():
+        if (taken := size(question)) > room - stride - LEAST_STEP and taken + size(context) > room:
+            why = f"a question longer than the window: of {max_length} tokens it takes {taken}"
+            too_long.append((row, question, why))
+            continue
+        encoding = tokenizer(question, context, max_length=max_length, stride=stride, **options)
+        of_question = [_window(row, encoding, number, tokenizer) for number in range(len(encoding["input_ids"]))]
+        windows += of_question
+        if answers and not _label(of_question, *answers[0]):
+            unlabelled.append((row, answers[0][0], "no window holds all of it; not used for training"))
+    return windows, too_long + unlabelled
+
+
+def _window(row: int, encoding: BatchEncoding, number: int, tokenizer: PreTrainedTokenizerFast) -> Window:
+    """One window of a question, labelled as if there were no answer."""
+    names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
+    example = {name: np.array(encoding[name][number], dtype=np.int32) for name in names}
+    sequence = np.array([-1 if text is None else text for text in encoding.sequence_ids(number)])  # -1: special
+    offsets = np.where(sequence[:, None] == 1, encoding["offset_mapping"][number], -1).astype(np.int32)
+    for token in (tokenizer.cls_token_id, tokenizer.bos_token_id):
+        for null in np.flatnonzero((sequence == -1) & (example["input_ids"] == token)).tolist():
+            return Window(row, example, offsets, null, (null, null))
+    raise InputError("the tokenizer puts neither CLS nor BOS before or behind its texts, for answers that are missing")
+
+
+def _label(windows: list[Window], text: str, start: int) -> bool:
+    """Labels all windows of a question with its answer, which starts at a character; whether any window holds it."""
+    touched = [(w, np.flatnonzero((w.offsets[:, 0] < start + len(text)) & (w.offsets[:, 1] > start))) for w in windows]
+    touched = [(window, tokens) for window, tokens in touched if len(tokens)]
+    # A token may begin before the answer or leave out its last space: its tokens are what any window has of it.
+    first = min((window.offsets[tokens[0], 0] for window, tokens in touched), default=None)
+    last = max((window.offsets[tokens[-1], 1] for window, tokens in touched), default=None)
+    holding = [(w, t) for w, t in touched if w.offsets[t[0], 0] == first and w.offsets[t[-1], 1] == last]
+    for window in windows:
+        window.label = (window.null, window.null) if holding else None
+    for window, tokens in holding:
+        window.label = int(tokens[0]), int(tokens[-1])
+    return bool(holding)
+
+
+def window_batches(
+    windows: list[Window], tokenizer: PreTrainedTokenizerFast, batch_size: int, seed: int
+) -> ShuffledBatches:
+    """Batches of the windows that can be learned from.
+
+    Besides the inputs they hold start_positions and end_positions [B], which count the padding on the left.
+    Raises InputError if there is no window to learn from.
+    """
+    trainable = np.flatnonzero([window.label is not None for window in windows])
+    if not len(trainable):
+        raise InputError("no window can be learned from; look at the problems of the questions and their windows")
+
+    def collate(chosen: np.ndarray) -> dict[str, Tensor]:
+        batch = pad([windows[i].example for i in chosen], tokenizer)
+        labels = torch.tensor([windows[i].label for i in chosen]) + batch["attention_mask"].argmax(1)[:, None]
+        return batch | {"start_positions": labels[:, 0], "end_positions": labels[:, 1]}
+
+    return ShuffledBatches([len(window.offsets) for window in windows], trainable, batch_size, seed, collate)
+
+
+def span_training_loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """(sum over windows of the mean of both cross entropies, their number, 0)."""
+    output = model(**model_inputs(model, batch))
+    start, end = output.start_logits.float(), output.end_logits.float()
+    total = span_loss(start, end, batch["start_positions"], batch["end_positions"])
+    return total, total.new_full((), len(start)), total.new_zeros(())
+
+
+def best_spans(start: Tensor, end: Tensor, longest: int) -> list[tuple[float, int, int]]:
+    """(sum of start and end logit, first token, last token) of the N_BEST spans of up to `longest` of the S tokens."""
+    ends = nn.functional.pad(end, (0, longest), value=-torch.inf).unfold(0, longest, 1)[:-1]
+    sums = (start[:, None] + ends).flatten()
+    scores, index = sums.topk(min(N_BEST, len(sums)))
+    found = zip(scores.tolist(), (index // longest).tolist(), (index % longest).tolist(), strict=True)
+    return [(score, first, first + more) for score, first, more in found if score > -np.inf]
+
+
+def answer(
+    model: nn.Module,
+    questions: pd.DataFrame,
+    windows: list[Window],
+    tokenizer: PreTrainedTokenizerFast,
+    max_answer: int,
+    precision: str = "auto",
+    tokens_per_batch: int = 16384,
+) -> pd.DataFrame:
+    """The best spans of every question over all its windows, and its score of "no answer", the least of any window.
+
+    The model is any with start_logits and end_logits [B, S], on its device. An answer has up to `max_answer` tokens.
+
+    Returns one row for each question, also for those without windows: answer (the best span's text, "" if there is
+    none), null_minus_best (how much higher the score of "no answer" is than that of the best span, in units of logits)
+    and candidates (probabilities by text, best first; "" stands for no answer and is last).
+    Raises Diverged if a logit is not a number.
+    """
+    model.eval()
+    device = next(model.parameters()).device
+    found: dict[Any, list[tuple[Window, Tensor]]] = defaultdict(list)
+    for numbers in batches_by_length(model, [window.example for window in windows], tokens_per_batch):
+        batch = pad([windows[number].example for number in numbers], tokenizer)
+        with torch.inference_mode(), in_precision(device, precision):
+            output = model(**model_inputs(model, batch))
+            logits = torch.stack([output.start_logits, output.end_logits], 1).float().cpu()
+        for number, values, real in zip(numbers, logits, batch["attention_mask"].bool(), strict=True):
+            found[windows[number].row].append((windows[number], values[:, real]))
+    answers = [_best_answer(context, found[row], max_answer) for row, context in questions["context"].items()]
+    return pd.DataFrame(answers, questions.index, ["answer", "null_minus_best", "candidates"])
+
+
+def _best_answer(
+    context: str, found: list[tuple[Window, Tensor]], max_answer: int
+) -> tuple[str, float, dict[str, float]]:
+    """One question's row of `answer`, from its windows and their start and end logits [2, S]."""
+    if not found:
+        return "", np.inf, {"": 1.0}
+    if any(logits.isnan().any() for _, logits in found):
+        raise Diverged("the model's logits are not numbers; it has diverged, train it with a lower learning rate")
+    null_score = min(float(logits[:, window.null].sum()) for window, logits in found)
+    spans: dict[tuple[int, int], float] = {}  # from the first character and the one after the last to the score
+    for window, logits in found:
+        tokens = np.flatnonzero(window.offsets[:, 0] >= 0)
+        start, end = logits[:, tokens]
+        for score, first, last in best_spans(start, end, max_answer):
+            span = int(window.offsets[tokens[first], 0]), int(window.offsets[tokens[last], 1])
+            spans[span] = max(score, spans.get(span, score))
+    texts: dict[str, float] = {}  # the same text counts once
+    for (first, last), score in sorted(spans.items(), key=lambda item: (-item[1], item[0]))[:N_BEST]:
+        texts.setdefault(context[first:last].strip(), score)
+    texts.pop("", None)  # a span of white space is no answer
+    best, score = next(iter(texts.items()), ("", -np.inf))
+    scores = np.array([*texts.values(), null_score])
+    weights = np.exp(scores - scores.max())
+    return best, null_score - score, dict(zip([*texts, ""], (weights / weights.sum()).tolist(), strict=True))
+
+
+def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
+    """Id and question with the answer ("" for none) of the highest mean probability over the `answer`s of models.
+
+    Further columns are that probability and null_minus_best, the mean over the models.
+    """
+    votes = []
+    for candidates in zip(*(run["candidates"] for run in runs), strict=True):
+        shares: dict[str, float] = defaultdict(float)
+        for text, probability in chain(*(one.items() for one in candidates)):
+            shares[text] += probability / len(runs)
+        votes.append(max(shares.items(), key=itemgetter(1)))
+    table = questions[["id", "question"]].copy()
+    table["answer"], table["probability"] = zip(*votes, strict=True)
+    table["null_minus_best"] = np.column_stack([run["null_minus_best"] for run in runs]).mean(1)
+    return table
