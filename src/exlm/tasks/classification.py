@@ -1,7 +1,6 @@
 """Classification and regression on one text or a pair: load the data once, then train any number of seeds."""
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ from exlm.pretrained import save_model
 from exlm.randomness import Purpose, mix
 from exlm.storage import write_text
 from exlm.tasks import inference
-from exlm.tasks.config import FinetuneConfig, TaskConfig, check_metric
+from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import GLUE, glue_classes, glue_columns, glue_differences, glue_frames, molnet_differences
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer
 from exlm.tasks.frames import existing, listed, read_frame
-from exlm.tasks.metrics import MAIN_METRIC, evaluate
+from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
 from exlm.tasks.rows import Rows, predict_rows, prediction_columns, tokenize_rows, with_columns
 from exlm.tasks.splits import Split, make_split, random_split, split_hash
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
@@ -47,19 +46,21 @@ class Classification:
         data_settings: what else results must say and agree on: the hash of the data, the metric, and how the data
             differ from the published ones.
         invalid: rows with something wrong, as a table.
+        summary: what was understood of the table, in one line.
     """
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         table, differences = load_labelled(task)
         if task.train_rows is not None:
             differences.append(f"at most {task.train_rows} rows of the train part are used")
-        seen = task.molecules is None and task.dataset not in GLUE and are_molecules(table.texts)
-        molecules = bool(task.molecules) or seen
+        glue = task.dataset in GLUE
+        molecules = bool(task.molecules) or (task.molecules is None and not glue and are_molecules(table.texts))
         default_split = "parts" if table.parts is not None else "scaffold" if molecules else "random"
         self.task = replace(task, molecules=molecules, split=task.split or default_split)
         self.model, self.from_scratch, self.start_from = model, from_scratch, start_from
-        metric = GLUE[task.dataset].metric if task.dataset in GLUE else MAIN_METRIC[table.task_type]
-        self.metric = check_metric(task.metric or metric, table.task_type)
+        self.metric = task.metric or (GLUE[task.dataset].metric if glue else MAIN_METRIC[table.task_type])
+        if self.metric not in (known := METRICS[table.task_type]):
+            raise InputError(f"a {table.task_type} task has no metric {self.metric!r}; use one of {', '.join(known)}")
         self.tokenizer, longest = load_encoder_tokenizer(model)
         wanted = task.max_length or DEFAULT_LENGTH
         self.max_length = min(wanted, longest or wanted)
@@ -67,14 +68,10 @@ class Classification:
         differences += molnet_differences(task.dataset, len(table.texts), self.rows.usable.sum())
         self.data_settings = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": differences}
         self.invalid = self.rows.report()
-
-    @property
-    def summary(self) -> str:
-        """What was understood of the table."""
-        task, table = self.task, self.rows.table
-        guess = "" if task.task_type or task.dataset in GLUE else " (inferred; set task.task_type if that is wrong)"
-        kind = "molecules" if task.molecules else "pairs of texts" if table.pairs else "texts"
-        return f"{len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
+        guess = "" if task.task_type or glue else " (inferred; set task.task_type if that is wrong)"
+        kind = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
+        labels = listed(table.label_columns, 5)
+        self.summary = f"{len(table.texts)} {kind}, {table.task_type} of {labels}{guess}"
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains a seed, keeps the epoch that is best on valid, and returns the scores of the other splits.
@@ -99,16 +96,17 @@ class Classification:
             total, count = classification_loss(logits, batch["labels"].to(logits.device), PROBLEM_TYPE[table.task_type])
             return total, count, torch.zeros_like(count)
 
+        def scores(predictions: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
+            return evaluate(table.task_type, table.labels[chosen], predictions[chosen])
+
         def score(model: nn.Module) -> dict[str, float]:
-            predicted = predict_rows(model, rows, split["valid"], task, self.tokenizer)
-            return evaluate(table.task_type, table.labels[split["valid"]], predicted[split["valid"]])
+            return scores(predict_rows(model, rows, split["valid"], task, self.tokenizer), split["valid"])
 
         names = table.classes or table.label_columns
         settings = {
             "id2label": dict(enumerate(names)),
             "label2id": {name: i for i, name in enumerate(names)},
             "problem_type": PROBLEM_TYPE[table.task_type],
-            "classifier_pooling": hyper.pooling,
             "task": task,
         }
         network = load_encoder(self.model, "classification", hyper, settings, self.from_scratch, self.start_from)
@@ -125,18 +123,13 @@ class Classification:
             "split_sha256": split_hash(split),
             "left_out": int((~rows.usable).sum()),
             "rdkit": rdkit.__version__,
-            "scores": {
-                name: evaluate(table.task_type, table.labels[chosen], predictions[chosen])
-                for name, chosen in split.items()
-                if name != "train" and len(chosen)
-            },
+            "scores": {n: scores(predictions, chosen) for n, chosen in split.items() if n != "train" and len(chosen)},
         }
 
     def _check_metric_defined(self, valid: np.ndarray) -> None:
         """The metric must be able to tell epochs apart."""
         table = self.rows.table
-        width = len(table.classes) if table.classes else table.labels.shape[1]
-        guesses = np.random.default_rng(0).random((len(valid), width))
+        guesses = np.random.default_rng(0).random((len(valid), len(table.classes or table.label_columns)))
         if not np.isfinite(evaluate(table.task_type, table.labels[valid], guesses)[self.metric]):
             raise InputError(
                 f"{self.metric} of the valid part is not defined (only one class or value in it), so no epoch can be "
@@ -145,8 +138,8 @@ class Classification:
 
     def _saved_task(self, train: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
         """What prediction must know about the task; `mean` and `std` [tasks] are those of the training labels."""
-        table = self.rows.table
-        mean, std = np.zeros(table.labels.shape[1]), np.ones(table.labels.shape[1])
+        table, glue = self.rows.table, self.task.dataset in GLUE
+        mean, std = np.zeros(len(table.label_columns)), np.ones(len(table.label_columns))
         if table.task_type == "regression":
             known = (~np.isnan(table.labels[train])).any(0)
             if not known.all():
@@ -156,8 +149,7 @@ class Classification:
         return {
             "task_type": table.task_type,
             "text_column": table.text_column,
-            "pair_column": self.task.pair_column
-            or (table.pairs and glue_columns(self.task.dataset, table.frame, "")[1]),
+            "pair_column": glue_columns(self.task.dataset, table.frame, "")[1] if glue else self.task.pair_column,
             "label_columns": table.label_columns,
             "classes": table.classes,
             "molecules": self.task.molecules,
@@ -181,30 +173,29 @@ class Classification:
 
 
 def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
-    """The table of a task, and how its parts differ in size from the published ones (GLUE)."""
+    """The table of a task, and how its parts differ in size from the published ones (GLUE).
+
+    Raises:
+        InputError: if a file cannot be used, or lacks a column that the first one has.
+    """
     if task.dataset in GLUE:
         frames, path = glue_frames(task.dataset, task.data_dir)
         text, pair, label = glue_columns(task.dataset, frames["train"], path)
-        known = glue_classes(task.dataset, frames["train"][label])
-        _check_columns(frames, path, (text, pair, label))
-        frame, parts = join_parts(frames)
-        table = make_table(frame, path, text, [label], GLUE[task.dataset].task_type, known, pair, parts)
-        return table, glue_differences(task.dataset, frames)
-    assert task.task_type != "question_answering"
-    files = {"train": task.dataset, "valid": task.valid, "test": task.test}
-    frames = {part: read_frame(file) for part, file in files.items() if file}
+        task = replace(task, text_column=text, pair_column=pair, label_columns=[label])
+        task_type, classes = GLUE[task.dataset].task_type, glue_classes(task.dataset, frames["train"][label])
+        needed, differences = [pair, label], glue_differences(task.dataset, frames)
+    else:
+        assert task.task_type != "question_answering"
+        files = {"train": task.dataset, "valid": task.valid, "test": task.test}
+        frames, path = {part: read_frame(file) for part, file in files.items() if file}, task.dataset
+        task_type, classes, needed, differences = task.task_type, None, [task.pair_column], []
     frame, parts = join_parts(frames)
-    wanted = (task.text_column, task.label_columns, task.task_type, None, task.pair_column)
-    table = make_table(frame, task.dataset, *wanted, parts=parts if task.valid else None)
-    _check_columns(frames, task.dataset, (table.text_column, task.pair_column))
-    return table, []
-
-
-def _check_columns(frames: dict[str, pd.DataFrame], path: str, names: Iterable[str | None]) -> None:
-    """Every part has them: one that has not would be joined to the others as a part of empty cells."""
-    for part, frame in frames.items():
-        for name in filter(None, names):
+    columns = task.text_column, task.label_columns, task_type, classes, task.pair_column
+    table = make_table(frame, path, *columns, parts=parts if len(frames) > 1 else None)
+    for part, frame in frames.items():  # without the column, it would be joined as a part of empty cells
+        for name in filter(None, (table.text_column, *needed)):
             existing(frame, name, f"{path}, {part} part")
+    return table, differences
 
 
 def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:

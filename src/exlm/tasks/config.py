@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 from exlm.errors import InputError
 from exlm.tasks.datasets import MOLECULENET, find_dataset, glue_name
-from exlm.tasks.metrics import METRICS
 from exlm.tasks.table import TaskType
 
 
@@ -121,7 +120,8 @@ def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
     """The task with its files, columns and task type filled in where the data set is known by name, and the
     hyper-parameters of that set ({} for others).
 
-    Raises InputError for settings that a named data set does not take.
+    Raises:
+        InputError: for settings that a named data set does not take.
     """
     if entry := MOLECULENET.get(task.dataset.lower()):
         task = replace(
@@ -147,10 +147,3 @@ def fill_in(train: FinetuneConfig, known: dict[str, Any], molecules: bool) -> Fi
     defaults = DEFAULTS if molecules else DEFAULTS | TEXT_DEFAULTS
     missing = {name: known.get(name, value) for name, value in defaults.items() if getattr(train, name) is None}
     return replace(train, **missing)
-
-
-def check_metric(metric: str, task_type: TaskType) -> str:
-    """`metric`, which must be one that the task type has."""
-    if metric not in METRICS[task_type]:
-        raise InputError(f"a {task_type} task has no metric {metric!r}; use one of {', '.join(METRICS[task_type])}")
-    return metric

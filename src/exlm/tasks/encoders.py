@@ -17,12 +17,11 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
-    XLNetForQuestionAnsweringSimple,
 )
 
 from exlm.errors import InputError, first_line
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.pretrained import fingerprint, load_fast_tokenizer, load_model, load_tokenizer, verify
+from exlm.pretrained import fingerprint, load_fast_tokenizer, load_tokenizer, verify
 from exlm.tasks.config import FinetuneConfig
 
 Head = Literal["classification", "question_answering"]  # regression has a head of the first kind
@@ -67,7 +66,7 @@ def load_encoder(
     Args:
         name: directory or hub name.
         head: of the model.
-        hyper: dropout of encoder and head, and the number of layers that the head reads.
+        hyper: dropout of encoder and head, what the head reads, and of how many layers.
         settings: further settings of the model's configuration.
         from_scratch: take only the configuration, and draw all weights from the global generator.
         start_from: directory of a fine-tuned model of the same architecture, whose encoder replaces that of `name`.
@@ -77,30 +76,18 @@ def load_encoder(
     """
     config = _config(name)
     model_class = _model_class(config, head)
-    settings = settings | _dropout_settings(config, hyper) | ({"num_labels": 2} if head != "classification" else {})
-    if config.model_type == "exlm":
-        settings |= {} if hyper.layers is None else {"task_layers": hyper.layers}
-        # From scratch, the encoder is drawn before the head. The order is kept so that a seed gives the same model.
-        encoder, _ = load_model(name, ExLMModel, settings, from_scratch)
-        model = model_class(encoder.config)
-        _copy_encoder(encoder, model, name)
-    else:
-        if hyper.layers is not None:
-            raise InputError(f"train.layers is for models of this library; leave it out for {config.model_type}")
-        config.update(_with_family_pooling(config, settings))
-        fresh = model = model_class(config)
-        if not from_scratch:
-            model = _from_pretrained(model_class, name, config, new_head=True)
-            for attribute in HEADS:  # a checkpoint that was fine-tuned before has the head of another task
-                if hasattr(model, attribute):
-                    setattr(model, attribute, getattr(fresh, attribute))
+    config.update(settings | _family_settings(config, head, hyper))
+    own_draw = ExLMModel(config) if from_scratch and config.model_type == "exlm" else None
+    fresh = model = model_class(config)
+    if own_draw is not None:  # an encoder that is drawn before the head; so a seed goes on to give the same weights
+        model.exlm = own_draw
+    if not from_scratch:
+        model = _from_pretrained(model_class, name, config, new_head=True)
+        for attribute in HEADS:  # a checkpoint that was fine-tuned before has the head of another task
+            if hasattr(model, attribute):
+                setattr(model, attribute, getattr(fresh, attribute))
     if start_from:
-        other = _config(start_from)
-        if other.model_type != config.model_type:  # some families name their weights alike
-            raise InputError(
-                f"the encoder in {start_from} is another family's; start from a model of the same architecture"
-            )
-        _copy_encoder(_from_pretrained(AutoModel, start_from, other, new_head=True), model, start_from)
+        _copy_encoder(start_from, model)
     return _with_exact_head(model)
 
 
@@ -108,11 +95,7 @@ def load_finetuned(path: str, head: Head) -> tuple[PreTrainedModel, PreTrainedTo
     """A fine-tuned model as it was saved, head included, and its tokenizer."""
     verify(path)
     config = _config(path)
-    model_class = _model_class(config, head)
-    if config.model_type == "exlm":
-        model, _ = load_model(path, model_class)
-    else:
-        model = _from_pretrained(model_class, path, config)
+    model = _from_pretrained(_model_class(config, head), path, config)
     return _with_exact_head(model), load_encoder_tokenizer(path)[0]
 
 
@@ -139,10 +122,11 @@ def load_encoder_tokenizer(name: str) -> tuple[PreTrainedTokenizerFast, int | No
     tokenizer = load_tokenizer(name) if config.model_type == "exlm" else load_fast_tokenizer(name)
     if tokenizer.pad_token_id is None:
         raise InputError(f"the tokenizer {name} has no pad token; add it and save the tokenizer again")
-    if len(tokenizer) > config.vocab_size:
+    mask = getattr(config, "mask_token_id", None)  # ExLM's configuration has it
+    if len(tokenizer) > config.vocab_size or mask not in (None, tokenizer.mask_token_id):
         raise InputError(
-            f"the tokenizer in {name} has {len(tokenizer)} tokens, the model's vocabulary {config.vocab_size}; they do "
-            "not belong together"
+            f"the tokenizer in {name} has {len(tokenizer)} tokens (mask {tokenizer.mask_token_id}), the model's "
+            f"vocabulary {config.vocab_size} (mask {mask}); they do not belong together"
         )
     taken = inspect.signature(_model_class(config, "classification").forward).parameters
     names = [entry for entry in tokenizer.model_input_names if entry in taken and entry != "token_type_ids"]
@@ -170,14 +154,11 @@ def _config(name: str) -> PreTrainedConfig:
         ) from error
 
 
-def _model_class(config: PreTrainedConfig, head: Head) -> type[PreTrainedModel]:
-    if config.model_type == "xlnet" and head == "question_answering":
-        return XLNetForQuestionAnsweringSimple  # the other one has no plain start and end logits
+def _model_class(config: PreTrainedConfig, head: Head) -> Any:
     classification = head == "classification"
     mapping = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING if classification else MODEL_FOR_QUESTION_ANSWERING_MAPPING
     try:
-        found: Any = mapping[type(config)]
-        return found
+        return mapping[type(config)]
     except KeyError:
         raise InputError(
             f"{config.model_type} is no encoder that transformers can fine-tune; use another model"
@@ -192,35 +173,42 @@ def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_
         raise InputError(f"the model in {name} cannot be loaded: {first_line(error)}") from error
 
 
-def _copy_encoder(source: PreTrainedModel, model: PreTrainedModel, name: str) -> None:
-    """Copies the weights of a model without head. A pooler is copied where both have one."""
-    try:
-        missing = model.base_model.load_state_dict(source.state_dict(), strict=False).missing_keys
-    except RuntimeError:
-        missing = ["of this size"]
-    if missing:
-        raise InputError(f"the encoder in {name} has another architecture; start from a model of the same size")
+def _copy_encoder(path: str, model: PreTrainedModel) -> None:
+    """Replaces the encoder by that of a fine-tuned model. A pooler is copied where both have one."""
+    config = _config(path)
+    fits = config.model_type == model.config.model_type  # some families name their weights alike
+    if fits:
+        weights = _from_pretrained(AutoModel, path, config, new_head=True).state_dict()
+        try:
+            fits = not model.base_model.load_state_dict(weights, strict=False).missing_keys
+        except RuntimeError:  # of another size
+            fits = False
+    if not fits:
+        raise InputError(
+            f"the encoder in {path} has another architecture; start from a model of the same family and size"
+        )
 
 
-def _dropout_settings(config: PreTrainedConfig, hyper: FinetuneConfig) -> dict[str, Any]:
-    """Dropout of encoder and head under the names of the family's settings."""
-    settings: dict[str, Any] = {}
+def _family_settings(config: PreTrainedConfig, head: Head, hyper: FinetuneConfig) -> dict[str, Any]:
+    """Dropout, pooling and layers under the names of the family's settings; most families leave no choice of the last
+    two."""
+    family, settings = config.model_type, dict[str, Any]()
     for value, names in ((hyper.dropout, ENCODER_DROPOUT), (hyper.pooler_dropout, HEAD_DROPOUT)):
         settings |= {name: value for name in names if value is not None and hasattr(config, name)}
-    if "deberta" in config.model_type and hyper.pooler_dropout is not None:
+    if "deberta" in family and hyper.pooler_dropout is not None:
         settings["cls_dropout"] = hyper.pooler_dropout  # not in its configuration until it is set
+    if hyper.layers is not None:
+        if family != "exlm":
+            raise InputError(f"train.layers is for models of this library; leave it out for {family}")
+        settings["task_layers"] = hyper.layers
+    if head == "question_answering":
+        return settings | {"num_labels": 2}
+    if hasattr(config, "classifier_pooling"):
+        cls = hyper.pooling == "first" and family != "exlm"
+        return settings | {"classifier_pooling": "cls" if cls else hyper.pooling}
+    if hyper.pooling != "first":
+        raise InputError(f"the head of {family} cannot read the {hyper.pooling} over tokens; set pooling to first")
     return settings
-
-
-def _with_family_pooling(config: PreTrainedConfig, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with what the head reads in the words of the family; most families leave no choice."""
-    others = {name: value for name, value in settings.items() if name != "classifier_pooling"}
-    pooling = settings.get("classifier_pooling")
-    if pooling is not None and hasattr(config, "classifier_pooling"):
-        return others | {"classifier_pooling": "cls" if pooling == "first" else pooling}
-    if pooling not in (None, "first"):
-        raise InputError(f"the head of {config.model_type} cannot read the {pooling} over tokens; set pooling to first")
-    return others
 
 
 def _with_exact_head(model: PreTrainedModel) -> PreTrainedModel:

@@ -11,7 +11,7 @@ from exlm.storage import lock, plain, write_text, write_yaml
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, resolve
 from exlm.tasks.encoders import encoder_fingerprint
-from exlm.tasks.grid import best_seed_directory, cells, check_finished, run_grid
+from exlm.tasks.grid import best_seed_directory, cells, finished_runs, run_grid
 from exlm.tasks.question_answering import QuestionAnswering, is_question_answering
 from exlm.train import distributed
 from exlm.train.precision import used_precision
@@ -50,22 +50,22 @@ def finetune(
         raise InputError(f"seeds is {seeds}; give at least one, each once")
     if distributed.launched():
         raise InputError("fine-tuning is one process; start it without torchrun, and other tasks beside it")
-    fingerprints = {"model_sha256": encoder_fingerprint(model)}
     start = str(best_seed_directory(start_from)) if start_from else None
+    fingerprints = {"model_sha256": encoder_fingerprint(model)}
     if start:
         fingerprints["start_sha256"] = encoder_fingerprint(start)
     task, known = resolve(task)
     settings = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
     settings["precision"] = used_precision(distributed.device(), train.precision)  # auto differs between machines
-    trainer: Classification | QuestionAnswering
-    trainer = (QuestionAnswering if is_question_answering(task) else Classification)(model, task, from_scratch, start)
+    kind: type[Trainer] = QuestionAnswering if is_question_answering(task) else Classification
+    trainer = kind(model, task, from_scratch, start)
     hyper = fill_in(train, known, bool(trainer.task.molecules))
     chosen = cells(hyper, grid or {})
     _announce(trainer)
     compared = plain(settings | {"task": trainer.task} | fingerprints | trainer.data_settings)
     directory = Path(output)
     with lock(directory):
-        check_finished(directory, chosen, seeds, compared)
+        finished_runs(directory, chosen, seeds, compared)
         recipe = {"output": output, **plain(settings), "train": hyper, "grid": grid, "seeds": seeds}
         write_yaml(directory / "recipe.yaml", recipe)
         write_text(directory / "invalid_rows.csv", trainer.invalid.to_csv(index=False))

@@ -1,6 +1,6 @@
 """Predictions and embeddings for the rows of a table; every row of the input appears in the output."""
 
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,38 +118,31 @@ def embed(
     network, tokenizer = load_model(model, ExLMModel, None if layers is None else {"task_layers": layers})
     distributed.to_device(network)
     rows = tokenize_rows(make_table(read_frame(input), input, text_column, []), tokenizer, max_length, molecules)
-    usable, width = rows.usable, network.config.hidden_size
+    usable, count, width = rows.usable, len(rows.examples), network.config.hidden_size
 
     def embedding(batch: dict[str, Tensor]) -> Tensor:
         return pooled(network, network.expand_unmasked(**batch), pooling).float()
 
-    def chunks() -> Iterator[tuple[slice, np.ndarray]]:
-        for start in range(0, len(rows.examples), rows_per_chunk):
-            chunk = slice(start, start + rows_per_chunk)
-            vectors = np.full((len(rows.examples[chunk]), width), np.nan, dtype=np.float32)
-            if usable[chunk].any():
-                examples = [rows.examples[start + i] for i in np.flatnonzero(usable[chunk])]
-                vectors[usable[chunk]] = inference.run(network, embedding, examples, tokenizer, progress="embed")
-            yield chunk, vectors
-
-    with replacing(target) as partial:
-        _write_vectors(partial, rows, width, chunks())
+    types = {"row": pa.int64(), "text": pa.string(), "embedding": pa.list_(pa.float32(), width), "problem": pa.string()}
+    with replacing(target) as partial, ExitStack() as stack:
+        array = writer = None
+        if target.suffix == ".npy":
+            array = np.lib.format.open_memmap(partial, "w+", np.float32, (count, width))
+        else:
+            writer = stack.enter_context(pq.ParquetWriter(partial, pa.schema(list(types.items()))))
+        for start in range(0, count, rows_per_chunk):
+            chunk = np.arange(start, min(start + rows_per_chunk, count))
+            vectors = np.full((len(chunk), width), np.nan, dtype=np.float32)
+            if len(chosen := chunk[usable[chunk]]):
+                examples = [rows.examples[row] for row in chosen]
+                vectors[chosen - start] = inference.run(network, embedding, examples, tokenizer, progress="embed")
+            if array is not None:
+                array[chunk] = vectors
+            if writer is not None:
+                flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), width)
+                texts, problems = ([column[row] for row in chunk] for column in (rows.table.texts, rows.problems))
+                writer.write_table(pa.table([chunk, texts, flat, problems], schema=writer.schema))
+        if array is not None:
+            array.flush()
     print(f"{usable.sum()} rows embedded, {(~usable).sum()} marked in the column problem: {target}")
     return target
-
-
-def _write_vectors(path: Path, rows: Rows, width: int, chunks: Iterator[tuple[slice, np.ndarray]]) -> None:
-    """Writes the vectors [chunk, width] of one chunk of rows after the other as .npy or .parquet."""
-    if path.suffix == ".npy":
-        array = np.lib.format.open_memmap(path, "w+", np.float32, (len(rows.examples), width))
-        for chunk, vectors in chunks:
-            array[chunk] = vectors
-        array.flush()
-        return
-    types = {"row": pa.int64(), "text": pa.string(), "embedding": pa.list_(pa.float32(), width), "problem": pa.string()}
-    with pq.ParquetWriter(path, pa.schema(list(types.items()))) as writer:
-        for chunk, vectors in chunks:
-            numbers = np.arange(len(rows.examples))[chunk]
-            flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), width)
-            columns = [numbers, rows.table.texts[chunk], flat, rows.problems[chunk]]
-            writer.write_table(pa.table(columns, schema=writer.schema))

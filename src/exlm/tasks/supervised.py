@@ -68,7 +68,7 @@ def train_best_epoch(
     score: Callable[[nn.Module], dict[str, float]],
     metric: str,
 ) -> int:
-    """Trains a network on this process's device and leaves it with the weights of its best epoch.
+    """Trains a network on this process's device, leaves it with the weights of its best epoch, and says which it was.
 
     Args:
         network: is trained in place.
@@ -79,27 +79,19 @@ def train_best_epoch(
         seed: of dropout.
         score: the metrics on valid.
         metric: the one that chooses the epoch.
-
-    Returns:
-        the best epoch, from 1.
     """
     assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None
-    steps = hyper.epochs * batches.per_epoch
-    optimizer = OptimizerConfig(
-        learning_rate=hyper.learning_rate,
-        warmup_steps=int(hyper.warmup_ratio * steps),
-        weight_decay=hyper.weight_decay,
-        clip_norm=hyper.clip_norm,
-    )
     every = batches.per_epoch
+    steps = hyper.epochs * every
+    warmup = int(hyper.warmup_ratio * steps)
+    optimizer = OptimizerConfig(hyper.learning_rate, warmup, weight_decay=hyper.weight_decay, clip_norm=hyper.clip_norm)
     config = LoopConfig(steps, optimizer, hyper.precision, log_every=every, eval_every=every, save_every=0)
     best, best_epoch, weights = -np.inf, 0, dict[str, Tensor]()
 
     def evaluate(model: nn.Module, step: int) -> dict[str, float]:
         nonlocal best, best_epoch, weights
-        epoch, values = step // batches.per_epoch, score(model)
-        value = -values[metric] if metric in LOWER_IS_BETTER else values[metric]
-        value = value if np.isfinite(value) else -np.inf  # a correlation with constant predictions
+        epoch, values = step // every, score(model)
+        value = rank(values[metric], metric)
         if value > best or not weights:
             best, best_epoch = value, epoch
             weights = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
@@ -113,3 +105,10 @@ def train_best_epoch(
     fit(network, loss, batches, config, run_dir, seed, evaluate, description=description)
     network.load_state_dict(weights)
     return best_epoch
+
+
+def rank(score: float | None, metric: str) -> float:
+    """Higher is better; a score that is not defined, as a correlation with constant predictions, is the worst."""
+    if score is None or not np.isfinite(score):
+        return -np.inf
+    return -score if metric in LOWER_IS_BETTER else score
