@@ -29,12 +29,7 @@ from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import LabelledTable, join_parts, make_table
 
 DEFAULT_LENGTH = 512
-PROBLEM_TYPE = {
-    "binary": "multi_label_classification",
-    "multilabel": "multi_label_classification",
-    "multiclass": "single_label_classification",
-    "regression": "regression",
-}
+PROBLEM_TYPE = {"multiclass": "single_label_classification", "regression": "regression"}  # all others: multi-label
 
 
 class Classification:
@@ -65,9 +60,9 @@ class Classification:
         wanted = task.max_length or DEFAULT_LENGTH
         self.max_length = min(wanted, longest or wanted)
         self.rows = tokenize_rows(table, self.tokenizer, self.max_length, molecules, task.on_invalid == "keep")
+        self.invalid = self.rows.report()
         differences += molnet_differences(task.dataset, len(table.texts), self.rows.usable.sum())
         self.data_settings = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": differences}
-        self.invalid = self.rows.report()
         guess = "" if task.task_type or glue else " (inferred; set task.task_type if that is wrong)"
         kind = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
         labels = listed(table.label_columns, 5)
@@ -82,10 +77,12 @@ class Classification:
         torch.manual_seed(seed)
         rows, table = self.rows, self.rows.table
         split = split_rows(self.task, rows, seed)
-        self._check_metric_defined(split["valid"])
-        task = self._saved_task(split["train"], hyper)
+        train, valid = split["train"], split["valid"]
+        self._check_metric_defined(valid)
+        task = self._saved_task(train, hyper)
         targets = (table.labels - task["mean"]) / task["std"]
         targets = targets[:, 0] if targets.shape[1] == 1 else targets
+        problem_type = PROBLEM_TYPE.get(table.task_type, "multi_label_classification")
 
         def collate(chosen: np.ndarray) -> dict[str, Tensor]:
             batch = inference.pad([rows.examples[row] for row in chosen], self.tokenizer)
@@ -93,26 +90,26 @@ class Classification:
 
         def loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
             logits = model(**inference.model_inputs(model, batch)).logits.float()
-            total, count = classification_loss(logits, batch["labels"].to(logits.device), PROBLEM_TYPE[table.task_type])
+            total, count = classification_loss(logits, batch["labels"].to(logits.device), problem_type)
             return total, count, torch.zeros_like(count)
 
-        def scores(predictions: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
+        def score(predictions: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
             return evaluate(table.task_type, table.labels[chosen], predictions[chosen])
 
-        def score(model: nn.Module) -> dict[str, float]:
-            return scores(predict_rows(model, rows, split["valid"], task, self.tokenizer), split["valid"])
+        def validate(model: nn.Module) -> dict[str, float]:
+            return score(predict_rows(model, rows, valid, task, self.tokenizer), valid)
 
         names = table.classes or table.label_columns
         settings = {
             "id2label": dict(enumerate(names)),
             "label2id": {name: i for i, name in enumerate(names)},
-            "problem_type": PROBLEM_TYPE[table.task_type],
+            "problem_type": problem_type,
             "task": task,
         }
         network = load_encoder(self.model, "classification", hyper, settings, self.from_scratch, self.start_from)
         lengths = [inference.length(example) for example in rows.examples]
-        batches = ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate)
-        best_epoch = train_best_epoch(network, loss, batches, run_dir, hyper, seed, score, self.metric)
+        batches = ShuffledBatches(lengths, train, hyper.batch_size, seed, collate)
+        best_epoch = train_best_epoch(network, loss, batches, run_dir, hyper, seed, validate, self.metric)
         wanted = rows.usable if table.parts is None else rows.usable & (table.parts != "train")
         predictions = predict_rows(network, rows, np.flatnonzero(wanted), task, self.tokenizer)
         self._write_predictions(run_dir, split, predictions, task)
@@ -123,7 +120,7 @@ class Classification:
             "split_sha256": split_hash(split),
             "left_out": int((~rows.usable).sum()),
             "rdkit": rdkit.__version__,
-            "scores": {n: scores(predictions, chosen) for n, chosen in split.items() if n != "train" and len(chosen)},
+            "scores": {name: score(predictions, chosen) for name, chosen in split.items() if name != "train"},
         }
 
     def _check_metric_defined(self, valid: np.ndarray) -> None:
@@ -141,11 +138,11 @@ class Classification:
         table, glue = self.rows.table, self.task.dataset in GLUE
         mean, std = np.zeros(len(table.label_columns)), np.ones(len(table.label_columns))
         if table.task_type == "regression":
-            known = (~np.isnan(table.labels[train])).any(0)
-            if not known.all():
-                column = table.label_columns[int(np.argmin(known))]
+            labels = table.labels[train]
+            if (empty := np.isnan(labels).all(0)).any():
+                column = table.label_columns[int(np.argmax(empty))]
                 raise InputError(f"column {column!r} has no label in the train part; leave it out or use another split")
-            mean, std = np.nanmean(table.labels[train], 0), np.nanstd(table.labels[train], 0)
+            mean, std = np.nanmean(labels, 0), np.nanstd(labels, 0)
         return {
             "task_type": table.task_type,
             "text_column": table.text_column,
@@ -173,25 +170,21 @@ class Classification:
 
 
 def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
-    """The table of a task, and how its parts differ in size from the published ones (GLUE).
-
-    Raises:
-        InputError: if a file cannot be used, or lacks a column that the first one has.
-    """
+    """The table of a task, and how its parts differ in size from the published ones (GLUE)."""
     if task.dataset in GLUE:
         frames, path = glue_frames(task.dataset, task.data_dir)
         text, pair, label = glue_columns(task.dataset, frames["train"], path)
-        task = replace(task, text_column=text, pair_column=pair, label_columns=[label])
-        task_type, classes = GLUE[task.dataset].task_type, glue_classes(task.dataset, frames["train"][label])
+        classes, kind = glue_classes(task.dataset, frames["train"][label]), GLUE[task.dataset].task_type
+        task = replace(task, text_column=text, pair_column=pair, label_columns=[label], task_type=kind)
         needed, differences = [pair, label], glue_differences(task.dataset, frames)
     else:
-        assert task.task_type != "question_answering"
         files = {"train": task.dataset, "valid": task.valid, "test": task.test}
         frames, path = {part: read_frame(file) for part, file in files.items() if file}, task.dataset
-        task_type, classes, needed, differences = task.task_type, None, [task.pair_column], []
+        classes, needed, differences = None, [task.pair_column], []
+    assert task.task_type != "question_answering"
     frame, parts = join_parts(frames)
-    columns = task.text_column, task.label_columns, task_type, classes, task.pair_column
-    table = make_table(frame, path, *columns, parts=parts if len(frames) > 1 else None)
+    columns = task.text_column, task.label_columns, task.task_type, classes, task.pair_column
+    table = make_table(frame, path, *columns, parts if len(frames) > 1 else None)
     for part, frame in frames.items():  # without the column, it would be joined as a part of empty cells
         for name in filter(None, (table.text_column, *needed)):
             existing(frame, name, f"{path}, {part} part")
@@ -199,12 +192,9 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
 
 
 def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
-    """The split of the usable rows, with a valid split where there was none (a tenth of train).
+    """The split of the usable rows, none of them empty, with a valid split where there was none (a tenth of train).
 
     Its train split is cut to `train_rows`, another draw for every seed.
-
-    Raises:
-        InputError: if no usable row is left in a split.
     """
     assert task.split
     split = {name: chosen[rows.usable[chosen]] for name, chosen in make_split(task.split, rows.table, seed).items()}

@@ -2,7 +2,8 @@
 
 import hashlib
 import inspect
-from functools import wraps
+from collections.abc import Callable
+from functools import partial, update_wrapper
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,32 +21,28 @@ from transformers import (
 )
 
 from exlm.errors import InputError, first_line
-from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import fingerprint, load_fast_tokenizer, load_tokenizer, verify
 from exlm.tasks.config import FinetuneConfig
 
 Head = Literal["classification", "question_answering"]  # regression has a head of the first kind
 
+MODEL_CLASSES: dict[Head, Any] = {
+    "classification": MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    "question_answering": MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+}
 HEADS = ("classifier", "qa_outputs", "logits_proj")  # attributes that hold the head, in all families
-# Dropout of the encoder and of the head, under the names that the families give to them.
-ENCODER_DROPOUT = (
-    "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout",
-    "embedding_dropout",
-)  # fmt: skip
-HEAD_DROPOUT = (
-    "classifier_dropout", "classifier_dropout_prob", "pooler_dropout", "seq_classif_dropout", "qa_dropout",
-    "summary_last_dropout",
-)  # fmt: skip
+DROPOUT = {  # of the encoder and of the head, under the names that the families give to them
+    "dropout": ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout",
+                "embedding_dropout"),
+    "pooler_dropout": ("classifier_dropout", "classifier_dropout_prob", "pooler_dropout", "seq_classif_dropout",
+                       "qa_dropout", "summary_last_dropout"),
+}  # fmt: skip
 # Families whose first position comes after the index of the padding token.
 POSITIONS_BEHIND_PADDING = ("roberta", "camembert", "longformer", "mpnet", "data2vec-text", "ibert", "xmod", "esm")
 
 
 def encoder_fingerprint(name: str) -> str:
-    """SHA-256 that identifies a model's weights: those of a directory's files, or the commit of a hub model.
-
-    Raises:
-        InputError: for what is neither, and for damaged files.
-    """
+    """SHA-256 that identifies a model's weights: those of a directory's files, or the commit of a hub model."""
     if Path(name).is_dir():
         verify(name)
         return fingerprint(name)
@@ -77,10 +74,10 @@ def load_encoder(
     config = _config(name)
     model_class = _model_class(config, head)
     config.update(settings | _family_settings(config, head, hyper))
-    own_draw = ExLMModel(config) if from_scratch and config.model_type == "exlm" else None
+    drawn_first = AutoModel.from_config(config) if from_scratch and config.model_type == "exlm" else None
     fresh = model = model_class(config)
-    if own_draw is not None:  # an encoder that is drawn before the head; so a seed goes on to give the same weights
-        model.exlm = own_draw
+    if drawn_first is not None:  # the order of the draws is kept, so that a seed gives the same model as ever
+        model.exlm = drawn_first
     if not from_scratch:
         model = _from_pretrained(model_class, name, config, new_head=True)
         for attribute in HEADS:  # a checkpoint that was fine-tuned before has the head of another task
@@ -100,11 +97,7 @@ def load_finetuned(path: str, head: Head) -> tuple[PreTrainedModel, PreTrainedTo
 
 
 def saved_task(path: str) -> dict[str, Any]:
-    """What a fine-tuned model remembers of its task.
-
-    Raises:
-        InputError: for a model that is not fine-tuned.
-    """
+    """What a fine-tuned model remembers of its task."""
     verify(path)
     task = getattr(_config(path), "task", None)
     if task is None:
@@ -122,8 +115,8 @@ def load_encoder_tokenizer(name: str) -> tuple[PreTrainedTokenizerFast, int | No
     tokenizer = load_tokenizer(name) if config.model_type == "exlm" else load_fast_tokenizer(name)
     if tokenizer.pad_token_id is None:
         raise InputError(f"the tokenizer {name} has no pad token; add it and save the tokenizer again")
-    mask = getattr(config, "mask_token_id", None)  # ExLM's configuration has it
-    if len(tokenizer) > config.vocab_size or mask not in (None, tokenizer.mask_token_id):
+    mask = config.mask_token_id if config.model_type == "exlm" else tokenizer.mask_token_id
+    if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != mask:
         raise InputError(
             f"the tokenizer in {name} has {len(tokenizer)} tokens (mask {tokenizer.mask_token_id}), the model's "
             f"vocabulary {config.vocab_size} (mask {mask}); they do not belong together"
@@ -155,14 +148,9 @@ def _config(name: str) -> PreTrainedConfig:
 
 
 def _model_class(config: PreTrainedConfig, head: Head) -> Any:
-    classification = head == "classification"
-    mapping = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING if classification else MODEL_FOR_QUESTION_ANSWERING_MAPPING
-    try:
-        return mapping[type(config)]
-    except KeyError:
-        raise InputError(
-            f"{config.model_type} is no encoder that transformers can fine-tune; use another model"
-        ) from None
+    if type(config) not in MODEL_CLASSES[head]:
+        raise InputError(f"{config.model_type} is no encoder that transformers can fine-tune; use another model")
+    return MODEL_CLASSES[head][type(config)]
 
 
 def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_head: bool = False) -> PreTrainedModel:
@@ -193,8 +181,9 @@ def _family_settings(config: PreTrainedConfig, head: Head, hyper: FinetuneConfig
     """Dropout, pooling and layers under the names of the family's settings; most families leave no choice of the last
     two."""
     family, settings = config.model_type, dict[str, Any]()
-    for value, names in ((hyper.dropout, ENCODER_DROPOUT), (hyper.pooler_dropout, HEAD_DROPOUT)):
-        settings |= {name: value for name in names if value is not None and hasattr(config, name)}
+    for rate, names in DROPOUT.items():
+        if (value := getattr(hyper, rate)) is not None:
+            settings |= {name: value for name in names if hasattr(config, name)}
     if "deberta" in family and hyper.pooler_dropout is not None:
         settings["cls_dropout"] = hyper.pooler_dropout  # not in its configuration until it is set
     if hyper.layers is not None:
@@ -217,17 +206,11 @@ def _with_exact_head(model: PreTrainedModel) -> PreTrainedModel:
     modules = [getattr(model, name, None) for name in HEADS]
     for module in [model if model.config.model_type == "deberta" else None, *modules]:
         if isinstance(module, nn.Module):
-            _without_autocast(module)
+            module.forward = update_wrapper(partial(_in_float32, module, module.forward), module.forward)
     return model
 
 
-def _without_autocast(module: nn.Module) -> None:
-    inner = module.forward
-
-    @wraps(inner)
-    def forward(*inputs: Any, **options: Any) -> Any:
-        tensors = [x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs]
-        with torch.autocast(next(module.parameters()).device.type, enabled=False):
-            return inner(*tensors, **options)
-
-    module.forward = forward
+def _in_float32(module: nn.Module, forward: Callable, *inputs: Any, **options: Any) -> Any:
+    inputs = tuple(x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs)
+    with torch.autocast(next(module.parameters()).device.type, enabled=False):
+        return forward(*inputs, **options)

@@ -17,11 +17,11 @@ from exlm.pretrained import load_model
 from exlm.storage import replacing
 from exlm.tasks import inference
 from exlm.tasks.encoders import load_finetuned, saved_task
+from exlm.tasks.finetune import seed_directories
 from exlm.tasks.frames import read_frame, write_frame
-from exlm.tasks.grid import seed_directories
 from exlm.tasks.metrics import evaluate
 from exlm.tasks.question_answering import answer_file
-from exlm.tasks.rows import Rows, predict_rows, prediction_columns, tokenize_rows, with_columns
+from exlm.tasks.rows import predict_rows, prediction_columns, tokenize_rows, with_columns
 from exlm.tasks.table import make_table
 from exlm.train import distributed
 
@@ -62,8 +62,17 @@ def predict(model: str, input: str, output: str | None = None, text_column: str 
     result = with_columns(frame, columns | {"problem": rows.problems})
     write_frame(result, target)
     print(f"{rows.usable.sum()} rows predicted, {(~rows.usable).sum()} marked in the column problem: {target}")
-    if all(name in frame for name in task["label_columns"]):
-        print(_scores(rows, input, task, predictions))
+    if not all(name in frame for name in task["label_columns"]):
+        return result
+    known = table.text_column, task["label_columns"], task["task_type"], task["classes"]
+    try:
+        labels = make_table(frame, input, *known).labels
+        scored = rows.usable & ~np.isnan(labels).all(1)
+        scores = evaluate(task["task_type"], labels[scored], predictions[scored])
+    except InputError as error:
+        print(f"not scored: {error}")
+    else:
+        print(f"{scored.sum()} labelled rows: " + "  ".join(f"{name} {score:.4f}" for name, score in scores.items()))
     return result
 
 
@@ -73,18 +82,6 @@ def _target(input: str, output: str | None, ending: str, suffixes: tuple[str, ..
     if target.suffix not in suffixes:
         raise InputError(f"cannot write {target}; the name must end in {' or '.join(suffixes)}")
     return target
-
-
-def _scores(rows: Rows, input: str, task: dict[str, Any], predictions: np.ndarray) -> str:
-    """The metrics of the labelled rows as one line, or why there are none."""
-    columns = (rows.table.text_column, task["label_columns"], task["task_type"], task["classes"])
-    try:
-        labels = make_table(rows.table.frame, input, *columns).labels
-        scored = rows.usable & ~np.isnan(labels).all(1)
-        values = evaluate(task["task_type"], labels[scored], predictions[scored])
-    except InputError as error:
-        return f"not scored: {error}"
-    return f"{scored.sum()} labelled rows: " + "  ".join(f"{name} {value:.4f}" for name, value in values.items())
 
 
 def embed(

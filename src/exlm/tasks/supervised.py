@@ -18,7 +18,11 @@ BUCKETED_BATCHES = 8  # batches are cut from this many batches' worth of shuffle
 
 
 class ShuffledBatches:
-    """Batches of an epoch in random order, of similar length within a batch, as a function of the step."""
+    """Batches of an epoch in random order, of similar length within a batch, as a function of the step.
+
+    `lengths` are the tokens of every example, `rows` the indices of those to train on. `collate` makes the tensors of a
+    batch, labels included, from the indices of its examples.
+    """
 
     def __init__(
         self,
@@ -28,14 +32,6 @@ class ShuffledBatches:
         seed: int,
         collate: Callable[[np.ndarray], dict[str, Tensor]],
     ) -> None:
-        """
-        Args:
-            lengths: tokens of every example.
-            rows: the examples to train on, as indices.
-            batch_size: rows per update.
-            seed: of the order.
-            collate: from the indices of a batch to its tensors, labels included.
-        """
         self.lengths, self.rows, self.batch_size, self.seed = np.array(lengths), rows, batch_size, seed
         self.collate = collate
         self.per_epoch = -(-len(rows) // batch_size)
@@ -68,17 +64,17 @@ def train_best_epoch(
     score: Callable[[nn.Module], dict[str, float]],
     metric: str,
 ) -> int:
-    """Trains a network on this process's device, leaves it with the weights of its best epoch, and says which it was.
+    """Trains a network on this process's device and leaves it with the weights of its best epoch, which is returned.
 
     Args:
         network: is trained in place.
         loss: as in `fit`.
         batches: of the train split.
         run_dir: gets the log.
-        hyper: hyper-parameters, none of them left out. Training ends early when patience runs out.
+        hyper: without gaps. Training ends early when its patience runs out.
         seed: of dropout.
-        score: the metrics on valid.
-        metric: the one that chooses the epoch.
+        score: the metrics on valid, of which `metric` chooses the epoch.
+        metric: its name.
     """
     assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None
     every = batches.per_epoch
