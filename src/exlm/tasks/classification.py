@@ -198,13 +198,14 @@ def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
     """
     assert task.split
     split = {name: chosen[rows.usable[chosen]] for name, chosen in make_split(task.split, rows.table, seed).items()}
-    if not len(split["valid"]) and task.split != "parts":
+    if not len(split["valid"]) and rows.table.parts is None:
         carved = random_split(split["train"].tolist(), (0.9, 0.1, 0.0), seed)
         split |= {"train": carved["train"], "valid": carved["valid"]}
+    parts = rows.table.parts
     for name in [name for name, chosen in split.items() if not len(chosen)]:
-        if task.split != "parts":
+        if parts is None:
             raise InputError(f"the {task.split} split of {task.dataset} leaves no {name} rows; use another split")
-        if rows.table.parts is not None and name in rows.table.parts:
+        if name in parts:
             raise InputError(f"{task.dataset}: the {name} part has no row that can be used; see its labels and texts")
         del split[name]
     if task.train_rows is not None and task.train_rows < len(split["train"]):

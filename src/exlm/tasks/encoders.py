@@ -63,13 +63,11 @@ def load_encoder(
     Args:
         name: directory or hub name.
         head: of the model.
-        hyper: dropout of encoder and head, what the head reads, and of how many layers.
+        hyper: dropout of encoder and head, what the head reads, and of how many layers. InputError for what the
+            model's family does not have.
         settings: further settings of the model's configuration.
         from_scratch: take only the configuration, and draw all weights from the global generator.
         start_from: directory of a fine-tuned model of the same architecture, whose encoder replaces that of `name`.
-
-    Raises:
-        InputError: for what cannot be loaded, and for settings that the model's family does not have.
     """
     config = _config(name)
     model_class = _model_class(config, head)
@@ -135,16 +133,13 @@ def load_encoder_tokenizer(name: str) -> tuple[PreTrainedTokenizerFast, int | No
 
 
 def _config(name: str) -> PreTrainedConfig:
-    if not Path(name).is_dir() and (name.count("/") > 1 or name.startswith(".")):  # not NAME or OWNER/NAME
-        verify(name)
     try:
         return AutoConfig.from_pretrained(name)
     except Exception as error:  # no network, no such model, a damaged file
-        if Path(name).is_dir():
+        if Path(name).is_dir() or name.count("/") > 1 or name.startswith("."):  # not NAME or OWNER/NAME
             verify(name)
-        raise InputError(
-            f"no model could be loaded from {name} ({first_line(error)}); give a directory or hub name"
-        ) from error
+        message = f"no model could be loaded from {name} ({first_line(error)}); give a directory or hub name"
+        raise InputError(message) from error
 
 
 def _model_class(config: PreTrainedConfig, head: Head) -> Any:
@@ -164,22 +159,18 @@ def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_
 def _copy_encoder(path: str, model: PreTrainedModel) -> None:
     """Replaces the encoder by that of a fine-tuned model. A pooler is copied where both have one."""
     config = _config(path)
-    fits = config.model_type == model.config.model_type  # some families name their weights alike
-    if fits:
-        weights = _from_pretrained(AutoModel, path, config, new_head=True).state_dict()
-        try:
-            fits = not model.base_model.load_state_dict(weights, strict=False).missing_keys
-        except RuntimeError:  # of another size
-            fits = False
-    if not fits:
-        raise InputError(
-            f"the encoder in {path} has another architecture; start from a model of the same family and size"
-        )
+    try:
+        if config.model_type == model.config.model_type:  # some families name their weights alike
+            weights = _from_pretrained(AutoModel, path, config, new_head=True).state_dict()
+            if not model.base_model.load_state_dict(weights, strict=False).missing_keys:
+                return
+    except RuntimeError:  # weights of another size
+        pass
+    raise InputError(f"the encoder in {path} has another architecture; start from a model of its family and size")
 
 
 def _family_settings(config: PreTrainedConfig, head: Head, hyper: FinetuneConfig) -> dict[str, Any]:
-    """Dropout, pooling and layers under the names of the family's settings; most families leave no choice of the last
-    two."""
+    """The hyper-parameters that are settings of a model, under the names that its family gives to them."""
     family, settings = config.model_type, dict[str, Any]()
     for rate, names in DROPOUT.items():
         if (value := getattr(hyper, rate)) is not None:

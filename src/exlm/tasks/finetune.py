@@ -21,11 +21,12 @@ from exlm.tasks.supervised import rank
 from exlm.train import distributed
 from exlm.train.precision import used_precision
 
+RESULT, REPORT = "result.json", "results.json"
+
 Trainer = Classification | QuestionAnswering
 Result = dict[str, Any]  # of one seed; "scores" holds the metrics of every split but train
+TrainSeed = Callable[[Path, FinetuneConfig, int], Result]
 Summary = dict[str, dict[str, dict[str, float]]]  # split -> metric -> mean, median, ...
-
-RESULT, REPORT = "result.json", "results.json"
 
 
 def finetune(
@@ -115,12 +116,7 @@ def finished_runs(
 
 
 def run_grid(
-    directory: Path,
-    train_seed: Callable[[Path, FinetuneConfig, int], Result],
-    grid: Grid,
-    seeds: Sequence[int],
-    settings: dict[str, Any],
-    metric: str,
+    directory: Path, train_seed: TrainSeed, grid: Grid, seeds: Sequence[int], settings: dict[str, Any], metric: str
 ) -> dict[str, Any]:
     """Runs every cell with every seed in `CELL/seed-N`, unless it is finished, and writes `results.json`.
 
@@ -132,15 +128,11 @@ def run_grid(
         train_seed: (run directory, hyper-parameters, seed) -> result of the run.
         grid: from `cells`.
         seeds: of every cell.
-        settings: what a finished run must have been made with, beside the hyper-parameters.
+        settings: what finished runs must have been made with, beside the hyper-parameters; InputError for others.
         metric: chooses the cell.
 
     Returns:
         The content of `results.json`: the summaries of the best cell by split, its runs, and every cell's summary.
-
-    Raises:
-        InputError: if a run was made with other settings.
-        TrainingStopped: if no cell could be trained.
     """
     finished = finished_runs(directory, grid, seeds, settings)
     runs: dict[str, list[Result]] = {}

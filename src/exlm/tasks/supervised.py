@@ -1,6 +1,7 @@
 """Supervised training, shared by all kinds of task: shuffled batches, and the choice of the best epoch."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,33 +18,27 @@ from exlm.train.optim import OptimizerConfig
 BUCKETED_BATCHES = 8  # batches are cut from this many batches' worth of shuffled rows sorted by length
 
 
+@dataclass(eq=False)
 class ShuffledBatches:
-    """Batches of an epoch in random order, of similar length within a batch, as a function of the step.
+    """Batches of an epoch in random order, of similar length within a batch, as a function of the step."""
 
-    `lengths` are the tokens of every example, `rows` the indices of those to train on. `collate` makes the tensors of a
-    batch, labels included, from the indices of its examples.
-    """
+    lengths: Sequence[int]  # tokens of every example
+    rows: np.ndarray  # indices of those to train on
+    batch_size: int
+    seed: int  # of the order
+    collate: Callable[[np.ndarray], dict[str, Tensor]]  # from the indices of a batch to its tensors, labels included
 
-    def __init__(
-        self,
-        lengths: Sequence[int],
-        rows: np.ndarray,
-        batch_size: int,
-        seed: int,
-        collate: Callable[[np.ndarray], dict[str, Tensor]],
-    ) -> None:
-        self.lengths, self.rows, self.batch_size, self.seed = np.array(lengths), rows, batch_size, seed
-        self.collate = collate
-        self.per_epoch = -(-len(rows) // batch_size)
+    def __post_init__(self) -> None:
+        self.per_epoch = -(-len(self.rows) // self.batch_size)
         self.epoch = lru_cache(maxsize=1)(self._epoch)
 
     def _epoch(self, epoch: int) -> list[np.ndarray]:
         """The batches of an epoch, as indices."""
         shuffled = self.rows[np.argsort(mix(self.seed, epoch, Purpose.ORDER, self.rows))]
-        batches: list[np.ndarray] = []
+        lengths, batches = np.asarray(self.lengths), list[np.ndarray]()
         for start in range(0, len(shuffled), window := self.batch_size * BUCKETED_BATCHES):
             rows = shuffled[start : start + window]
-            rows = rows[np.argsort(self.lengths[rows], kind="stable")]
+            rows = rows[np.argsort(lengths[rows], kind="stable")]
             batches += [rows[i : i + self.batch_size] for i in range(0, len(rows), self.batch_size)]
         order = np.argsort(mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(batches))))
         return [batches[i] for i in order]
