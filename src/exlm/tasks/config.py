@@ -79,7 +79,8 @@ class FinetuneConfig:
         warmup_ratio: share of the updates spent warming up.
         dropout: of the encoder.
         pooler_dropout: of the classification head.
-        pooling: what the classification head reads, the `first` state (paper) or the `mean` over tokens (ExLM only).
+        pooling: what the classification head reads, the `first` state (paper) or the `mean` over tokens (ExLM and
+            ModernBERT only).
         layers: how many of the layers the head reads (ExLM and its MLM only); where absent all, or with late expansion
             those before it.
         patience: stop after this many epochs without a better valid score; 0 never stops early.

@@ -128,7 +128,8 @@ def embed(
         else:
             writer = stack.enter_context(pq.ParquetWriter(partial, pa.schema(list(types.items()))))
         for start in range(0, count, rows_per_chunk):
-            chunk = np.arange(start, min(start + rows_per_chunk, count))
+            stop = min(start + rows_per_chunk, count)
+            chunk = np.arange(start, stop)
             vectors = np.full((len(chunk), width), np.nan, dtype=np.float32)
             if len(chosen := chunk[usable[chunk]]):
                 examples = [rows.examples[row] for row in chosen]
@@ -137,8 +138,8 @@ def embed(
                 array[chunk] = vectors
             if writer is not None:
                 flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), width)
-                texts, problems = ([column[row] for row in chunk] for column in (rows.table.texts, rows.problems))
-                writer.write_table(pa.table([chunk, texts, flat, problems], schema=writer.schema))
+                columns = [chunk, rows.table.texts[start:stop], flat, rows.problems[start:stop]]
+                writer.write_table(pa.table(columns, schema=writer.schema))
         if array is not None:
             array.flush()
     print(f"{usable.sum()} rows embedded, {(~usable).sum()} marked in the column problem: {target}")
