@@ -1,6 +1,7 @@
 """Classification and regression on one text or a pair: load the data once, then train any number of seeds."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,7 @@ class Classification:
 
     def _saved_task(self, train: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
         """What prediction must know about the task; `mean` and `std` [tasks] are those of the training labels."""
-        table, glue = self.rows.table, self.task.dataset in GLUE
+        table = self.rows.table
         mean, std = np.zeros(len(table.label_columns)), np.ones(len(table.label_columns))
         if table.task_type == "regression":
             labels = table.labels[train]
@@ -146,7 +147,8 @@ class Classification:
         return {
             "task_type": table.task_type,
             "text_column": table.text_column,
-            "pair_column": glue_columns(self.task.dataset, table.frame, "")[1] if glue else self.task.pair_column,
+            "pair_column": self.task.pair_column
+            or (table.pairs and glue_columns(self.task.dataset, table.frame, "")[1]),
             "label_columns": table.label_columns,
             "classes": table.classes,
             "molecules": self.task.molecules,
@@ -174,21 +176,26 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
     if task.dataset in GLUE:
         frames, path = glue_frames(task.dataset, task.data_dir)
         text, pair, label = glue_columns(task.dataset, frames["train"], path)
-        classes, kind = glue_classes(task.dataset, frames["train"][label]), GLUE[task.dataset].task_type
-        task = replace(task, text_column=text, pair_column=pair, label_columns=[label], task_type=kind)
-        needed, differences = [pair, label], glue_differences(task.dataset, frames)
-    else:
-        files = {"train": task.dataset, "valid": task.valid, "test": task.test}
-        frames, path = {part: read_frame(file) for part, file in files.items() if file}, task.dataset
-        classes, needed, differences = None, [task.pair_column], []
+        known = glue_classes(task.dataset, frames["train"][label])
+        _check_columns(frames, path, (text, pair, label))
+        frame, parts = join_parts(frames)
+        table = make_table(frame, path, text, [label], GLUE[task.dataset].task_type, known, pair, parts)
+        return table, glue_differences(task.dataset, frames)
     assert task.task_type != "question_answering"
+    files = {"train": task.dataset, "valid": task.valid, "test": task.test}
+    frames = {part: read_frame(file) for part, file in files.items() if file}
     frame, parts = join_parts(frames)
-    columns = task.text_column, task.label_columns, task.task_type, classes, task.pair_column
-    table = make_table(frame, path, *columns, parts if len(frames) > 1 else None)
-    for part, frame in frames.items():  # without the column, it would be joined as a part of empty cells
-        for name in filter(None, (table.text_column, *needed)):
+    wanted = (task.text_column, task.label_columns, task.task_type, None, task.pair_column)
+    table = make_table(frame, task.dataset, *wanted, parts=parts if task.valid else None)
+    _check_columns(frames, task.dataset, (table.text_column, task.pair_column))
+    return table, []
+
+
+def _check_columns(frames: dict[str, pd.DataFrame], path: str, names: Iterable[str | None]) -> None:
+    """Every part has them: one that has not would be joined to the others as a part of empty cells."""
+    for part, frame in frames.items():
+        for name in filter(None, names):
             existing(frame, name, f"{path}, {part} part")
-    return table, differences
 
 
 def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
