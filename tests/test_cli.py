@@ -15,7 +15,7 @@ from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.modeling_exlm import num_parameters
 from exlm.paper.variants import VARIANTS, Base
-from exlm.tasks.grid import cells
+from exlm.tasks.config import cells
 from exlm_command import COMMANDS, function_of, main
 
 ROOT = Path(__file__).parents[1]

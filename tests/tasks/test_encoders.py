@@ -226,6 +226,14 @@ def test_a_tokenizer_with_more_tokens_than_the_model(files, tmp_path):
     assert "do not belong together" in refused(place, files, tmp_path)
 
 
+def test_a_tokenizer_with_another_mask_than_exlm(files, tmp_path):
+    tokenizer = train_text_tokenizer("bpe", LINES, 300)
+    config = ArchitectureConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2).build(tokenizer)
+    config.mask_token_id -= 1
+    save_model(tmp_path / "model", ExLMForMaskedLM(config), tokenizer)
+    assert "do not belong together" in refused(tmp_path / "model", files, tmp_path)
+
+
 def test_a_tokenizer_without_padding(files, tmp_path):
     place = save_family(tmp_path / "model", "modernbert")
     tokenizer = AutoTokenizer.from_pretrained(place)

@@ -10,9 +10,8 @@ import pytest
 
 from exlm import InputError
 from exlm.tasks import supervised
-from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.finetune import finetune
-from exlm.tasks.grid import best_seed_directory, cells, run_grid, seed_directories
+from exlm.tasks.config import FinetuneConfig, TaskConfig, cells
+from exlm.tasks.finetune import best_seed_directory, finetune, run_grid, seed_directories
 from exlm.tasks.predict import predict
 from tests.tasks.families import pairs, save_family
 
@@ -76,12 +75,12 @@ def test_numbers_that_yaml_reads_as_words_are_numbers():
         ({"rate": [1]}, "'rate', which is no hyper-parameter; use epochs,"),
         ({"learning_rate": []}, "learning_rate must be a list"),
         ({"learning_rate": 1e-5}, "learning_rate must be a list"),
-        ({"learning_rate": ["fast"]}, "learning_rate has 'fast', which is not a number"),
+        ({"learning_rate": ["fast"]}, "learning_rate has 'fast'; use a number"),
         ({"learning_rate": [-1.0]}, "learning_rate is -1.0; it must be positive"),
-        ({"batch_size": [16.5]}, "16.5, which is not a whole number"),
-        ({"patience": ["1e-5"]}, "'1e-5', which is not a whole number"),
+        ({"batch_size": [16.5]}, "16.5; use a whole number"),
+        ({"patience": ["1e-5"]}, "'1e-5'; use a whole number"),
         ({"pooling": ["last"]}, "pooling has 'last'; use first or mean"),
-        ({"learning_rate": [None]}, "None, which is not a number"),
+        ({"learning_rate": [None]}, "None; use a number"),
     ],
 )
 def test_a_grid_that_cannot_be_run(grid, message):

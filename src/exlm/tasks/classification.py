@@ -19,23 +19,18 @@ from exlm.pretrained import save_model
 from exlm.randomness import Purpose, mix
 from exlm.storage import write_text
 from exlm.tasks import inference
-from exlm.tasks.config import FinetuneConfig, TaskConfig, check_metric
+from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import GLUE, glue_classes, glue_columns, glue_differences, glue_frames, molnet_differences
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer
 from exlm.tasks.frames import existing, listed, read_frame
-from exlm.tasks.metrics import MAIN_METRIC, evaluate
+from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
 from exlm.tasks.rows import Rows, predict_rows, prediction_columns, tokenize_rows, with_columns
 from exlm.tasks.splits import Split, make_split, random_split, split_hash
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import LabelledTable, join_parts, make_table
 
 DEFAULT_LENGTH = 512
-PROBLEM_TYPE = {
-    "binary": "multi_label_classification",
-    "multilabel": "multi_label_classification",
-    "multiclass": "single_label_classification",
-    "regression": "regression",
-}
+PROBLEM_TYPE = {"multiclass": "single_label_classification", "regression": "regression"}  # all others: multi-label
 
 
 class Classification:
@@ -47,34 +42,32 @@ class Classification:
         data_settings: what else results must say and agree on: the hash of the data, the metric, and how the data
             differ from the published ones.
         invalid: rows with something wrong, as a table.
+        summary: what was understood of the table, in one line.
     """
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         table, differences = load_labelled(task)
         if task.train_rows is not None:
             differences.append(f"at most {task.train_rows} rows of the train part are used")
-        seen = task.molecules is None and task.dataset not in GLUE and are_molecules(table.texts)
-        molecules = bool(task.molecules) or seen
+        glue = task.dataset in GLUE
+        molecules = bool(task.molecules) or (task.molecules is None and not glue and are_molecules(table.texts))
         default_split = "parts" if table.parts is not None else "scaffold" if molecules else "random"
         self.task = replace(task, molecules=molecules, split=task.split or default_split)
         self.model, self.from_scratch, self.start_from = model, from_scratch, start_from
-        metric = GLUE[task.dataset].metric if task.dataset in GLUE else MAIN_METRIC[table.task_type]
-        self.metric = check_metric(task.metric or metric, table.task_type)
+        self.metric = task.metric or (GLUE[task.dataset].metric if glue else MAIN_METRIC[table.task_type])
+        if self.metric not in (known := METRICS[table.task_type]):
+            raise InputError(f"a {table.task_type} task has no metric {self.metric!r}; use one of {', '.join(known)}")
         self.tokenizer, longest = load_encoder_tokenizer(model)
         wanted = task.max_length or DEFAULT_LENGTH
         self.max_length = min(wanted, longest or wanted)
         self.rows = tokenize_rows(table, self.tokenizer, self.max_length, molecules, task.on_invalid == "keep")
+        self.invalid = self.rows.report()
         differences += molnet_differences(task.dataset, len(table.texts), self.rows.usable.sum())
         self.data_settings = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": differences}
-        self.invalid = self.rows.report()
-
-    @property
-    def summary(self) -> str:
-        """What was understood of the table."""
-        task, table = self.task, self.rows.table
-        guess = "" if task.task_type or task.dataset in GLUE else " (inferred; set task.task_type if that is wrong)"
-        kind = "molecules" if task.molecules else "pairs of texts" if table.pairs else "texts"
-        return f"{len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
+        guess = "" if task.task_type or glue else " (inferred; set task.task_type if that is wrong)"
+        kind = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
+        labels = listed(table.label_columns, 5)
+        self.summary = f"{len(table.texts)} {kind}, {table.task_type} of {labels}{guess}"
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains a seed, keeps the epoch that is best on valid, and returns the scores of the other splits.
@@ -85,10 +78,12 @@ class Classification:
         torch.manual_seed(seed)
         rows, table = self.rows, self.rows.table
         split = split_rows(self.task, rows, seed)
-        self._check_metric_defined(split["valid"])
-        task = self._saved_task(split["train"], hyper)
+        train, valid = split["train"], split["valid"]
+        self._check_metric_defined(valid)
+        task = self._saved_task(train, hyper)
         targets = (table.labels - task["mean"]) / task["std"]
         targets = targets[:, 0] if targets.shape[1] == 1 else targets
+        problem_type = PROBLEM_TYPE.get(table.task_type, "multi_label_classification")
 
         def collate(chosen: np.ndarray) -> dict[str, Tensor]:
             batch = inference.pad([rows.examples[row] for row in chosen], self.tokenizer)
@@ -96,25 +91,26 @@ class Classification:
 
         def loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
             logits = model(**inference.model_inputs(model, batch)).logits.float()
-            total, count = classification_loss(logits, batch["labels"].to(logits.device), PROBLEM_TYPE[table.task_type])
+            total, count = classification_loss(logits, batch["labels"].to(logits.device), problem_type)
             return total, count, torch.zeros_like(count)
 
-        def score(model: nn.Module) -> dict[str, float]:
-            predicted = predict_rows(model, rows, split["valid"], task, self.tokenizer)
-            return evaluate(table.task_type, table.labels[split["valid"]], predicted[split["valid"]])
+        def score(predictions: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
+            return evaluate(table.task_type, table.labels[chosen], predictions[chosen])
+
+        def validate(model: nn.Module) -> dict[str, float]:
+            return score(predict_rows(model, rows, valid, task, self.tokenizer), valid)
 
         names = table.classes or table.label_columns
         settings = {
             "id2label": dict(enumerate(names)),
             "label2id": {name: i for i, name in enumerate(names)},
-            "problem_type": PROBLEM_TYPE[table.task_type],
-            "classifier_pooling": hyper.pooling,
+            "problem_type": problem_type,
             "task": task,
         }
         network = load_encoder(self.model, "classification", hyper, settings, self.from_scratch, self.start_from)
         lengths = [inference.length(example) for example in rows.examples]
-        batches = ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate)
-        best_epoch = train_best_epoch(network, loss, batches, run_dir, hyper, seed, score, self.metric)
+        batches = ShuffledBatches(lengths, train, hyper.batch_size, seed, collate)
+        best_epoch = train_best_epoch(network, loss, batches, run_dir, hyper, seed, validate, self.metric)
         wanted = rows.usable if table.parts is None else rows.usable & (table.parts != "train")
         predictions = predict_rows(network, rows, np.flatnonzero(wanted), task, self.tokenizer)
         self._write_predictions(run_dir, split, predictions, task)
@@ -125,18 +121,13 @@ class Classification:
             "split_sha256": split_hash(split),
             "left_out": int((~rows.usable).sum()),
             "rdkit": rdkit.__version__,
-            "scores": {
-                name: evaluate(table.task_type, table.labels[chosen], predictions[chosen])
-                for name, chosen in split.items()
-                if name != "train" and len(chosen)
-            },
+            "scores": {name: score(predictions, chosen) for name, chosen in split.items() if name != "train"},
         }
 
     def _check_metric_defined(self, valid: np.ndarray) -> None:
         """The metric must be able to tell epochs apart."""
         table = self.rows.table
-        width = len(table.classes) if table.classes else table.labels.shape[1]
-        guesses = np.random.default_rng(0).random((len(valid), width))
+        guesses = np.random.default_rng(0).random((len(valid), len(table.classes or table.label_columns)))
         if not np.isfinite(evaluate(table.task_type, table.labels[valid], guesses)[self.metric]):
             raise InputError(
                 f"{self.metric} of the valid part is not defined (only one class or value in it), so no epoch can be "
@@ -146,13 +137,13 @@ class Classification:
     def _saved_task(self, train: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
         """What prediction must know about the task; `mean` and `std` [tasks] are those of the training labels."""
         table = self.rows.table
-        mean, std = np.zeros(table.labels.shape[1]), np.ones(table.labels.shape[1])
+        mean, std = np.zeros(len(table.label_columns)), np.ones(len(table.label_columns))
         if table.task_type == "regression":
-            known = (~np.isnan(table.labels[train])).any(0)
-            if not known.all():
-                column = table.label_columns[int(np.argmin(known))]
+            labels = table.labels[train]
+            if (empty := np.isnan(labels).all(0)).any():
+                column = table.label_columns[int(np.argmax(empty))]
                 raise InputError(f"column {column!r} has no label in the train part; leave it out or use another split")
-            mean, std = np.nanmean(table.labels[train], 0), np.nanstd(table.labels[train], 0)
+            mean, std = np.nanmean(labels, 0), np.nanstd(labels, 0)
         return {
             "task_type": table.task_type,
             "text_column": table.text_column,
@@ -208,22 +199,20 @@ def _check_columns(frames: dict[str, pd.DataFrame], path: str, names: Iterable[s
 
 
 def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
-    """The split of the usable rows, with a valid split where there was none (a tenth of train).
+    """The split of the usable rows, none of them empty, with a valid split where there was none (a tenth of train).
 
     Its train split is cut to `train_rows`, another draw for every seed.
-
-    Raises:
-        InputError: if no usable row is left in a split.
     """
     assert task.split
     split = {name: chosen[rows.usable[chosen]] for name, chosen in make_split(task.split, rows.table, seed).items()}
-    if not len(split["valid"]) and task.split != "parts":
+    if not len(split["valid"]) and rows.table.parts is None:
         carved = random_split(split["train"].tolist(), (0.9, 0.1, 0.0), seed)
         split |= {"train": carved["train"], "valid": carved["valid"]}
+    parts = rows.table.parts
     for name in [name for name, chosen in split.items() if not len(chosen)]:
-        if task.split != "parts":
+        if parts is None:
             raise InputError(f"the {task.split} split of {task.dataset} leaves no {name} rows; use another split")
-        if rows.table.parts is not None and name in rows.table.parts:
+        if name in parts:
             raise InputError(f"{task.dataset}: the {name} part has no row that can be used; see its labels and texts")
         del split[name]
     if task.train_rows is not None and task.train_rows < len(split["train"]):

@@ -1,11 +1,12 @@
-"""The settings of a fine-tuning recipe, and the defaults that data sets known by name bring along."""
+"""The settings of a fine-tuning recipe, the defaults that data sets known by name bring along, and grids."""
 
+import itertools
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from exlm.errors import InputError
 from exlm.tasks.datasets import MOLECULENET, find_dataset, glue_name
-from exlm.tasks.metrics import METRICS
 from exlm.tasks.table import TaskType
 
 
@@ -61,10 +62,9 @@ class TaskConfig:
             raise InputError("task.test names a file but task.valid does not; name both")
         if self.valid and self.split not in (None, "parts"):
             raise InputError("task.split and task.valid exclude each other; name a split or the files of the parts")
-        if self.train_rows is not None and self.train_rows < 1:
-            raise InputError(f"train_rows is {self.train_rows}; it must be at least 1")
-        if self.max_length is not None and self.max_length < 3:
-            raise InputError(f"max_length is {self.max_length}; it must be at least 3 tokens")
+        for name, least in (("train_rows", 1), ("max_length", 3)):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise InputError(f"{name} is {value}; it must be at least {least}")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ class FinetuneConfig:
         warmup_ratio: share of the updates spent warming up.
         dropout: of the encoder.
         pooler_dropout: of the classification head.
-        pooling: what the classification head reads, the `first` state (paper) or the `mean` over tokens (ExLM only).
+        pooling: what the classification head reads, the `first` state (paper) or the `mean` over tokens (ExLM and
+            ModernBERT only).
         layers: how many of the layers the head reads (ExLM and its MLM only); where absent all, or with late expansion
             those before it.
         patience: stop after this many epochs without a better valid score; 0 never stops early.
@@ -116,13 +117,12 @@ DEFAULTS = dict(epochs=40, batch_size=64, learning_rate=1e-4, warmup_ratio=0.06,
 TEXT_DEFAULTS = dict(epochs=3, batch_size=32, learning_rate=3e-5)  # inside all of the paper's grids
 SQUAD = "squad2"
 
+Grid = dict[str, FinetuneConfig]  # the hyper-parameters of every cell by its name
+
 
 def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
     """The task with its files, columns and task type filled in where the data set is known by name, and the
-    hyper-parameters of that set ({} for others).
-
-    Raises InputError for settings that a named data set does not take.
-    """
+    hyper-parameters of that set ({} for others)."""
     if entry := MOLECULENET.get(task.dataset.lower()):
         task = replace(
             task,
@@ -149,8 +149,30 @@ def fill_in(train: FinetuneConfig, known: dict[str, Any], molecules: bool) -> Fi
     return replace(train, **missing)
 
 
-def check_metric(metric: str, task_type: TaskType) -> str:
-    """`metric`, which must be one that the task type has."""
-    if metric not in METRICS[task_type]:
-        raise InputError(f"a {task_type} task has no metric {metric!r}; use one of {', '.join(METRICS[task_type])}")
-    return metric
+def cells(train: FinetuneConfig, grid: dict[str, list[Any]]) -> Grid:
+    """The hyper-parameters of all combinations of a grid's values; without a grid one cell, whose name is empty."""
+    types = get_type_hints(FinetuneConfig)
+    lists = []
+    for name, values in grid.items():
+        if name not in types:
+            raise InputError(f"the grid has {name!r}, which is no hyper-parameter; use {', '.join(types)}")
+        if not isinstance(values, list) or not values:
+            raise InputError(f"the grid's {name} must be a list of values, for example [1.0e-5, 2.0e-5]")
+        lists.append([_converted(name, value, types[name]) for value in values])
+    chosen = [dict(zip(grid, values, strict=True)) for values in itertools.product(*lists)]
+    return {",".join(f"{name}={value}" for name, value in cell.items()): replace(train, **cell) for cell in chosen}
+
+
+def _converted(name: str, value: Any, wanted: Any) -> Any:
+    """A value as the hyper-parameter's type: YAML reads 1e-5 as a word."""
+    options = get_args(wanted) or (wanted,)
+    if get_origin(wanted) is Literal and value in options:
+        return value
+    with suppress(TypeError, ValueError):  # not a number
+        if float in options:
+            return float(value)
+        if int in options and float(value).is_integer():
+            return int(float(value))
+    numbers = "a whole number" if int in options else "a number"
+    allowed = " or ".join(options) if get_origin(wanted) is Literal else numbers
+    raise InputError(f"the grid's {name} has {value!r}; use {allowed}")

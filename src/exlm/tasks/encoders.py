@@ -2,7 +2,8 @@
 
 import hashlib
 import inspect
-from functools import wraps
+from collections.abc import Callable
+from functools import partial, update_wrapper
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,36 +18,31 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
-    XLNetForQuestionAnsweringSimple,
 )
 
 from exlm.errors import InputError, first_line
-from exlm.model.modeling_exlm import ExLMModel
-from exlm.pretrained import fingerprint, load_fast_tokenizer, load_model, load_tokenizer, verify
+from exlm.pretrained import fingerprint, load_fast_tokenizer, load_tokenizer, verify
 from exlm.tasks.config import FinetuneConfig
 
 Head = Literal["classification", "question_answering"]  # regression has a head of the first kind
 
+MODEL_CLASSES: dict[Head, Any] = {
+    "classification": MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    "question_answering": MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+}
 HEADS = ("classifier", "qa_outputs", "logits_proj")  # attributes that hold the head, in all families
-# Dropout of the encoder and of the head, under the names that the families give to them.
-ENCODER_DROPOUT = (
-    "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout",
-    "embedding_dropout",
-)  # fmt: skip
-HEAD_DROPOUT = (
-    "classifier_dropout", "classifier_dropout_prob", "pooler_dropout", "seq_classif_dropout", "qa_dropout",
-    "summary_last_dropout",
-)  # fmt: skip
+DROPOUT = {  # of the encoder and of the head, under the names that the families give to them
+    "dropout": ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout",
+                "embedding_dropout"),
+    "pooler_dropout": ("classifier_dropout", "classifier_dropout_prob", "pooler_dropout", "seq_classif_dropout",
+                       "qa_dropout", "summary_last_dropout"),
+}  # fmt: skip
 # Families whose first position comes after the index of the padding token.
 POSITIONS_BEHIND_PADDING = ("roberta", "camembert", "longformer", "mpnet", "data2vec-text", "ibert", "xmod", "esm")
 
 
 def encoder_fingerprint(name: str) -> str:
-    """SHA-256 that identifies a model's weights: those of a directory's files, or the commit of a hub model.
-
-    Raises:
-        InputError: for what is neither, and for damaged files.
-    """
+    """SHA-256 that identifies a model's weights: those of a directory's files, or the commit of a hub model."""
     if Path(name).is_dir():
         verify(name)
         return fingerprint(name)
@@ -67,40 +63,26 @@ def load_encoder(
     Args:
         name: directory or hub name.
         head: of the model.
-        hyper: dropout of encoder and head, and the number of layers that the head reads.
+        hyper: dropout of encoder and head, what the head reads, and of how many layers. InputError for what the
+            model's family does not have.
         settings: further settings of the model's configuration.
         from_scratch: take only the configuration, and draw all weights from the global generator.
         start_from: directory of a fine-tuned model of the same architecture, whose encoder replaces that of `name`.
-
-    Raises:
-        InputError: for what cannot be loaded, and for settings that the model's family does not have.
     """
     config = _config(name)
     model_class = _model_class(config, head)
-    settings = settings | _dropout_settings(config, hyper) | ({"num_labels": 2} if head != "classification" else {})
-    if config.model_type == "exlm":
-        settings |= {} if hyper.layers is None else {"task_layers": hyper.layers}
-        # From scratch, the encoder is drawn before the head. The order is kept so that a seed gives the same model.
-        encoder, _ = load_model(name, ExLMModel, settings, from_scratch)
-        model = model_class(encoder.config)
-        _copy_encoder(encoder, model, name)
-    else:
-        if hyper.layers is not None:
-            raise InputError(f"train.layers is for models of this library; leave it out for {config.model_type}")
-        config.update(_with_family_pooling(config, settings))
-        fresh = model = model_class(config)
-        if not from_scratch:
-            model = _from_pretrained(model_class, name, config, new_head=True)
-            for attribute in HEADS:  # a checkpoint that was fine-tuned before has the head of another task
-                if hasattr(model, attribute):
-                    setattr(model, attribute, getattr(fresh, attribute))
+    config.update(settings | _family_settings(config, head, hyper))
+    drawn_first = AutoModel.from_config(config) if from_scratch and config.model_type == "exlm" else None
+    fresh = model = model_class(config)
+    if drawn_first is not None:  # the order of the draws is kept, so that a seed gives the same model as ever
+        model.exlm = drawn_first
+    if not from_scratch:
+        model = _from_pretrained(model_class, name, config, new_head=True)
+        for attribute in HEADS:  # a checkpoint that was fine-tuned before has the head of another task
+            if hasattr(model, attribute):
+                setattr(model, attribute, getattr(fresh, attribute))
     if start_from:
-        other = _config(start_from)
-        if other.model_type != config.model_type:  # some families name their weights alike
-            raise InputError(
-                f"the encoder in {start_from} is another family's; start from a model of the same architecture"
-            )
-        _copy_encoder(_from_pretrained(AutoModel, start_from, other, new_head=True), model, start_from)
+        _copy_encoder(start_from, model)
     return _with_exact_head(model)
 
 
@@ -108,20 +90,12 @@ def load_finetuned(path: str, head: Head) -> tuple[PreTrainedModel, PreTrainedTo
     """A fine-tuned model as it was saved, head included, and its tokenizer."""
     verify(path)
     config = _config(path)
-    model_class = _model_class(config, head)
-    if config.model_type == "exlm":
-        model, _ = load_model(path, model_class)
-    else:
-        model = _from_pretrained(model_class, path, config)
+    model = _from_pretrained(_model_class(config, head), path, config)
     return _with_exact_head(model), load_encoder_tokenizer(path)[0]
 
 
 def saved_task(path: str) -> dict[str, Any]:
-    """What a fine-tuned model remembers of its task.
-
-    Raises:
-        InputError: for a model that is not fine-tuned.
-    """
+    """What a fine-tuned model remembers of its task."""
     verify(path)
     task = getattr(_config(path), "task", None)
     if task is None:
@@ -139,10 +113,11 @@ def load_encoder_tokenizer(name: str) -> tuple[PreTrainedTokenizerFast, int | No
     tokenizer = load_tokenizer(name) if config.model_type == "exlm" else load_fast_tokenizer(name)
     if tokenizer.pad_token_id is None:
         raise InputError(f"the tokenizer {name} has no pad token; add it and save the tokenizer again")
-    if len(tokenizer) > config.vocab_size:
+    mask = config.mask_token_id if config.model_type == "exlm" else tokenizer.mask_token_id
+    if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != mask:
         raise InputError(
-            f"the tokenizer in {name} has {len(tokenizer)} tokens, the model's vocabulary {config.vocab_size}; they do "
-            "not belong together"
+            f"the tokenizer in {name} has {len(tokenizer)} tokens (mask {tokenizer.mask_token_id}), the model's "
+            f"vocabulary {config.vocab_size} (mask {mask}); they do not belong together"
         )
     taken = inspect.signature(_model_class(config, "classification").forward).parameters
     names = [entry for entry in tokenizer.model_input_names if entry in taken and entry != "token_type_ids"]
@@ -158,30 +133,19 @@ def load_encoder_tokenizer(name: str) -> tuple[PreTrainedTokenizerFast, int | No
 
 
 def _config(name: str) -> PreTrainedConfig:
-    if not Path(name).is_dir() and (name.count("/") > 1 or name.startswith(".")):  # not NAME or OWNER/NAME
-        verify(name)
     try:
         return AutoConfig.from_pretrained(name)
     except Exception as error:  # no network, no such model, a damaged file
-        if Path(name).is_dir():
+        if Path(name).is_dir() or name.count("/") > 1 or name.startswith("."):  # not NAME or OWNER/NAME
             verify(name)
-        raise InputError(
-            f"no model could be loaded from {name} ({first_line(error)}); give a directory or hub name"
-        ) from error
+        message = f"no model could be loaded from {name} ({first_line(error)}); give a directory or hub name"
+        raise InputError(message) from error
 
 
-def _model_class(config: PreTrainedConfig, head: Head) -> type[PreTrainedModel]:
-    if config.model_type == "xlnet" and head == "question_answering":
-        return XLNetForQuestionAnsweringSimple  # the other one has no plain start and end logits
-    classification = head == "classification"
-    mapping = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING if classification else MODEL_FOR_QUESTION_ANSWERING_MAPPING
-    try:
-        found: Any = mapping[type(config)]
-        return found
-    except KeyError:
-        raise InputError(
-            f"{config.model_type} is no encoder that transformers can fine-tune; use another model"
-        ) from None
+def _model_class(config: PreTrainedConfig, head: Head) -> Any:
+    if type(config) not in MODEL_CLASSES[head]:
+        raise InputError(f"{config.model_type} is no encoder that transformers can fine-tune; use another model")
+    return MODEL_CLASSES[head][type(config)]
 
 
 def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_head: bool = False) -> PreTrainedModel:
@@ -192,35 +156,39 @@ def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_
         raise InputError(f"the model in {name} cannot be loaded: {first_line(error)}") from error
 
 
-def _copy_encoder(source: PreTrainedModel, model: PreTrainedModel, name: str) -> None:
-    """Copies the weights of a model without head. A pooler is copied where both have one."""
+def _copy_encoder(path: str, model: PreTrainedModel) -> None:
+    """Replaces the encoder by that of a fine-tuned model. A pooler is copied where both have one."""
+    config = _config(path)
     try:
-        missing = model.base_model.load_state_dict(source.state_dict(), strict=False).missing_keys
-    except RuntimeError:
-        missing = ["of this size"]
-    if missing:
-        raise InputError(f"the encoder in {name} has another architecture; start from a model of the same size")
+        if config.model_type == model.config.model_type:  # some families name their weights alike
+            weights = _from_pretrained(AutoModel, path, config, new_head=True).state_dict()
+            if not model.base_model.load_state_dict(weights, strict=False).missing_keys:
+                return
+    except RuntimeError:  # weights of another size
+        pass
+    raise InputError(f"the encoder in {path} has another architecture; start from a model of its family and size")
 
 
-def _dropout_settings(config: PreTrainedConfig, hyper: FinetuneConfig) -> dict[str, Any]:
-    """Dropout of encoder and head under the names of the family's settings."""
-    settings: dict[str, Any] = {}
-    for value, names in ((hyper.dropout, ENCODER_DROPOUT), (hyper.pooler_dropout, HEAD_DROPOUT)):
-        settings |= {name: value for name in names if value is not None and hasattr(config, name)}
-    if "deberta" in config.model_type and hyper.pooler_dropout is not None:
+def _family_settings(config: PreTrainedConfig, head: Head, hyper: FinetuneConfig) -> dict[str, Any]:
+    """The hyper-parameters that are settings of a model, under the names that its family gives to them."""
+    family, settings = config.model_type, dict[str, Any]()
+    for rate, names in DROPOUT.items():
+        if (value := getattr(hyper, rate)) is not None:
+            settings |= {name: value for name in names if hasattr(config, name)}
+    if "deberta" in family and hyper.pooler_dropout is not None:
         settings["cls_dropout"] = hyper.pooler_dropout  # not in its configuration until it is set
+    if hyper.layers is not None:
+        if family != "exlm":
+            raise InputError(f"train.layers is for models of this library; leave it out for {family}")
+        settings["task_layers"] = hyper.layers
+    if head == "question_answering":
+        return settings | {"num_labels": 2}
+    if hasattr(config, "classifier_pooling"):
+        cls = hyper.pooling == "first" and family != "exlm"
+        return settings | {"classifier_pooling": "cls" if cls else hyper.pooling}
+    if hyper.pooling != "first":
+        raise InputError(f"the head of {family} cannot read the {hyper.pooling} over tokens; set pooling to first")
     return settings
-
-
-def _with_family_pooling(config: PreTrainedConfig, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with what the head reads in the words of the family; most families leave no choice."""
-    others = {name: value for name, value in settings.items() if name != "classifier_pooling"}
-    pooling = settings.get("classifier_pooling")
-    if pooling is not None and hasattr(config, "classifier_pooling"):
-        return others | {"classifier_pooling": "cls" if pooling == "first" else pooling}
-    if pooling not in (None, "first"):
-        raise InputError(f"the head of {config.model_type} cannot read the {pooling} over tokens; set pooling to first")
-    return others
 
 
 def _with_exact_head(model: PreTrainedModel) -> PreTrainedModel:
@@ -229,17 +197,11 @@ def _with_exact_head(model: PreTrainedModel) -> PreTrainedModel:
     modules = [getattr(model, name, None) for name in HEADS]
     for module in [model if model.config.model_type == "deberta" else None, *modules]:
         if isinstance(module, nn.Module):
-            _without_autocast(module)
+            module.forward = update_wrapper(partial(_in_float32, module, module.forward), module.forward)
     return model
 
 
-def _without_autocast(module: nn.Module) -> None:
-    inner = module.forward
-
-    @wraps(inner)
-    def forward(*inputs: Any, **options: Any) -> Any:
-        tensors = [x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs]
-        with torch.autocast(next(module.parameters()).device.type, enabled=False):
-            return inner(*tensors, **options)
-
-    module.forward = forward
+def _in_float32(module: nn.Module, forward: Callable, *inputs: Any, **options: Any) -> Any:
+    inputs = tuple(x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs)
+    with torch.autocast(next(module.parameters()).device.type, enabled=False):
+        return forward(*inputs, **options)

@@ -1,20 +1,32 @@
 """Fine-tuning: labelled data, a split, a grid and several seeds; selection on valid, report on test (or valid)."""
 
+import itertools
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from tqdm import tqdm
 
-from exlm.errors import InputError
-from exlm.storage import lock, plain, write_text, write_yaml
+from exlm.errors import Diverged, InputError, TrainingStopped
+from exlm.storage import finished_result, lock, machine, plain, write_json, write_text, write_yaml
 from exlm.tasks.classification import Classification
-from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, resolve
+from exlm.tasks.config import FinetuneConfig, Grid, TaskConfig, cells, fill_in, resolve
 from exlm.tasks.encoders import encoder_fingerprint
-from exlm.tasks.grid import best_seed_directory, cells, check_finished, run_grid
+from exlm.tasks.metrics import summarise
 from exlm.tasks.question_answering import QuestionAnswering, is_question_answering
+from exlm.tasks.supervised import rank
 from exlm.train import distributed
 from exlm.train.precision import used_precision
+
+RESULT, REPORT = "result.json", "results.json"
+
+Trainer = Classification | QuestionAnswering
+Result = dict[str, Any]  # of one seed; "scores" holds the metrics of every split but train
+TrainSeed = Callable[[Path, FinetuneConfig, int], Result]
+Summary = dict[str, dict[str, dict[str, float]]]  # split -> metric -> mean, median, ...
 
 
 def finetune(
@@ -50,31 +62,31 @@ def finetune(
         raise InputError(f"seeds is {seeds}; give at least one, each once")
     if distributed.launched():
         raise InputError("fine-tuning is one process; start it without torchrun, and other tasks beside it")
-    fingerprints = {"model_sha256": encoder_fingerprint(model)}
     start = str(best_seed_directory(start_from)) if start_from else None
+    fingerprints = {"model_sha256": encoder_fingerprint(model)}
     if start:
         fingerprints["start_sha256"] = encoder_fingerprint(start)
     task, known = resolve(task)
-    settings = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
-    settings["precision"] = used_precision(distributed.device(), train.precision)  # auto differs between machines
-    trainer: Classification | QuestionAnswering
-    trainer = (QuestionAnswering if is_question_answering(task) else Classification)(model, task, from_scratch, start)
+    precision = used_precision(distributed.device(), train.precision)  # auto differs between machines
+    named = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
+    kind: type[Trainer] = QuestionAnswering if is_question_answering(task) else Classification
+    trainer = kind(model, task, from_scratch, start)
     hyper = fill_in(train, known, bool(trainer.task.molecules))
     chosen = cells(hyper, grid or {})
     _announce(trainer)
-    compared = plain(settings | {"task": trainer.task} | fingerprints | trainer.data_settings)
+    settings = plain({**named, "precision": precision, "task": trainer.task, **fingerprints, **trainer.data_settings})
     directory = Path(output)
     with lock(directory):
-        check_finished(directory, chosen, seeds, compared)
-        recipe = {"output": output, **plain(settings), "train": hyper, "grid": grid, "seeds": seeds}
+        finished_runs(directory, chosen, seeds, settings)  # a run that is refused changes nothing here
+        recipe = {"output": output, **named, "precision": precision, "train": hyper, "grid": grid, "seeds": seeds}
         write_yaml(directory / "recipe.yaml", recipe)
         write_text(directory / "invalid_rows.csv", trainer.invalid.to_csv(index=False))
-        report = run_grid(directory, trainer.train_seed, chosen, seeds, compared, trainer.metric)
+        report = run_grid(directory, trainer.train_seed, chosen, seeds, settings, trainer.metric)
     _print_result(report, directory, start_from)
     return report
 
 
-def _announce(trainer: Classification | QuestionAnswering) -> None:
+def _announce(trainer: Trainer) -> None:
     """Says what was understood of the data, and which rows have something wrong."""
     dataset, invalid = trainer.task.dataset, trainer.invalid
     print(f"{dataset}: {trainer.summary}")
@@ -92,16 +104,97 @@ def _announce(trainer: Classification | QuestionAnswering) -> None:
     print(f"{len(invalid)} rows have something wrong ({''.join(actions)}see invalid_rows.csv), the first: {examples}")
 
 
+def finished_runs(
+    directory: Path, grid: Grid, seeds: Sequence[int], settings: dict[str, Any]
+) -> dict[tuple[str, int], Result | None]:
+    """The result of every run by cell and seed, None where it is not finished; InputError if its settings differ."""
+    found = {}
+    for name, seed in itertools.product(grid, seeds):
+        path, own_settings = directory / name / f"seed-{seed}" / RESULT, settings | {"train": plain(grid[name])}
+        found[name, seed] = finished_result(path, "settings", own_settings)
+    return found
+
+
+def run_grid(
+    directory: Path, train_seed: TrainSeed, grid: Grid, seeds: Sequence[int], settings: dict[str, Any], metric: str
+) -> dict[str, Any]:
+    """Runs every cell with every seed in `CELL/seed-N`, unless it is finished, and writes `results.json`.
+
+    The best cell has the best median of `metric` on valid; only its weights are kept. A cell whose training stops
+    itself does not end a grid, and counts as the worst.
+
+    Args:
+        directory: of all runs.
+        train_seed: (run directory, hyper-parameters, seed) -> result of the run.
+        grid: from `cells`.
+        seeds: of every cell.
+        settings: what finished runs must have been made with, beside the hyper-parameters; InputError for others.
+        metric: chooses the cell.
+
+    Returns:
+        The content of `results.json`: the summaries of the best cell by split, its runs, and every cell's summary.
+    """
+    finished = finished_runs(directory, grid, seeds, settings)
+    runs: dict[str, list[Result]] = {}
+    summaries: dict[str, Summary] = {}
+
+    def train(name: str, seed: int) -> Result:
+        run_dir = directory / name / f"seed-{seed}"
+        result = {"seed": seed, "settings": settings | {"train": plain(grid[name])}}
+        try:
+            result |= train_seed(run_dir, grid[name], seed)
+        except (TrainingStopped, Diverged) as error:
+            if len(grid) == 1:
+                raise
+            print(f"{run_dir}: {error}; this cell counts as the worst")
+            result |= {"stopped": str(error), "scores": {"valid": {}}}
+        write_json(run_dir / RESULT, result)
+        return result
+
+    def median(name: str) -> float:
+        return rank(summaries[name]["valid"].get(metric, {}).get("median"), metric)
+
+    best = next(iter(grid))
+    for name in tqdm(grid, desc="grid", unit="cell", disable=len(grid) == 1):
+        runs[name] = [finished[name, seed] or train(name, seed) for seed in seeds]
+        summaries[name] = _summary(runs[name])
+        previous, best = best, max(best, name, key=median)  # the first of equals
+        for worse in {previous, name} - {best}:
+            _drop_weights(directory / worse, seeds)
+    for i, seed in enumerate(seeds):  # a cell that was not the best of an earlier grid has lost its weights
+        if "stopped" not in runs[best][i] and not any((directory / best / f"seed-{seed}").glob("*.safetensors")):
+            runs[best][i] = train(best, seed)
+    if stopped := [run["stopped"] for run in runs[best] if "stopped" in run]:
+        raise TrainingStopped(f"no cell of the grid could be trained; {best}: {stopped[0]}")
+    summaries[best] = _summary(runs[best])
+    report = {"settings": settings, "seeds": list(seeds), "metric": metric, "best": best, **summaries[best]}
+    report |= {"runs": runs[best], "machine": machine()} | ({"cells": summaries} if len(grid) > 1 else {})
+    write_json(directory / REPORT, report)
+    return report
+
+
+def _summary(runs: Sequence[Result]) -> Summary:
+    """Of all seeds; one whose training stopped leaves nothing defined."""
+    runs = [run for run in runs if "stopped" in run][:1] or runs
+    return {split: summarise([run["scores"][split] for run in runs]) for split in runs[0]["scores"]}
+
+
+def _drop_weights(cell: Path, seeds: Sequence[int]) -> None:
+    """A grid of a hundred runs would fill the disk; the scores, logs and predictions stay."""
+    for path in (path for seed in seeds for path in (cell / f"seed-{seed}").glob("*")):
+        if path.is_file() and path.name not in (RESULT, "log.jsonl") and not path.name.startswith("predictions"):
+            path.unlink()
+
+
 def _print_result(report: dict[str, Any], directory: Path, start_from: str | None) -> None:
     """Prints the main metric, and which cell of how many it is of."""
     split = "test" if "test" in report else "valid"
     name, seeds = report["metric"], len(report["seeds"])
-    value = "{median:.4f}".format(**report[split][name])
+    summary = report[split][name]
+    value = "{median:.4f}".format(**summary)
     if seeds > 1:
-        spread = "{min:.4f} to {max:.4f}; mean {mean:.4f} +- {std:.4f}".format(**report[split][name])
-        value += f" (median of {seeds} seeds, {spread})"
-    defined = np.isfinite(report[split][name]["mean"])
-    note = "" if defined else f" (not defined: the {split} part has only one class)"
+        value += " (median of {} seeds, {min:.4f} to {max:.4f}; mean {mean:.4f} +- {std:.4f})".format(seeds, **summary)
+    note = "" if np.isfinite(summary["mean"]) else f" (not defined: the {split} part has only one class)"
     if split == "valid":
         note += "; valid also chose the epoch" + (" and the cell" if "cells" in report else "")
     if "cells" in report:
@@ -111,3 +204,26 @@ def _print_result(report: dict[str, Any], directory: Path, start_from: str | Non
     if start_from:
         note += f"; started from {start_from}"
     print(f"{split} {name} {value}{note}; everything is in {directory}")
+
+
+def seed_directories(path: str) -> list[Path]:
+    """The model directories of the seeds of a fine-tuning output (those of the best cell), or the one directory."""
+    directory = Path(path)
+    try:
+        report = json.loads((directory / REPORT).read_text())
+        found = [directory / report["best"] / f"seed-{seed}" for seed in report["seeds"]]
+    except (OSError, ValueError, KeyError):
+        found = sorted(directory.glob("seed-*"))
+    return [run_dir for run_dir in found if (run_dir / "config.json").is_file()] or [directory]
+
+
+def best_seed_directory(path: str) -> Path:
+    """The model directory of the seed that is best on valid, or the one directory."""
+    run_dirs = seed_directories(path)
+    if len(run_dirs) == 1:
+        return run_dirs[0]
+    if not (Path(path) / REPORT).is_file():
+        raise InputError(f"the fine-tuning in {path} is not finished; run the same command again, then start from it")
+    report = json.loads((Path(path) / REPORT).read_text())
+    best = max(report["runs"], key=lambda run: rank(run["scores"]["valid"][report["metric"]], report["metric"]))
+    return Path(path) / report["best"] / f"seed-{best['seed']}"

@@ -13,7 +13,6 @@ from exlm.model.modeling_exlm import ExLMPreTrainedModel
 from exlm.train.precision import in_precision
 
 Example = dict[str, np.ndarray]  # int32: input_ids [S] and whatever else the model takes, as token_type_ids [S]
-LABELS = ("labels", "start_positions", "end_positions")
 
 
 def tokenize(
@@ -52,17 +51,14 @@ def pad(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> dict
 
 
 def model_inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The entries of a batch that the model takes, without labels, where the model wants them.
+    """The entries of a batch that the model takes, without labels, on its device.
 
-    ExLM moves them to its device by itself, once it knows the layout of its input.
+    ExLM moves them by itself, once it knows the layout of its input.
     """
     network = getattr(model, "module", model)  # behind DistributedDataParallel
-    taken = inspect.signature(network.forward).parameters.keys() - set(LABELS)
-    inputs = {name: values for name, values in batch.items() if name in taken}
-    if isinstance(network, ExLMPreTrainedModel):
-        return inputs
-    device = next(model.parameters()).device
-    return {name: values.to(device) for name, values in inputs.items()}
+    taken = inspect.signature(network.forward).parameters.keys() - {"labels", "start_positions", "end_positions"}
+    device = "cpu" if isinstance(network, ExLMPreTrainedModel) else next(model.parameters()).device
+    return {name: values.to(device) for name, values in batch.items() if name in taken}
 
 
 def run(
@@ -74,21 +70,16 @@ def run(
     precision: str = "auto",
     progress: str | None = None,
 ) -> np.ndarray:
-    """`function(batch) -> [n, width]` over all rows, with the model in evaluation mode.
-
-    Returns:
-        [rows, width] float32 in the order of `examples`.
-    """
+    """`function(batch) -> [n, width]` over all rows, [rows, width] float32, with the model in evaluation mode."""
     model.eval()
     device = next(model.parameters()).device
-    result = np.empty((0, 0), dtype=np.float32)
+    result = np.empty((len(examples), 0), dtype=np.float32)
     with torch.inference_mode(), tqdm(total=len(examples), desc=progress, unit="row", disable=not progress) as bar:
         for rows in batches_by_length(model, examples, tokens_per_batch):
             batch = pad([examples[row] for row in rows], tokenizer)
             with in_precision(device, precision):
                 values = function(model_inputs(model, batch)).float().cpu().numpy()
-            if not len(result):
-                result = np.empty((len(examples), values.shape[1]), dtype=np.float32)
+            result = result if result.size else np.empty((len(examples), values.shape[1]), dtype=np.float32)
             result[rows] = values
             bar.update(len(rows))
     return result

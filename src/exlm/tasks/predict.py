@@ -1,6 +1,6 @@
 """Predictions and embeddings for the rows of a table; every row of the input appears in the output."""
 
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,11 +17,11 @@ from exlm.pretrained import load_model
 from exlm.storage import replacing
 from exlm.tasks import inference
 from exlm.tasks.encoders import load_finetuned, saved_task
+from exlm.tasks.finetune import seed_directories
 from exlm.tasks.frames import read_frame, write_frame
-from exlm.tasks.grid import seed_directories
 from exlm.tasks.metrics import evaluate
 from exlm.tasks.question_answering import answer_file
-from exlm.tasks.rows import Rows, predict_rows, prediction_columns, tokenize_rows, with_columns
+from exlm.tasks.rows import predict_rows, prediction_columns, tokenize_rows, with_columns
 from exlm.tasks.table import make_table
 from exlm.train import distributed
 
@@ -62,8 +62,17 @@ def predict(model: str, input: str, output: str | None = None, text_column: str 
     result = with_columns(frame, columns | {"problem": rows.problems})
     write_frame(result, target)
     print(f"{rows.usable.sum()} rows predicted, {(~rows.usable).sum()} marked in the column problem: {target}")
-    if all(name in frame for name in task["label_columns"]):
-        print(_scores(rows, input, task, predictions))
+    if not all(name in frame for name in task["label_columns"]):
+        return result
+    known = table.text_column, task["label_columns"], task["task_type"], task["classes"]
+    try:
+        labels = make_table(frame, input, *known).labels
+        scored = rows.usable & ~np.isnan(labels).all(1)
+        scores = evaluate(task["task_type"], labels[scored], predictions[scored])
+    except InputError as error:
+        print(f"not scored: {error}")
+    else:
+        print(f"{scored.sum()} labelled rows: " + "  ".join(f"{name} {score:.4f}" for name, score in scores.items()))
     return result
 
 
@@ -73,18 +82,6 @@ def _target(input: str, output: str | None, ending: str, suffixes: tuple[str, ..
     if target.suffix not in suffixes:
         raise InputError(f"cannot write {target}; the name must end in {' or '.join(suffixes)}")
     return target
-
-
-def _scores(rows: Rows, input: str, task: dict[str, Any], predictions: np.ndarray) -> str:
-    """The metrics of the labelled rows as one line, or why there are none."""
-    columns = (rows.table.text_column, task["label_columns"], task["task_type"], task["classes"])
-    try:
-        labels = make_table(rows.table.frame, input, *columns).labels
-        scored = rows.usable & ~np.isnan(labels).all(1)
-        values = evaluate(task["task_type"], labels[scored], predictions[scored])
-    except InputError as error:
-        return f"not scored: {error}"
-    return f"{scored.sum()} labelled rows: " + "  ".join(f"{name} {value:.4f}" for name, value in values.items())
 
 
 def embed(
@@ -118,38 +115,32 @@ def embed(
     network, tokenizer = load_model(model, ExLMModel, None if layers is None else {"task_layers": layers})
     distributed.to_device(network)
     rows = tokenize_rows(make_table(read_frame(input), input, text_column, []), tokenizer, max_length, molecules)
-    usable, width = rows.usable, network.config.hidden_size
+    usable, count, width = rows.usable, len(rows.examples), network.config.hidden_size
 
     def embedding(batch: dict[str, Tensor]) -> Tensor:
         return pooled(network, network.expand_unmasked(**batch), pooling).float()
 
-    def chunks() -> Iterator[tuple[slice, np.ndarray]]:
-        for start in range(0, len(rows.examples), rows_per_chunk):
-            chunk = slice(start, start + rows_per_chunk)
-            vectors = np.full((len(rows.examples[chunk]), width), np.nan, dtype=np.float32)
-            if usable[chunk].any():
-                examples = [rows.examples[start + i] for i in np.flatnonzero(usable[chunk])]
-                vectors[usable[chunk]] = inference.run(network, embedding, examples, tokenizer, progress="embed")
-            yield chunk, vectors
-
-    with replacing(target) as partial:
-        _write_vectors(partial, rows, width, chunks())
+    types = {"row": pa.int64(), "text": pa.string(), "embedding": pa.list_(pa.float32(), width), "problem": pa.string()}
+    with replacing(target) as partial, ExitStack() as stack:
+        array = writer = None
+        if target.suffix == ".npy":
+            array = np.lib.format.open_memmap(partial, "w+", np.float32, (count, width))
+        else:
+            writer = stack.enter_context(pq.ParquetWriter(partial, pa.schema(list(types.items()))))
+        for start in range(0, count, rows_per_chunk):
+            stop = min(start + rows_per_chunk, count)
+            chunk = np.arange(start, stop)
+            vectors = np.full((len(chunk), width), np.nan, dtype=np.float32)
+            if len(chosen := chunk[usable[chunk]]):
+                examples = [rows.examples[row] for row in chosen]
+                vectors[chosen - start] = inference.run(network, embedding, examples, tokenizer, progress="embed")
+            if array is not None:
+                array[chunk] = vectors
+            if writer is not None:
+                flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), width)
+                columns = [chunk, rows.table.texts[start:stop], flat, rows.problems[start:stop]]
+                writer.write_table(pa.table(columns, schema=writer.schema))
+        if array is not None:
+            array.flush()
     print(f"{usable.sum()} rows embedded, {(~usable).sum()} marked in the column problem: {target}")
     return target
-
-
-def _write_vectors(path: Path, rows: Rows, width: int, chunks: Iterator[tuple[slice, np.ndarray]]) -> None:
-    """Writes the vectors [chunk, width] of one chunk of rows after the other as .npy or .parquet."""
-    if path.suffix == ".npy":
-        array = np.lib.format.open_memmap(path, "w+", np.float32, (len(rows.examples), width))
-        for chunk, vectors in chunks:
-            array[chunk] = vectors
-        array.flush()
-        return
-    types = {"row": pa.int64(), "text": pa.string(), "embedding": pa.list_(pa.float32(), width), "problem": pa.string()}
-    with pq.ParquetWriter(path, pa.schema(list(types.items()))) as writer:
-        for chunk, vectors in chunks:
-            numbers = np.arange(len(rows.examples))[chunk]
-            flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), width)
-            columns = [numbers, rows.table.texts[chunk], flat, rows.problems[chunk]]
-            writer.write_table(pa.table(columns, schema=writer.schema))

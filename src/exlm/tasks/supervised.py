@@ -1,6 +1,7 @@
 """Supervised training, shared by all kinds of task: shuffled batches, and the choice of the best epoch."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,37 +18,27 @@ from exlm.train.optim import OptimizerConfig
 BUCKETED_BATCHES = 8  # batches are cut from this many batches' worth of shuffled rows sorted by length
 
 
+@dataclass(eq=False)
 class ShuffledBatches:
     """Batches of an epoch in random order, of similar length within a batch, as a function of the step."""
 
-    def __init__(
-        self,
-        lengths: Sequence[int],
-        rows: np.ndarray,
-        batch_size: int,
-        seed: int,
-        collate: Callable[[np.ndarray], dict[str, Tensor]],
-    ) -> None:
-        """
-        Args:
-            lengths: tokens of every example.
-            rows: the examples to train on, as indices.
-            batch_size: rows per update.
-            seed: of the order.
-            collate: from the indices of a batch to its tensors, labels included.
-        """
-        self.lengths, self.rows, self.batch_size, self.seed = np.array(lengths), rows, batch_size, seed
-        self.collate = collate
-        self.per_epoch = -(-len(rows) // batch_size)
+    lengths: Sequence[int]  # tokens of every example
+    rows: np.ndarray  # indices of those to train on
+    batch_size: int
+    seed: int  # of the order
+    collate: Callable[[np.ndarray], dict[str, Tensor]]  # from the indices of a batch to its tensors, labels included
+
+    def __post_init__(self) -> None:
+        self.per_epoch = -(-len(self.rows) // self.batch_size)
         self.epoch = lru_cache(maxsize=1)(self._epoch)
 
     def _epoch(self, epoch: int) -> list[np.ndarray]:
         """The batches of an epoch, as indices."""
         shuffled = self.rows[np.argsort(mix(self.seed, epoch, Purpose.ORDER, self.rows))]
-        batches: list[np.ndarray] = []
+        lengths, batches = np.asarray(self.lengths), list[np.ndarray]()
         for start in range(0, len(shuffled), window := self.batch_size * BUCKETED_BATCHES):
             rows = shuffled[start : start + window]
-            rows = rows[np.argsort(self.lengths[rows], kind="stable")]
+            rows = rows[np.argsort(lengths[rows], kind="stable")]
             batches += [rows[i : i + self.batch_size] for i in range(0, len(rows), self.batch_size)]
         order = np.argsort(mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(batches))))
         return [batches[i] for i in order]
@@ -68,38 +59,30 @@ def train_best_epoch(
     score: Callable[[nn.Module], dict[str, float]],
     metric: str,
 ) -> int:
-    """Trains a network on this process's device and leaves it with the weights of its best epoch.
+    """Trains a network on this process's device and leaves it with the weights of its best epoch, which is returned.
 
     Args:
         network: is trained in place.
         loss: as in `fit`.
         batches: of the train split.
         run_dir: gets the log.
-        hyper: hyper-parameters, none of them left out. Training ends early when patience runs out.
+        hyper: without gaps. Training ends early when its patience runs out.
         seed: of dropout.
-        score: the metrics on valid.
-        metric: the one that chooses the epoch.
-
-    Returns:
-        the best epoch, from 1.
+        score: the metrics on valid, of which `metric` chooses the epoch.
+        metric: its name.
     """
     assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None
-    steps = hyper.epochs * batches.per_epoch
-    optimizer = OptimizerConfig(
-        learning_rate=hyper.learning_rate,
-        warmup_steps=int(hyper.warmup_ratio * steps),
-        weight_decay=hyper.weight_decay,
-        clip_norm=hyper.clip_norm,
-    )
     every = batches.per_epoch
+    steps = hyper.epochs * every
+    warmup = int(hyper.warmup_ratio * steps)
+    optimizer = OptimizerConfig(hyper.learning_rate, warmup, weight_decay=hyper.weight_decay, clip_norm=hyper.clip_norm)
     config = LoopConfig(steps, optimizer, hyper.precision, log_every=every, eval_every=every, save_every=0)
     best, best_epoch, weights = -np.inf, 0, dict[str, Tensor]()
 
     def evaluate(model: nn.Module, step: int) -> dict[str, float]:
         nonlocal best, best_epoch, weights
-        epoch, values = step // batches.per_epoch, score(model)
-        value = -values[metric] if metric in LOWER_IS_BETTER else values[metric]
-        value = value if np.isfinite(value) else -np.inf  # a correlation with constant predictions
+        epoch, values = step // every, score(model)
+        value = rank(values[metric], metric)
         if value > best or not weights:
             best, best_epoch = value, epoch
             weights = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
@@ -113,3 +96,10 @@ def train_best_epoch(
     fit(network, loss, batches, config, run_dir, seed, evaluate, description=description)
     network.load_state_dict(weights)
     return best_epoch
+
+
+def rank(score: float | None, metric: str) -> float:
+    """Higher is better; a score that is not defined, as a correlation with constant predictions, is the worst."""
+    if score is None or not np.isfinite(score):
+        return -np.inf
+    return -score if metric in LOWER_IS_BETTER else score
