@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -43,7 +44,7 @@ def demo(output: str = "demo-output", steps: int = 450, epochs: int = 5, seeds: 
     if not (corpus / "manifest.json").exists():
         prepare([str(directory / "molecules.smi")], str(corpus), held_out=0.1, drop_duplicates=True)
 
-    results = {}
+    results: dict[str, dict[str, Any]] = {}
     for name, run_dir in run_dirs.items():
         updates = steps
         if name == MLM_SAME_TIME:

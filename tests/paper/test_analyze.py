@@ -147,10 +147,11 @@ def test_a_run_that_diverges_is_passed_over_and_named(tmp_path):
         raise TrainingStopped("the loss is not finite")
 
     done = []
+    first = Job("a", "first", 1, {}, tmp_path, diverge)
     jobs = [
-        Job("a", "first", 1, {}, tmp_path, diverge),
+        first,
         Job("a", "second", 2, {}, tmp_path, lambda: done.append(1)),
-        Job("b", "third", 2, {}, tmp_path, lambda: pytest.fail("the first is needed"), "first"),
+        Job("b", "third", 2, {}, tmp_path, lambda: pytest.fail("the first is needed"), first),
     ]
     assert run_jobs(jobs, tmp_path / "jobs", own_processes=False) == ["first: the loss is not finite"]
     assert done and list(read_records(tmp_path / "jobs")) == ["second"]
@@ -174,7 +175,7 @@ def test_what_remains_is_estimated_from_finished_jobs_of_its_kind(tmp_path):
     assert list(records) == ["large"] and not large.done(records)
     assert duration([large], known | records) == "1 remain, about 10 min"
     large.output.touch()
-    assert large.done(records) and not replace(large, settings=1).done(records)
+    assert large.done(records) and not replace(large, settings={"steps": 1}).done(records)
 
 
 def test_an_update_of_exlm_or_of_repeated_tokens_counts_as_longer_than_one_of_the_mlm(recipe):

@@ -1,12 +1,8 @@
 """The paper's experiments: `exlm analyze EXPERIMENT RECIPE` pre-trains, fine-tunes and measures whatever is missing.
 
-One recipe serves all experiments, and they share their runs in `output`:
-
-    recipe.yaml                 all settings, so that the report can name the command for what is missing
-    pretrain/VARIANT/seed-N     a pre-training, with its measurements.json (entropy, corrupted semantics) and case.svg
-    finetune/VARIANT/seed-N/TASK
-    efficiency.json             time and memory of a step of ExLM and of the MLM
-    jobs/                       what is done
+One recipe serves all experiments, and they share their runs: `pretrain/VARIANT/seed-N` with its measurements.json and
+case.svg, and `finetune/VARIANT/seed-N/TASK`. The recipe itself is kept too, so that the report can name the command for
+what is missing, and `jobs` has a record of everything that is done.
 """
 
 import itertools
@@ -25,7 +21,7 @@ from exlm.paper.measurements import MEASUREMENTS, VERSION, measure_run
 from exlm.paper.variants import Experiment, Space, Variant, variants
 from exlm.pretrain import pretrain
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
-from exlm.storage import machine, plain, sha256, write_yaml
+from exlm.storage import machine, sha256, write_yaml
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.finetune import finetune
 from exlm.train import distributed
@@ -43,29 +39,6 @@ class DownstreamConfig:
 
     task: TaskConfig
     train: FinetuneConfig = FinetuneConfig()
-
-
-@dataclass(frozen=True)
-class Study:
-    """The recipe: all settings of an analysis, as `exlm analyze` explains them."""
-
-    data: DataConfig
-    model: ArchitectureConfig
-    train: LoopConfig
-    space: Space
-    prior: PriorConfig
-    tasks: dict[str, DownstreamConfig]
-    seeds: list[int]
-    pretrain_seeds: list[int]
-    cost_steps: int
-    case: str | None
-
-    def __post_init__(self) -> None:
-        for name, seeds in (("seeds", self.seeds), ("pretrain_seeds", self.pretrain_seeds)):
-            if not seeds or len(set(seeds)) < len(seeds):
-                raise InputError(f"{name} is {seeds}; give at least one, each once")
-        if self.cost_steps < 1:
-            raise InputError(f"cost_steps is {self.cost_steps}; it must be at least 1")
 
 
 def analyze(
@@ -109,27 +82,40 @@ def analyze(
     if distributed.launched():
         raise InputError("an analysis is one process; start it without torchrun")
     seeds, pretrain_seeds = [1, 2, 3] if seeds is None else seeds, [0] if pretrain_seeds is None else pretrain_seeds
-    study = Study(data, model, train, space, prior, tasks or {}, seeds, pretrain_seeds, cost_steps, case)
-    models, output_dir = variants(experiment, data, model, train, space), Path(output)
-    tuned_on = {} if experiment in ("entropy", "efficiency") else study.tasks
-    for variant in models:  # whatever would otherwise stop a job after hours
+    for name, given in (("seeds", seeds), ("pretrain_seeds", pretrain_seeds)):
+        if not given or len(set(given)) < len(given):
+            raise InputError(f"{name} is {given}; give at least one, each once")
+    if cost_steps < 1:
+        raise InputError(f"cost_steps is {cost_steps}; it must be at least 1")
+    fine_tuned = experiment not in ("entropy", "efficiency")
+    tunings = {
+        name: ({"task": chosen.task, "train": chosen.train, "seeds": seeds}, task_files(chosen.task))
+        for name, chosen in (tasks or {}).items()
+        if fine_tuned
+    }
+    models = variants(experiment, data, model, train, space)
+    for variant in models:
         variant.check()
-    files = {name: task_files(chosen.task) for name, chosen in tuned_on.items()}
-    if models and not tuned_on and experiment != "entropy":
+    if fine_tuned and not tunings:
         print("no tasks are given: models are pre-trained and measured, but not fine-tuned")
-    write_yaml(output_dir / "recipe.yaml", {"output": output} | plain(study))
-    stopped: list[str] = []
+    recipe = {"output": output, "data": data, "model": model, "train": train, "space": space, "prior": prior}
+    recipe |= {"tasks": tasks or {}, "seeds": seeds, "pretrain_seeds": pretrain_seeds}
+    output_dir = Path(output)
+    write_yaml(output_dir / "recipe.yaml", recipe | {"cost_steps": cost_steps, "case": case})
+
+    stopped = []
     if experiment in ("efficiency", "ablations"):
-        cost = output_dir / "efficiency.json"
-        stopped += run_jobs([cost_job(study, cost)], output_dir / "jobs", own_processes)
-        if cost.exists():
-            ratio = json.loads(cost.read_text())["ratio"]
-            models = variants(experiment, data, model, train, space, ratio)
-    jobs = [
-        job
-        for seed, variant in itertools.product(pretrain_seeds, models)
-        for job in model_jobs(study, variant, seed, output_dir, files)
-    ]
+        result = output_dir / "efficiency.json"
+        cost: dict[str, Any] = {"data": replace(data, repeat=1), "model": replace(model, objective="exlm")}
+        cost |= {"precision": train.precision, "steps": cost_steps, "prior": prior}
+        measure = partial(measure_cost, result, **cost)
+        job = Job("measuring the cost", "cost", cost_steps, cost | {"machine": machine()}, result, measure)
+        stopped += run_jobs([job], output_dir / "jobs", own_processes)
+        if result.exists():
+            models = variants(experiment, data, model, train, space, json.loads(result.read_text())["ratio"])
+    jobs: list[Job] = []
+    for seed, variant in itertools.product(pretrain_seeds, models):
+        jobs += model_jobs(output_dir, variant, seed, prior, case, tunings)
     stopped += run_jobs(jobs, output_dir / "jobs", own_processes)
     if stopped:
         raise TrainingStopped("; ".join(stopped))
@@ -139,54 +125,43 @@ def analyze(
 def task_files(task: TaskConfig) -> dict[str, str]:
     """SHA-256 of the files of a task that are named or known. Raises InputError for one that is not there."""
     found = resolve(task)[0]
-    names = [name for name in (found.dataset, found.valid, found.test) if name and Path(name).suffix]
-    for name in names:
-        if not Path(name).is_file():
-            raise InputError(f"the task file {name} does not exist; correct tasks in the recipe")
-    return {str(Path(name)): sha256(Path(name)) for name in names}
+    files = [Path(name) for name in (found.dataset, found.valid, found.test) if name and Path(name).suffix]
+    for file in files:
+        if not file.is_file():
+            raise InputError(f"the task file {file} does not exist; correct tasks in the recipe")
+    return {str(file): sha256(file) for file in files}
 
 
-def cost_job(study: Study, output: Path) -> Job:
-    """Measures what an update of ExLM costs beside one of the MLM."""
-    data, model = replace(study.data, repeat=1), replace(study.model, objective="exlm")
-    settings = {"data": data, "model": model, "precision": study.train.precision, "steps": study.cost_steps}
-    settings["prior"] = study.prior
-    run = partial(measure_cost, output, **settings)
-    return Job("measuring the cost", "cost", study.cost_steps, settings | {"machine": machine()}, output, run)
+def model_jobs(
+    output: Path,
+    variant: Variant,
+    seed: int,
+    prior: PriorConfig,
+    case: str | None,
+    tunings: dict[str, tuple[dict[str, Any], dict[str, str]]],
+) -> list[Job]:
+    """Pre-training a model with one seed, and then measuring, drawing and fine-tuning it.
 
-
-def model_jobs(study: Study, variant: Variant, seed: int, output: Path, files: dict[str, dict[str, str]]) -> list[Job]:
-    """Pre-training, measuring, drawing and fine-tuning of a model.
-
-    Args:
-        study: the recipe.
-        variant: the model.
-        seed: of pre-training.
-        output: directory for all runs.
-        files: SHA-256 of the files of every task to fine-tune on.
+    `tunings` has by task the arguments of `finetune` and the SHA-256 of its files; for the others see `analyze`.
     """
     model, work, is_exlm = f"{variant.name}/seed-{seed}", variant.operations(), variant.model.objective == "exlm"
-    run_dir, first = output / "pretrain" / model, f"pretrain/{model}"
+    run_dir = output / "pretrain" / model
     recipe: dict[str, Any] = {"data": variant.data, "model": variant.model, "train": variant.train, "seed": seed}
-    recipe |= {"prior": study.prior} if is_exlm else {}
-    made = recipe | {"corpus": Corpus(variant.data.corpus).corpus_hash}
-    steps, result, run = variant.train.steps, run_dir / "result.json", partial(pretrain, str(run_dir), **recipe)
-    jobs = [Job("pre-training", first, steps * work, made, result, run, resumes=True)]
+    recipe |= {"prior": prior} if is_exlm else {}
+    settings, result = recipe | {"corpus": Corpus(variant.data.corpus).corpus_hash}, run_dir / "result.json"
+    run, steps = partial(pretrain, str(run_dir), **recipe), variant.train.steps
+    first = Job("pre-training", f"pretrain/{model}", steps * work, settings, result, run, resumes=True)
 
-    settings: dict[str, Any] = {"model": made, "version": VERSION}
+    settings, result = {"version": VERSION}, run_dir / MEASUREMENTS
     measure = partial(measure_run, run_dir, variant.data, seed)
-    jobs.append(Job("measuring", f"measure/{model}", work, settings, run_dir / MEASUREMENTS, measure, first))
-
-    if study.case and is_exlm:
-        settings, figure = {"text": study.case, "model": made}, run_dir / "case.svg"
-        draw = partial(explore, str(run_dir), study.case, str(figure))
-        jobs.append(Job("drawing the case", f"case/{model}", 1, settings, figure, draw, first))
-
-    for name, hashes in files.items():
-        chosen, task_dir = study.tasks[name], output / "finetune" / model / name
-        tuning: dict[str, Any] = {"task": chosen.task, "train": chosen.train, "seeds": study.seeds}
-        settings, results = tuning | {"model": made, "files": hashes}, task_dir / "results.json"
+    jobs = [first, Job("measuring", f"measure/{model}", work, settings, result, measure, first)]
+    if case and is_exlm:
+        result = run_dir / "case.svg"
+        draw = partial(explore, str(run_dir), case, str(result))
+        jobs.append(Job("drawing the case", f"case/{model}", 1, {"text": case}, result, draw, first))
+    for name, (tuning, files) in tunings.items():
+        task_dir, work = output / "finetune" / model / name, variant.data.repeat * len(tuning["seeds"])
+        kind, job, result = f"fine-tuning on {name}", f"finetune/{model}/{name}", task_dir / "results.json"
         tune = partial(finetune, str(task_dir), str(run_dir), **tuning)
-        kind, work = f"fine-tuning on {name}", variant.data.repeat * len(study.seeds)
-        jobs.append(Job(kind, f"finetune/{model}/{name}", work, settings, results, tune, first, resumes=True))
+        jobs.append(Job(kind, job, work, tuning | {"files": files}, result, tune, first, resumes=True))
     return jobs

@@ -8,7 +8,7 @@ import ctypes
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,13 +35,10 @@ Call = Callable[[], object]
 WARM_UP = 3  # steps
 
 
-def measure_cost(
-    output: Path, data: DataConfig, model: ArchitectureConfig, precision: str, steps: int, prior: PriorConfig
-) -> None:
-    """Writes what `compare` finds, with these settings, and prints it; the prior is that of the first update."""
-    result = compare(data, model, precision, steps, prior.at(0, steps))
-    recipe = {"data": data, "model": model, "precision": precision, "steps": steps, "prior": prior}
-    write_json(output, result | {"recipe": recipe})
+def measure_cost(output: Path, **settings: Any) -> None:
+    """Writes and prints what `compare` finds with these settings."""
+    result = compare(**settings)
+    write_json(output, result | {"recipe": settings})
     for name, row in result["models"].items():
         print(
             f"  {name:5s} {1e3 * row['seconds_per_step']:9.1f} ms per update ({result['clock']})"
@@ -52,7 +49,7 @@ def measure_cost(
 
 
 def compare(
-    data: DataConfig, model: ArchitectureConfig, precision: str, steps: int, prior: Prior = NO_PRIOR
+    data: DataConfig, model: ArchitectureConfig, precision: str, steps: int, prior: PriorConfig = PriorConfig()
 ) -> dict[str, Any]:
     """Time, throughput and peak memory of ExLM as in `model` and of the MLM on the same encoder.
 
@@ -60,22 +57,19 @@ def compare(
         data: corpus, mask ratio and batch.
         model: architecture of ExLM.
         precision: as in training.
-        steps: measured steps of each.
-        prior: of the links between states.
+        steps: measured updates of each.
+        prior: of the links between states; that of a first update is taken.
     """
     device = distributed.device().type
     sides = {name: replace(model, objective=name) for name in ("mlm", "exlm")}
-    trained = {name: build(data, side) for name, side in sides.items()}
-    masked_batches = batches_of(data)
-    times: dict[str, list[float]] = {name: [] for name in trained}
-    tokens = 0  # of the measured steps; copies and expanded states are not counted
+    coming = {name: training(data, side, precision, prior.at(0, steps)) for name, side in sides.items()}
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    tokens = 0
     for step in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
-        batches = [batch for _, batch in masked_batches(step)]
-        tokens += sum(int(batch["attention_mask"].sum()) // data.repeat for batch in batches if step >= WARM_UP)
-        for name, (network, optimizer) in trained.items():
-            # In training another thread does this.
-            expanded = [complete_batch(network, batch, prior) for batch in batches]
-            times[name].append(seconds(partial(update, network, optimizer, expanded, precision), device))
+        for name in sides:
+            call, tokens_of_step = next(coming[name])
+            times[name].append(seconds(call, device))
+        tokens += tokens_of_step if step >= WARM_UP else 0
     times = {name: taken[WARM_UP:] for name, taken in times.items()}
     ratios = [a / b for a, b in zip(times["exlm"], times["mlm"], strict=True)]
     quarters = statistics.quantiles(ratios, n=4) if steps > 1 else ratios * 3
@@ -100,19 +94,22 @@ def compare(
     }
 
 
-def build(data: DataConfig, model: ArchitectureConfig) -> tuple[ExLMForMaskedLM, Optimizer]:
-    """A model on its device, and its optimizer."""
+def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior: Prior) -> Iterator[tuple[Call, int]]:
+    """The updates of a training, one after the other, and the tokens of each, without copies and expanded states.
+
+    The batches are masked and expanded before an update is called: in training another thread does this.
+    """
     torch.manual_seed(0)
-    network = ExLMForMaskedLM(model.build(load_tokenizer(data.corpus), data.repeat))
+    tokenizer = load_tokenizer(data.corpus)
+    network = ExLMForMaskedLM(model.build(tokenizer, data.repeat)).train()
     distributed.to_device(network)
-    return network.train(), build_optimizer(network, OptimizerConfig())
-
-
-def batches_of(data: DataConfig) -> MaskedBatches:
-    """From step to the micro-batches of a training on one process."""
-    special = SpecialTokens.of(load_tokenizer(data.corpus))
+    optimizer = build_optimizer(network, OptimizerConfig())
     sizes = (data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio)
-    return MaskedBatches(Corpus(data.corpus), special, *sizes, seed=0, repeat=data.repeat)
+    masked = MaskedBatches(Corpus(data.corpus), SpecialTokens.of(tokenizer), *sizes, seed=0, repeat=data.repeat)
+    for step in itertools.count():
+        batches = [complete_batch(network, batch, prior) for _, batch in masked(step)]
+        tokens = sum(int(batch["attention_mask"].sum()) // data.repeat for batch in batches)
+        yield partial(update, network, optimizer, batches, precision), tokens
 
 
 def update(network: ExLMForMaskedLM, optimizer: Optimizer, batches: list[dict[str, Any]], precision: str) -> None:
@@ -131,11 +128,8 @@ def step_memory(data: DataConfig, model: ArchitectureConfig, precision: str, dev
     """Peak bytes of a step, weights and optimizer included."""
 
     def steps() -> Call:
-        network, optimizer = build(data, model)
-        coming = map(batches_of(data), itertools.count())
-        return lambda: update(
-            network, optimizer, [complete_batch(network, b, NO_PRIOR) for _, b in next(coming)], precision
-        )
+        coming = training(data, model, precision, NO_PRIOR)
+        return lambda: next(coming)[0]()
 
     return peak_memory(steps, device)["total"]
 

@@ -34,40 +34,43 @@ class Job:
         kind: jobs of a kind take time in proportion to their `work`.
         name: unique.
         work: in any unit, the same for a kind.
-        settings: a finished job is repeated if these have changed.
+        settings: a finished job is repeated if these, or those of the job that it needs, have changed.
         output: the file that the job leaves behind.
         run: does it.
-        needs: name of the job without which this one cannot be done.
+        needs: the pre-training without which this one cannot be done.
         resumes: an interrupted job goes on if the directory of `output` is there: its time says nothing of others.
     """
 
     kind: str
     name: str
     work: float
-    settings: Any
+    settings: dict[str, Any]
     output: Path
     run: Callable[[], object]
-    needs: str | None = None
+    needs: "Job | None" = None
     resumes: bool = False
+
+    @property
+    def identity(self) -> str:
+        """SHA-256 of the settings."""
+        settings = self.settings | ({"model": self.needs.settings} if self.needs else {})
+        return hashlib.sha256(json.dumps(plain(settings), sort_keys=True).encode()).hexdigest()
 
     def done(self, records: Records) -> bool:
         """Whether the job was finished with these settings, and its output is there."""
         record = records.get(self.name.replace("/", "."), {})
-        return self.output.exists() and record.get("identity") == self._identity()
+        return self.output.exists() and record.get("identity") == self.identity
 
     def finish(self, directory: Path) -> None:
-        """Does the job and adds its record to the others in `directory`, with its time if all was done at once."""
+        """Does the job and adds its record to `directory`, with its time if all of it was done at once."""
         fresh, started = not (self.resumes and self.output.parent.exists()), time.monotonic()
         self.run()
         record = {"kind": self.kind, "work": self.work, "seconds": time.monotonic() - started if fresh else None}
-        write_json(directory / f"{self.name.replace('/', '.')}.json", record | {"identity": self._identity()})
-
-    def _identity(self) -> str:
-        return hashlib.sha256(json.dumps(plain(self.settings), sort_keys=True).encode()).hexdigest()
+        write_json(directory / f"{self.name.replace('/', '.')}.json", record | {"identity": self.identity})
 
 
 def read_records(directory: Path) -> Records:
-    """The records of all finished jobs; damaged files are passed over."""
+    """The records of finished jobs; damaged files are passed over."""
     records: Records = {}
     for path in directory.glob("*.json"):
         with suppress(OSError, ValueError, TypeError):
@@ -76,14 +79,9 @@ def read_records(directory: Path) -> Records:
 
 
 def run_jobs(jobs: list[Job], directory: Path, own_processes: bool) -> list[str]:
-    """Runs what is not done, in order, and says before each how long the rest will take.
+    """Runs what has no record in `directory`, in order, and says before each job how long the rest will take.
 
     A training that stops itself (diverges) is passed over, and with it what needs it.
-
-    Args:
-        jobs: all of an experiment.
-        directory: of the records of finished jobs.
-        own_processes: run each job in a process of its own.
 
     Returns:
         One sentence for each job that stopped itself.
@@ -92,14 +90,13 @@ def run_jobs(jobs: list[Job], directory: Path, own_processes: bool) -> list[str]
     left = [job for job in jobs if not job.done(records)]
     for kind in dict.fromkeys(job.kind for job in jobs):
         total, missing = sum(job.kind == kind for job in jobs), [job for job in left if job.kind == kind]
-        done = f"{total - len(missing):3d} of {total:3d} done"
-        print(f"  {kind:32s} {done}; {duration(missing, records)}", flush=True)
+        print(f"  {kind:32s} {total - len(missing):3d} of {total:3d} done; {duration(missing, records)}", flush=True)
     stopped: dict[str, str] = {}
     for i, job in enumerate(left):
         remaining = duration(left[i:], read_records(directory))
         print(f"[{jobs.index(job) + 1}/{len(jobs)}] {job.kind}: {job.name}; {remaining}", flush=True)
-        if job.needs in stopped:
-            print(f"passed over, since {job.needs} stopped itself", flush=True)
+        if job.needs and job.needs.name in stopped:
+            print(f"passed over, since {job.needs.name} stopped itself", flush=True)
             continue
         try:
             in_own_process(job.finish, directory) if own_processes else job.finish(directory)

@@ -84,14 +84,12 @@ class Variant:
         width, layers, is_mlm = model.hidden_size, model.num_hidden_layers, model.objective == "mlm"
         length = (float(Corpus(data.corpus).lengths.mean()) + 2) * data.repeat
         states = data.mask_ratio * (1 if is_mlm else model.num_states)  # of each token
-        expanded = 1 - data.mask_ratio + states  # positions of each token in the last layers
         late = layers if model.expanded_layers == "all" else min(model.expanded_layers, layers)
-
-        def layer(positions: float) -> float:
-            return positions * width * (4 * width + 2 * model.intermediate_size + 2 * positions * length)
-
-        heads = states * width * (len(load_tokenizer(data.corpus)) + (1 if is_mlm else 5) * width)
-        one_token = (layers - late) * layer(1) + late * layer(expanded) + heads
+        one_token = 0.0
+        for positions, count in ((1.0, layers - late), (1 - data.mask_ratio + states, late)):  # of a token in a layer
+            weights = 4 * width + 2 * model.intermediate_size + 2 * positions * length
+            one_token += count * (positions * width * weights)
+        one_token += states * width * (len(load_tokenizer(data.corpus)) + (1 if is_mlm else 5) * width)
         return 6e-9 * data.tokens_per_batch * data.repeat * one_token
 
 
@@ -103,16 +101,10 @@ def variants(
     space: Space,
     cost_ratio: float = 1.0,
 ) -> list[Variant]:
-    """The models of an experiment; `efficiency` pre-trains none.
+    """The models of an experiment; `efficiency` pre-trains none. See `analyze` for the recipe.
 
-    Args:
-        experiment: its name.
-        data: corpus and batches, and the mask ratio of the ablations.
-        model: the architecture, and k of the ablations.
-        train: of every model but MLM++.
-        space: what the other experiments vary.
-        cost_ratio: the cost of an update of ExLM in updates of the MLM. MLM++ is the MLM with as many updates as cost
-            what ExLM's cost.
+    MLM++ is the MLM with as many updates as cost what ExLM's cost; `cost_ratio` is the cost of an update of ExLM in
+    updates of the MLM.
     """
 
     def mlm(p: float, repeat: int = 1) -> Variant:
