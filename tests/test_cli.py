@@ -14,7 +14,7 @@ from exlm.cli import build_parser
 from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.modeling_exlm import num_parameters
-from exlm.paper.variants import VARIANTS, Base
+from exlm.paper.variants import variants
 from exlm.tasks.config import cells
 from exlm_command import COMMANDS, function_of, main
 
@@ -75,14 +75,17 @@ def test_the_papers_grids_have_all_their_cells(group, size):
 
 def test_the_analysis_recipe_has_the_papers_fourteen_models_and_cells_of_equal_corruption():
     command, config = parse(ROOT / "recipes/text/analysis-paper.yaml")
-    base = Base(config.data, config.model, config.train, config.space)
-    grid = base.space.grid()
-    assert command == "analyze" and len(grid) == 14 == len({v.name for v in VARIANTS["repeated-mlm"](base)})
+    grid = config.space.grid()
+
+    def models(experiment):
+        return variants(experiment, config.data, config.model, config.train, config.space)
+
+    assert command == "analyze" and len(grid) == 14 == len(models("repeated-mlm"))
     assert (0.15, 8) not in grid and (0.387, 8) not in grid and (0.789, 8) in grid
     diagonal = [(0.15, 1), (0.387, 2), (0.622, 4), (0.789, 8)]
     assert set(diagonal) < set(grid) and all(p**r == pytest.approx(0.15, abs=2e-3) for p, r in diagonal)
-    assert len({v.name for v in VARIANTS["sweep"](base)}) == 8 and set(config.tasks) == {"mnli", "qnli", "qqp", "rte"}
-    assert all(variant.train == config.train for variant in VARIANTS["entropy"](base))
+    assert len(models("sweep")) == 8 and set(config.tasks) == {"mnli", "qnli", "qqp", "rte"}
+    assert all(variant.train == config.train for variant in models("entropy"))
 
 
 def test_overrides_replace_recipe_values():

@@ -15,9 +15,9 @@ from exlm import InputError
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
-from exlm.paper.analyze import DownstreamConfig, analyze, operations
-from exlm.paper.jobs import Job, duration, in_own_process, rates, run_jobs
-from exlm.paper.variants import Base, Space, ablations
+from exlm.paper.analyze import DownstreamConfig, analyze
+from exlm.paper.jobs import Job, duration, in_own_process, read_records, run_jobs
+from exlm.paper.variants import Space, variants
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.train.loop import LoopConfig
@@ -147,35 +147,43 @@ def test_a_run_that_diverges_is_passed_over_and_named(tmp_path):
         raise TrainingStopped("the loss is not finite")
 
     done = []
+    first = Job("a", "first", 1, {}, tmp_path, diverge)
     jobs = [
-        Job("a", "first", 1, {}, tmp_path, diverge),
+        first,
         Job("a", "second", 2, {}, tmp_path, lambda: done.append(1)),
-        Job("b", "third", 2, {}, tmp_path, lambda: pytest.fail("the first is needed"), "first"),
+        Job("b", "third", 2, {}, tmp_path, lambda: pytest.fail("the first is needed"), first),
     ]
     assert run_jobs(jobs, tmp_path / "jobs", own_processes=False) == ["first: the loss is not finite"]
-    assert done and [job.done(tmp_path / "jobs") for job in jobs] == [False, True, False]
+    assert done and list(read_records(tmp_path / "jobs")) == ["second"]
 
 
 def test_what_remains_is_estimated_from_finished_jobs_of_its_kind(tmp_path):
     small, large, other = (
-        Job(kind, name, work, {}, tmp_path, lambda: None)
+        Job(kind, name, work, {}, tmp_path / "result", lambda: None)
         for kind, name, work in (("a", "small", 1), ("a", "large", 10), ("b", "other", 1))
     )
-    assert "time unknown" in duration([small], rates(tmp_path))
-    small.write_record(tmp_path, 60.0)
-    assert duration([large], rates(tmp_path)) == "1 remain, about 10 min"
-    assert duration([large, other], rates(tmp_path)).endswith("and 1 whose time is unknown yet")
-    assert duration([], rates(tmp_path)) == "nothing remains"
-    large.write_record(tmp_path, None)  # done in two goes: its time says nothing
+    assert duration([], {}) == "nothing remains"
+    assert "time unknown" in duration([small], {})
+    known = {"small": {"kind": "a", "work": 1, "seconds": 60.0}}
+    assert duration([large], known) == "1 remain, about 10 min"
+    assert duration([large, large], known | {"b": {}}) == "2 remain, about 20 min"
+    assert duration([large] * 12, known) == "12 remain, about 2.0 h"
+    assert duration([large, other], known).endswith("and 1 whose time is unknown yet")
+    replace(large, resumes=True).finish(tmp_path)  # a directory was there: done in two goes, its time says nothing
     (tmp_path / "other.json").write_text("{")  # damaged
-    assert duration([large], rates(tmp_path)) == "1 remain, about 10 min"
+    records = read_records(tmp_path)
+    assert list(records) == ["large"] and not large.done(records)
+    assert duration([large], known | records) == "1 remain, about 10 min"
+    large.output.touch()
+    assert large.done(records) and not replace(large, settings={"steps": 1}).done(records)
 
 
 def test_an_update_of_exlm_or_of_repeated_tokens_counts_as_longer_than_one_of_the_mlm(recipe):
-    base = Base(recipe["data"], recipe["model"], recipe["train"], recipe["space"])
-    mlm = operations(base.mlm(0.15))
-    assert 2 * mlm < operations(base.mlm(0.15, 2)) < 3 * mlm
-    assert mlm < operations(base.exlm(0.15, 2)) < operations(base.exlm(0.15, 4)) < operations(base.exlm(0.387, 4))
+    space = Space(cells=[(0.15, 1), (0.15, 2)], states=[2, 4], sweep_mask_ratios=[0.15, 0.387])
+    models = variants("entropy", recipe["data"], recipe["model"], recipe["train"], space)
+    work = {model.name: model.operations() for model in models}
+    assert 2 * work["mlm-p15"] < work["mlm-p15-r2"] < 3 * work["mlm-p15"]
+    assert work["mlm-p15"] < work["exlm-p15-k2"] < work["exlm-p15-k4"] < work["exlm-p38.7-k4"]
 
 
 def test_one_run_that_diverges_does_not_stop_the_others(recipe, capsys):
@@ -232,8 +240,8 @@ def test_an_unknown_experiment_and_impossible_spaces_are_named(recipe):
 
 
 def test_every_ablation_differs_from_exlm_in_one_thing(recipe):
-    base = Base(recipe["data"], recipe["model"], recipe["train"], recipe["space"])
-    mlm, exlm, *others = ablations(base, 2.0)
+    settings = (recipe["data"], recipe["model"], recipe["train"], recipe["space"])
+    mlm, exlm, *others = variants("ablations", *settings, cost_ratio=2.0)
     for other in others[:-1]:
         changed = {k for k in vars(exlm.model) if getattr(exlm.model, k) != getattr(other.model, k)}
         assert len(changed) == 1 and other.data == exlm.data and other.train == exlm.train

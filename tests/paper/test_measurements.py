@@ -16,12 +16,10 @@ from exlm.paper.measurements import (
     batch_entropies,
     entropy,
     fixed_count_of_masks,
-    independent_masks,
-    measure_alignment,
     measure_corruption,
     measure_entropy,
 )
-from exlm.pretrain import held_out_batches
+from exlm.pretrain import evaluate, held_out_batches
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig
 
@@ -89,7 +87,7 @@ def test_where_targets_stand_agrees_with_sampled_paths(corpus, switches):
         for parameter in model.transition.parameters():
             parameter.add_(0.5 * torch.randn_like(parameter))
     batch = {name: values[:1] for name, values in batches_of(corpus, 0.2)[0].items()}
-    found = measure_alignment(model, [batch])
+    found = evaluate(model, [batch])
     lattice = model.exlm.expand(**batch)
     with torch.no_grad():
         links = model.transition(model.states(lattice), lattice)
@@ -105,22 +103,22 @@ def test_where_targets_stand_agrees_with_sampled_paths(corpus, switches):
             if 0 <= copy < 3 and lattice.source[0, place] == lattice.target_index[0, target]:
                 counts[copy] += 1 / (many * len(masks))
     assert torch.allclose(counts, torch.tensor(found["by_state"], dtype=torch.float32), atol=0.02)
-    assert found["own"] == pytest.approx(sum(found["by_state"]))
+    assert found["own_states"] == pytest.approx(sum(found["by_state"]))
     if switches.get("dag") == "sparse":
-        assert found["own"] == pytest.approx(1)
-    assert measure_alignment(model_of(corpus, objective="mlm"), [batch]) is None
+        assert found["own_states"] == pytest.approx(1)
 
 
 def test_without_transitions_the_entropy_is_that_of_the_marginals(corpus):
     model = model_of(corpus, num_states=2, objective="ctc")
     found = measure_entropy(model, batches_of(corpus, 0.3))
     assert 0 < found["mean"] <= math.log2(model.config.vocab_size) and found["states"] is None
-    assert measure_alignment(model, batches_of(corpus, 0.3)) is None
 
 
 def test_the_appendix_formula_gives_the_papers_numbers():
-    mean, variance = independent_masks(0.387, 2, np.array([512]))
-    assert mean[0] == pytest.approx(0.1498, abs=1e-4) and math.sqrt(variance[0]) == pytest.approx(0.0158, abs=1e-4)
+    sequence = torch.ones(1, 2 * (512 + 2), dtype=torch.long)
+    found = measure_corruption([{"attention_mask": sequence, "labels": -100 * sequence}], 0.387, 2)
+    assert found["predicted"] == pytest.approx(0.1498, abs=1e-4) and found["mean"] == 0
+    assert found["predicted_std"] == pytest.approx(0.0158, abs=1e-4)
 
 
 @pytest.mark.parametrize("repeat,p", [(1, 0.3), (2, 0.4), (2, 0.55), (3, 0.7)])
@@ -171,7 +169,7 @@ def test_heads_for_tasks_repeat_their_input_as_in_pre_training(model_class):
 def test_the_cost_of_a_step_is_measured_on_both_sides(corpus):
     architecture = ArchitectureConfig(**SMALL, num_states=4, max_position_embeddings=512)
     data = DataConfig(str(corpus), tokens_per_batch=600, tokens_per_micro_batch=600)
-    found = compare(data, architecture, "fp32", seed=0, steps=3)
+    found = compare(data, architecture, "fp32", steps=3)
     exlm, mlm = found["models"]["exlm"], found["models"]["mlm"]
     assert found["ratio"] == pytest.approx(exlm["seconds_per_step"] / mlm["seconds_per_step"])
     assert found["ratio_quartiles"][0] <= found["ratio_quartiles"][1]

@@ -5,11 +5,11 @@ both. The ratio decides how many updates MLM++ gets: those that cost what ExLM's
 """
 
 import ctypes
-import dataclasses
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.paper.jobs import in_own_process
 from exlm.pretrain import complete_batch, pretraining_loss
 from exlm.pretrained import load_tokenizer
-from exlm.recipe import ArchitectureConfig, DataConfig
-from exlm.storage import machine
+from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.storage import machine, write_json
 from exlm.train import distributed
 from exlm.train.optim import OptimizerConfig, build_optimizer
 from exlm.train.precision import autocast, training_products
@@ -35,8 +35,21 @@ Call = Callable[[], object]
 WARM_UP = 3  # steps
 
 
+def measure_cost(output: Path, **settings: Any) -> None:
+    """Writes and prints what `compare` finds with these settings."""
+    result = compare(**settings)
+    write_json(output, result | {"recipe": settings})
+    for name, row in result["models"].items():
+        print(
+            f"  {name:5s} {1e3 * row['seconds_per_step']:9.1f} ms per update ({result['clock']})"
+            f" {row['tokens_per_second']:10.0f} tokens/s {row['peak_memory_bytes'] / 2**20:8.0f} MiB at most"
+        )
+    low, high = result["ratio_quartiles"]
+    print(f"  ratio {result['ratio']:.2f} (quartiles {low:.2f} to {high:.2f}); paper, two A100: 1.9")
+
+
 def compare(
-    data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, steps: int, prior: Prior = NO_PRIOR
+    data: DataConfig, model: ArchitectureConfig, precision: str, steps: int, prior: PriorConfig = PriorConfig()
 ) -> dict[str, Any]:
     """Time, throughput and peak memory of ExLM as in `model` and of the MLM on the same encoder.
 
@@ -44,26 +57,20 @@ def compare(
         data: corpus, mask ratio and batch.
         model: architecture of ExLM.
         precision: as in training.
-        seed: of weights and batches.
-        steps: measured steps of each.
-        prior: of the links between states.
+        steps: measured updates of each.
+        prior: of the links between states; that of a first update is taken.
     """
     device = distributed.device().type
-    sides = {name: dataclasses.replace(model, objective=name) for name in ("mlm", "exlm")}
-    trained = {name: build(data, side, seed) for name, side in sides.items()}
-    masked_batches = batches_of(data, seed)
-    times: dict[str, list[float]] = {name: [] for name in trained}
-    tokens = 0  # of the measured steps; copies and expanded states are not counted
-    for step in tqdm(range(-WARM_UP, steps), desc="cost of a step", unit="pair"):
-        batches = [batch for _, batch in masked_batches(step + WARM_UP)]
-        for name, (network, optimizer) in trained.items():
-            # In training another thread does this.
-            expanded = [complete_batch(network, batch, prior) for batch in batches]
-            taken = seconds(partial(update, network, optimizer, expanded, precision), device)
-            if step >= 0:
-                times[name].append(taken)
-        if step >= 0:
-            tokens += sum(int(batch["attention_mask"].sum()) // data.repeat for batch in batches)
+    sides = {name: replace(model, objective=name) for name in ("mlm", "exlm")}
+    coming = {name: training(data, side, precision, prior.at(0, steps)) for name, side in sides.items()}
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    tokens = 0
+    for step in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
+        for name in sides:
+            call, tokens_of_step = next(coming[name])
+            times[name].append(seconds(call, device))
+        tokens += tokens_of_step if step >= WARM_UP else 0
+    times = {name: taken[WARM_UP:] for name, taken in times.items()}
     ratios = [a / b for a, b in zip(times["exlm"], times["mlm"], strict=True)]
     quarters = statistics.quantiles(ratios, n=4) if steps > 1 else ratios * 3
     # Resident memory of a CPU needs a process of its own; CUDA counts its allocations.
@@ -78,7 +85,7 @@ def compare(
             name: {
                 "seconds_per_step": sum(times[name]) / steps,
                 "tokens_per_second": tokens / sum(times[name]),
-                "peak_memory_bytes": peak(data, side, precision, seed, device),
+                "peak_memory_bytes": peak(data, side, precision, device),
             }
             for name, side in sides.items()
         },
@@ -87,19 +94,22 @@ def compare(
     }
 
 
-def build(data: DataConfig, model: ArchitectureConfig, seed: int) -> tuple[ExLMForMaskedLM, Optimizer]:
-    """A model on its device, and its optimizer."""
-    torch.manual_seed(seed)
-    network = ExLMForMaskedLM(model.build(load_tokenizer(data.corpus), data.repeat))
+def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior: Prior) -> Iterator[tuple[Call, int]]:
+    """The updates of a training, one after the other, and the tokens of each, without copies and expanded states.
+
+    The batches are masked and expanded before an update is called: in training another thread does this.
+    """
+    torch.manual_seed(0)
+    tokenizer = load_tokenizer(data.corpus)
+    network = ExLMForMaskedLM(model.build(tokenizer, data.repeat)).train()
     distributed.to_device(network)
-    return network.train(), build_optimizer(network, OptimizerConfig())
-
-
-def batches_of(data: DataConfig, seed: int) -> MaskedBatches:
-    """From step to the micro-batches of a training on one process."""
-    special = SpecialTokens.of(load_tokenizer(data.corpus))
+    optimizer = build_optimizer(network, OptimizerConfig())
     sizes = (data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio)
-    return MaskedBatches(Corpus(data.corpus), special, *sizes, seed, repeat=data.repeat)
+    masked = MaskedBatches(Corpus(data.corpus), SpecialTokens.of(tokenizer), *sizes, seed=0, repeat=data.repeat)
+    for step in itertools.count():
+        batches = [complete_batch(network, batch, prior) for _, batch in masked(step)]
+        tokens = sum(int(batch["attention_mask"].sum()) // data.repeat for batch in batches)
+        yield partial(update, network, optimizer, batches, precision), tokens
 
 
 def update(network: ExLMForMaskedLM, optimizer: Optimizer, batches: list[dict[str, Any]], precision: str) -> None:
@@ -114,29 +124,14 @@ def update(network: ExLMForMaskedLM, optimizer: Optimizer, batches: list[dict[st
     optimizer.zero_grad(set_to_none=True)
 
 
-def step_memory(data: DataConfig, model: ArchitectureConfig, precision: str, seed: int, device: str) -> int:
+def step_memory(data: DataConfig, model: ArchitectureConfig, precision: str, device: str) -> int:
     """Peak bytes of a step, weights and optimizer included."""
 
     def steps() -> Call:
-        network, optimizer = build(data, model, seed)
-        coming = map(batches_of(data, seed), itertools.count())
-        return lambda: update(
-            network, optimizer, [complete_batch(network, b, NO_PRIOR) for _, b in next(coming)], precision
-        )
+        coming = training(data, model, precision, NO_PRIOR)
+        return lambda: next(coming)[0]()
 
     return peak_memory(steps, device)["total"]
-
-
-def described(result: dict[str, Any]) -> str:
-    """The measured cost, for people."""
-    lines = [
-        f"  {name:5s} {1e3 * row['seconds_per_step']:9.1f} ms per update ({result['clock']})"
-        f" {row['tokens_per_second']:10.0f} tokens/s {row['peak_memory_bytes'] / 2**20:8.0f} MiB at most"
-        for name, row in result["models"].items()
-    ]
-    low, high = result["ratio_quartiles"]
-    lines.append(f"  ratio {result['ratio']:.2f} (quartiles {low:.2f} to {high:.2f}); paper, two A100: 1.9")
-    return "\n".join(lines)
 
 
 def clock(device: str) -> str:
@@ -166,7 +161,14 @@ def peak_memory(build: Callable[[], Call], device: str) -> dict[str, int]:
     """Peak bytes of the second call: `total` above what was there before `build`, `step` above what lies there between
     calls (weights, gradients, optimizer). On a CPU this is resident memory; use `in_own_process`."""
     cuda = device == "cuda"
-    base = torch.cuda.memory_allocated() if cuda else _resident("VmRSS")
+
+    def allocated(of_cpu: str = "VmRSS") -> int:
+        if cuda:
+            return torch.cuda.memory_allocated()
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(of_cpu))
+
+    base = allocated()
     call = build()
     call()
     if cuda:
@@ -174,13 +176,7 @@ def peak_memory(build: Callable[[], Call], device: str) -> dict[str, int]:
     else:
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts again
-    before = torch.cuda.memory_allocated() if cuda else _resident("VmRSS")
+    before = allocated()
     call()
-    peak = torch.cuda.max_memory_allocated() if cuda else _resident("VmHWM")
+    peak = torch.cuda.max_memory_allocated() if cuda else allocated("VmHWM")
     return {"total": peak - base, "step": peak - before}
-
-
-def _resident(key: str) -> int:
-    """Bytes of memory of this process, now (VmRSS) or at most (VmHWM)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))

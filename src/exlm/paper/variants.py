@@ -4,13 +4,17 @@ Names say what is special: `mlm-p38.7-r2` is the MLM with 38.7% masks on tokens 
 with four states and one-dimensional positions. Experiments share runs: the MLM at 15% is the same one everywhere.
 """
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
+from exlm.data.corpus import Corpus
 from exlm.errors import InputError
+from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm.train.loop import LoopConfig
+
+Experiment = Literal["repeated-mlm", "ablations", "sweep", "entropy", "efficiency"]
 
 
 @dataclass(frozen=True)
@@ -57,69 +61,77 @@ class Variant:
     model: ArchitectureConfig
     train: LoopConfig
 
+    def check(self) -> None:
+        """Raises InputError if the corpus cannot be read, or the longest expanded sequence exceeds the positions."""
+        corpus, model = Corpus(self.data.corpus), self.model
+        model.build(load_tokenizer(self.data.corpus), self.data.repeat)
+        longest = int(corpus.lengths.max(initial=0)) * self.data.repeat
+        boundary = 2 * (model.num_states if model.boundary_states == "k" else 1)
+        expanded = longest + boundary + math.ceil(self.data.mask_ratio * longest) * (model.num_states - 1)
+        if model.objective == "exlm" and model.transition == "gated" and expanded > model.max_position_embeddings:
+            raise InputError(
+                f"{self.name} expands the longest sequence to some {expanded} positions but "
+                f"model.max_position_embeddings is {model.max_position_embeddings}; raise it or leave out this variant"
+            )
 
-@dataclass(frozen=True)
-class Base:
-    """The recipe that variants change."""
+    def operations(self) -> float:
+        """Billions of operations of an update, roughly: enough for how long one will take beside another.
 
-    data: DataConfig
-    model: ArchitectureConfig
-    train: LoopConfig
-    space: Space
-
-    def mlm(self, mask_ratio: float, repeat: int = 1) -> Variant:
-        """The vanilla MLM, on repeated tokens if asked."""
-        name = f"mlm-p{100 * mask_ratio:g}" + (f"-r{repeat}" if repeat > 1 else "")
-        data = replace(self.data, mask_ratio=mask_ratio, repeat=repeat)
-        return Variant(name, data, replace(self.model, objective="mlm"), self.train)
-
-    def exlm(self, mask_ratio: float, num_states: int, ending: str = "", **switches: Any) -> Variant:
-        """ExLM with k = `num_states`, or an ablation of it by `switches` of the architecture."""
-        model = replace(self.model, **{"objective": "exlm", "num_states": num_states, **switches})
-        name = f"{model.objective}-p{100 * mask_ratio:g}-k{num_states}{ending}"
-        return Variant(name, replace(self.data, mask_ratio=mask_ratio, repeat=1), model, self.train)
+        Six for every weight of a layer at each of its positions, with attention, and for every weight of the heads at
+        each state: two in the forward pass and four in the backward pass.
+        """
+        data, model = self.data, self.model
+        width, layers, is_mlm = model.hidden_size, model.num_hidden_layers, model.objective == "mlm"
+        length = (float(Corpus(data.corpus).lengths.mean()) + 2) * data.repeat
+        states = data.mask_ratio * (1 if is_mlm else model.num_states)  # of each token
+        late = layers if model.expanded_layers == "all" else min(model.expanded_layers, layers)
+        one_token = 0.0
+        for positions, count in ((1.0, layers - late), (1 - data.mask_ratio + states, late)):  # of a token in a layer
+            weights = 4 * width + 2 * model.intermediate_size + 2 * positions * length
+            one_token += count * (positions * width * weights)
+        one_token += states * width * (len(load_tokenizer(data.corpus)) + (1 if is_mlm else 5) * width)
+        return 6e-9 * data.tokens_per_batch * data.repeat * one_token
 
 
-def repeated_mlm(base: Base) -> list[Variant]:
-    """The grid of mask ratios and repetitions (paper, section 3)."""
-    return [base.mlm(p, r) for p, r in base.space.grid()]
-
-
-def ablations(base: Base, cost_ratio: float = 1.0) -> list[Variant]:
-    """ExLM, ExLM without each of its parts, the MLM, and MLM++ (paper, section 5.3 and appendix).
+def variants(
+    experiment: Experiment,
+    data: DataConfig,
+    model: ArchitectureConfig,
+    train: LoopConfig,
+    space: Space,
+    cost_ratio: float = 1.0,
+) -> list[Variant]:
+    """The models of an experiment; `efficiency` pre-trains none. See `analyze` for the recipe.
 
     MLM++ is the MLM with as many updates as cost what ExLM's cost; `cost_ratio` is the cost of an update of ExLM in
     updates of the MLM.
     """
-    p, k = base.data.mask_ratio, base.model.num_states
-    mlm = base.mlm(p)
-    steps = max(base.train.optimizer.warmup_steps, round(base.train.steps * cost_ratio), 1)
-    return [
-        mlm,
-        base.exlm(p, k),
-        base.exlm(p, k, objective="ctc"),
-        base.exlm(p, k, "-1d", rotary="1d"),
-        base.exlm(p, k, "-sparse", dag="sparse"),
-        replace(mlm, name=f"{mlm.name}-plus-plus", train=replace(base.train, steps=steps)),
-    ]
 
+    def mlm(p: float, repeat: int = 1) -> Variant:
+        name = f"mlm-p{100 * p:g}" + (f"-r{repeat}" if repeat > 1 else "")
+        return Variant(name, replace(data, mask_ratio=p, repeat=repeat), replace(model, objective="mlm"), train)
 
-def sweep(base: Base) -> list[Variant]:
-    """ExLM with several numbers of states k, and the MLM, at several mask ratios p (paper, section 5.3)."""
-    states = dict.fromkeys(base.space.states)
-    ratios = dict.fromkeys(base.space.sweep_mask_ratios)
-    return [variant for p in ratios for variant in (base.mlm(p), *(base.exlm(p, k) for k in states))]
+    def exlm(p: float, k: int, ending: str = "", **switches: Any) -> Variant:
+        changed = replace(model, **{"objective": "exlm", "num_states": k, **switches})
+        name = f"{changed.objective}-p{100 * p:g}-k{k}{ending}"
+        return Variant(name, replace(data, mask_ratio=p, repeat=1), changed, train)
 
-
-def entropy(base: Base) -> list[Variant]:
-    """All models whose entropy the paper shows: the grid's and the sweep's."""
-    return list({variant.name: variant for variant in repeated_mlm(base) + sweep(base)}.values())
-
-
-VARIANTS: dict[str, Callable[[Base], list[Variant]]] = {
-    "repeated-mlm": repeated_mlm,
-    "ablations": ablations,
-    "sweep": sweep,
-    "entropy": entropy,
-    "efficiency": lambda base: [],
-}
+    if experiment == "ablations":  # paper, section 5.3 and appendix
+        p, k = data.mask_ratio, model.num_states
+        steps = max(train.optimizer.warmup_steps, round(train.steps * cost_ratio), 1)
+        vanilla = mlm(p)
+        return [
+            vanilla,
+            exlm(p, k),
+            exlm(p, k, objective="ctc"),
+            exlm(p, k, "-1d", rotary="1d"),
+            exlm(p, k, "-sparse", dag="sparse"),
+            replace(vanilla, name=f"{vanilla.name}-plus-plus", train=replace(train, steps=steps)),
+        ]
+    found = []
+    if experiment in ("repeated-mlm", "entropy"):  # sections 3 and 3.3
+        found += [mlm(p, r) for p, r in space.grid()]
+    if experiment in ("sweep", "entropy"):  # section 5.3
+        for p in space.sweep_mask_ratios:
+            found += [mlm(p), *(exlm(p, k) for k in space.states)]
+    return list({variant.name: variant for variant in found}.values())  # the grid and the sweep share MLMs
