@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import rdkit.RDConfig  # noqa: F401
+import sklearn  # noqa: F401  these two set variables of the environment when they are first imported
 import torch
 
 if not torch.cuda.is_available():  # the interpreter has to be on before anything imports Triton
