@@ -16,87 +16,38 @@ from typing import NamedTuple, NoReturn
 
 
 class Command(NamedTuple):
-    """A command and the function behind it, whose other arguments are the options."""
+    """A command; the function behind it has its name, and the function's other arguments are the options."""
 
     module: str
-    function: str
-    summary: str
     words: tuple[str, ...]  # arguments without a name; the last may end in ? (at most one), * (any number) or +
-    example: str
+    summary: str
+    example: str  # without `exlm` and the command's name
 
 
+# fmt: off
 COMMANDS: dict[str, Command] = {
-    "prepare": Command(
-        "exlm.data.prepare",
-        "prepare",
-        "tokenise files into a corpus for pre-training",
-        ("inputs+",),
-        "exlm prepare molecules.smi.gz --output corpus",
-    ),
-    "pretrain": Command(
-        "exlm.pretrain",
-        "pretrain",
-        "pre-train ExLM or a baseline on a corpus",
-        ("recipe?",),
-        "exlm pretrain recipes/molecules/exlm-1M.yaml --data.corpus corpus --output runs/exlm",
-    ),
-    "finetune": Command(
-        "exlm.tasks.finetune",
-        "finetune",
-        "fine-tune a model on labelled data and evaluate it",
-        ("recipe?",),
-        "exlm finetune --model runs/exlm --task.dataset table.csv --output runs/table",
-    ),
-    "predict": Command(
-        "exlm.tasks.predict",
-        "predict",
-        "add a fine-tuned model's predictions to a table",
-        ("model", "input"),
-        "exlm predict runs/table new.csv --output predictions.csv",
-    ),
-    "embed": Command(
-        "exlm.tasks.predict",
-        "embed",
-        "write embeddings of the rows of a table",
-        ("model", "input"),
-        "exlm embed runs/exlm molecules.csv --output embeddings.parquet",
-    ),
-    "fill": Command(
-        "exlm.filling.fill",
-        "fill",
-        "fill masks jointly: n best, Viterbi or samples",
-        ("model", "texts*"),
-        "exlm fill runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --n_best 3",
-    ),
-    "explore": Command(
-        "exlm.filling.explore",
-        "explore",
-        "a page to look inside: states, transitions, best fillings",
-        ("model", "text"),
-        "exlm explore runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --output page.html",
-    ),
-    "analyze": Command(
-        "exlm.paper.analyze",
-        "analyze",
-        "run an experiment of the paper: whatever is missing of it",
-        ("experiment", "recipe"),
-        "exlm analyze sweep recipes/molecules/analysis-small.yaml",
-    ),
-    "report": Command(
-        "exlm.paper.report",
-        "report",
-        "tables and figures of the paper from runs, beside the paper's values",
-        ("runs*",),
-        "exlm report runs --out report",
-    ),
-    "demo": Command(
-        "exlm.demo",
-        "demo",
-        "the whole pipeline on data that ship with a package",
-        ("recipe?",),
-        "exlm demo --output demo-output",
-    ),
+    "prepare": Command("exlm.data.prepare", ("inputs+",), "tokenise files into a corpus for pre-training",
+                       "molecules.smi.gz --output corpus"),
+    "pretrain": Command("exlm.pretrain", ("recipe?",), "pre-train ExLM or a baseline on a corpus",
+                        "recipes/molecules/exlm-1M.yaml --data.corpus corpus --output runs/exlm"),
+    "finetune": Command("exlm.tasks.finetune", ("recipe?",), "fine-tune a model on labelled data and evaluate it",
+                        "--model runs/exlm --task.dataset table.csv --output runs/table"),
+    "predict": Command("exlm.tasks.predict", ("model", "input"), "add a fine-tuned model's predictions to a table",
+                       "runs/table new.csv --output predictions.csv"),
+    "embed": Command("exlm.tasks.predict", ("model", "input"), "write embeddings of the rows of a table",
+                     "runs/exlm molecules.csv --output embeddings.parquet"),
+    "fill": Command("exlm.filling.fill", ("model", "texts*"), "fill masks jointly: n best, Viterbi or samples",
+                    "runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --n_best 3"),
+    "explore": Command("exlm.filling.explore", ("model", "text"), "a page that shows states, links and fillings",
+                       "runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --output page.html"),
+    "analyze": Command("exlm.paper.analyze", ("experiment", "recipe"), "run what an experiment of the paper lacks",
+                       "sweep recipes/molecules/analysis-small.yaml"),
+    "report": Command("exlm.paper.report", ("runs*",), "the paper's tables and figures, from runs",
+                      "runs --out report"),
+    "demo": Command("exlm.demo", ("recipe?",), "the whole pipeline on data that ship with a package",
+                    "--output demo-output"),
 }
+# fmt: on
 HELP = ("-h", "--help")
 
 
@@ -118,15 +69,15 @@ def main(arguments: list[str] | None = None) -> None:
 
     from exlm.cli import run
 
-    _, _, _, wanted, example = COMMANDS[name]
-    status, message = run(name, function_of(name), wanted, example, [*words, *options])
+    entry = COMMANDS[name]
+    status, message = run(name, function_of(name), entry.words, entry.example, [*words, *options])
     if status:
         _leave(status, f"exlm {name}: {message}")
 
 
 def function_of(name: str) -> Callable:
     """The function behind a command; its module is imported only now."""
-    return getattr(import_module(COMMANDS[name].module), COMMANDS[name].function)
+    return getattr(import_module(COMMANDS[name].module), name)
 
 
 def _checked(name: str, words: list[str], options: list[str]) -> tuple[list[str], list[str]]:

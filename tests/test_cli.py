@@ -105,8 +105,7 @@ def test_lists_may_be_written_without_brackets(capsys, tmp_path):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_example_of_the_help_parses(command, monkeypatch):
     monkeypatch.chdir(ROOT)
-    program, name, *arguments = shlex.split(COMMANDS[command].example)
-    assert (program, name) == ("exlm", command)
+    arguments = shlex.split(COMMANDS[command].example)
     if COMMANDS[command].words[-1] == "recipe?" and arguments[0].endswith(".yaml"):
         arguments.insert(0, "--config")
     if command == "analyze":

@@ -21,7 +21,7 @@ def run(name: str, function: Callable, words: tuple[str, ...], example: str, arg
         name: of the command.
         function: behind it.
         words: the function's arguments that are given without a name; the last may end in ?, * or +, as in argparse.
-        example: a command line, for the help.
+        example: what may stand behind the name, for the help.
         arguments: of the command line.
     """
     transformers.logging.set_verbosity_error()
@@ -49,7 +49,7 @@ def build_parser(name: str, function: Callable, words: tuple[str, ...], example:
     parser = ArgumentParser(
         prog=f"exlm {name}",
         usage=f"exlm {name} {usage} [--option value ...]",
-        epilog=f"example: {example}",
+        epilog=f"example: exlm {name} {example}",
         exit_on_error=False,
     )
     many.pop("recipe", None)  # it arrives as --config
