@@ -7,6 +7,7 @@ any text. `build_case` collects the numbers as plain data, `drawing` shows them.
 import json
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,11 @@ from exlm.data.chemistry import are_molecules, rdkit_problem
 from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError
 from exlm.filling import drawing, search, texts
-from exlm.filling.fill import load_for_filling, parse_lengths
-from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.train import distributed
 
-Case = dict[str, Any]
 Segment = tuple[str, int | None]  # text, and the mask it stands for
 
-ENDINGS = (".html", ".svg", ".png", ".pdf")
 MOLECULE = 360, 240  # pixels
 ATOM = re.compile(r"\[[^\]]+\]|Br?|Cl?|[NOSPFIbcnosp*]")
 
@@ -59,14 +56,14 @@ def explore(
         free: paths as the model was trained, which may skip a mask or stop at several of its states. Otherwise the
             fillings, and the weights of the states, are those of paths with one state in each mask.
     """
-    options = texts.FillOptions(n_best, lengths=parse_lengths(tokens), free=free)
-    if Path(output).suffix not in ENDINGS:
+    options = texts.FillOptions(n_best, tokens=tokens, free=free)
+    if Path(output).suffix not in (".html", ".svg", ".png", ".pdf"):
         raise InputError(f"cannot write {output}; the name must end in .html, .svg, .png or .pdf")
     if words < 1:
         raise InputError(f"words is {words}; it must be at least 1")
     if not 0 <= threshold < 1:
         raise InputError(f"threshold is {threshold}; it must be at least 0 and less than 1")
-    network, tokenizer = load_for_filling(model)
+    network, tokenizer = texts.load_for_filling(model)
     distributed.to_device(network)
     case = build_case(network, tokenizer, text, options, words) | {"model": model, "threshold": threshold}
     drawing.write(case, Path(output))
@@ -80,7 +77,7 @@ def build_case(
     text: str,
     options: texts.FillOptions | None = None,
     words: int = 5,
-) -> Case:
+) -> drawing.Case:
     """What the model says about one text, as JSON can hold it.
 
     Returns:
@@ -88,7 +85,8 @@ def build_case(
         pieces: the text as [string, mask or None], masks being numbered from 0;
         states: in the order of the lattice, the mask (-1 BOS, M EOS), the weight and the top words of each;
         edges: [u, v, probability] of every edge of the DAG; none without transitions (`mlm`, `ctc`);
-        fillings: see `fill`, with pieces, the path with BOS and EOS, and of molecules drawing and problem.
+        fillings: see `fill`, with pieces, words, the most probable path from BOS to EOS, and of molecules drawing and
+            problem.
 
     Raises:
         InputError: if there is nothing to fill, or the text is too long or cannot be encoded.
@@ -101,67 +99,69 @@ def build_case(
     if example.problem:
         raise InputError(f"the text cannot be filled: {example.problem}")
     (graph,) = texts.graphs(network, [example], tokenizer)
-    paths = texts.searched(graph, options)
-    found, proven = texts.find_fillings(paths, example, tokenizer, options)
-    fillings = [_filling(entry, paths, example.ids, tokenizer) for entry in found]
-    molecules = _are_smiles(tokenizer, [entry["text"] for entry in fillings])
-    if molecules:
-        with rdBase.BlockLogs():
-            for entry in fillings:
-                entry["problem"] = rdkit_problem(entry["text"])
-                entry["drawing"] = None if entry["problem"] else draw_molecule(entry["text"], entry["pieces"])
-    states = texts.describe_states(paths, options, words)
-    for state in states:
-        state["words"] = [[_word(token, tokenizer), p] for token, p in state["words"]]
+    paths, lengths = texts.searched(graph, options)
+    states = texts.describe_states(paths, lengths, words, partial(_word, tokenizer))
     states[0]["words"] = states[-1]["words"] = []  # these emit BOS and EOS, no word
     start, stop = (graph.links > -torch.inf).nonzero(as_tuple=True)
     edges = zip(start.tolist(), stop.tolist(), graph.links[start, stop].exp().tolist(), strict=True)
+    record = texts.fill_graph(graph, example.ids, tokenizer, options)
+    for entry in record["fillings"]:
+        by_mask = [tokenizer.convert_tokens_to_ids(tokens) for tokens in entry["tokens"]]
+        path = search.best_paths(paths, torch.tensor([[token for tokens in by_mask for token in tokens]]))[0]
+        entry["path"] = [0, *path.tolist(), len(states) - 1]
+        entry["words"] = [[_word(tokenizer, token) for token in tokens] for tokens in by_mask]
+        entry["pieces"] = _segments(example.ids, by_mask, tokenizer)
     return {
         "objective": network.config.objective,
         "k": network.config.states_per_mask,
-        "free": not options.one_per_mask,
-        "exact": proven if options.method == "beam" else None,
+        "free": options.free,
+        "exact": record["exact"],
         "masks": graph.masks,
         "pieces": _segments(example.ids, [[tokenizer.mask_token_id]] * graph.masks, tokenizer),
         "states": states,
         "edges": [] if network.transition is None else list(edges),
-        "fillings": fillings,
-        "molecules": molecules,
+        "fillings": record["fillings"],
+        "molecules": _add_molecules(record["fillings"], tokenizer),
     }
-
-
-def _filling(entry: Case, graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast) -> Case:
-    """An entry of `fill` with its most probable path [m + 2], its words, and its text cut at the masks."""
-    vocabulary = tokenizer.get_vocab()
-    by_mask = [[vocabulary[token] for token in tokens] for tokens in entry["tokens"]]
-    words = [[_word(token, tokenizer) for token in tokens] for tokens in by_mask]
-    path = search.best_paths(graph, torch.tensor([[token for tokens in by_mask for token in tokens]]))[0].tolist()
-    pieces = _segments(ids, by_mask, tokenizer)
-    return entry | {"path": [0, *path, len(graph.links) - 1], "words": words, "pieces": pieces}
 
 
 def _segments(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[Segment]:
     """The text cut where masks begin and end, or whole if its decoding joins characters across such a cut."""
-    segments = texts.cut_at_masks(ids, by_mask, tokenizer)
-    beginnings = accumulate((tokens for tokens, _ in segments), initial=[])
-    decoded = [str(tokenizer.decode(tokens)) for tokens in beginnings]
+    inside, segments = iter(enumerate(by_mask)), [([], None)]
+    for token in ids[1:-1]:
+        if token == tokenizer.mask_token_id:
+            mask, tokens = next(inside)
+            segments += [(tokens, mask), ([], None)]
+        else:
+            segments[-1][0].append(token)
+    decoded = [tokenizer.decode(tokens) for tokens in accumulate((tokens for tokens, _ in segments), initial=[])]
     if not all(longer.startswith(shorter) for shorter, longer in pairwise(decoded)):
         return [(decoded[-1], None)]
     cut = [(b[len(a) :], mask) for (a, b), (_, mask) in zip(pairwise(decoded), segments, strict=True)]
     return [(text, mask) for text, mask in cut if text or mask is not None]
 
 
-def _word(token: int, tokenizer: PreTrainedTokenizerFast) -> str:
+def _word(tokenizer: PreTrainedTokenizerFast, token: int) -> str:
     """A token as people read it, or as it stands in the vocabulary where that is nothing to see."""
-    text = str(tokenizer.decode([token])).strip()
+    text = tokenizer.decode([token]).strip()
     readable = text and text.isprintable() and "\ufffd" not in text
-    return text if readable else str(tokenizer.convert_ids_to_tokens(token))
+    return text if readable else tokenizer.convert_ids_to_tokens(token)
 
 
-def _are_smiles(tokenizer: PreTrainedTokenizerFast, fillings: Sequence[str]) -> bool:
-    """Whether the model speaks SMILES: its tokenizer says so, or else most of its fillings are molecules."""
+def _add_molecules(fillings: list[texts.Record], tokenizer: PreTrainedTokenizerFast) -> bool:
+    """Whether the model speaks SMILES: its tokenizer says so, or else most of its fillings are molecules.
+
+    If it does, the fillings get their `drawing`, or the `problem` why they have none.
+    """
     splitting = json.loads(tokenizer.backend_tokenizer.to_str())["pre_tokenizer"] or {}
-    return splitting.get("pattern") == {"Regex": SMILES_PATTERN} or are_molecules(fillings)
+    smiles = [entry["text"] for entry in fillings]
+    if splitting.get("pattern") != {"Regex": SMILES_PATTERN} and not are_molecules(smiles):
+        return False
+    with rdBase.BlockLogs():
+        for entry in fillings:
+            entry["problem"] = rdkit_problem(entry["text"])
+            entry["drawing"] = None if entry["problem"] else draw_molecule(entry["text"], entry["pieces"])
+    return True
 
 
 def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
@@ -177,7 +177,7 @@ def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
     tokens = [(token, mask) for text, mask in segments for token in re.findall(SMILES_PATTERN, text)]
     masks = [mask for token, mask in tokens if ATOM.fullmatch(token)]  # in the order of the SMILES, which is RDKit's
     # Light enough for a letter on top.
-    tints = [tuple((value + 1) / 2 for value in to_rgb(drawing.COLOURS[name])) for name in ("even", "odd")]
+    tints = [tuple((value + 1) / 2 for value in to_rgb(tint)) for tint in drawing.TINTS]
     marked = {atom: tints[mask % 2] for atom, mask in enumerate(masks) if mask is not None}
     if len(masks) != molecule.GetNumAtoms():
         marked = {}  # RDKit took atoms away: nobody knows which is which
