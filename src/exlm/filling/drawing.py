@@ -26,7 +26,7 @@ CELL, MATRIX = 0.38, 8.0  # inches of a cell, and of a matrix at most
 READABLE = 0.2  # a cell that can hold a number
 
 # Words are text, not formulas ($); letters stay letters in PDF.
-STYLE: dict[Any, Any] = {"font.family": "sans-serif", "text.parse_math": False, "pdf.fonttype": 42, "text.color": INK}
+STYLE: dict[Any, Any] = {"font.size": 8, "text.parse_math": False, "pdf.fonttype": 42, "text.color": INK}
 
 
 def write(case: Case, path: Path) -> None:
@@ -54,7 +54,7 @@ def figure(case: Case) -> Figure:
     space = "" if case["molecules"] else " "
     parts = [text if mask is None else f"{space}[MASK {mask + 1}]" for text, mask in case["pieces"]]
     title = " ".join("".join(parts).split())
-    result.suptitle(title if len(title) <= 120 else f"{title[:119]}…", x=0.01, ha="left")
+    result.suptitle(title if len(title) <= 120 else f"{title[:119]}…", x=0.01, ha="left", fontsize=12)
     axes = result.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
     _draw_dag(axes[0], case)
     if case["edges"]:
@@ -91,7 +91,7 @@ def _draw_dag(axes: Axes, case: Case) -> None:
         if skipped < 0:  # on the right past other states of its mask
             stop, bend = places[v] + [NODE[0], 0], [0.08 + 0.1 * min(v - u, 4), 0]
         elif skipped:  # around the masks that it leaves out
-            bend = [0, (1.5 + 0.2 * min(skipped, 4)) * (-1 if start[1] + stop[1] <= 0 else 1)]
+            bend = [0, -1.6 if start[1] + stop[1] <= 0 else 1.6]
         curve = np.array([start, (start + stop) / 2 + bend, stop])
         path = Curve(curve, [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3])
         axes.add_patch(PathPatch(path, fill=False, edgecolor=tints[u], alpha=0.2 + 0.75 * p, linewidth=0.4 + 4 * p))

@@ -1,7 +1,7 @@
-"""A page or a figure to look inside the model: its states, their transitions and the best fillings of one text.
+"""A look inside the model: its states, their transitions and the best fillings of one text, as a page or a figure.
 
-This is the case study of the paper (section 5, "Case Study", and the appendix "Detailed Case Study") for any model and
-any text. `build_case` collects the numbers as plain data, `drawing` shows them.
+This is the paper's case study (section 5 and the appendix "Detailed Case Study") for any model and any text.
+`build_case` collects the numbers as plain data, `drawing` shows them.
 """
 
 import json
@@ -25,7 +25,7 @@ from exlm.filling import drawing, search, texts
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.train import distributed
 
-Segment = tuple[str, int | None]  # text, and the mask it stands for
+Segment = tuple[str, int | None]  # of a text, and the mask it stands for
 
 MOLECULE = 360, 240  # pixels
 ATOM = re.compile(r"\[[^\]]+\]|Br?|Cl?|[NOSPFIbcnosp*]")
@@ -67,8 +67,7 @@ def explore(
     distributed.to_device(network)
     case = build_case(network, tokenizer, text, options, words) | {"model": model, "threshold": threshold}
     drawing.write(case, Path(output))
-    counts = (f"{len(case[name])} {name}" for name in ("states", "edges", "fillings"))
-    print(f"{', '.join(counts)}: {output}")
+    print(", ".join(f"{len(case[name])} {name}" for name in ("states", "edges", "fillings")) + f": {output}")
 
 
 def build_case(
@@ -88,8 +87,7 @@ def build_case(
         fillings: see `fill`, with pieces, words, the most probable path from BOS to EOS, and of molecules drawing and
             problem.
 
-    Raises:
-        InputError: if there is nothing to fill, or the text is too long or cannot be encoded.
+    Raises InputError if there is nothing to fill, or the text is too long or cannot be encoded.
     """
     options = options or texts.FillOptions(n_best=10)
     network.eval()
@@ -99,18 +97,28 @@ def build_case(
     if example.problem:
         raise InputError(f"the text cannot be filled: {example.problem}")
     (graph,) = texts.graphs(network, [example], tokenizer)
+    record = texts.fill_graph(graph, example.ids, tokenizer, options)
+    if "problem" in record:
+        raise InputError(record["problem"])
     paths, lengths = texts.searched(graph, options)
     states = texts.describe_states(paths, lengths, words, partial(_word, tokenizer))
     states[0]["words"] = states[-1]["words"] = []  # these emit BOS and EOS, no word
     start, stop = (graph.links > -torch.inf).nonzero(as_tuple=True)
     edges = zip(start.tolist(), stop.tolist(), graph.links[start, stop].exp().tolist(), strict=True)
-    record = texts.fill_graph(graph, example.ids, tokenizer, options)
+    splitting = json.loads(tokenizer.backend_tokenizer.to_str())["pre_tokenizer"] or {}
+    smiles_tokens = splitting.get("pattern") == {"Regex": SMILES_PATTERN}
+    molecules = smiles_tokens or are_molecules([entry["text"] for entry in record["fillings"]])
+    vocabulary = tokenizer.get_vocab()
     for entry in record["fillings"]:
-        by_mask = [tokenizer.convert_tokens_to_ids(tokens) for tokens in entry["tokens"]]
+        by_mask = [[vocabulary[token] for token in tokens] for tokens in entry["tokens"]]
         path = search.best_paths(paths, torch.tensor([[token for tokens in by_mask for token in tokens]]))[0]
         entry["path"] = [0, *path.tolist(), len(states) - 1]
         entry["words"] = [[_word(tokenizer, token) for token in tokens] for tokens in by_mask]
         entry["pieces"] = _segments(example.ids, by_mask, tokenizer)
+        if molecules:
+            with rdBase.BlockLogs():
+                entry["problem"] = rdkit_problem(entry["text"])
+                entry["drawing"] = draw_molecule(entry["text"], entry["pieces"])
     return {
         "objective": network.config.objective,
         "k": network.config.states_per_mask,
@@ -121,20 +129,18 @@ def build_case(
         "states": states,
         "edges": [] if network.transition is None else list(edges),
         "fillings": record["fillings"],
-        "molecules": _add_molecules(record["fillings"], tokenizer),
+        "molecules": molecules,
     }
 
 
 def _segments(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[Segment]:
     """The text cut where masks begin and end, or whole if its decoding joins characters across such a cut."""
-    inside, segments = iter(enumerate(by_mask)), [([], None)]
-    for token in ids[1:-1]:
-        if token == tokenizer.mask_token_id:
-            mask, tokens = next(inside)
-            segments += [(tokens, mask), ([], None)]
-        else:
-            segments[-1][0].append(token)
-    decoded = [tokenizer.decode(tokens) for tokens in accumulate((tokens for tokens, _ in segments), initial=[])]
+    at = [i for i, token in enumerate(ids) if token == tokenizer.mask_token_id]
+    segments: list[tuple[list[int], int | None]] = [(ids[1 : at[0]], None)]
+    for mask, (start, end) in enumerate(pairwise([*at, len(ids) - 1])):
+        segments += [(by_mask[mask], mask), (ids[start + 1 : end], None)]
+    beginnings = accumulate((tokens for tokens, _ in segments), initial=[])
+    decoded = [str(tokenizer.decode(tokens)) for tokens in beginnings]
     if not all(longer.startswith(shorter) for shorter, longer in pairwise(decoded)):
         return [(decoded[-1], None)]
     cut = [(b[len(a) :], mask) for (a, b), (_, mask) in zip(pairwise(decoded), segments, strict=True)]
@@ -143,44 +149,25 @@ def _segments(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTok
 
 def _word(tokenizer: PreTrainedTokenizerFast, token: int) -> str:
     """A token as people read it, or as it stands in the vocabulary where that is nothing to see."""
-    text = tokenizer.decode([token]).strip()
+    text = str(tokenizer.decode([token])).strip()
     readable = text and text.isprintable() and "\ufffd" not in text
-    return text if readable else tokenizer.convert_ids_to_tokens(token)
-
-
-def _add_molecules(fillings: list[texts.Record], tokenizer: PreTrainedTokenizerFast) -> bool:
-    """Whether the model speaks SMILES: its tokenizer says so, or else most of its fillings are molecules.
-
-    If it does, the fillings get their `drawing`, or the `problem` why they have none.
-    """
-    splitting = json.loads(tokenizer.backend_tokenizer.to_str())["pre_tokenizer"] or {}
-    smiles = [entry["text"] for entry in fillings]
-    if splitting.get("pattern") != {"Regex": SMILES_PATTERN} and not are_molecules(smiles):
-        return False
-    with rdBase.BlockLogs():
-        for entry in fillings:
-            entry["problem"] = rdkit_problem(entry["text"])
-            entry["drawing"] = None if entry["problem"] else draw_molecule(entry["text"], entry["pieces"])
-    return True
+    return text if readable else str(tokenizer.convert_ids_to_tokens(token))
 
 
 def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
-    """The molecule as SVG, or None if there is no atom. Atoms of a mask are marked in its colour.
+    """The molecule as SVG, or None where RDKit finds none or no atom. Atoms of a mask are marked in its colour.
 
-    Args:
-        smiles: that RDKit can read.
-        segments: the SMILES, cut where masks begin and end.
+    `segments` are the SMILES cut where masks begin and end.
     """
     molecule = Chem.MolFromSmiles(smiles)
     if molecule is None or not molecule.GetNumAtoms():
         return None
     tokens = [(token, mask) for text, mask in segments for token in re.findall(SMILES_PATTERN, text)]
     masks = [mask for token, mask in tokens if ATOM.fullmatch(token)]  # in the order of the SMILES, which is RDKit's
-    # Light enough for a letter on top.
-    tints = [tuple((value + 1) / 2 for value in to_rgb(tint)) for tint in drawing.TINTS]
-    marked = {atom: tints[mask % 2] for atom, mask in enumerate(masks) if mask is not None}
     if len(masks) != molecule.GetNumAtoms():
-        marked = {}  # RDKit took atoms away: nobody knows which is which
+        masks = []  # RDKit took atoms away: nobody knows which is which
+    tints = [tuple((value + 1) / 2 for value in to_rgb(tint)) for tint in drawing.TINTS]  # light, for a letter on top
+    marked = {atom: tints[mask % 2] for atom, mask in enumerate(masks) if mask is not None}
     canvas = rdMolDraw2D.MolDraw2DSVG(*MOLECULE)
     options: Any = canvas.drawOptions()
     options.clearBackground, options.padding = False, 0.08

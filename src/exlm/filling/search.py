@@ -97,15 +97,9 @@ def length_distribution(links: Tensor) -> Tensor:
 
 
 class Chain:
-    """The Markov chain of the paths with m tokens through links [N, N].
+    """The Markov chain of the paths with m tokens through links [N, N]. Raises ValueError if there is no such path.
 
-    Attributes:
-        remaining: [m + 2, N] log R, the mass of all ways from a state after i steps to the last one after m + 1 steps.
-        log_mass: log Z_m [].
-        start: [1, N] the forward vector of the empty beginning: at BOS.
-
-    Raises:
-        ValueError: if there is no such path.
+    `remaining` [m + 2, N] is log R, `log_mass` [] is log Z_m, and `start` [1, N] is the forward vector at BOS.
     """
 
     def __init__(self, links: Tensor, tokens: int) -> None:
@@ -140,14 +134,10 @@ def _scaled(alpha: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, candidates: int = CANDIDATES) -> Fillings:
-    """The `n_best` most probable sequences of `tokens` tokens, of which there must be a path (`Chain`).
+    """The `n_best` most probable sequences of `tokens` tokens, or fewer where fewer exist.
 
-    Args:
-        graph: with N states.
-        tokens: m, at least 1.
-        n_best: how many; fewer where fewer exist.
-        width: beginnings kept after each token.
-        candidates: from the second token on, a beginning is continued by this many words of every state it can reach.
+    `width` beginnings are kept after each token. From the second token on, each is continued by the `candidates` most
+    probable words of every state it can reach. Raises ValueError if no path has so many tokens.
     """
     paths = Chain(graph.links, tokens)
     # How probable all tokens after the i-th can at most be together, from the state of the i-th: logarithms [N].
@@ -196,10 +186,7 @@ def _aligned(graph: Graph, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor, T
 
 
 def viterbi(graph: Graph, tokens: int) -> Fillings:
-    """The single most probable pair of a path and its tokens.
-
-    The filling's own probability sums over all its paths; another filling may beat it there.
-    """
+    """The single most probable pair of a path and its tokens. Summed over all paths, other tokens may be as probable."""
     paths = Chain(graph.links, tokens)
     best = graph.probs.max(1)
     path, value = alignment.best_path(*_aligned(graph, best.values.log().expand(1, tokens, -1)))

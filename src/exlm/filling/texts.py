@@ -76,7 +76,7 @@ def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFas
     model, tokenizer = load_model(path, ExLMForMaskedLM)
     if model.config.repeat > 1:
         raise InputError(f"{path} was trained on repeated tokens (Repeated MLM); give a model trained on ordinary text")
-    return model.eval(), tokenizer
+    return model, tokenizer
 
 
 def fill_texts(
@@ -99,17 +99,13 @@ def fill_texts(
                 for line, example in enumerate(examples, start + 1)
             ]
             waiting = [i for i, example in enumerate(examples) if example.problem is None]
+            waiting.sort(key=lambda i: -examples[i].length)  # so that too large a batch fails at once
             bar.update(len(examples) - len(waiting))
-            # The longest first, so that too large a batch fails at once.
-            waiting.sort(key=lambda i: -examples[i].length)
             while waiting:
                 count = max(1, max_tokens // examples[waiting[0]].length)
                 rows, waiting = waiting[:count], waiting[count:]
                 for i, graph in zip(rows, graphs(network, [examples[i] for i in rows], tokenizer), strict=True):
-                    try:
-                        records[i] |= fill_graph(graph, examples[i].ids, tokenizer, options, start + i + 1)
-                    except InputError as error:
-                        records[i]["problem"] = str(error)
+                    records[i] |= fill_graph(graph, examples[i].ids, tokenizer, options, start + i + 1)
                     bar.update()
             yield from records
 
@@ -155,29 +151,25 @@ def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrai
 
 
 def searched(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float]]:
-    """The graph without the paths that `options` leave out, and how probable each wished number of tokens is in it.
-
-    Raises:
-        InputError: if no path puts as many tokens into the masks as wished.
-    """
+    """The graph without the paths that `options` leave out, and the probabilities of the wished numbers of tokens."""
     graph = graph if options.free else search.one_per_mask(graph)
-    wished = options.lengths or range(graph.masks, graph.masks + 1)
     probability = search.length_distribution(graph.links).exp().tolist()
-    lengths = {m: p for m, p in enumerate(probability) if m in wished and p > 0}
-    if not lengths:
-        wanted = f"{wished[0]}" if wished[0] == wished[-1] else f"{wished[0]} to {wished[-1]}"
-        raise InputError(f"no path puts {wanted} tokens into its masks ({len(graph.links) - 2} states)")
-    return graph, lengths
+    wished = options.lengths or [graph.masks]
+    return graph, {m: p for m, p in enumerate(probability) if m in wished and p > 0}
 
 
 def fill_graph(
     graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int = 1
 ) -> Record:
-    """What is found for the text with these ids: fillings, exact, kept, warning and states, as `fill` writes them.
+    """What `fill` writes of the text with these ids: fillings, exact, kept, warning and states, or the problem.
 
-    Samples depend on the number of the line. Raises InputError as `searched`.
+    Samples depend on the number of the line.
     """
     paths, lengths = searched(graph, options)
+    if not lengths:
+        wished = options.lengths or [graph.masks]
+        wanted = " to ".join(map(str, sorted({wished[0], wished[-1]})))
+        return {"problem": f"no path puts {wanted} tokens into its masks ({len(graph.links) - 2} states)"}
     record: Record = {"fillings": [], "exact": True if options.method == "beam" else None}
     for length, chance in lengths.items():
         if options.method == "viterbi":
@@ -194,8 +186,8 @@ def fill_graph(
             by_mask = [tokens[own == mask].tolist() for mask in range(graph.masks)]
             inside = iter(by_mask)
             filled = [next(inside) if token == tokenizer.mask_token_id else [token] for token in ids[1:-1]]
-            entry = {"text": tokenizer.decode(list(chain.from_iterable(filled)))}
-            entry["tokens"] = list(map(tokenizer.convert_ids_to_tokens, by_mask))
+            entry: Record = {"text": tokenizer.decode(list(chain.from_iterable(filled)))}
+            entry["tokens"] = [tokenizer.convert_ids_to_tokens(tokens) for tokens in by_mask]
             entry |= {"probability": math.exp(value), "log_probability": value}
             if result.path_log_prob is not None:
                 entry["path_probability"] = float(result.path_log_prob.exp())
@@ -206,10 +198,9 @@ def fill_graph(
         record["kept"] = search.kept(graph)
         record["warning"] = LITTLE_KEPT if record["kept"] < 0.5 else None
     if options.states:
-        record["states"] = [[] for _ in range(graph.masks)]
-        for state in describe_states(paths, lengths, TOP_WORDS, tokenizer.convert_ids_to_tokens):
-            if 0 <= (mask := state.pop("mask")) < graph.masks:
-                record["states"][mask].append(state)
+        states = describe_states(paths, lengths, TOP_WORDS, tokenizer.convert_ids_to_tokens)
+        masks = [state.pop("mask") for state in states]
+        record["states"] = [[s for s, own in zip(states, masks, strict=True) if own == m] for m in range(graph.masks)]
     return record
 
 
