@@ -49,14 +49,14 @@ def figure(case: Case) -> Figure:
     """The DAG of the states and, where the model has transitions, their matrix."""
     cells = len(case["states"]) - 1
     side = min(CELL * cells, MATRIX)
-    widths = [1.67 * (case["masks"] + 2), side + 2][: 2 if case["edges"] else 1]
-    result = Figure((sum(widths), side + 2), layout="constrained")
+    height, widths = side + 2, [1.67 * (case["masks"] + 2), side + 2][: 2 if case["edges"] else 1]
+    result = Figure((sum(widths), height), layout="constrained")
     space = "" if case["molecules"] else " "
     parts = [text if mask is None else f"{space}[MASK {mask + 1}]" for text, mask in case["pieces"]]
     title = " ".join("".join(parts).split())
     result.suptitle(title if len(title) <= 120 else f"{title[:119]}…", x=0.01, ha="left", fontsize=12)
     axes = result.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
-    _draw_dag(axes[0], case)
+    _draw_dag(axes[0], case, height)
     if case["edges"]:
         _draw_matrix(axes[1], case, side / cells)
     return result
@@ -69,8 +69,8 @@ def _look(state: Case, masks: int) -> tuple[str, list[str]]:
     return END_TINT if is_end else TINTS[state["mask"] % 2], words or ["[BOS]" if state["mask"] < 0 else "[EOS]"]
 
 
-def _draw_dag(axes: Axes, case: Case) -> None:
-    """A column of states for each mask; a unit is the distance of two columns, or of two states of a column."""
+def _draw_dag(axes: Axes, case: Case, height: float) -> None:
+    """A column of states for each mask, on `height` inches. A unit is from column to column, or from state to state."""
     masks = pd.Series([state["mask"] for state in case["states"]])
     column = masks.groupby(masks)
     places = np.stack([masks, column.cumcount() - (column.transform("size") - 1) / 2], axis=1)
@@ -79,7 +79,7 @@ def _draw_dag(axes: Axes, case: Case) -> None:
         box = FancyBboxPatch((x - NODE[0], y - NODE[1]), 2 * NODE[0], 2 * NODE[1], "round,pad=0,rounding_size=0.06")
         axes.add_patch(box).set(facecolor=tint, edgecolor="none", zorder=2)
         axes.text(x, y, top[0], color=PAPER, weight="bold", fontsize=9, ha="center", va="center", zorder=3)
-    tallest = places[:, 1].max() + 1
+    tallest = max(places[:, 1].max() + 0.9, height / 2)
     axes.set(xlim=(-1.4, case["masks"] + 0.4), ylim=(tallest, -tallest))
     axes.set_axis_off()
 

@@ -186,7 +186,7 @@ def _aligned(graph: Graph, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor, T
 
 
 def viterbi(graph: Graph, tokens: int) -> Fillings:
-    """The single most probable pair of a path and its tokens. Summed over all paths, other tokens may be as probable."""
+    """The most probable pair of a path and its tokens. Summed over all paths, other tokens may be more probable."""
     paths = Chain(graph.links, tokens)
     best = graph.probs.max(1)
     path, value = alignment.best_path(*_aligned(graph, best.values.log().expand(1, tokens, -1)))
