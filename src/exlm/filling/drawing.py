@@ -49,7 +49,7 @@ def figure(case: Case) -> Figure:
     """The DAG of the states and, where the model has transitions, their matrix."""
     cells = len(case["states"]) - 1
     side = min(CELL * cells, MATRIX)
-    height, widths = side + 2, [1.67 * (case["masks"] + 2), side + 2][: 2 if case["edges"] else 1]
+    height, widths = side + 2, [1.67 * (case["masks"] + 2.05), side + 2][: 2 if case["edges"] else 1]
     result = Figure((sum(widths), height), layout="constrained")
     space = "" if case["molecules"] else " "
     parts = [text if mask is None else f"{space}[MASK {mask + 1}]" for text, mask in case["pieces"]]
@@ -80,7 +80,7 @@ def _draw_dag(axes: Axes, case: Case, height: float) -> None:
         axes.add_patch(box).set(facecolor=tint, edgecolor="none", zorder=2)
         axes.text(x, y, top[0], color=PAPER, weight="bold", fontsize=9, ha="center", va="center", zorder=3)
     tallest = max(places[:, 1].max() + 0.9, height / 2)
-    axes.set(xlim=(-1.4, case["masks"] + 0.4), ylim=(tallest, -tallest))
+    axes.set(xlim=(-1.4, case["masks"] + 0.65), ylim=(tallest, -tallest))
     axes.set_axis_off()
 
     taken = [(place, NODE) for place in places]
