@@ -73,23 +73,23 @@ def _draw_dag(axes: Axes, case: Case, height: float) -> None:
     """A column of states for each mask, on `height` inches. A unit is from column to column, or from state to state."""
     masks = pd.Series([state["mask"] for state in case["states"]])
     column = masks.groupby(masks)
-    places = np.stack([masks, column.cumcount() - (column.transform("size") - 1) / 2], axis=1)
+    centres = np.stack([masks, column.cumcount() - (column.transform("size") - 1) / 2], axis=1)
     tints, words = zip(*(_look(state, case["masks"]) for state in case["states"]), strict=True)
-    for (x, y), tint, top in zip(places, tints, words, strict=True):
+    for (x, y), tint, top in zip(centres, tints, words, strict=True):
         box = FancyBboxPatch((x - NODE[0], y - NODE[1]), 2 * NODE[0], 2 * NODE[1], "round,pad=0,rounding_size=0.06")
         axes.add_patch(box).set(facecolor=tint, edgecolor="none", zorder=2)
         axes.text(x, y, top[0], color=PAPER, weight="bold", fontsize=9, ha="center", va="center", zorder=3)
-    tallest = max(places[:, 1].max() + 0.9, height / 2)
+    tallest = max(centres[:, 1].max() + 0.9, height / 2)
     axes.set(xlim=(-1.4, case["masks"] + 0.65), ylim=(tallest, -tallest))
     axes.set_axis_off()
 
-    taken = [(place, NODE) for place in places]
+    taken = [(centre, NODE) for centre in centres]
     shown = sorted((edge for edge in case["edges"] if edge[2] >= case["threshold"]), key=lambda edge: edge[2])
     for u, v, p in shown:
-        start, stop, bend = places[u] + [NODE[0], 0], places[v] - [NODE[0], 0], [0.0, 0.0]
+        start, stop, bend = centres[u] + [NODE[0], 0], centres[v] - [NODE[0], 0], [0.0, 0.0]
         skipped = masks[v] - masks[u] - 1
         if skipped < 0:  # on the right past other states of its mask
-            stop, bend = places[v] + [NODE[0], 0], [0.08 + 0.1 * min(v - u, 4), 0]
+            stop, bend = centres[v] + [NODE[0], 0], [0.08 + 0.1 * min(v - u, 4), 0]
         elif skipped:  # around the masks that it leaves out
             bend = [0, -1.6 if start[1] + stop[1] <= 0 else 1.6]
         curve = np.array([start, (start + stop) / 2 + bend, stop])
@@ -98,7 +98,7 @@ def _draw_dag(axes: Axes, case: Case, height: float) -> None:
         if len(shown) <= LABELLED_EDGES:  # where the value hides no state and no other value, if there is such a spot
             t = np.array([0.36, 0.5, 0.25, 0.62, 0.75])
             spots = np.stack([(1 - t) ** 2, 2 * t * (1 - t), t**2], axis=1) @ curve
-            gaps = [min((abs(spot - place) / np.add(size, LABEL)).max() for place, size in taken) for spot in spots]
+            gaps = [min((abs(spot - centre) / np.add(size, LABEL)).max() for centre, size in taken) for spot in spots]
             x, y = spots[np.clip(gaps, 0, 1).argmax()]
             taken.append((np.array([x, y]), LABEL))
             halo = dict(boxstyle="round,pad=0.1", facecolor=PAPER, edgecolor="none", alpha=0.85)
