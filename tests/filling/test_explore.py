@@ -9,14 +9,14 @@ import shutil
 
 import pytest
 import torch
+from matplotlib.patches import FancyBboxPatch
 
 from exlm import InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search
-from exlm.filling.drawing import figure, lay_out, page
+from exlm.filling.drawing import figure, page
 from exlm.filling.explore import build_case, draw_molecule
-from exlm.filling.fill import load_for_filling
-from exlm.filling.texts import FillOptions, encode, graphs
+from exlm.filling.texts import FillOptions, encode, graphs, load_for_filling
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops import alignment
@@ -121,7 +121,7 @@ def test_words_and_pieces(text):
 
 
 def test_masks_may_stay_empty_on_free_paths(smiles):
-    case = case_of(smiles, TWO, FillOptions(lengths=(1, 2)))
+    case = case_of(smiles, TWO, FillOptions(tokens="1-2"))
     single = [e for e in case["fillings"] if len(e["path"]) == 3]
     assert single and all([m for _, m in e["pieces"] if m is not None] == [0, 1] for e in single)
     assert {e["length_probability"] for e in case["fillings"]} and case["free"]
@@ -160,12 +160,12 @@ def embedded(html):
 def test_the_page_is_whole_and_inert(text):
     case = case_of(text, HOSTILE)
     case["states"][1]["words"][0] = ["</script><b>\u2028", 0.5]
-    case["fillings"][0]["words"] = [["<img src=x>"], ["/*SCRIPT*/"]]
+    case["fillings"][0]["words"] = [["<img src=x>"], ["{{ case }} {% raw %}"]]
     html = page(case)
     data = embedded(html)
-    assert "<" not in data and "\u2028" not in data and html.count("<script") == html.count("</script>") == 3
+    assert "<" not in data and "\u2028" not in data and html.count("<script") == html.count("</script>") == 4
     assert json.loads(data)["states"][1]["words"][0] == ["</script><b>\u2028", 0.5]
-    assert json.loads(data)["fillings"][0]["words"] == [["<img src=x>"], ["/*SCRIPT*/"]]
+    assert json.loads(data)["fillings"][0]["words"] == [["<img src=x>"], ["{{ case }} {% raw %}"]]
     outside = html.replace(data, "")
     assert not re.search(r"(src|href)\s*=|@import|url\(|fetch\(|XMLHttp", outside)
     assert set(re.findall(r"https?://[^\"' ]+", outside)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
@@ -180,15 +180,21 @@ def test_figures_are_written(capsys, text, tmp_path, ending, start):
     assert target.read_bytes().startswith(start) and list(tmp_path.iterdir()) == [target]
 
 
-@pytest.mark.parametrize("for_figure", [False, True])
-def test_the_layout_has_a_column_for_each_mask(smiles, for_figure):
-    drawn = lay_out(case_of(smiles, TWO), for_figure)
-    places = [(state["x"], state["y"]) for state in drawn["states"]]
-    assert len({x for x, _ in places}) == 4 and len(set(places)) == 8
-    assert places[0][1] == pytest.approx(places[2][1]) == pytest.approx(places[-1][1])
-    for u, v, _, curve in drawn["edges"]:
-        assert curve[1] == places[u][1] and curve[-1] == places[v][1] and curve[0] > places[u][0]
-    assert all(0 < x < drawn["dag"]["width"] and 0 < y < drawn["dag"]["height"] for x, y in places)
+def test_the_figure_has_a_node_for_each_state_and_values_that_hide_none(smiles):
+    case = case_of(smiles, TWO) | {"threshold": 0.2}
+    shown = [f"{p:.2f}" for *_, p in case["edges"] if p >= 0.2]
+    dag, matrix = figure(case).axes[:2]
+    labels = {text.get_text(): text for text in dag.texts}
+    nodes = [patch for patch in dag.patches if isinstance(patch, FancyBboxPatch)]
+    assert len(nodes) == 8 and len({node.get_x() for node in nodes}) == 4 and {"[BOS]", "[EOS]"} <= set(labels)
+    values = [text for text in dag.texts if text.get_text() in shown]
+    assert 0 < len(values) == len(shown) == len(dag.patches) - len(nodes)
+    for value in values:  # above all nodes, and on none of them
+        assert value.get_zorder() > max(node.get_zorder() for node in nodes)
+        assert not any(
+            node.get_path().contains_point(value.get_position(), node.get_transform() - dag.transData) for node in nodes
+        )
+    assert len(matrix.get_xticklabels()) == len(matrix.get_yticklabels()) == 7
 
 
 @pytest.mark.parametrize(

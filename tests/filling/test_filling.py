@@ -11,9 +11,8 @@ from transformers import AutoModelForMaskedLM
 from exlm import InputError
 from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.filling import search
-from exlm.filling.fill import load_for_filling
 from exlm.filling.search import Graph
-from exlm.filling.texts import FillOptions, encode, fill_texts, graphs
+from exlm.filling.texts import FillOptions, encode, fill_texts, graphs, load_for_filling
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.downstream import ExLMForSequenceClassification
 from exlm.model.evaluation import evaluate_batch
@@ -102,7 +101,7 @@ def test_what_a_narrow_beam_calls_proven_is_true(case, width, candidates):
     graph, tokens = GRAPHS[case]
     _, log_f = enumerate_fillings(graph, tokens)
     found = search.beam_search(graph, tokens, n_best=3, width=width, candidates=candidates)
-    best = (log_f.sort(descending=True).values - search.Chain(graph.links, tokens).remaining[0, 0])[:3]
+    best = (log_f.sort(descending=True).values - search.Chain(graph.links, tokens).log_mass)[:3]
     assert (found.log_prob <= best[: len(found.log_prob)] + 1e-9).all()
     if found.proven:
         torch.testing.assert_close(found.log_prob, best, rtol=1e-9, atol=1e-9)
@@ -122,11 +121,11 @@ def test_viterbi_is_the_best_of_all_paths(case):
     scores = {path: score + sum(best.values[u].log().item() for u in path) for path, score in paths.items()}
     expected = max(scores, key=scores.__getitem__)
     mass = math.log(sum(map(math.exp, paths.values())))
-    found, value = search.viterbi(graph, tokens)
+    found = search.viterbi(graph, tokens)
     assert tuple(found.path[0].tolist()) == expected
     assert found.tokens[0].tolist() == [best.indices[u].item() for u in expected]
-    assert value.item() == pytest.approx(scores[expected] - mass, abs=1e-9)
-    assert value.item() <= found.log_prob.item() + 1e-9
+    assert found.path_log_prob.item() == pytest.approx(scores[expected] - mass, abs=1e-9)
+    assert found.path_log_prob.item() <= found.log_prob.item() + 1e-9
 
 
 @every_graph
@@ -189,7 +188,7 @@ def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
 
 def test_many_masks_do_not_underflow():
     wide = random_graph(13, masks=300, k=2, vocabulary=5000, spread=3.0)
-    assert 0 < search.kept(wide) < 1 and search.Chain(wide.links, 300).remaining[0, 0] < -800
+    assert 0 < search.kept(wide) < 1 and search.Chain(wide.links, 300).log_mass < -800
     graph = search.one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
     found = search.beam_search(graph, 300, n_best=3, width=4)
     assert found.log_prob.isfinite().all() and found.log_prob[0] < -2000
@@ -307,7 +306,7 @@ def test_an_end_inside_the_text_is_refused_where_it_has_states_of_its_own(tmp_pa
     assert "end of sequence inside the text" in record["problem"] and not record["fillings"]
 
 
-@pytest.mark.parametrize("options", [FillOptions(), FillOptions(free=True), FillOptions(lengths=(2, 3))])
+@pytest.mark.parametrize("options", [FillOptions(), FillOptions(free=True), FillOptions(tokens="2-3")])
 def test_every_record_says_what_one_token_for_each_mask_keeps(any_model, options):
     network, tokenizer = load_for_filling(str(any_model))
     records = list(fill_texts(network, tokenizer, [TWO, "[MASK]" * 8, "CCO"], options))
@@ -348,7 +347,7 @@ def test_the_graph_holds_the_states_of_each_mask(model):
 
 def test_several_tokens_go_where_their_states_are(model):
     network, tokenizer = load_for_filling(str(model))
-    options = FillOptions(lengths=(1, 9), n_best=4, states=True)
+    options = FillOptions(tokens="1-9", n_best=4, states=True)
     (record,) = fill_texts(network, tokenizer, [TWO], options)
     by_length = {}
     for entry in record["fillings"]:

@@ -1,8 +1,8 @@
 "use strict";
-// Draws the case of `exlm explore` where `lay_out` of drawing.py has put everything. Texts and words reach the page as
-// text nodes and attributes only, never as markup.
+// Draws the case of `exlm explore` where `layOut` has put everything. Texts and words reach the page as text nodes and
+// attributes only, never as markup.
 
-const data = JSON.parse(document.getElementById("case").textContent);
+const data = layOut(JSON.parse(document.getElementById("case").textContent));
 const { states, edges, fillings } = data;
 const N = states.length;
 const byId = id => document.getElementById(id);

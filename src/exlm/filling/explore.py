@@ -1,12 +1,13 @@
-"""A page or a figure to look inside the model: its states, their transitions and the best fillings of one text.
+"""A look inside the model: its states, their transitions and the best fillings of one text, as a page or a figure.
 
-This is the case study of the paper (section 5, "Case Study", and the appendix "Detailed Case Study") for any model and
-any text. `build_case` collects the numbers as plain data, `drawing` shows them.
+This is the paper's case study (section 5 and the appendix "Detailed Case Study") for any model and any text.
+`build_case` collects the numbers as plain data, `drawing` shows them.
 """
 
 import json
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,11 @@ from exlm.data.chemistry import are_molecules, rdkit_problem
 from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError
 from exlm.filling import drawing, search, texts
-from exlm.filling.fill import load_for_filling, parse_lengths
-from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.train import distributed
 
-Case = dict[str, Any]
-Segment = tuple[str, int | None]  # text, and the mask it stands for
+Segment = tuple[str, int | None]  # of a text, and the mask it stands for
 
-ENDINGS = (".html", ".svg", ".png", ".pdf")
 MOLECULE = 360, 240  # pixels
 ATOM = re.compile(r"\[[^\]]+\]|Br?|Cl?|[NOSPFIbcnosp*]")
 
@@ -59,19 +56,18 @@ def explore(
         free: paths as the model was trained, which may skip a mask or stop at several of its states. Otherwise the
             fillings, and the weights of the states, are those of paths with one state in each mask.
     """
-    options = texts.FillOptions(n_best, lengths=parse_lengths(tokens), free=free)
-    if Path(output).suffix not in ENDINGS:
+    options = texts.FillOptions(n_best, tokens=tokens, free=free)
+    if Path(output).suffix not in (".html", ".svg", ".png", ".pdf"):
         raise InputError(f"cannot write {output}; the name must end in .html, .svg, .png or .pdf")
     if words < 1:
         raise InputError(f"words is {words}; it must be at least 1")
     if not 0 <= threshold < 1:
         raise InputError(f"threshold is {threshold}; it must be at least 0 and less than 1")
-    network, tokenizer = load_for_filling(model)
+    network, tokenizer = texts.load_for_filling(model)
     distributed.to_device(network)
     case = build_case(network, tokenizer, text, options, words) | {"model": model, "threshold": threshold}
     drawing.write(case, Path(output))
-    counts = (f"{len(case[name])} {name}" for name in ("states", "edges", "fillings"))
-    print(f"{', '.join(counts)}: {output}")
+    print(", ".join(f"{len(case[name])} {name}" for name in ("states", "edges", "fillings")) + f": {output}")
 
 
 def build_case(
@@ -80,7 +76,7 @@ def build_case(
     text: str,
     options: texts.FillOptions | None = None,
     words: int = 5,
-) -> Case:
+) -> drawing.Case:
     """What the model says about one text, as JSON can hold it.
 
     Returns:
@@ -88,10 +84,10 @@ def build_case(
         pieces: the text as [string, mask or None], masks being numbered from 0;
         states: in the order of the lattice, the mask (-1 BOS, M EOS), the weight and the top words of each;
         edges: [u, v, probability] of every edge of the DAG; none without transitions (`mlm`, `ctc`);
-        fillings: see `fill`, with pieces, the path with BOS and EOS, and of molecules drawing and problem.
+        fillings: see `fill`, with pieces, words, the most probable path from BOS to EOS, and of molecules drawing and
+            problem.
 
-    Raises:
-        InputError: if there is nothing to fill, or the text is too long or cannot be encoded.
+    Raises InputError if there is nothing to fill, or the text is too long or cannot be encoded.
     """
     options = options or texts.FillOptions(n_best=10)
     network.eval()
@@ -101,48 +97,48 @@ def build_case(
     if example.problem:
         raise InputError(f"the text cannot be filled: {example.problem}")
     (graph,) = texts.graphs(network, [example], tokenizer)
-    paths = texts.searched(graph, options)
-    found, proven = texts.find_fillings(paths, example, tokenizer, options)
-    fillings = [_filling(entry, paths, example.ids, tokenizer) for entry in found]
-    molecules = _are_smiles(tokenizer, [entry["text"] for entry in fillings])
-    if molecules:
-        with rdBase.BlockLogs():
-            for entry in fillings:
-                entry["problem"] = rdkit_problem(entry["text"])
-                entry["drawing"] = None if entry["problem"] else draw_molecule(entry["text"], entry["pieces"])
-    states = texts.describe_states(paths, options, words)
-    for state in states:
-        state["words"] = [[_word(token, tokenizer), p] for token, p in state["words"]]
+    record = texts.fill_graph(graph, example.ids, tokenizer, options)
+    if "problem" in record:
+        raise InputError(record["problem"])
+    paths, lengths = texts.searched(graph, options)
+    states = texts.describe_states(paths, lengths, words, partial(_word, tokenizer))
     states[0]["words"] = states[-1]["words"] = []  # these emit BOS and EOS, no word
     start, stop = (graph.links > -torch.inf).nonzero(as_tuple=True)
     edges = zip(start.tolist(), stop.tolist(), graph.links[start, stop].exp().tolist(), strict=True)
+    splitting = json.loads(tokenizer.backend_tokenizer.to_str())["pre_tokenizer"] or {}
+    smiles_tokens = splitting.get("pattern") == {"Regex": SMILES_PATTERN}
+    molecules = smiles_tokens or are_molecules([entry["text"] for entry in record["fillings"]])
+    vocabulary = tokenizer.get_vocab()
+    for entry in record["fillings"]:
+        by_mask = [[vocabulary[token] for token in tokens] for tokens in entry["tokens"]]
+        path = search.best_paths(paths, torch.tensor([[token for tokens in by_mask for token in tokens]]))[0]
+        entry["path"] = [0, *path.tolist(), len(states) - 1]
+        entry["words"] = [[_word(tokenizer, token) for token in tokens] for tokens in by_mask]
+        entry["pieces"] = _segments(example.ids, by_mask, tokenizer)
+        if molecules:
+            with rdBase.BlockLogs():
+                entry["problem"] = rdkit_problem(entry["text"])
+                entry["drawing"] = draw_molecule(entry["text"], entry["pieces"])
     return {
         "objective": network.config.objective,
         "k": network.config.states_per_mask,
-        "free": not options.one_per_mask,
-        "exact": proven if options.method == "beam" else None,
+        "free": options.free,
+        "exact": record["exact"],
         "masks": graph.masks,
         "pieces": _segments(example.ids, [[tokenizer.mask_token_id]] * graph.masks, tokenizer),
         "states": states,
         "edges": [] if network.transition is None else list(edges),
-        "fillings": fillings,
+        "fillings": record["fillings"],
         "molecules": molecules,
     }
 
 
-def _filling(entry: Case, graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast) -> Case:
-    """An entry of `fill` with its most probable path [m + 2], its words, and its text cut at the masks."""
-    vocabulary = tokenizer.get_vocab()
-    by_mask = [[vocabulary[token] for token in tokens] for tokens in entry["tokens"]]
-    words = [[_word(token, tokenizer) for token in tokens] for tokens in by_mask]
-    path = search.best_paths(graph, torch.tensor([[token for tokens in by_mask for token in tokens]]))[0].tolist()
-    pieces = _segments(ids, by_mask, tokenizer)
-    return entry | {"path": [0, *path, len(graph.links) - 1], "words": words, "pieces": pieces}
-
-
 def _segments(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[Segment]:
     """The text cut where masks begin and end, or whole if its decoding joins characters across such a cut."""
-    segments = texts.cut_at_masks(ids, by_mask, tokenizer)
+    at = [i for i, token in enumerate(ids) if token == tokenizer.mask_token_id]
+    segments: list[tuple[list[int], int | None]] = [(ids[1 : at[0]], None)]
+    for mask, (start, end) in enumerate(pairwise([*at, len(ids) - 1])):
+        segments += [(by_mask[mask], mask), (ids[start + 1 : end], None)]
     beginnings = accumulate((tokens for tokens, _ in segments), initial=[])
     decoded = [str(tokenizer.decode(tokens)) for tokens in beginnings]
     if not all(longer.startswith(shorter) for shorter, longer in pairwise(decoded)):
@@ -151,36 +147,27 @@ def _segments(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTok
     return [(text, mask) for text, mask in cut if text or mask is not None]
 
 
-def _word(token: int, tokenizer: PreTrainedTokenizerFast) -> str:
+def _word(tokenizer: PreTrainedTokenizerFast, token: int) -> str:
     """A token as people read it, or as it stands in the vocabulary where that is nothing to see."""
     text = str(tokenizer.decode([token])).strip()
     readable = text and text.isprintable() and "\ufffd" not in text
     return text if readable else str(tokenizer.convert_ids_to_tokens(token))
 
 
-def _are_smiles(tokenizer: PreTrainedTokenizerFast, fillings: Sequence[str]) -> bool:
-    """Whether the model speaks SMILES: its tokenizer says so, or else most of its fillings are molecules."""
-    splitting = json.loads(tokenizer.backend_tokenizer.to_str())["pre_tokenizer"] or {}
-    return splitting.get("pattern") == {"Regex": SMILES_PATTERN} or are_molecules(fillings)
-
-
 def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
-    """The molecule as SVG, or None if there is no atom. Atoms of a mask are marked in its colour.
+    """The molecule as SVG, or None where RDKit finds none or no atom. Atoms of a mask are marked in its colour.
 
-    Args:
-        smiles: that RDKit can read.
-        segments: the SMILES, cut where masks begin and end.
+    `segments` are the SMILES cut where masks begin and end.
     """
     molecule = Chem.MolFromSmiles(smiles)
     if molecule is None or not molecule.GetNumAtoms():
         return None
     tokens = [(token, mask) for text, mask in segments for token in re.findall(SMILES_PATTERN, text)]
     masks = [mask for token, mask in tokens if ATOM.fullmatch(token)]  # in the order of the SMILES, which is RDKit's
-    # Light enough for a letter on top.
-    tints = [tuple((value + 1) / 2 for value in to_rgb(drawing.COLOURS[name])) for name in ("even", "odd")]
-    marked = {atom: tints[mask % 2] for atom, mask in enumerate(masks) if mask is not None}
     if len(masks) != molecule.GetNumAtoms():
-        marked = {}  # RDKit took atoms away: nobody knows which is which
+        masks = []  # RDKit took atoms away: nobody knows which is which
+    tints = [tuple((value + 1) / 2 for value in to_rgb(tint)) for tint in drawing.TINTS]  # light, for a letter on top
+    marked = {atom: tints[mask % 2] for atom, mask in enumerate(masks) if mask is not None}
     canvas = rdMolDraw2D.MolDraw2DSVG(*MOLECULE)
     options: Any = canvas.drawOptions()
     options.clearBackground, options.padding = False, 0.08

@@ -1,16 +1,11 @@
 """Fills all masks of a text, or of every line of a file, jointly (`exlm.filling.search`)."""
 
 import json
-import re
 from pathlib import Path
-
-from transformers import PreTrainedTokenizerFast
 
 from exlm.data.readers import UNREADABLE, open_text
 from exlm.errors import InputError
-from exlm.filling.texts import FillOptions, Method, Record, fill_texts, with_mask_tokens
-from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.pretrained import load_model, verify
+from exlm.filling.texts import MASKS, FillOptions, Method, Record, fill_texts, load_for_filling
 from exlm.storage import replacing
 from exlm.train import distributed
 
@@ -58,19 +53,18 @@ def fill(
         raise InputError("give either texts after the model or --file, a file with one text per line")
     if output and Path(output).suffix != ".jsonl":
         raise InputError(f"cannot write {output}; the name must end in .jsonl")
-    options = FillOptions(n_best, method, parse_lengths(tokens), free, states, beam, seed, tokens_per_batch)
-    lines = texts
+    options = FillOptions(n_best, method, tokens, free, states, beam, seed, tokens_per_batch)
     if file is not None:
         try:
             with open_text(file) as stream:
-                lines = [line.rstrip("\r\n") for line in stream]
+                texts = [line.rstrip("\r\n") for line in stream]
         except UNREADABLE as error:
             raise InputError(f"{file} cannot be read: {error}") from error
     network, tokenizer = load_for_filling(model)
-    if not any(str(tokenizer.mask_token) in with_mask_tokens(line, tokenizer) for line in lines):
+    if not any(MASKS.search(text) or str(tokenizer.mask_token) in text for text in texts):
         raise InputError("there is no mask in any text; write [MASK] where something is to be filled in")
     distributed.to_device(network)
-    records = fill_texts(network, tokenizer, lines, options, progress=file is not None)
+    records = fill_texts(network, tokenizer, texts, options, progress=file is not None)
     if not output:
         print("\n\n".join([_table(record) for record in records]))
         return
@@ -80,33 +74,7 @@ def fill(
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
             bad += record["problem"] is not None
             weak += record["warning"] is not None
-    print(f"{len(lines) - bad} lines filled, {bad} with a problem, {weak} with a warning: {output}")
-
-
-def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:
-    """A pre-trained model and its tokenizer. Raises InputError for a directory without a prediction head of ours."""
-    verify(path)
-    try:
-        names = json.loads((Path(path) / "config.json").read_text(encoding="utf-8")).get("architectures")
-    except (ValueError, AttributeError):
-        names = None  # said better by `load_model`
-    if names and ExLMForMaskedLM.__name__ not in names:
-        raise InputError(f"{path} holds {', '.join(names)}; give the directory of a pre-trained ExLM, MLM or CTC model")
-    model, tokenizer = load_model(path, ExLMForMaskedLM)
-    if model.config.repeat > 1:
-        raise InputError(f"{path} was trained on repeated tokens (Repeated MLM); give a model trained on ordinary text")
-    return model, tokenizer
-
-
-def parse_lengths(tokens: str | None) -> tuple[int, int] | None:
-    """The shortest and longest of `3` or `2-4`."""
-    if tokens is None:
-        return None
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(tokens).strip())
-    shortest, longest = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if not 1 <= shortest <= longest:
-        raise InputError(f"tokens is {tokens}; give a number from 1, or a range as 2-4")
-    return shortest, longest
+    print(f"{len(texts) - bad} lines filled, {bad} with a problem, {weak} with a warning: {output}")
 
 
 def _table(record: Record) -> str:

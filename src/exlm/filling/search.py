@@ -56,13 +56,15 @@ class Fillings:
         tokens: [n, m].
         log_prob: [n] log p(y | m), summed over all paths.
         path: [n, m] the state of each token: the path that was drawn, or else the most probable one.
-        proven: no filling that is missing is more probable than the last one. True of nothing that was drawn.
+        proven: no filling that is missing is more probable than the last one. Only beam search proves it.
+        path_log_prob: [n] log p(path, y | m), of `viterbi` alone.
     """
 
     tokens: Tensor
     log_prob: Tensor
     path: Tensor
-    proven: bool
+    proven: bool = False
+    path_log_prob: Tensor | None = None
 
 
 def one_per_mask(graph: Graph) -> Graph:
@@ -72,11 +74,8 @@ def one_per_mask(graph: Graph) -> Graph:
 
 
 def kept(graph: Graph) -> float:
-    """The share that `one_per_mask` keeps of the probability of all paths with as many tokens as there are masks.
-
-    Raises ValueError where it keeps no path.
-    """
-    some, every = (Chain(links, graph.masks).remaining[0, 0] for links in (one_per_mask(graph).links, graph.links))
+    """The share that `one_per_mask` keeps of the probability of all paths with as many tokens as there are masks."""
+    some, every = (Chain(links, graph.masks).log_mass for links in (one_per_mask(graph).links, graph.links))
     return min(1.0, float((some - every).exp()))
 
 
@@ -90,9 +89,7 @@ def independent(log_probs: Tensor) -> Graph:
 
 def length_distribution(links: Tensor) -> Tensor:
     """log-probability [N - 1] that a path emits m = 0 .. N-2 tokens, from the links [N, N]."""
-    reached = torch.full_like(links[0], -torch.inf)
-    reached[0] = 0.0
-    result = []
+    reached, result = torch.eye(1, len(links)).to(links)[0].log(), []
     for _ in range(len(links) - 1):
         reached = (reached[:, None] + links).logsumexp(0)
         result.append(reached[-1])
@@ -102,34 +99,30 @@ def length_distribution(links: Tensor) -> Tensor:
 class Chain:
     """The Markov chain of the paths with m tokens through links [N, N]. Raises ValueError if there is no such path.
 
-    `remaining` [m + 2, N] is log R: the mass of all ways from a state after i steps to the last one after m + 1 steps.
+    `remaining` [m + 2, N] is log R, `log_mass` [] is log Z_m, and `start` [1, N] is the forward vector at BOS.
     """
 
     def __init__(self, links: Tensor, tokens: int) -> None:
-        rows = [torch.full_like(links[0], -torch.inf)]
-        rows[0][-1] = 0.0
+        self.start = torch.eye(1, len(links)).to(links)
+        rows = [self.start[0].flip(0).log()]
         for _ in range(tokens + 1):
             rows.append((links + rows[-1]).logsumexp(1))
-        if rows[-1][0] == -torch.inf:
+        self.links, self.remaining, self.log_mass = links, torch.stack(rows[::-1]), rows[-1][0]
+        if self.log_mass == -torch.inf:
             raise ValueError(f"no path through the {len(links)} states emits {tokens} tokens")
-        self.links, self.remaining = links, torch.stack(rows[::-1])
 
     def step(self, i: int) -> Tensor:
-        """Transition probabilities [N, N] of step i = 0 .. m. Rows of states that cannot be there are zero."""
+        """Log transition probabilities [N, N] of step i = 0 .. m. Rows of states that cannot be there are -inf."""
         here, there = self.remaining[i], self.remaining[i + 1]
-        return torch.where(here[:, None] > -torch.inf, self.links + there - here[:, None], -torch.inf).exp()
-
-    def start(self) -> Tensor:
-        """The forward vector [1, N] of the empty beginning: at BOS."""
-        return torch.eye(1, len(self.links), dtype=self.links.dtype, device=self.links.device)
+        return torch.where(here[:, None] > -torch.inf, self.links + there - here[:, None], -torch.inf)
 
 
 def log_probability(graph: Graph, paths: Chain, tokens: Tensor) -> Tensor:
     """log p(y | m) [n] of token sequences [n, m]."""
-    alpha = paths.start().expand(len(tokens), -1)
+    alpha = paths.start.expand(len(tokens), -1)
     total = alpha.new_zeros(len(tokens))
     for i, token in enumerate(tokens.unbind(1)):
-        alpha, joint = _scaled((alpha @ paths.step(i)) * graph.probs[:, token].T)
+        alpha, joint = _scaled((alpha @ paths.step(i).exp()) * graph.probs[:, token].T)
         total = total + joint.log()
     return total
 
@@ -141,36 +134,37 @@ def _scaled(alpha: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, candidates: int = CANDIDATES) -> Fillings:
-    """The `n_best` most probable sequences of `tokens` tokens, of which there must be a path (`Chain`).
+    """The `n_best` most probable sequences of `tokens` tokens, or fewer where fewer exist.
 
-    Args:
-        graph: with N states.
-        tokens: m, at least 1.
-        n_best: how many; fewer where fewer exist.
-        width: beginnings kept after each token.
-        candidates: from the second token on, a beginning is continued by this many words of every state it can reach.
+    `width` beginnings are kept after each token. From the second token on, each is continued by the `candidates` most
+    probable words of every state it can reach. Raises ValueError if no path has so many tokens.
     """
     paths = Chain(graph.links, tokens)
+    # How probable all tokens after the i-th can at most be together, from the state of the i-th: logarithms [N].
+    best = graph.probs.amax(1).log()
+    ceilings = [torch.zeros_like(best)]
+    for i in range(tokens - 1, 0, -1):
+        ceilings.append((paths.step(i) + best + ceilings[-1]).logsumexp(1))
     common = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
-    rare = common.values[:, candidates] if common.values.shape[1] > candidates else torch.zeros_like(graph.probs[:, 0])
-    found = torch.empty(1, 0, dtype=torch.long, device=graph.probs.device)
-    alpha, score, missed = paths.start(), graph.probs.new_zeros(1), -torch.inf
-    for i, (ceiling, scale) in enumerate(_ceilings(graph, paths, tokens)):
-        arrived = alpha @ paths.step(i)
-        bound = arrived * ceiling
+    rare = common.values[:, candidates:].sum(1)  # of the words left out, the most probable one
+    found = torch.empty(1, 0, dtype=torch.long, device=best.device)
+    alpha, score, missed = paths.start, graph.probs.new_zeros(1), -torch.inf
+    for i, ceiling in enumerate(reversed(ceilings)):
+        arrived, scale = alpha @ paths.step(i).exp(), float(ceiling.max())
+        bound = arrived * (ceiling - scale).exp()
         live = (bound > 0).any(0).nonzero()[:, 0]
         if len(found) == 1:  # one beginning is cheap to continue by every word
-            words = torch.arange(graph.probs.shape[1], device=alpha.device)
+            words = torch.arange(graph.probs.shape[1], device=best.device)
         else:
             words = common.indices[live, :candidates].unique()
             missed = max(missed, scale + float((score + (bound @ rare).log()).max()))
         ranked = (score[:, None] + (bound[:, live] @ graph.probs[live[:, None], words]).log()).flatten()
         last = i == tokens - 1
         keep = min(n_best if last else width, int((ranked > -torch.inf).sum()))
-        best = ranked.topk(min(keep + 1, len(ranked)))
-        if not last and len(best.values) > keep:
-            missed = max(missed, scale + float(best.values[keep]))
-        parent, word = best.indices[:keep] // len(words), words[best.indices[:keep] % len(words)]
+        ranking = ranked.topk(min(keep + 1, len(ranked)))
+        if not last and len(ranking.values) > keep:
+            missed = max(missed, scale + float(ranking.values[keep]))
+        parent, word = ranking.indices[:keep] // len(words), words[ranking.indices[:keep] % len(words)]
         alpha, share = _scaled(arrived[parent] * graph.probs[:, word].T)
         score = score[parent] + share.log()
         found = torch.cat([found[parent], word[:, None]], dim=1)
@@ -178,65 +172,42 @@ def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, can
     return Fillings(found, score, best_paths(graph, found), proven)
 
 
-def _ceilings(graph: Graph, paths: Chain, tokens: int) -> list[tuple[Tensor, float]]:
-    """For each token i, how probable all later ones can at most be together, from the state of i.
-
-    Returns:
-        [N], divided by its largest entry, and the logarithm of that entry.
-    """
-    best = graph.probs.amax(1)
-    rows = [(torch.ones_like(best), 0.0)]
-    for i in range(tokens - 1, 0, -1):
-        ceiling = paths.step(i) @ (best * rows[-1][0])
-        rows.append((ceiling / ceiling.max(), rows[-1][1] + float(ceiling.max().log())))
-    return rows[::-1]
-
-
 def best_paths(graph: Graph, tokens: Tensor) -> Tensor:
     """The most probable path [n, m] of every filling [n, m]."""
-    emission = F.pad(graph.probs[:, tokens].log().permute(1, 2, 0), (0, 0, 1, 1))
-    path, _ = alignment.best_path(emission, *_copies(graph, *tokens.shape))
+    path, _ = alignment.best_path(*_aligned(graph, graph.probs[:, tokens].log().permute(1, 2, 0)))
     return path[:, 1:-1]
 
 
-def _copies(graph: Graph, count: int, tokens: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Links [n, N, N], targets [n] and states [n], as `ops.alignment` wants them."""
-    states = len(graph.links)
-    lengths = torch.tensor([tokens + 2, states], device=graph.links.device)[:, None].expand(-1, count)
-    return graph.links.expand(count, -1, -1), lengths[0], lengths[1]
+def _aligned(graph: Graph, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What `ops.alignment` takes: emissions [n, m + 2, N], from those of the tokens [n, m, N], links and lengths."""
+    count, tokens, states = log_probs.shape
+    lengths = torch.tensor([tokens + 2, states], device=log_probs.device)[:, None].expand(-1, count)
+    return F.pad(log_probs, (0, 0, 1, 1)), graph.links.expand(count, -1, -1), lengths[0], lengths[1]
 
 
-def viterbi(graph: Graph, tokens: int) -> tuple[Fillings, Tensor]:
-    """The single most probable pair of a path and its tokens, with log p(path, y | m) [1].
-
-    The filling's own probability sums over all its paths; another filling may beat it there.
-    """
+def viterbi(graph: Graph, tokens: int) -> Fillings:
+    """The most probable pair of a path and its tokens. Summed over all paths, other tokens may be more probable."""
     paths = Chain(graph.links, tokens)
     best = graph.probs.max(1)
-    emission = best.values.log().expand(1, tokens + 2, -1).clone()
-    emission[:, [0, -1]] = 0.0
-    path, value = alignment.best_path(emission, *_copies(graph, 1, tokens))
+    path, value = alignment.best_path(*_aligned(graph, best.values.log().expand(1, tokens, -1)))
     path = path[:, 1:-1]
     chosen = best.indices[path]
-    return Fillings(chosen, log_probability(graph, paths, chosen), path, False), value - paths.remaining[0, 0]
+    return Fillings(chosen, log_probability(graph, paths, chosen), path, path_log_prob=value - paths.log_mass)
 
 
 def sample(graph: Graph, tokens: int, count: int, generator: torch.Generator | None = None) -> Fillings:
     """`count` fillings of `tokens` tokens drawn from p(y | m)."""
     paths = Chain(graph.links, tokens)
-    links, targets, states = _copies(graph, count, tokens)
-    free = graph.probs.new_zeros(count, tokens + 2, len(graph.links))
-    path = alignment.sample(free, links, targets, states, generator=generator)[:, 1:-1]
+    free = graph.probs.new_zeros(count, tokens, len(graph.links))
+    path = alignment.sample(*_aligned(graph, free), generator=generator)[:, 1:-1]
     chosen = torch.empty_like(path)
     for state in path.unique():
         here = path == state
         chosen[here] = torch.multinomial(graph.probs[state], int(here.sum()), replacement=True, generator=generator)
-    return Fillings(chosen, log_probability(graph, paths, chosen), path, False)
+    return Fillings(chosen, log_probability(graph, paths, chosen), path)
 
 
 def visits(graph: Graph, tokens: int) -> Tensor:
     """Probability [N] that a path of `tokens` tokens passes through each state, by the transitions alone."""
-    links, targets, states = _copies(graph, 1, tokens)
-    free = torch.zeros_like(links[:, :1]).expand(-1, tokens + 2, -1)
-    at_state, _ = alignment.posterior(free, links, targets, states)
+    at_state, _ = alignment.posterior(*_aligned(graph, torch.zeros_like(graph.links[None, :1]).expand(-1, tokens, -1)))
     return at_state[0].sum(0)

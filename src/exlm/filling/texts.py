@@ -1,10 +1,12 @@
-"""From texts with masks to records of their fillings: tokens, forward passes, search, text again."""
+"""From texts with masks to their fillings: tokens, forward passes, search, and text again."""
 
+import json
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -15,11 +17,13 @@ from exlm.errors import InputError
 from exlm.filling import search
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.pretrained import load_model
 from exlm.randomness import mix
 
 Method = Literal["beam", "viterbi", "sample"]
 Record = dict[str, Any]
 
+MASKS = re.compile(r"\[MASK\]|<mask>")  # beside the tokenizer's own mask token
 NO_MASK = "no mask"
 LITTLE_KEPT = "these probabilities say little of the model, whose paths seldom have one state in every mask; see --free"
 LOGITS = 2**26  # held in memory at a time
@@ -27,28 +31,30 @@ TEXTS = 5000  # filled before the first of them is handed on
 TOP_WORDS = 5
 
 
-@dataclass(frozen=True)
+@dataclass
 class FillOptions:
-    """How to fill; see `fill`. `lengths` are the wished numbers of tokens, shortest and longest."""
+    """How to fill; see `fill`, which has the same options. `lengths` are the numbers of tokens that `tokens` names."""
 
     n_best: int = 5
     method: Method = "beam"
-    lengths: tuple[int, int] | None = None
+    tokens: str | None = None
     free: bool = False
     states: bool = False
     beam: int = 64
     seed: int = 0
     tokens_per_batch: int = 4096
+    lengths: range | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         for name in ("n_best", "beam", "tokens_per_batch"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
-
-    @property
-    def one_per_mask(self) -> bool:
-        """Whether each mask gets one token."""
-        return not self.free and self.lengths is None
+        if self.tokens is not None:
+            match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(self.tokens).strip())
+            self.lengths = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
+            if not self.lengths or 0 in self.lengths:
+                raise InputError(f"tokens is {self.tokens}; give a number from 1, or a range as 2-4")
+            self.free = True
 
 
 class Example(NamedTuple):
@@ -57,6 +63,20 @@ class Example(NamedTuple):
     ids: list[int]
     length: int
     problem: str | None
+
+
+def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:
+    """A pre-trained model and its tokenizer. Raises InputError for a directory without a prediction head of ours."""
+    try:
+        names = json.loads((Path(path) / "config.json").read_text(encoding="utf-8")).get("architectures")
+    except (OSError, ValueError, AttributeError):
+        names = None  # said better by `load_model`
+    if names and ExLMForMaskedLM.__name__ not in names:
+        raise InputError(f"{path} holds {', '.join(names)}; give the directory of a pre-trained ExLM, MLM or CTC model")
+    model, tokenizer = load_model(path, ExLMForMaskedLM)
+    if model.config.repeat > 1:
+        raise InputError(f"{path} was trained on repeated tokens (Repeated MLM); give a model trained on ordinary text")
+    return model, tokenizer
 
 
 def fill_texts(
@@ -79,29 +99,23 @@ def fill_texts(
                 for line, example in enumerate(examples, start + 1)
             ]
             waiting = [i for i, example in enumerate(examples) if example.problem is None]
+            waiting.sort(key=lambda i: -examples[i].length)  # so that too large a batch fails at once
             bar.update(len(examples) - len(waiting))
-            # The longest first, so that too large a batch fails at once.
-            waiting.sort(key=lambda i: -examples[i].length)
             while waiting:
                 count = max(1, max_tokens // examples[waiting[0]].length)
                 rows, waiting = waiting[:count], waiting[count:]
                 for i, graph in zip(rows, graphs(network, [examples[i] for i in rows], tokenizer), strict=True):
-                    records[i] |= _filled(graph, examples[i], tokenizer, options, start + i + 1)
+                    records[i] |= fill_graph(graph, examples[i].ids, tokenizer, options, start + i + 1)
                     bar.update()
             yield from records
-
-
-def with_mask_tokens(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
-    """The text with its masks spelled as the tokenizer spells them."""
-    return re.sub(r"\[MASK\]|<mask>", str(tokenizer.mask_token), text)
 
 
 def encode(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[Example]:
     """The texts in tokens, with their masks in any spelling."""
     config = network.config
-    spelled = [with_mask_tokens(text, tokenizer) for text in texts]
+    spelled = [MASKS.sub(str(tokenizer.mask_token), text) for text in texts]
     examples = []
-    for ids in tokenizer(spelled)["input_ids"] if texts else []:
+    for ids in tokenizer(spelled)["input_ids"]:
         more = ids.count(config.mask_token_id) * (config.states_per_mask - 1) + 2 * (config.states_per_boundary - 1)
         length, most, problem = len(ids) + more, config.max_position_embeddings, None
         if tokenizer.mask_token_id not in ids:
@@ -136,103 +150,69 @@ def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrai
     ]
 
 
-def searched(graph: Graph, options: FillOptions) -> Graph:
-    """The graph without the paths that `options` leave out."""
-    return search.one_per_mask(graph) if options.one_per_mask else graph
-
-
-def find_fillings(
-    graph: Graph, example: Example, tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int = 1
-) -> tuple[list[Record], bool]:
-    """The fillings of one text, as they are written, and whether it is proven that no more probable ones were missed.
-
-    `graph` has the paths to search (`searched`); the samples depend on the number of the `line`.
-
-    Raises:
-        InputError: if no path of the graph puts as many tokens into the masks as wished.
-    """
-    found: list[Record] = []
-    proven = True
-    for length, probability in _possible_lengths(graph, options).items():
-        other = {}
-        if options.method == "viterbi":
-            result, value = search.viterbi(graph, length)
-            other["path_probability"] = float(value.exp())
-        elif options.method == "sample":
-            seed = int(mix(options.seed, line, length)) >> 1
-            result = search.sample(graph, length, options.n_best, torch.Generator().manual_seed(seed))
-        else:
-            result = search.beam_search(graph, length, options.n_best, options.beam)
-        if not options.one_per_mask:
-            other["length_probability"] = probability
-        proven &= result.proven
-        for tokens, path, value in zip(result.tokens.tolist(), result.path, result.log_prob.tolist(), strict=True):
-            by_mask: list[list[int]] = [[] for _ in range(graph.masks)]
-            # A token on a further state of BOS or EOS goes to the nearest mask.
-            for token, mask in zip(tokens, graph.mask[path].clamp(0, graph.masks - 1).tolist(), strict=True):
-                by_mask[mask].append(token)
-            segments = cut_at_masks(example.ids, by_mask, tokenizer)
-            entry = {
-                "text": tokenizer.decode([token for segment, _ in segments for token in segment]),
-                "tokens": [tokenizer.convert_ids_to_tokens(inside) for inside in by_mask],
-                "probability": math.exp(value),
-                "log_probability": value,
-            }
-            found.append(entry | other)
-    return found, proven
-
-
-def cut_at_masks(
-    ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast
-) -> list[tuple[list[int], int | None]]:
-    """The ids between BOS and EOS with `by_mask` in place of the masks, in segments: ids, and their mask or None."""
-    masks = [i for i, token in enumerate(ids) if token == tokenizer.mask_token_id]
-    segments: list[tuple[list[int], int | None]] = [(ids[1 : masks[0]], None)]
-    for number, (start, end) in enumerate(pairwise([*masks, len(ids) - 1])):
-        segments += [(by_mask[number], number), (ids[start + 1 : end], None)]
-    return segments
-
-
-def _possible_lengths(graph: Graph, options: FillOptions) -> dict[int, float]:
-    """The probability of each wished number of tokens that a path can put in. Raises InputError if there is none."""
-    shortest, longest = options.lengths or (graph.masks, graph.masks)
+def searched(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float]]:
+    """The graph without the paths that `options` leave out, and the probabilities of the wished numbers of tokens."""
+    graph = graph if options.free else search.one_per_mask(graph)
     probability = search.length_distribution(graph.links).exp().tolist()
-    possible = {m: p for m, p in enumerate(probability) if shortest <= m <= longest and p > 0}
-    if not possible:
-        wanted = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
-        raise InputError(f"no path puts {wanted} tokens into its masks ({len(graph.links) - 2} states)")
-    return possible
+    wished = options.lengths or [graph.masks]
+    return graph, {m: p for m, p in enumerate(probability) if m in wished and p > 0}
 
 
-def describe_states(graph: Graph, options: FillOptions, count: int) -> list[Record]:
-    """`mask`, `weight` and the top `words`, as pairs of token id and probability, of every state.
-
-    The weight is the probability that a path of the graph with a wished number of tokens passes through the state.
-    """
-    lengths = _possible_lengths(graph, options)
-    weights = torch.stack([p * search.visits(graph, m) for m, p in lengths.items()]).sum(0) / sum(lengths.values())
-    top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
-    rows = zip(graph.mask.tolist(), weights.tolist(), top.indices.tolist(), top.values.tolist(), strict=True)
-    return [{"mask": m, "weight": w, "words": list(zip(ids, probs, strict=True))} for m, w, ids, probs in rows]
-
-
-def _filled(
-    graph: Graph, example: Example, tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int
+def fill_graph(
+    graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int = 1
 ) -> Record:
-    """What is found for one text: fillings, exact, kept, warning and states. Only the problem, if none is possible."""
-    paths = searched(graph, options)
-    try:
-        found, proven = find_fillings(paths, example, tokenizer, options, line)
-    except InputError as error:
-        return {"problem": str(error)}
-    record: Record = {"fillings": found, "exact": proven if options.method == "beam" else None}
-    if options.one_per_mask:
+    """What `fill` writes of the text with these ids: fillings, exact, kept, warning and states, or the problem.
+
+    Samples depend on the number of the line.
+    """
+    paths, lengths = searched(graph, options)
+    if not lengths:
+        wished = options.lengths or [graph.masks]
+        wanted = " to ".join(map(str, sorted({wished[0], wished[-1]})))
+        return {"problem": f"no path puts {wanted} tokens into its masks ({len(graph.links) - 2} states)"}
+    record: Record = {"fillings": [], "exact": True if options.method == "beam" else None}
+    for length, chance in lengths.items():
+        if options.method == "viterbi":
+            result = search.viterbi(paths, length)
+        elif options.method == "sample":
+            generator = torch.Generator().manual_seed(int(mix(options.seed, line, length)) >> 1)
+            result = search.sample(paths, length, options.n_best, generator)
+        else:
+            result = search.beam_search(paths, length, options.n_best, options.beam)
+            record["exact"] &= result.proven
+        # A token on a further state of BOS or EOS goes to the nearest mask.
+        mask_of = graph.mask[result.path].clamp(0, graph.masks - 1)
+        for tokens, own, value in zip(result.tokens, mask_of, result.log_prob.tolist(), strict=True):
+            by_mask = [tokens[own == mask].tolist() for mask in range(graph.masks)]
+            inside = iter(by_mask)
+            filled = [next(inside) if token == tokenizer.mask_token_id else [token] for token in ids[1:-1]]
+            entry: Record = {"text": tokenizer.decode(list(chain.from_iterable(filled)))}
+            entry["tokens"] = [tokenizer.convert_ids_to_tokens(tokens) for tokens in by_mask]
+            entry |= {"probability": math.exp(value), "log_probability": value}
+            if result.path_log_prob is not None:
+                entry["path_probability"] = float(result.path_log_prob.exp())
+            if options.free:
+                entry["length_probability"] = chance
+            record["fillings"].append(entry)
+    if not options.free:
         record["kept"] = search.kept(graph)
         record["warning"] = LITTLE_KEPT if record["kept"] < 0.5 else None
     if options.states:
-        record["states"] = [[] for _ in range(graph.masks)]
-        for state in describe_states(paths, options, TOP_WORDS):
-            if 0 <= state["mask"] < graph.masks:
-                words = [[tokenizer.convert_ids_to_tokens(token), p] for token, p in state["words"]]
-                record["states"][state["mask"]].append({"weight": state["weight"], "words": words})
+        states = describe_states(paths, lengths, TOP_WORDS, tokenizer.convert_ids_to_tokens)
+        masks = [state.pop("mask") for state in states]
+        record["states"] = [[s for s, own in zip(states, masks, strict=True) if own == m] for m in range(graph.masks)]
     return record
+
+
+def describe_states(graph: Graph, lengths: dict[int, float], count: int, spell: Callable[[int], Any]) -> list[Record]:
+    """`mask`, `weight` and the top `words`, each spelled and with its probability, of every state.
+
+    The weight is the probability that a path of the graph with one of these lengths passes through the state.
+    """
+    weights = torch.stack([p * search.visits(graph, m) for m, p in lengths.items()]).sum(0) / sum(lengths.values())
+    top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
+    rows = zip(graph.mask.tolist(), weights.tolist(), top.indices.tolist(), top.values.tolist(), strict=True)
+    return [
+        {"mask": mask, "weight": weight, "words": [[spell(token), p] for token, p in zip(tokens, probs, strict=True)]}
+        for mask, weight, tokens, probs in rows
+    ]

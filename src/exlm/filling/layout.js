@@ -1,0 +1,55 @@
+"use strict";
+// Where everything of a case stands, in pixels with y downwards: a column of states for each mask, and the matrix.
+
+const NODE = 100, END = 60, PITCH = 160; // widths of states, and from one mask to the next
+const MARGIN = 34; // to the middle of BOS, and above and below the states
+const LETTERS = 11, LETTER = 6.8; // of a word at most, and the mean width of one
+const CELL = 36, SMALLEST_CELL = 15, MATRIX = 768; // cells shrink so that the matrix has no more, down to the smallest
+
+// Gives states a name, colour, label, words_label, middle x and y, and width; edges a fourth entry, the x and y of the
+// four points of a cubic Bezier curve; and the case the sizes of `dag` and `matrix`.
+function layOut(data) {
+  const { states, edges, masks } = data, columns = new Map();
+  for (const s of states) columns.set(s.mask, [...(columns.get(s.mask) ?? []), s]);
+  const most = Math.max(...[...columns.values()].map(column => column.length)), dense = most > 4;
+  const row = dense ? 40 : 58, height = 2 * MARGIN + row * most;
+  data.dag = { width: 2 * MARGIN + PITCH * (masks + 1), height, node: dense ? 30 : 40 };
+
+  for (const s of states) {
+    const column = columns.get(s.mask), place = column.indexOf(s), isEnd = s.mask < 0 || s.mask >= masks;
+    const title = isEnd ? (s.mask < 0 ? "[BOS]" : "[EOS]") : `mask ${s.mask + 1}`;
+    const words = s.words.length ? s.words.map(([word]) => shortened(word)) : [title];
+    s.name = title + (column.length > 1 ? `, state ${place + 1}` : "");
+    s.colour = isEnd ? "end" : s.mask % 2 ? "odd" : "even";
+    s.label = words[0];
+    s.words_label = words.slice(0, 3).join(", ");
+    s.x = MARGIN + PITCH * (s.mask + 1);
+    s.y = MARGIN + row * (place + 0.5 + (most - column.length) / 2);
+    s.width = isEnd ? END : NODE;
+  }
+  for (const edge of edges) edge.push(curve(states[edge[0]], states[edge[1]], row, height / 2, edge[1] - edge[0]));
+
+  const cells = states.length - 1, cell = Math.max(SMALLEST_CELL, Math.min(CELL, Math.floor(MATRIX / cells)));
+  const left = 18 + LETTER * Math.max(...states.map(s => s.words_label.length)), top = 14 + 0.79 * (left - 10);
+  const side = cell * cells;
+  data.matrix = { cell, side, left, top, width: left + side + 0.6 * top, height: top + side + 10 };
+  return data;
+}
+
+function shortened(word) {
+  const letters = [...word];
+  return letters.length <= LETTERS ? word : letters.slice(0, LETTERS - 1).join("") + "…";
+}
+
+// An edge: on the right past other states of its mask, or around the masks that it leaves out
+function curve(start, stop, row, middle, distance) {
+  const x = start.x + start.width / 2, y = start.y;
+  if (start.mask === stop.mask) {
+    const bulge = x + 10 + 9 * Math.min(distance, 4);
+    return [x, y, bulge, y, bulge, stop.y, x, stop.y];
+  }
+  const skipped = stop.mask - start.mask - 1, away = (y + stop.y) / 2 <= middle ? -1 : 1;
+  const lift = skipped ? away * (0.9 * row + 8 * Math.min(skipped, 4)) : 0;
+  const end = stop.x - stop.width / 2, reach = 0.45 * (end - x);
+  return [x, y, x + reach, y + lift, end - reach, stop.y + lift, end, stop.y];
+}
