@@ -14,13 +14,13 @@ import pytest
 
 from exlm.errors import InputError
 from exlm.paper import values as paper
-from exlm.paper.cells import ACCURACY, Score, Setting
 from exlm.paper.claims import compare, verdict
 from exlm.paper.efficiency import compare as measure_cost
 from exlm.paper.families import families
-from exlm.paper.page import TEMPLATES, Cell, Section, Table, write_report
+from exlm.paper.page import TEMPLATES, Number, Section, Table, write_report
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
+from exlm.paper.values import ACCURACY, Setting
 from exlm.paper.variants import Space
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm_command import main
@@ -167,13 +167,13 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
         model = pretraining(tmp_path, f"m{seed}", seed=seed, accuracy=0.2 + seed / 10)
         finetuning(tmp_path, f"t{seed}", model, "rte", scores)
     family = only_family(tmp_path)
-    mean = family.estimate(Setting("ExLM", 4, 0.15), Score("rte"))
-    middle = family.estimate(Setting("ExLM", 4, 0.15), Score("rte", median=True))
+    mean = family.estimate(Setting("ExLM", 4, 0.15), "rte")
+    middle = family.estimate(Setting("ExLM", 4, 0.15), "rte", of_medians=True)
     assert mean.value == pytest.approx((74.0 + 61.0) / 2) and middle.value == pytest.approx((72.0 + 61.0) / 2)
     assert mean.spread == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
-    assert [len(group) for group in mean.groups] == [3, 3] and len(mean.runs) == 4
+    assert [len(group) for group in mean.groups] == [3, 3] and len(mean.note.split("runs ")[1].split()) == 4
     assert family.estimate(Setting("ExLM", 4, 0.15), ACCURACY).value == pytest.approx(25.0)
-    noise = family.noise(Score("rte"))
+    noise = family.noise("rte")
     assert noise.unit == "pre-training" and noise.deviation == pytest.approx(stdev([74.0, 61.0]))
     assert noise.error(mean) == pytest.approx(noise.deviation / 2**0.5)
 
@@ -183,12 +183,11 @@ def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
     for name, k in (("a", 2), ("b", 4)):
         place = pretraining(tmp_path, name, num_states=k)
         write(place / "manifest.json", {"files": {"model.safetensors": {"sha256": name * 64}}})
-        sums[name] = find_runs([str(place)]).pretrainings[0].weights
+        (run,) = find_runs([str(place)]).pretrainings.values()
+        sums[name] = run.weights
     finetuning(tmp_path, "t", tmp_path / "a", "rte", [0.6], model_sha256=sums["b"])
     family = only_family(tmp_path)
-    assert family.estimate(Setting("ExLM", 4, 0.15), Score("rte")) and not family.estimate(
-        Setting("ExLM", 2, 0.15), Score("rte")
-    )
+    assert family.estimate(Setting("ExLM", 4, 0.15), "rte") and not family.estimate(Setting("ExLM", 2, 0.15), "rte")
 
 
 def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
@@ -198,7 +197,7 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
     finetuning(tmp_path, "scratch", tmp_path / "m4", "rte", [0.5, 0.5], from_scratch=True)
     family = only_family(tmp_path)
     assert sorted(t.path.name for t in family.left_out) == ["scratch", "t8"]
-    assert family.estimate(Setting("ExLM", 4, 0.15), Score("rte")).value == pytest.approx(65.0)
+    assert family.estimate(Setting("ExLM", 4, 0.15), "rte").value == pytest.approx(65.0)
 
 
 def test_molecules_questions_and_regressions_have_their_units(tmp_path):
@@ -207,8 +206,8 @@ def test_molecules_questions_and_regressions_have_their_units(tmp_path):
     finetuning(tmp_path, "b", model, "/data/delaney-processed.csv", [1.25], "rmse", "test")
     finetuning(tmp_path, "c", model, "squad2", [49.7], "f1")
     family = only_family(tmp_path)
-    assert family.molecules and [score.task for score in family.scores] == ["squad2", "bace", "esol"]
-    values = [family.estimate(Setting("ExLM", 4, 0.15), score).value for score in family.scores]
+    assert family.molecules and family.tasks == ["squad2", "bace", "esol"]
+    values = [family.estimate(Setting("ExLM", 4, 0.15), task).value for task in family.tasks]
     assert values == pytest.approx([49.7, 80.0, 1.25])
 
 
@@ -300,7 +299,7 @@ def test_latex_rows_are_balanced_and_characters_escaped(grid):
 
 
 def test_tables_survive_strange_words(tmp_path):
-    rows = [{"group": "a & b", "a|b": 'x,"|<b>', "paper: c": Cell(1 / 3, 0.1)}]
+    rows = [{"group": "a & b", "a|b": 'x,"|<b>', "paper: c": Number(1 / 3, 0.1)}]
     table = Table("t", "T & t", "50% of_it", rows)
     write_report(tmp_path, "<title>", ["one_two"], [Section("S", "about", blocks=[table])])
     (line,) = read_csv(tmp_path / "tables" / "t.csv")
