@@ -20,7 +20,7 @@ from exlm.paper.families import families
 from exlm.paper.page import TEMPLATES, Number, Section, Table, write_report
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
-from exlm.paper.values import ACCURACY, Setting
+from exlm.paper.values import HeldOut, Setting
 from exlm.paper.variants import Space
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm_command import main
@@ -172,7 +172,7 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
     assert mean.value == pytest.approx((74.0 + 61.0) / 2) and middle.value == pytest.approx((72.0 + 61.0) / 2)
     assert mean.spread == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
     assert [len(group) for group in mean.groups] == [3, 3] and len(mean.note.split("runs ")[1].split()) == 4
-    assert family.estimate(Setting("ExLM", 4, 0.15), ACCURACY).value == pytest.approx(25.0)
+    assert family.estimate(Setting("ExLM", 4, 0.15), HeldOut.ACCURACY).value == pytest.approx(25.0)
     noise = family.noise("rte")
     assert noise.unit == "pre-training" and noise.deviation == pytest.approx(stdev([74.0, 61.0]))
     assert noise.error(mean) == pytest.approx(noise.deviation / 2**0.5)
@@ -209,6 +209,35 @@ def test_molecules_questions_and_regressions_have_their_units(tmp_path):
     assert family.molecules and family.tasks == ["squad2", "bace", "esol"]
     values = [family.estimate(Setting("ExLM", 4, 0.15), task).value for task in family.tasks]
     assert values == pytest.approx([49.7, 80.0, 1.25])
+
+
+def test_only_shares_are_shown_in_percent_and_averaged(tmp_path):
+    model = pretraining(tmp_path, "m")
+    pretraining(tmp_path, "ablated", rotary="1d")
+    finetuning(tmp_path, "a", model, "rte", [0.6])
+    finetuning(tmp_path, "b", model, "/data/screening.csv", [12.5], "enrichment", "test")
+    finetuning(tmp_path, "c", model, "/data/entropy.csv", [0.3], "rmse", "test")  # the name of a column, too
+    report([str(tmp_path)], str(tmp_path / "out"))
+    row = next(row for row in read_csv(tmp_path / "out/tables/ablations.csv") if row["model"] == "ExLM")
+    assert (row["RTE"], row["screening"], row["entropy (task)"], row["avg."]) == ("60.0", "12.5", "0.3", "60.0")
+
+
+def test_an_objective_that_the_paper_does_not_have_keeps_its_name(tmp_path):
+    for objective in ("mlm", "exlm", "electra"):
+        pretraining(tmp_path, objective, objective=objective)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    names = {row["what"] for row in read_csv(tmp_path / "out/tables/runs.csv")}
+    assert names == {"Vanilla MLM", "ExLM, k = 4", "electra, k = 4"}
+    for table, name in (("ablations", "electra"), ("hours", "electra, k = 4")):
+        assert read_csv(tmp_path / "out" / "tables" / f"{table}.csv")[-1]["model"] == name
+
+
+def test_a_family_with_every_task_needs_no_command(tmp_path):
+    model = pretraining(tmp_path, "m")
+    for task in ("mnli", "qqp", "qnli", "sst-2", "cola", "rte", "mrpc", "sts-b", "squad2"):
+        finetuning(tmp_path, task, model, task, [0.6], "f1" if task == "squad2" else "accuracy")
+    report([str(tmp_path)], str(tmp_path / "out"))
+    assert "for task in" not in (tmp_path / "out/report.md").read_text().split("## Not run")[0]
 
 
 def test_the_csv_has_the_same_numbers_and_marks_the_papers(grid):
@@ -580,11 +609,11 @@ def same(numbers, values):
 
 def test_the_papers_main_tables_are_the_sources(source):
     rows = table_of(source, "table::classification")
-    assert len(rows) == len(paper.MOLECULES)
-    for (_, numbers), values in zip(rows, paper.MOLECULES.values(), strict=True):
+    assert len(rows) == len(paper.MAIN_TABLES["main-molecules"].paper)
+    for (_, numbers), values in zip(rows, paper.MAIN_TABLES["main-molecules"].paper.values(), strict=True):
         same(numbers, values)
     rows = table_of(source, "tab:main_res")
-    for (_, numbers), values in zip(rows, paper.TEXT.values(), strict=True):
+    for (_, numbers), values in zip(rows, paper.MAIN_TABLES["main-text"].paper.values(), strict=True):
         padded = numbers if len(numbers) == 12 else [numbers[0], None, *numbers[1:]]
         same(padded, values)
 

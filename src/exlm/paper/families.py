@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from exlm.paper.page import Number
 from exlm.paper.runs import Finetuning, Pretraining, Runs
-from exlm.paper.values import ABLATED, DIGITS, MLM, PLUS, RATIOS, REPEATS, VANISHING, Setting, in_order, title
+from exlm.paper.values import ABLATED, DIGITS, MLM, PLUS, RATIOS, REPEATS, VANISHING, Setting, in_order
 from exlm.tasks.datasets import GLUE, MOLECULENET
 
 
@@ -41,11 +41,12 @@ class Noise(NamedTuple):
         return math.hypot(*(self.deviation / math.sqrt(count) for count in counts))
 
 
-def pooled(groups: Iterable[Sequence[float]]) -> float | None:
-    """Standard deviation within groups; None if no group has two members."""
-    several = [group for group in groups if len(group) > 1]
-    freedom = sum(len(group) - 1 for group in several)
-    return math.sqrt(sum((len(g) - 1) * variance(g) for g in several) / freedom) if freedom else None
+class Sample(NamedTuple):
+    """What one pre-training says of a score: its value, or those of the seeds of a fine-tuning."""
+
+    run: Pretraining
+    tuning: Finetuning | None
+    values: list[float]
 
 
 @dataclass
@@ -81,7 +82,7 @@ class Family:
     @property
     def shares(self) -> list[str]:
         """The tasks that are scored in percent."""
-        others = {task for (_, task), tuning in self.finetunings.items() if not tuning.in_percent}
+        others = {tuning.task for tuning in self.finetunings.values() if not tuning.in_percent}
         return [task for task in self.tasks if task not in others]
 
     @property
@@ -92,12 +93,6 @@ class Family:
     @property
     def of_the_papers_size(self) -> bool:
         return self.runs[0].result["recipe"]["model"]["hidden_size"] >= 768
-
-    @property
-    def caveats(self) -> list[str]:
-        """How the data of its fine-tunings differ from the published."""
-        found = {(task, word) for (_, task), tuning in self.finetunings.items() for word in tuning.caveats}
-        return [f"{title(task)}: {word}" for task, word in sorted(found)]
 
     @property
     def base_ratio(self) -> float:
@@ -141,28 +136,28 @@ class Family:
         return [cell for cell in cells if cell in self.cells or cell.hidden >= VANISHING]
 
     @cached_property
-    def values(self) -> dict[tuple[Setting, str], list[tuple[Pretraining, Finetuning | None, list[float]]]]:
-        """Every number by cell and score: the pre-training, the fine-tuning, and one value for each of its seeds."""
-        found: dict[tuple[Setting, str], list[tuple[Pretraining, Finetuning | None, list[float]]]] = defaultdict(list)
+    def values(self) -> dict[tuple[Setting, str], list[Sample]]:
+        """Every number of the family by cell and score."""
+        found: dict[tuple[Setting, str], list[Sample]] = defaultdict(list)
         for cell, run in self.runs_by_cell:
             for score, value in run.scores.items():
-                found[cell, score].append((run, None, [value]))
+                found[cell, score].append(Sample(run, None, [value]))
             for tuning in (tuning for (id, _), tuning in self.finetunings.items() if id == run.id):
                 for score, values in tuning.scores.items():
-                    found[cell, score].append((run, tuning, values))
+                    found[cell, score].append(Sample(run, tuning, values))
         return found
 
     def estimate(self, cell: Setting | None, score: str, of_medians: bool = False) -> Estimate | None:
         """What the seeds of a cell say, with the runs in its note; None where nothing was run."""
-        if not (rows := self.values.get((cell, score)) if cell else None):
+        if not (samples := self.values.get((cell, score)) if cell else None):
             return None
-        groups = [values for _, _, values in rows]
+        groups = [sample.values for sample in samples]
         everything = [value for group in groups for value in group]
-        error = rows[0][0].scores.get(f"{score} error")
+        error = samples[0].run.scores.get(f"{score} error")
         sizes = "–".join(map(str, sorted({len(group) for group in groups})))
-        ids = " ".join(f"{run.id} {tuning.id}" if tuning else run.id for run, tuning, _ in rows)
+        ids = " ".join(f"{run.id} {tuning.id}" if tuning else run.id for run, tuning, _ in samples)
         how = f"{'mean of medians' if of_medians else 'mean'} of {len(groups)} × {sizes}"
-        caveats = sorted({word for _, tuning, _ in rows if tuning for word in tuning.caveats})
+        caveats = sorted({word for _, tuning, _ in samples if tuning for word in tuning.caveats})
         return Estimate(
             value=fmean((median if of_medians else fmean)(group) for group in groups),
             spread=stdev(everything) if len(everything) > 1 else error,
@@ -182,12 +177,17 @@ class Family:
         return fmean(e.value for e in found if e) if found and all(found) else None
 
     def noise(self, score: str) -> Noise:
-        """Pooled over all cells."""
-        found = [estimate.groups for estimate in self.estimates(self.cells, score).values()]
-        between = pooled([fmean(group) for group in groups] for groups in found)
-        if between is not None:
-            return Noise(between, "pre-training")
-        return Noise(pooled(group for groups in found for group in groups), "fine-tuning")
+        """Pooled over all cells; of pre-training seeds if any cell has two."""
+        groups = [[sample.values for sample in found] for (_, name), found in self.values.items() if name == score]
+        samples: dict[str, list[Sequence[float]]] = {
+            "pre-training": [[fmean(values) for values in seeds] for seeds in groups],
+            "fine-tuning": [values for seeds in groups for values in seeds],
+        }
+        for unit, pool in samples.items():
+            if freedom := sum(len(values) - 1 for values in pool):
+                squares = sum((len(values) - 1) * variance(values) for values in pool if len(values) > 1)
+                return Noise(math.sqrt(squares / freedom), unit)
+        return Noise(None, "fine-tuning")
 
 
 def families(runs: Runs) -> list[Family]:

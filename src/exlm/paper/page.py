@@ -63,12 +63,15 @@ class Number:
         return f"{self.value:,.{self.digits}f}{spread}{self.mark}"
 
 
-def shown(cell: Number | str | None) -> str:
+def shown(cell: Number | str | float | None) -> str:
+    """As it is printed: a whole number has no digits after the point, another one."""
+    if isinstance(cell, int | float):
+        return str(Number(cell, digits=0 if isinstance(cell, int) else 1))
     return "–" if cell is None else str(cell)
 
 
 TEMPLATES.filters["shown"] = shown
-Row = dict[str, Any]  # a Number, a text, or None for what has not been run, by the title of every column
+Row = dict[str, Any]  # a number, a Number, a text, or None for what has not been run, by the title of every column
 
 
 @dataclass
@@ -86,17 +89,13 @@ class Table:
     rows: list[Row]
 
     def __post_init__(self) -> None:
-        def cell(value: Any) -> Number | str | None:  # a whole number has no digits after the point, another one
-            return Number(value, digits=0 if isinstance(value, int) else 1) if isinstance(value, int | float) else value
-
-        usual = {"group": "", "source": "ours", "lacking": ""}
-        self.rows = [usual | {title: cell(value) for title, value in row.items()} for row in self.rows]
-        self.columns = list(self.rows[0])[len(usual) :] if self.rows else []
+        self.rows = [{"group": "", "source": "ours", "lacking": "", **row} for row in self.rows]
+        self.columns = list(self.rows[0])[3:] if self.rows else []
 
     def alignment(self, column: str) -> str:
         """As LaTeX has it: numbers to the right, long texts in lines of 6 cm."""
         cells = [row[column] for row in self.rows]
-        if any(isinstance(cell, Number) and cell.value is not None for cell in cells):
+        if any(not isinstance(cell, str | None) for cell in cells):
             return "r"
         return "p{6cm}" if max(len(shown(cell)) for cell in cells) > 60 else "l"
 
@@ -106,10 +105,9 @@ class Table:
         for row in self.rows:
             line = {"group": row["group"], "source": row["source"]}
             for title in self.columns:
-                cell = row[title]
-                number = cell if isinstance(cell, Number) else Number(None)
-                value = None if number.value is None else float(number.value)
-                line[title] = cell.strip() if isinstance(cell, str) else value
+                cell, number = row[title], row[title] if isinstance(row[title], Number) else Number(None)
+                value = number.value if cell is number else cell
+                line[title] = value.strip() if isinstance(value, str) else None if value is None else float(value)
                 line |= {f"{title} s.d.": number.spread, f"{title} note": number.note or None}
             lines.append(line)
         frame = pd.DataFrame(lines)

@@ -152,7 +152,7 @@ def _method(model: Json) -> str:
 def _evaluated(result: Json) -> dict[str, float]:
     """Scores on held-out text. Earlier runs have no joint ones, and only ExLM has `own_states`."""
     found = result["evaluation"]
-    scores = {HeldOut.ACCURACY: 100 * found["accuracy"], HeldOut.PERPLEXITY: found["perplexity"]}
+    scores: dict[str, float] = {HeldOut.ACCURACY: 100 * found["accuracy"], HeldOut.PERPLEXITY: found["perplexity"]}
     scores[HeldOut.HOURS] = result["training_seconds"] / 3600
     if found.keys() & {"nll", "joint_nll", "joint_perplexity", "own_states"}:
         scores |= {HeldOut.JOINT_PERPLEXITY: found["joint_perplexity"], HeldOut.JOINT: found["joint_nll"]}
@@ -163,7 +163,7 @@ def _evaluated(result: Json) -> dict[str, float]:
 
 def _measured(content: Json) -> dict[str, float]:
     """Further scores, `NAME error` (over tokens) of entropies, and `corruption NAME` as measurements.json has it."""
-    scores = {}
+    scores: dict[str, float] = {}
     if corruption := content.get("corruption"):
         names = ("mean", "std", "predicted", "predicted_std", "fixed_count", "fixed_count_std", "sequences")
         scores = {f"corruption {name}": corruption[name] for name in names}
@@ -188,6 +188,7 @@ def _finetuning(result: Json, path: Path) -> Finetuning | None:
     """None if no seed has a score, as where the data have no labels."""
     settings, data, own = result["settings"], result["settings"]["task"], result["metric"]
     name = Path(data["dataset"]).name.lower().removesuffix(".gz").rsplit(".", 1)[0]
+    name += " (task)" * (name in set(HeldOut))  # which are names, too
     task = {other.lower(): key for key, entry in MOLECULENET.items() for other in entry.other_names}.get(name, name)
     questions = data.get("task_type") == "question_answering"
     usual = "test" if "test" in result else "valid"

@@ -1,6 +1,6 @@
 """The tables of the report: the paper's with our numbers beside its own, what training costs, and every run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -9,36 +9,23 @@ from exlm.paper import values as paper
 from exlm.paper.families import Family
 from exlm.paper.page import BLANK, PAPER, Number, Row, Table
 from exlm.paper.runs import Pretraining, Runs, device, late_expansion
-from exlm.paper.values import MLM, PLUS, HeldOut, Setting, in_order, percent, texts, title
+from exlm.paper.values import MLM, PLUS, TEXTS, HeldOut, Setting, in_order, percent, texts, title
 from exlm.train.tracking import read_log
 
+EVALUATED = (HeldOut.ACCURACY, HeldOut.PERPLEXITY, HeldOut.JOINT_PERPLEXITY, HeldOut.OWN_MASK)
 PAPER_COLUMNS = tuple(PAPER + title(task) for task in paper.ABLATION_TASKS)
-EVALUATED = {  # columns of the tables that compare pre-trainings
-    "held-out accuracy": HeldOut.ACCURACY, "perplexity": HeldOut.PERPLEXITY, "joint perplexity": HeldOut.JOINT_PERPLEXITY,
-    "own mask, %": HeldOut.OWN_MASK,
-}  # fmt: skip
-REPEATED = {
-    "held-out accuracy": HeldOut.ACCURACY,
-    "perplexity": HeldOut.PERPLEXITY,
-    "corrupted, %": HeldOut.CORRUPTION,
-}  # of Repeated MLM
-WORDS = {  # of a pre-training's result
-    HeldOut.ACCURACY: "held-out accuracy {:.1f}%", HeldOut.PERPLEXITY: "perplexity {:.2f}", HeldOut.JOINT_PERPLEXITY: "joint {:.2f}",
-    HeldOut.OWN_MASK: "own mask {:.1f}%",
-}  # fmt: skip
 
 
-def tasks_of(family: Family, cell: Setting | None, name: str) -> Row:
-    """The scores of all tasks, and in words what lacks: the tasks, or the cell itself by the name of its row."""
-    found: Row = {title(task): family.estimate(cell, task) for task in family.tasks}
-    lacking = ", ".join(column for column, estimate in found.items() if not estimate)
-    if cell in family.cells:
-        name = f"{cell.description} ({lacking})" if lacking else ""
-    return {"lacking": name} | found
+def our_scores(family: Family, cell: Setting | None, scores: Iterable[str]) -> Row:
+    return {title(score): family.estimate(cell, score) for score in scores}
 
 
-def held_out(family: Family, cell: Setting | None, scores: dict[str, str]) -> Row:
-    return {column: family.estimate(cell, score) for column, score in scores.items()}
+def lacking(family: Family, cell: Setting | None, name: str) -> str:
+    """What has not been run of a row, in words: some tasks, or the whole cell, by the name of the row."""
+    if cell not in family.cells:
+        return name
+    tasks = [title(task) for task in family.tasks if not family.estimate(cell, task)]
+    return f"{cell.description} ({', '.join(tasks)})" if tasks else ""
 
 
 def sources(family: Family, cell: Setting | None) -> Row:
@@ -69,7 +56,7 @@ def main_table(name: str, chosen: Sequence[Family]) -> Table:
     main = paper.MAIN_TABLES[name]
     rows: list[Row] = []
     for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
-        for model, values in main.values.items():
+        for model, values in main.paper.items():
             if (model in paper.OF_THE_PAPER) == (source == "paper"):
                 start = {"group": f"quoted from the paper: {whose}", "source": source, "model": model}
                 rows.append(start | dict(zip(main.columns, values, strict=True)) | {"seeds": BLANK, "runs": BLANK})
@@ -80,7 +67,8 @@ def main_table(name: str, chosen: Sequence[Family]) -> Table:
                 ours = family.estimate(cell, score, main.of_medians) if score else None
                 row[column] = family.mean(cell, main.averaged, main.of_medians) if column == "mean" else ours
             rows.append(row | sources(family, cell))
-    caveats = sorted({word for family in chosen for word in family.caveats})
+    tunings = [tuning for family in chosen for tuning in family.finetunings.values()]
+    caveats = sorted({f"{title(tuning.task)}: {word}" for tuning in tunings for word in tuning.caveats})
     heading, caption = texts("tables", name)
     return Table(name, heading, caption + f" † not the published parts: {'; '.join(caveats)}." * bool(caveats), rows)
 
@@ -111,8 +99,8 @@ def _comparison(name: str, family: Family, cells: dict[str, tuple[Setting | None
     """Our tasks and held-out numbers, then the paper's columns; one row per name."""
     rows = []
     for label, (cell, values) in cells.items():
-        row: Row = {"model": label} | tasks_of(family, cell, label)
-        row |= {"avg.": family.mean(cell, family.shares)} | held_out(family, cell, EVALUATED)
+        row: Row = {"lacking": lacking(family, cell, label), "model": label} | our_scores(family, cell, family.tasks)
+        row |= {"avg.": family.mean(cell, family.shares)} | our_scores(family, cell, EVALUATED)
         row |= dict(zip((*PAPER_COLUMNS, f"{PAPER}avg."), values or (None,) * 5, strict=True))
         rows.append(row | sources(family, cell))
     words = {"label": family.label, "ratio": percent(family.base_ratio), "states": family.base_states}
@@ -125,8 +113,9 @@ def repeated_table(family: Family) -> Table:
     for cell in family.full_grid if family.grid else ():
         values: paper.Values = (paper.REPEATED_MNLI.get((cell.p, cell.r)), None, None, None)
         values = paper.SWEEP[cell.p, 1][:4] if cell.r == 1 and (cell.p, 1) in paper.SWEEP else values
-        row = {"p, %": 100 * cell.p, "r": cell.r, "pʳ, %": Number(100 * cell.hidden, digits=2)}
-        row |= tasks_of(family, cell, f"p = {percent(cell.p)}, r = {cell.r}") | held_out(family, cell, REPEATED)
+        row: Row = {"lacking": lacking(family, cell, f"p = {percent(cell.p)}, r = {cell.r}")}
+        row |= {"p, %": 100 * cell.p, "r": cell.r, "pʳ, %": Number(100 * cell.hidden, digits=2)}
+        row |= our_scores(family, cell, [*family.tasks, HeldOut.ACCURACY, HeldOut.PERPLEXITY, HeldOut.CORRUPTION])
         row |= {"entropy": _entropy(family, cell, HeldOut.ENTROPY), "tokens": _entropy_tokens(family, cell)}
         rows.append(row | dict(zip(PAPER_COLUMNS, values, strict=True)) | sources(family, cell))
     return Table("repeated-mlm", *texts("tables", "repeated-mlm", label=family.label), rows)
@@ -145,8 +134,8 @@ def entropy_table(family: Family) -> Table:
 
 def _entropy_tokens(family: Family, cell: Setting) -> int | None:
     """How many held-out tokens an entropy is the mean of, over all seeds."""
-    found = [int(count) for *_, counts in family.values.get((cell, HeldOut.TOKENS), []) for count in counts]
-    return sum(found) if found else None
+    samples = family.values.get((cell, HeldOut.TOKENS))
+    return sum(int(sample.values[0]) for sample in samples) if samples else None
 
 
 def _entropy(family: Family, cell: Setting, score: str) -> Number | None:
@@ -208,7 +197,9 @@ def runs_table(families: Sequence[Family]) -> Table:
         for cell, run in family.runs_by_cell:
             if run.id in rows:
                 continue
-            result = ", ".join(text.format(run.scores[name]) for name, text in WORDS.items() if name in run.scores)
+            result = ", ".join(
+                text.format(run.scores[name]) for name, text in TEXTS["results"].items() if name in run.scores
+            )
             start = (family.label, run.id, "pre-training", cell.label, 100 * cell.p, cell.r, run.steps, str(run.seed))
             hours = Number(run.scores[HeldOut.HOURS], digits=2)
             rows[run.id] = (*start, result, hours, device(run.result), str(run.path))

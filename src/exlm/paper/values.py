@@ -23,47 +23,42 @@ METHODS = (MLM, PLUS, *ABLATED, "ExLM")
 
 
 class HeldOut(StrEnum):
-    """Scores on held-out text. Every run has accuracy, perplexity and hours, the others come from measurements."""
+    """Scores on held-out text, named as the columns of tables are."""
 
     ACCURACY = "held-out accuracy"
-    PERPLEXITY = "held-out perplexity"
-    JOINT_PERPLEXITY = "held-out joint perplexity"  # of all masked tokens of a sequence together, per token
-    JOINT = "held-out joint nll"
-    GAIN = "held-out joint gain"  # marginal less joint nll
-    OWN_MASK = "held-out own mask"
-    ENTROPY = "held-out entropy"
-    STATE_ENTROPY = "held-out state entropy"
-    TOKENS = "held-out entropy tokens"
-    CORRUPTION = "held-out corruption"
-    HOURS = "training hours"
+    PERPLEXITY = "perplexity"  # of each masked token by itself
+    JOINT_PERPLEXITY = "joint perplexity"  # of all masked tokens of a sequence together, per token
+    JOINT = "joint nll"
+    GAIN = "joint gain"  # how much lower the joint nll is than the marginal one
+    OWN_MASK = "own mask, %"
+    ENTROPY = "entropy"
+    STATE_ENTROPY = "state entropy"
+    TOKENS = "tokens"  # whose entropy was measured
+    CORRUPTION = "corrupted, %"
+    HOURS = "hours"
 
 
-DIGITS = dict.fromkeys([HeldOut.PERPLEXITY, HeldOut.JOINT_PERPLEXITY, HeldOut.CORRUPTION, HeldOut.HOURS], 2)
-DIGITS |= {HeldOut.ENTROPY: 3, HeldOut.STATE_ENTROPY: 3}  # behind the point; 1 of all others
+DIGITS = dict.fromkeys(("perplexity", "joint perplexity", "corrupted, %", "hours"), 2)  # behind the point; else 1
+DIGITS |= {"entropy": 3, "state entropy": 3}
 Values = tuple[float | None, ...]
 
 
 class MainTable(NamedTuple):
     """One of the paper's two tables of main results, as values.yaml explains it."""
 
-    values: dict[str, Values]
     columns: dict[str, str | None]
     averaged: list[str]
     of_medians: bool
     recipe: str
+    paper: dict[str, list[float | None]]
 
 
 _FOUND, TEXTS = (
     yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8")) for name in ("values.yaml", "texts.yaml")
 )
 OF_THE_PAPER: list[str] = _FOUND["of_the_paper"]
-MOLECULES, TEXT, ABLATIONS = (
-    {model: tuple(values) for model, values in _FOUND[table].items()} for table in ("molecules", "text", "ablations")
-)
-MAIN_TABLES = {
-    name: MainTable({"main-text": TEXT, "main-molecules": MOLECULES}[name], **table)
-    for name, table in _FOUND["main_tables"].items()
-}
+MAIN_TABLES = {name: MainTable(**table) for name, table in _FOUND["main_tables"].items()}
+ABLATIONS: dict[str, Values] = {model: tuple(values) for model, values in _FOUND["ablations"].items()}
 ABLATION_TASKS: list[str] = _FOUND["ablation_tasks"]
 SWEEP: dict[tuple[float, int], Values] = {(p, k): tuple(values) for p, k, *values in _FOUND["sweep"]}
 REPEATED_MNLI: dict[tuple[float, int], float] = {(p, r): mnli for p, r, mnli in _FOUND["repeated_mnli"]}
@@ -101,8 +96,8 @@ def in_order(methods: Iterable[str]) -> list[str]:
     return sorted(methods, key=lambda name: (METHODS.index(name) if name in METHODS else len(METHODS), name))
 
 
-def title(task: str) -> str:
-    return _FOUND["titles"].get(task, task)
+def title(score: str) -> str:
+    return _FOUND["titles"].get(score, str(score))
 
 
 def percent(share: float) -> str:
