@@ -11,18 +11,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from exlm.errors import InputError
-from exlm.paper.values import CHOICES, MLM, HeldOut, Setting
+from exlm.paper.values import CHOICES, MLM, SHARES, VARIED, HeldOut, Setting
 from exlm.tasks.datasets import MOLECULENET
 
 Json = dict[str, Any]
 T = TypeVar("T")
-VARIED = {  # settings that the experiments vary, that follow from those, or that do not change a result
-    *CHOICES, "seed", "train.steps", "data.mask_ratio", "data.repeat", "data.tokens_per_micro_batch",
-    "model.objective", "model.num_states", "model.rotary", "model.dag", "model.max_position_embeddings",
-}  # fmt: skip
-SHARES = {  # metrics that the report shows in percent; those of questions are in percent on disk already
-    "roc_auc", "average_precision", "accuracy", "f1", "macro_f1", "matthews", "r2", "spearman", "pearson",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)

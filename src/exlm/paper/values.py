@@ -65,6 +65,7 @@ REPEATED_MNLI: dict[tuple[float, int], float] = {(p, r): mnli for p, r, mnli in 
 GPU_HOURS: dict[str, float] = _FOUND["gpu_hours"]
 COST_RATIO: float = _FOUND["cost_ratio"]
 CHOICES: dict[str, tuple[Any, str]] = _FOUND["choices"]  # settings of ExLM alone
+VARIED, SHARES = {*CHOICES, *_FOUND["varied"]}, set(_FOUND["shares"])
 RATIOS, REPEATS = Space().mask_ratios, Space().repeats  # the axes of the Repeated MLM experiment
 VANISHING = Space().smallest  # shares of corrupted semantics below it are left out
 
