@@ -181,9 +181,9 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
 def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
     sums = {}
     for name, k in (("a", 2), ("b", 4)):
-        place = pretraining(tmp_path, name, num_states=k)
-        write(place / "manifest.json", {"files": {"model.safetensors": {"sha256": name * 64}}})
-        (run,) = find_runs([str(place)]).pretrainings.values()
+        run_dir = pretraining(tmp_path, name, num_states=k)
+        write(run_dir / "manifest.json", {"files": {"model.safetensors": {"sha256": name * 64}}})
+        (run,) = find_runs([str(run_dir)]).pretrainings.values()
         sums[name] = run.weights
     finetuning(tmp_path, "t", tmp_path / "a", "rte", [0.6], model_sha256=sums["b"])
     family = only_family(tmp_path)
@@ -471,8 +471,8 @@ def test_scores_of_a_model_that_learnt_next_to_nothing_show_nothing(tmp_path):
 
 
 def test_a_label_says_corpus_vocabulary_size_and_updates(tmp_path):
-    place = pretraining(tmp_path, "m")
-    write(place / "config.json", {"vocab_size": 1234})
+    run_dir = pretraining(tmp_path, "m")
+    write(run_dir / "config.json", {"vocab_size": 1234})
     label = "text · vocabulary 1,234 · 4 layers × 128 · 1.0M parameters · 100 updates of 4,096 tokens"
     assert only_family(tmp_path).label == label
 
@@ -485,11 +485,11 @@ def test_the_grid_of_the_report_is_that_of_the_experiment(tmp_path):
 
 
 def test_an_entropy_of_no_token_is_blank_and_costs_nothing_else(tmp_path):
-    place = pretraining(tmp_path, "a", 0.387, 4, objective="mlm", entropy=4.0)
+    run_dir = pretraining(tmp_path, "a", 0.387, 4, objective="mlm", entropy=4.0)
     pretraining(tmp_path, "b", 0.387, 2, objective="mlm", entropy=4.0)
-    content = json.loads((place / "measurements.json").read_text())
+    content = json.loads((run_dir / "measurements.json").read_text())
     content["entropy"] |= {"mean": None, "std": None, "stderr": None, "tokens": 0}
-    write(place / "measurements.json", content)
+    write(run_dir / "measurements.json", content)
     assert not find_runs([str(tmp_path)]).damaged
     report([str(tmp_path)], str(tmp_path / "out"))
     rows = {r["r"]: r for r in read_csv(tmp_path / "out/tables/repeated-mlm.csv") if r["p, %"] == "38.7"}
@@ -555,11 +555,11 @@ def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
 
 def test_drawn_cases_are_shown_and_the_others_have_their_command(tmp_path):
     svg = '<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/></svg>'
-    places = [pretraining(tmp_path / "runs", f"exlm {seed}", seed=seed) for seed in range(4)]
+    run_dirs = [pretraining(tmp_path / "runs", f"exlm {seed}", seed=seed) for seed in range(4)]
     ids = [run.id for run in only_family(tmp_path / "runs").runs]
-    for place in places[:2]:
-        (place / "case.svg").write_text(svg)
-    (places[2] / "case.svg").write_text(svg + " " * 200_000)
+    for run_dir in run_dirs[:2]:
+        (run_dir / "case.svg").write_text(svg)
+    (run_dirs[2] / "case.svg").write_text(svg + " " * 200_000)
     out = tmp_path / "out"
     report([str(tmp_path / "runs")], str(out))
     assert {path.name for path in (out / "figures").iterdir()} == {f"case-{name}.svg" for name in ids[:2]}
@@ -568,7 +568,9 @@ def test_drawn_cases_are_shown_and_the_others_have_their_command(tmp_path):
     assert f"](figures/case-{ids[0]}.svg)" in text and "ExLM, k = 4, p = 15%, seed 0" in text
     assert page.count('src="data:image/svg+xml;base64,') == 2 and 'id="a"' not in page
     explore = """"This is [MASK], and I'm very [MASK] to see this." --output"""
-    assert f"exlm explore '{places[3]}' {explore} '{places[3]}/case.svg'" in text and text.count("exlm explore") == 1
+    assert (
+        f"exlm explore '{run_dirs[3]}' {explore} '{run_dirs[3]}/case.svg'" in text and text.count("exlm explore") == 1
+    )
 
 
 def test_a_file_is_no_place_for_a_report(tmp_path):
@@ -591,9 +593,9 @@ def source():
 
 def table_of(source, label):
     """(first cells, numbers) of every row of a table; a dash or nothing is None."""
-    place = source.index(f"\\label{{{label}}}")
-    start = source.rindex(r"\begin{table", 0, place)
-    body = source[start : source.index(r"\end{table", place)].split(r"\midrule", 1)[1]
+    position = source.index(f"\\label{{{label}}}")
+    start = source.rindex(r"\begin{table", 0, position)
+    body = source[start : source.index(r"\end{table", position)].split(r"\midrule", 1)[1]
     rows = []
     for line in re.sub(r"\\(midrule|bottomrule|rowcolor\{\w+\})", "", body).split(r"\\"):
         cells = [re.sub(r"\\(textbf|underline|mathrm|rm)\b|[{}$*^_]", "", cell).strip() for cell in line.split("&")]

@@ -201,8 +201,8 @@ def families(runs: Runs) -> list[Family]:
     found: list[Family] = []
     count = Counter((run.shared, run.cell, run.steps) for run in runs.pretrainings.values())
 
-    def order(run: Pretraining) -> tuple[int, ...]:
-        return -len(run.choices), -count[run.shared, run.cell, run.steps], run.steps, run.seed
+    def order(run: Pretraining) -> tuple[int, int, int, int, str]:
+        return -len(run.choices), -count[run.shared, run.cell, run.steps], run.steps, run.seed, run.id
 
     for run in sorted(runs.pretrainings.values(), key=order):
         alike = [f for f in found if f.shared == run.shared and f.choices >= run.choices and f.steps <= run.steps]
@@ -210,7 +210,7 @@ def families(runs: Runs) -> list[Family]:
         plain = run.cell.method == MLM and run.cell.r == 1
         fitting = [f for f in alike if f.steps == run.steps or (plain and f.choices and f.steps == longest[f.choices])]
         if run.cell.r > 1:
-            fitting = sorted(fitting, key=lambda f: -len(f.runs))[:1]
+            fitting = sorted(fitting, key=lambda f: (-len(f.runs), f.chosen))[:1]
         if not fitting:
             fitting = [Family(run.shared, run.choices, run.chosen, run.steps)]
             found += fitting
