@@ -94,16 +94,16 @@ def _together(joint: float, switches: dict) -> dict:
     return found | {"own_states": 0.96, "by_state": [0.96 / k] * k}
 
 
-def _measurements(place: Path, p: float, r: int, entropy: float, states: float | None) -> None:
+def _measurements(directory: Path, p: float, r: int, entropy: float, states: float | None) -> None:
     of_states = None if states is None else {"mean": states, "std": 1.0, "stderr": 0.02}
-    mean, variance = (float(part[0]) for part in fixed_count_of_masks(p, r, np.array([30])))
+    mean, variance = (float(moment[0]) for moment in fixed_count_of_masks(p, r, np.array([30])))
     deviation = variance**0.5
     predicted = {"predicted": p**r, "predicted_std": (p**r * (1 - p**r) / 30) ** 0.5}
     predicted |= {"fixed_count": mean, "fixed_count_std": deviation}
     measured = {"mean": mean + deviation / 500**0.5, "std": deviation, "sequences": 500, "tokens": 15000}
     entropies = {"mean": entropy, "std": 1.5, "stderr": 0.03, "tokens": 2500, "left_out": 10, "states": of_states}
     content = {"entropy": {"mask_ratio": p, "repeat": r} | entropies, "corruption": predicted | measured}
-    write(place / "measurements.json", content)
+    write(directory / "measurements.json", content)
 
 
 def finetuning(
@@ -113,26 +113,26 @@ def finetuning(
     task: str,
     values: list[float],
     metric: str = "accuracy",
-    part: str = "valid",
+    split: str = "valid",
     other: dict[str, list[float]] | None = None,
     rate: float = 1e-4,
     **settings: Any,
 ) -> Path:
-    """One finished fine-tuning with a value per seed; `other` are further parts of the same metric."""
+    """One finished fine-tuning with a value per seed; `other` are further splits, of the same metric."""
     qa = {"task_type": "question_answering"} if task == "squad2" else {"task_type": None}
-    made_with = {"model": str(model), "task": {"dataset": task, "max_length": 128} | qa, "from_scratch": False}
-    made_with |= {"start_from": None, "metric": metric} | settings
-    parts = {part: values} | (other or {})
+    given = {"model": str(model), "task": {"dataset": task, "max_length": 128} | qa, "from_scratch": False}
+    given |= {"start_from": None, "metric": metric} | settings
+    splits = {split: values} | (other or {})
     runs = [
         {
             "seed": i,
-            "settings": made_with | {"train": {"learning_rate": rate}},
-            "scores": {p: {metric: v[i]} for p, v in parts.items()},
+            "settings": given | {"train": {"learning_rate": rate}},
+            "scores": {name: {metric: v[i]} for name, v in splits.items()},
         }
         for i in range(len(values))
     ]  # fmt: skip
-    result = {"settings": made_with, "seeds": list(range(len(values))), "metric": metric, "best": "", "runs": runs}
-    write(root / name / "results.json", result | {p: {} for p in parts} | {"machine": MACHINE})
+    result = {"settings": given, "seeds": list(range(len(values))), "metric": metric, "best": "", "runs": runs}
+    write(root / name / "results.json", result | {name: {} for name in splits} | {"machine": MACHINE})
     for run in runs:
         write(root / name / f"seed-{run['seed']}" / "result.json", run)
     return root / name
@@ -172,7 +172,7 @@ def _tasks(root: Path, name: str, run: Path, score: float, seed: int) -> None:
         finetuning(root, f"{name}-{task}", run, task, values)
 
 
-def efficiency(place: Path) -> None:
+def efficiency(directory: Path) -> None:
     """As `exlm.paper.efficiency.compare` gives it."""
     models = {
         "mlm": {"seconds_per_step": 0.5, "tokens_per_second": 8000.0, "peak_memory_bytes": 1_500_000_000},
@@ -180,4 +180,4 @@ def efficiency(place: Path) -> None:
     }
     content = {"machine": MACHINE, "mask_ratio": 0.15, "num_states": 4, "pairs": 20, "clock": "wall time"}
     content |= {"models": models, "ratio": 1.6, "ratio_quartiles": [1.55, 1.66]}
-    write(place / "efficiency.json", content)
+    write(directory / "efficiency.json", content)

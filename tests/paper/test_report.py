@@ -14,13 +14,13 @@ import pytest
 
 from exlm.errors import InputError
 from exlm.paper import values as paper
-from exlm.paper.cells import ACCURACY, Score, Setting
 from exlm.paper.claims import compare, verdict
 from exlm.paper.efficiency import compare as measure_cost
 from exlm.paper.families import families
-from exlm.paper.page import TEMPLATES, Cell, Section, Table, write_report
+from exlm.paper.page import TEMPLATES, Number, Section, Table, write_report
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
+from exlm.paper.values import HeldOut, Setting
 from exlm.paper.variants import Space
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm_command import main
@@ -167,13 +167,13 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
         model = pretraining(tmp_path, f"m{seed}", seed=seed, accuracy=0.2 + seed / 10)
         finetuning(tmp_path, f"t{seed}", model, "rte", scores)
     family = only_family(tmp_path)
-    mean = family.estimate(Setting("ExLM", 4, 0.15), Score("rte"))
-    middle = family.estimate(Setting("ExLM", 4, 0.15), Score("rte", median=True))
+    mean = family.estimate(Setting("ExLM", 4, 0.15), "rte")
+    middle = family.estimate(Setting("ExLM", 4, 0.15), "rte", of_medians=True)
     assert mean.value == pytest.approx((74.0 + 61.0) / 2) and middle.value == pytest.approx((72.0 + 61.0) / 2)
     assert mean.spread == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
-    assert [len(group) for group in mean.groups] == [3, 3] and len(mean.runs) == 4
-    assert family.estimate(Setting("ExLM", 4, 0.15), ACCURACY).value == pytest.approx(25.0)
-    noise = family.noise(Score("rte"))
+    assert [len(group) for group in mean.groups] == [3, 3] and len(mean.note.split("runs ")[1].split()) == 4
+    assert family.estimate(Setting("ExLM", 4, 0.15), HeldOut.ACCURACY).value == pytest.approx(25.0)
+    noise = family.noise("rte")
     assert noise.unit == "pre-training" and noise.deviation == pytest.approx(stdev([74.0, 61.0]))
     assert noise.error(mean) == pytest.approx(noise.deviation / 2**0.5)
 
@@ -181,14 +181,13 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
 def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
     sums = {}
     for name, k in (("a", 2), ("b", 4)):
-        place = pretraining(tmp_path, name, num_states=k)
-        write(place / "manifest.json", {"files": {"model.safetensors": {"sha256": name * 64}}})
-        sums[name] = find_runs([str(place)]).pretrainings[0].weights
+        run_dir = pretraining(tmp_path, name, num_states=k)
+        write(run_dir / "manifest.json", {"files": {"model.safetensors": {"sha256": name * 64}}})
+        (run,) = find_runs([str(run_dir)]).pretrainings.values()
+        sums[name] = run.weights
     finetuning(tmp_path, "t", tmp_path / "a", "rte", [0.6], model_sha256=sums["b"])
     family = only_family(tmp_path)
-    assert family.estimate(Setting("ExLM", 4, 0.15), Score("rte")) and not family.estimate(
-        Setting("ExLM", 2, 0.15), Score("rte")
-    )
+    assert family.estimate(Setting("ExLM", 4, 0.15), "rte") and not family.estimate(Setting("ExLM", 2, 0.15), "rte")
 
 
 def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
@@ -198,7 +197,7 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
     finetuning(tmp_path, "scratch", tmp_path / "m4", "rte", [0.5, 0.5], from_scratch=True)
     family = only_family(tmp_path)
     assert sorted(t.path.name for t in family.left_out) == ["scratch", "t8"]
-    assert family.estimate(Setting("ExLM", 4, 0.15), Score("rte")).value == pytest.approx(65.0)
+    assert family.estimate(Setting("ExLM", 4, 0.15), "rte").value == pytest.approx(65.0)
 
 
 def test_molecules_questions_and_regressions_have_their_units(tmp_path):
@@ -207,9 +206,38 @@ def test_molecules_questions_and_regressions_have_their_units(tmp_path):
     finetuning(tmp_path, "b", model, "/data/delaney-processed.csv", [1.25], "rmse", "test")
     finetuning(tmp_path, "c", model, "squad2", [49.7], "f1")
     family = only_family(tmp_path)
-    assert family.molecules and [score.task for score in family.scores] == ["squad2", "bace", "esol"]
-    values = [family.estimate(Setting("ExLM", 4, 0.15), score).value for score in family.scores]
+    assert family.molecules and family.tasks == ["squad2", "bace", "esol"]
+    values = [family.estimate(Setting("ExLM", 4, 0.15), task).value for task in family.tasks]
     assert values == pytest.approx([49.7, 80.0, 1.25])
+
+
+def test_only_shares_are_shown_in_percent_and_averaged(tmp_path):
+    model = pretraining(tmp_path, "m")
+    pretraining(tmp_path, "ablated", rotary="1d")
+    finetuning(tmp_path, "a", model, "rte", [0.6])
+    finetuning(tmp_path, "b", model, "/data/screening.csv", [12.5], "enrichment", "test")
+    finetuning(tmp_path, "c", model, "/data/entropy.csv", [0.3], "rmse", "test")  # the name of a column, too
+    report([str(tmp_path)], str(tmp_path / "out"))
+    row = next(row for row in read_csv(tmp_path / "out/tables/ablations.csv") if row["model"] == "ExLM")
+    assert (row["RTE"], row["screening"], row["entropy (task)"], row["avg."]) == ("60.0", "12.5", "0.3", "60.0")
+
+
+def test_an_objective_that_the_paper_does_not_have_keeps_its_name(tmp_path):
+    for objective in ("mlm", "exlm", "electra"):
+        pretraining(tmp_path, objective, objective=objective)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    names = {row["what"] for row in read_csv(tmp_path / "out/tables/runs.csv")}
+    assert names == {"Vanilla MLM", "ExLM, k = 4", "electra, k = 4"}
+    for table, name in (("ablations", "electra"), ("hours", "electra, k = 4")):
+        assert read_csv(tmp_path / "out" / "tables" / f"{table}.csv")[-1]["model"] == name
+
+
+def test_a_family_with_every_task_needs_no_command(tmp_path):
+    model = pretraining(tmp_path, "m")
+    for task in ("mnli", "qqp", "qnli", "sst-2", "cola", "rte", "mrpc", "sts-b", "squad2"):
+        finetuning(tmp_path, task, model, task, [0.6], "f1" if task == "squad2" else "accuracy")
+    report([str(tmp_path)], str(tmp_path / "out"))
+    assert "for task in" not in (tmp_path / "out/report.md").read_text().split("## Not run")[0]
 
 
 def test_the_csv_has_the_same_numbers_and_marks_the_papers(grid):
@@ -300,7 +328,7 @@ def test_latex_rows_are_balanced_and_characters_escaped(grid):
 
 
 def test_tables_survive_strange_words(tmp_path):
-    rows = [{"group": "a & b", "a|b": 'x,"|<b>', "paper: c": Cell(1 / 3, 0.1)}]
+    rows = [{"group": "a & b", "a|b": 'x,"|<b>', "paper: c": Number(1 / 3, 0.1)}]
     table = Table("t", "T & t", "50% of_it", rows)
     write_report(tmp_path, "<title>", ["one_two"], [Section("S", "about", blocks=[table])])
     (line,) = read_csv(tmp_path / "tables" / "t.csv")
@@ -443,8 +471,8 @@ def test_scores_of_a_model_that_learnt_next_to_nothing_show_nothing(tmp_path):
 
 
 def test_a_label_says_corpus_vocabulary_size_and_updates(tmp_path):
-    place = pretraining(tmp_path, "m")
-    write(place / "config.json", {"vocab_size": 1234})
+    run_dir = pretraining(tmp_path, "m")
+    write(run_dir / "config.json", {"vocab_size": 1234})
     label = "text · vocabulary 1,234 · 4 layers × 128 · 1.0M parameters · 100 updates of 4,096 tokens"
     assert only_family(tmp_path).label == label
 
@@ -457,11 +485,11 @@ def test_the_grid_of_the_report_is_that_of_the_experiment(tmp_path):
 
 
 def test_an_entropy_of_no_token_is_blank_and_costs_nothing_else(tmp_path):
-    place = pretraining(tmp_path, "a", 0.387, 4, objective="mlm", entropy=4.0)
+    run_dir = pretraining(tmp_path, "a", 0.387, 4, objective="mlm", entropy=4.0)
     pretraining(tmp_path, "b", 0.387, 2, objective="mlm", entropy=4.0)
-    content = json.loads((place / "measurements.json").read_text())
+    content = json.loads((run_dir / "measurements.json").read_text())
     content["entropy"] |= {"mean": None, "std": None, "stderr": None, "tokens": 0}
-    write(place / "measurements.json", content)
+    write(run_dir / "measurements.json", content)
     assert not find_runs([str(tmp_path)]).damaged
     report([str(tmp_path)], str(tmp_path / "out"))
     rows = {r["r"]: r for r in read_csv(tmp_path / "out/tables/repeated-mlm.csv") if r["p, %"] == "38.7"}
@@ -527,11 +555,11 @@ def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
 
 def test_drawn_cases_are_shown_and_the_others_have_their_command(tmp_path):
     svg = '<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/></svg>'
-    places = [pretraining(tmp_path / "runs", f"exlm {seed}", seed=seed) for seed in range(4)]
+    run_dirs = [pretraining(tmp_path / "runs", f"exlm {seed}", seed=seed) for seed in range(4)]
     ids = [run.id for run in only_family(tmp_path / "runs").runs]
-    for place in places[:2]:
-        (place / "case.svg").write_text(svg)
-    (places[2] / "case.svg").write_text(svg + " " * 200_000)
+    for run_dir in run_dirs[:2]:
+        (run_dir / "case.svg").write_text(svg)
+    (run_dirs[2] / "case.svg").write_text(svg + " " * 200_000)
     out = tmp_path / "out"
     report([str(tmp_path / "runs")], str(out))
     assert {path.name for path in (out / "figures").iterdir()} == {f"case-{name}.svg" for name in ids[:2]}
@@ -540,7 +568,9 @@ def test_drawn_cases_are_shown_and_the_others_have_their_command(tmp_path):
     assert f"](figures/case-{ids[0]}.svg)" in text and "ExLM, k = 4, p = 15%, seed 0" in text
     assert page.count('src="data:image/svg+xml;base64,') == 2 and 'id="a"' not in page
     explore = """"This is [MASK], and I'm very [MASK] to see this." --output"""
-    assert f"exlm explore '{places[3]}' {explore} '{places[3]}/case.svg'" in text and text.count("exlm explore") == 1
+    assert (
+        f"exlm explore '{run_dirs[3]}' {explore} '{run_dirs[3]}/case.svg'" in text and text.count("exlm explore") == 1
+    )
 
 
 def test_a_file_is_no_place_for_a_report(tmp_path):
@@ -563,9 +593,9 @@ def source():
 
 def table_of(source, label):
     """(first cells, numbers) of every row of a table; a dash or nothing is None."""
-    place = source.index(f"\\label{{{label}}}")
-    start = source.rindex(r"\begin{table", 0, place)
-    body = source[start : source.index(r"\end{table", place)].split(r"\midrule", 1)[1]
+    position = source.index(f"\\label{{{label}}}")
+    start = source.rindex(r"\begin{table", 0, position)
+    body = source[start : source.index(r"\end{table", position)].split(r"\midrule", 1)[1]
     rows = []
     for line in re.sub(r"\\(midrule|bottomrule|rowcolor\{\w+\})", "", body).split(r"\\"):
         cells = [re.sub(r"\\(textbf|underline|mathrm|rm)\b|[{}$*^_]", "", cell).strip() for cell in line.split("&")]
@@ -581,11 +611,11 @@ def same(numbers, values):
 
 def test_the_papers_main_tables_are_the_sources(source):
     rows = table_of(source, "table::classification")
-    assert len(rows) == len(paper.MOLECULES)
-    for (_, numbers), values in zip(rows, paper.MOLECULES.values(), strict=True):
+    assert len(rows) == len(paper.MAIN_TABLES["main-molecules"].paper)
+    for (_, numbers), values in zip(rows, paper.MAIN_TABLES["main-molecules"].paper.values(), strict=True):
         same(numbers, values)
     rows = table_of(source, "tab:main_res")
-    for (_, numbers), values in zip(rows, paper.TEXT.values(), strict=True):
+    for (_, numbers), values in zip(rows, paper.MAIN_TABLES["main-text"].paper.values(), strict=True):
         padded = numbers if len(numbers) == 12 else [numbers[0], None, *numbers[1:]]
         same(padded, values)
 
