@@ -23,7 +23,7 @@ def read_frame(path: str | Path, header: Sequence[str] | None = None) -> pd.Data
 
     header: the columns of a TSV file that has no header line (one that shares a name with them is one).
 
-    Raises InputError for a missing, empty or unreadable file.
+    Raises InputError for a missing, empty or unreadable file, and for two columns of one name.
     """
     path = Path(path)
     suffix = plain_suffix(path)
@@ -37,7 +37,7 @@ def read_frame(path: str | Path, header: Sequence[str] | None = None) -> pd.Data
         elif suffix == ".jsonl":
             frame = pd.read_json(path, lines=True, dtype=False, convert_dates=False)
         else:
-            frame = pd.read_parquet(path) if suffix == ".parquet" else _read_tsv(path, header)
+            frame = pd.read_parquet(path).reset_index(drop=True) if suffix == ".parquet" else _read_tsv(path, header)
     except InputError:
         raise
     except UnicodeDecodeError:
@@ -49,6 +49,9 @@ def read_frame(path: str | Path, header: Sequence[str] | None = None) -> pd.Data
         raise InputError(f"{path}: cannot be read: {reason}") from error
     if suffix == ".csv" and not isinstance(frame.index, pd.RangeIndex):  # pandas made surplus fields an index
         raise InputError(f"{path}: its rows have more fields than its header; name every column")
+    if frame.columns.has_duplicates:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise InputError(f"{path}: two columns are called {twice!r}; rename or remove one of them")
     if frame.empty:
         raise InputError(f"{path}: holds no data rows")
     return frame
@@ -60,7 +63,7 @@ def _read_tsv(path: Path, header: Sequence[str] | None) -> pd.DataFrame:
     while rows and rows[-1] == [""]:
         rows.pop()
     if not rows:
-        raise InputError(f"{path}: is empty")
+        raise pd.errors.EmptyDataError
     first_line = 1 if header and not set(header) & set(rows[0]) else 2
     columns = list(header) if header and first_line == 1 else rows.pop(0)
     width = len(columns)
