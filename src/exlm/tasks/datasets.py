@@ -121,8 +121,8 @@ def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, l
         path, frames = data_dir, _from_hub(name, data_dir)
     else:
         path, frames = _from_folder(name, data_folder(name, data_dir, "text/glue"))
-    columns = set[str].intersection(*(set(frame) for frame in frames.values()))
-    layout = next((layout for layout in task.layouts if {*filter(None, layout)} <= columns), None)
+    shared = set.intersection(*(set(frame.columns) for frame in frames.values()))
+    layout = next((layout for layout in task.layouts if shared.issuperset(filter(None, layout))), None)
     if layout is None:
         wanted = " or ".join(listed(filter(None, layout)) for layout in task.layouts)
         found = "; ".join(f"{split} has {listed(frame)}" for split, frame in frames.items())
@@ -139,8 +139,7 @@ def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, l
 
 
 def _from_folder(name: str, root: Path) -> tuple[str, dict[str, pd.DataFrame]]:
-    folders = [folder for folder in sorted(root.iterdir()) if folder.is_dir()] if root.is_dir() else []
-    folder = next((folder for folder in folders if glue_name(folder.name) == name), None)
+    folder = next((path for path in sorted(root.glob("*")) if path.is_dir() and glue_name(path.name) == name), None)
     if folder is None:
         raise InputError(
             f"no folder {name} in {root.resolve()}; put the task's files there, or name their parent folder (or, with "
@@ -148,15 +147,15 @@ def _from_folder(name: str, root: Path) -> tuple[str, dict[str, pd.DataFrame]]:
         )
     frames = {}
     for split in GLUE[name].rows:
-        files: list[Path] = []
-        for stem in FILES[split]:  # the files of the first stem that has any
-            files = files or [path for path in sorted(folder.iterdir()) if re.fullmatch(stem + FILE_ENDING, path.name)]
+        patterns = [re.compile(stem + FILE_ENDING) for stem in FILES[split]]
+        there = [[path for path in sorted(folder.iterdir()) if pattern.fullmatch(path.name)] for pattern in patterns]
+        files = next(filter(None, there), [])  # those of the first stem that has any
         if split == "mismatched" and not files:
             continue
         if len(files) != 1:
-            there = listed(path.name for path in files or folder.iterdir())
             wanted = f"{' or '.join(FILES[split])} (.csv, .parquet, .tsv, .txt)"
-            raise InputError(f"{folder} must have one file {wanted}; it has {there}")
+            found = listed(path.name for path in files or folder.iterdir()) or "none"
+            raise InputError(f"{folder} must have one file {wanted}; it has {found}")
         frames[split] = read_frame(files[0], GLUE[name].header)
     return str(folder), frames
 

@@ -48,6 +48,13 @@ METRICS: dict[TaskType, dict[str, Metric]] = {  # the first of a task type is th
 }
 MAIN_METRIC = {task_type: next(iter(metrics)) for task_type, metrics in METRICS.items()}
 LOWER_IS_BETTER = {"rmse", "mae"}
+STATISTICS: dict[str, Callable[[np.ndarray], float]] = {
+    "mean": np.mean,
+    "std": lambda scores: np.std(scores, ddof=1) if len(scores) > 1 else 0.0,
+    "median": np.median,
+    "min": np.min,
+    "max": np.max,
+}
 
 
 def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
@@ -85,15 +92,5 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
 
 def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
     """Mean, sample standard deviation (0 for a single run), median, min and max of each metric over runs."""
-    summary = {}
-    for name in runs[0]:
-        values = np.array([run[name] for run in runs], dtype=float)
-        statistics = {
-            "mean": values.mean(),
-            "std": values.std(ddof=1) if len(runs) > 1 else 0.0,
-            "median": np.median(values),
-            "min": values.min(),
-            "max": values.max(),
-        }
-        summary[name] = {statistic: float(value) for statistic, value in statistics.items()}
-    return summary
+    columns = {name: np.array([run[name] for run in runs], dtype=float) for name in runs[0]}
+    return {name: {key: float(value(scores)) for key, value in STATISTICS.items()} for name, scores in columns.items()}

@@ -111,18 +111,16 @@ def index_split(path: str | Path, n_rows: int) -> Split:
             content = json.load(file)
     except (*UNREADABLE, ValueError) as error:
         raise InputError(f"{path}: cannot be read as a JSON split: {error}") from error
-    if not isinstance(content, dict) or not {"train", "test"} <= set(content) <= set(SPLITS):
-        found = listed(content) if isinstance(content, dict) else type(content).__name__
-        raise InputError(f"{path}: expected the keys train, valid and test, found {found}")
+    lists = isinstance(content, dict) and all(isinstance(rows, list) for rows in content.values())
+    if not lists or not {"train", "test"} <= set(content) <= set(SPLITS):
+        found = json.dumps(content)[:80]
+        raise InputError(f"{path}: expected lists of rows under the keys train, valid and test, found {found}")
     seen: set[int] = set()
-    for name, rows in content.items():
-        for row in rows if isinstance(rows, list) else [rows]:
-            if type(row) is not int or not 0 <= row < n_rows or row in seen:
-                raise InputError(
-                    f"{path}: {row!r} of {name} is not one of the table's rows 0 to {n_rows - 1}, or occurs twice in "
-                    "the file; a split is a list of row numbers, and a row may be in one of them, once"
-                )
-            seen.add(row)
+    for name, row in ((name, row) for name, rows in content.items() for row in rows):
+        if type(row) is not int or not 0 <= row < n_rows or row in seen:
+            problem = f"is outside the table's rows 0 to {n_rows - 1} or occurs twice; a row may be in one split, once"
+            raise InputError(f"{path}: row {row!r} of {name} {problem}")
+        seen.add(row)
     return {name: np.array(sorted(content.get(name, [])), dtype=np.int64) for name in SPLITS}
 
 

@@ -18,8 +18,7 @@ TaskType = Literal["binary", "multiclass", "multilabel", "regression"]
 
 TEXT_COLUMNS = {"smiles", "mol", "text", "sentence"}
 MISSING_LABELS = ("", "NA", "NaN", "nan", "null")
-MAX_INFERRED_CLASSES = 50
-MAX_INFERRED_INTEGER_CLASSES = 10  # more whole numbers than this are counts to regress on
+MAX_INFERRED_CLASSES = {"words": 50, "whole": 10}  # more whole numbers than this are counts to regress on
 
 
 @dataclass(frozen=True)
@@ -95,28 +94,29 @@ def make_table(
     cells = frame[others if label_columns is None else list(label_columns)]
     missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
     cells = cells.mask(missing | np.array([problems], dtype=bool).T)
+    numbers = cells.apply(pd.to_numeric, errors="coerce").astype(float)
+    kinds = _kinds(cells, numbers)
     if label_columns is None:
-        cells = cells[_find_label_columns(cells, text_column, path)]
-    task_type = task_type or _infer_task_type(cells)
-    labels, names = _read_labels(cells, task_type, path, classes)
+        kinds = kinds[~kinds.isin(("words", "mixed"))] if len(kinds) > 1 else kinds
+        if len(kinds) != 1 and set(kinds) != {"binary"}:
+            hint = f"set label_columns, from: {listed(others)}" if others else f"no column besides {text_column!r}"
+            raise InputError(f"{path}: cannot tell the label columns; {hint}")
+    columns = list(kinds.index)
+    task_type = task_type or _infer_task_type(cells[columns], kinds)
+    labels, names = _read_labels(cells[columns], numbers[columns], task_type, path, classes)
 
-    texts, pairs = (
-        frame[column].fillna("").astype(str).str.strip().tolist() if column else None
-        for column in (text_column, pair_column)
-    )
-    unlabelled = labels.isna().all(axis=1) & (labels.shape[1] > 0)
+    chosen = [frame[column] for column in (text_column, pair_column) if column]
+    texts, *second = [column.fillna("").astype(str).str.strip().tolist() for column in chosen]
+    pairs = second[0] if second else None
+    unlabelled = np.isnan(labels).all(axis=1) & bool(columns)
     problems = [
-        problem or ("" if text or second else "empty text") or ("no label" if bare else "")
-        for problem, text, second, bare in zip(problems, texts, pairs or texts, unlabelled, strict=True)
+        problem or ("" if text or other else "empty text") or ("no label" if bare else "")
+        for problem, text, other, bare in zip(problems, texts, pairs or texts, unlabelled, strict=True)
     ]
-    columns = list(cells.columns)
     if columns and all(problems):
-        reason = f"first row 0, value {texts[0]!r}: {problems[0]}"
-        raise InputError(
-            f"{path}: no row can be used ({reason}); correct it, or choose other columns than {listed(columns)}"
-        )
-    values = labels.to_numpy(dtype=float)
-    return LabelledTable(frame, texts, pairs, values, columns, task_type, names, problems, text_column, pair_column)
+        reason = f"first row 0, value {texts[0]!r}: {problems[0]}; correct it, or choose other columns"
+        raise InputError(f"{path}: no row can be used with the labels in {listed(columns)}, {reason}")
+    return LabelledTable(frame, texts, pairs, labels, columns, task_type, names, problems, text_column, pair_column)
 
 
 def _join(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
@@ -128,68 +128,51 @@ def _join(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
     return joined
 
 
-def _numbers(cells: pd.DataFrame) -> pd.DataFrame:
-    """Cells as numbers, NaN where they are missing or something else."""
-    return cells.apply(pd.to_numeric, errors="coerce").astype(float)
+def _kinds(cells: pd.DataFrame, numbers: pd.DataFrame) -> pd.Series:
+    """What the cells of each column are, apart from missing ones; an empty column is `binary`."""
+    missing = cells.isna()
+    tests = {
+        "binary": missing | numbers.isin((0, 1)),
+        "words": numbers.isna(),
+        "whole": missing | (numbers % 1 == 0),
+        "number": missing | np.isfinite(numbers),
+    }
+    return pd.Series(np.select([test.all() for test in tests.values()], list(tests), "mixed"), cells.columns)
 
 
-def _all(cells: pd.DataFrame, test: pd.DataFrame) -> bool:
-    """Whether all cells that are not missing pass a test."""
-    return bool((cells.isna() | test).all(axis=None))
-
-
-def _find_label_columns(cells: pd.DataFrame, text_column: str, path: str | Path) -> list[str]:
-    if cells.columns.empty:
-        raise InputError(f"{path}: no column besides {text_column!r}; add a column with labels")
-    if len(cells.columns) == 1:
-        return list(cells.columns)
-    numbers = _numbers(cells)
-    numeric = list(cells.columns[(cells.isna() | np.isfinite(numbers)).all()])
-    if len(numeric) == 1 or (numeric and _all(cells[numeric], numbers[numeric].isin((0, 1)))):
-        return numeric
-    raise InputError(f"{path}: cannot tell the label columns; set label_columns, from: {listed(cells)}")
-
-
-def _infer_task_type(cells: pd.DataFrame) -> TaskType:
-    numbers = _numbers(cells)
-    if len(cells.columns) and _all(cells, numbers.isin((0, 1))):
-        return "binary" if len(cells.columns) == 1 else "multilabel"
-    if len(cells.columns) != 1:
-        return "regression"
+def _infer_task_type(cells: pd.DataFrame, kinds: pd.Series) -> TaskType:
+    if set(kinds) == {"binary"}:
+        return "binary" if len(kinds) == 1 else "multilabel"
     # All words or all whole numbers: a misspelt number must not turn a regression column into classes.
-    words = numbers.isna().all(axis=None)
-    limit = MAX_INFERRED_CLASSES if words else MAX_INFERRED_INTEGER_CLASSES
-    few = 2 <= cells.iloc[:, 0].dropna().astype(str).nunique() <= limit
-    return "multiclass" if few and (words or _all(cells, numbers % 1 == 0)) else "regression"
+    limit = MAX_INFERRED_CLASSES.get(kinds.iloc[0], 0) if len(kinds) == 1 else 0
+    return "multiclass" if limit and 2 <= cells.iloc[:, 0].dropna().astype(str).nunique() <= limit else "regression"
 
 
 def _read_labels(
-    cells: pd.DataFrame, task_type: TaskType, path: str | Path, classes: Sequence[str] | None
-) -> tuple[pd.DataFrame, list[str] | None]:
+    cells: pd.DataFrame, numbers: pd.DataFrame, task_type: TaskType, path: str | Path, classes: Sequence[str] | None
+) -> tuple[np.ndarray, list[str] | None]:
     """Labels [rows, tasks], NaN = missing, and the classes that they index (multiclass only)."""
-    columns, numbers = list(cells.columns), _numbers(cells)
+    columns, names, wanted = list(cells.columns), list(classes) if classes else None, "0 or 1"
     if len(columns) > 1 and task_type in ("binary", "multiclass"):
         hint = "multilabel" if task_type == "binary" else "one column"
         raise InputError(f"{path}: a {task_type} task has one label column, not {len(columns)}; use {hint}")
-    names = list(classes) if classes else None
     if task_type == "regression":
         labels, wanted = numbers.where(np.isfinite(numbers)), "a number"
     elif task_type == "multiclass" and columns:
         # A missing value turns a column of 1, 2, 3 into floats; its classes are still "1", "2", "3".
-        whole = _all(cells, numbers % 1 == 0)
+        whole = bool((cells.isna() | (numbers % 1 == 0)).all(axis=None))
         values = (numbers.dropna().astype(int) if whole else cells.dropna()).iloc[:, 0].astype(str).str.strip()
         names = names or sorted(set(values), key=int if whole else str)
         indices = values.map({name: index for index, name in enumerate(names)})
-        labels, wanted = indices.astype(float).reindex(cells.index).to_frame(columns[0]), listed(names)
+        labels, wanted = indices.reindex(cells.index).to_frame(), listed(names)
     else:
-        labels, wanted = numbers.where(numbers.isin((0, 1))), "0 or 1"
+        labels = numbers.where(numbers.isin((0, 1)))
     wrong = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
     if len(wrong):
         column, row = wrong[0]
         part, number = cells.index[row] if cells.index.nlevels > 1 else ("", row)
-        where = f"column {columns[column]!r}, " + f"{part} row {number}".strip()
         raise InputError(
-            f"{path}: {where}: {cells.iat[row, column]!r} is no {task_type} label ({wanted}); correct it, leave it "
-            "empty, or choose another column or task type"
+            f"{path}: column {columns[column]!r}, {f'{part} row {number}'.strip()}: {cells.iat[row, column]!r} is no "
+            f"{task_type} label ({wanted}); correct it, leave it empty, or choose another column or task type"
         )
-    return labels, names
+    return labels.to_numpy(dtype=float), names
