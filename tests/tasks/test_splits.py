@@ -85,7 +85,7 @@ def test_column_split_accepts_the_usual_names():
     frame.loc[4, "part"] = "holdout"
     with pytest.raises(InputError, match="row 4: 'holdout'"):
         column_split(frame, "part")
-    with pytest.raises(InputError, match="no split column 'q'; the table has: part"):
+    with pytest.raises(InputError, match="split: no column 'q'; it has: part"):
         column_split(frame, "q")
 
 

@@ -87,7 +87,7 @@ def test_prediction_table_has_no_labels(tmp_path):
         ("smiles,y\nC,1\n", (None, ["q"]), "no column 'q'; it has: smiles, y"),
         ("smiles,y\nC,1\n", (None, ["smiles"]), "both text and label"),
         ("smiles,y,z\nC,1,7\n", (None, None), "set label_columns, from: y, z"),
-        ("smiles\nC\n", (None, None), "cannot tell the label columns; no column besides 'smiles'"),
+        ("smiles\nC\n", (None, None), "cannot tell the label columns; there are no other columns"),
         (
             "smiles,y\nC,\nC,NA\n",
             (None, None),

@@ -5,6 +5,7 @@ datasets.yaml says how the files are laid out, what is predicted, and how many r
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ class MoleculeSet:
     task_type: TaskType
     rows: int  # published size
     train: dict[str, float]  # hyper-parameters: fields of FinetuneConfig
-    other_names: tuple[str, ...] = ()  # other public names of the file, less .csv or .csv.gz
+    other_names: Sequence[str] = ()  # other public names of the file, less .csv or .csv.gz
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,7 @@ class GlueTask:
 _KNOWN = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))
 MOLECULENET = {name: MoleculeSet(**entry) for name, entry in _KNOWN["moleculenet"].items()}
 GLUE = {name: GlueTask(**entry) for name, entry in _KNOWN["glue"].items()}
-
-FILES = {  # of GLUE, less their endings: the original names and those of the hub
-    "train": ("train", "msr_paraphrase_train"),
-    "valid": ("dev", "validation", "msr_paraphrase_test", "dev_matched", "validation_matched"),
-    "mismatched": ("dev_mismatched", "validation_mismatched"),
-}
+FILES: dict[str, list[str]] = _KNOWN["glue_files"]  # less their endings; of several, the first that is there
 FILE_ENDING = r"(-0.*)?(?i:\.(csv|parquet|tsv|txt)(\.gz|\.xz|\.zst)?)"  # the hub has train-00000-of-00001.parquet
 
 

@@ -29,16 +29,13 @@ class Rows:
         return np.array([not problem for problem in self.problems], dtype=bool)
 
     def report(self) -> pd.DataFrame:
-        """All rows with something wrong: the file (`part`, "" if there is one) and row, the text, why, what is done."""
+        """All rows with something wrong: file (`part`, "" where there is one), row, value, reason and action."""
         table, usable = self.table, self.usable
-        columns = {
-            "part": "" if table.parts is None else table.parts,
-            "row": table.frame.index.get_level_values(-1),
-            "value": table.texts,
-            "reason": np.where(usable, self.caveats, self.problems),
-            "action": np.where(usable, "kept", "left out"),
-        }
-        return (found := pd.DataFrame(columns))[found["reason"] != ""]
+        found = pd.DataFrame({"part": "" if table.parts is None else table.parts, "value": table.texts})
+        found.insert(1, "row", table.frame.index.get_level_values(-1))
+        found["reason"] = np.where(usable, self.caveats, self.problems)
+        found["action"] = np.where(usable, "kept", "left out")
+        return found[found["reason"] != ""]
 
 
 def tokenize_rows(

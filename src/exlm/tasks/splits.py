@@ -13,7 +13,7 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from exlm.data.readers import UNREADABLE, open_text
 from exlm.errors import InputError
-from exlm.tasks.frames import listed
+from exlm.tasks.frames import check_columns
 from exlm.tasks.table import LabelledTable
 
 SPLITS = ("train", "valid", "test")
@@ -91,8 +91,7 @@ def column_split(frame: pd.DataFrame, column: str) -> Split:
 
     Raises InputError for an absent column and for any other value.
     """
-    if column not in frame.columns:
-        raise InputError(f"no split column {column!r}; the table has: {listed(frame)}")
+    check_columns(frame, "split", column)
     values = frame[column].astype(str).str.strip().str.lower().replace(OTHER_NAMES)
     unknown = np.flatnonzero(~values.isin(SPLITS))
     if len(unknown):

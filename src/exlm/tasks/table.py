@@ -12,13 +12,14 @@ import numpy as np
 import pandas as pd
 
 from exlm.errors import InputError
-from exlm.tasks.frames import existing, listed
+from exlm.tasks.frames import check_columns, listed
 
 TaskType = Literal["binary", "multiclass", "multilabel", "regression"]
 
 TEXT_COLUMNS = {"smiles", "mol", "text", "sentence"}
 MISSING_LABELS = ("", "NA", "NaN", "nan", "null")
-MAX_INFERRED_CLASSES = {"words": 50, "whole": 10}  # more whole numbers than this are counts to regress on
+MAX_INFERRED_CLASSES = 50
+MAX_INFERRED_INTEGER_CLASSES = 10  # more whole numbers than this are counts to regress on
 
 
 @dataclass(frozen=True)
@@ -75,16 +76,14 @@ def make_table(
     """
     if isinstance(frame, dict):
         for part, file in frame.items():  # the texts of a file without these columns would all be empty
-            for column in filter(None, (text_column, pair_column)):
-                existing(file, column, f"{path}, {part} part")
+            check_columns(file, f"{path}, {part} part", text_column, pair_column)
         frame = _join(frame)
     if text_column is None:
         found = [name for name in frame.columns if str(name).lower() in TEXT_COLUMNS]
         if len(found) != 1:
             raise InputError(f"{path}: cannot tell the text column; set text_column to one of: {listed(frame)}")
         text_column = found[0]
-    for column in filter(None, (text_column, pair_column, *(label_columns or ()))):
-        existing(frame, column, path)
+    check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
     if both := {text_column, pair_column} & set(label_columns or ()):
         raise InputError(f"{path}: column {both.pop()!r} is both text and label; choose another")
 
@@ -95,14 +94,8 @@ def make_table(
     missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
     cells = cells.mask(missing | np.array([problems], dtype=bool).T)
     numbers = cells.apply(pd.to_numeric, errors="coerce").astype(float)
-    kinds = _kinds(cells, numbers)
-    if label_columns is None:
-        kinds = kinds[~kinds.isin(("words", "mixed"))] if len(kinds) > 1 else kinds
-        if len(kinds) != 1 and set(kinds) != {"binary"}:
-            hint = f"set label_columns, from: {listed(others)}" if others else f"no column besides {text_column!r}"
-            raise InputError(f"{path}: cannot tell the label columns; {hint}")
-    columns = list(kinds.index)
-    task_type = task_type or _infer_task_type(cells[columns], kinds)
+    columns, inferred = _infer(cells, numbers, label_columns is not None, path)
+    task_type = task_type or inferred
     labels, names = _read_labels(cells[columns], numbers[columns], task_type, path, classes)
 
     chosen = [frame[column] for column in (text_column, pair_column) if column]
@@ -128,24 +121,24 @@ def _join(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
     return joined
 
 
-def _kinds(cells: pd.DataFrame, numbers: pd.DataFrame) -> pd.Series:
-    """What the cells of each column are, apart from missing ones; an empty column is `binary`."""
-    missing = cells.isna()
-    tests = {
-        "binary": missing | numbers.isin((0, 1)),
-        "words": numbers.isna(),
-        "whole": missing | (numbers % 1 == 0),
-        "number": missing | np.isfinite(numbers),
-    }
-    return pd.Series(np.select([test.all() for test in tests.values()], list(tests), "mixed"), cells.columns)
-
-
-def _infer_task_type(cells: pd.DataFrame, kinds: pd.Series) -> TaskType:
-    if set(kinds) == {"binary"}:
-        return "binary" if len(kinds) == 1 else "multilabel"
-    # All words or all whole numbers: a misspelt number must not turn a regression column into classes.
-    limit = MAX_INFERRED_CLASSES.get(kinds.iloc[0], 0) if len(kinds) == 1 else 0
-    return "multiclass" if limit and 2 <= cells.iloc[:, 0].dropna().astype(str).nunique() <= limit else "regression"
+def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str | Path) -> tuple[list[str], TaskType]:
+    """Which columns hold labels (all, if they were chosen), and the task type that fits them."""
+    missing, columns = cells.isna(), list(cells.columns)
+    binary = (missing | numbers.isin((0, 1))).all()
+    if not chosen and len(columns) != 1:
+        columns = list(cells.columns[(missing | np.isfinite(numbers)).all()])
+        if not columns or (len(columns) > 1 and not binary[columns].all()):
+            hint = f"set label_columns, from: {listed(cells)}" if len(missing.columns) else "there are no other columns"
+            raise InputError(f"{path}: cannot tell the label columns; {hint}")
+    if columns and binary[columns].all():
+        return columns, "binary" if len(columns) == 1 else "multilabel"
+    if len(columns) == 1:
+        # All words or all whole numbers: a misspelt number must not turn a regression column into classes.
+        words, whole = (test[columns[0]].all() for test in (numbers.isna(), missing | (numbers % 1 == 0)))
+        limit = MAX_INFERRED_CLASSES if words else MAX_INFERRED_INTEGER_CLASSES if whole else 0
+        if 2 <= cells[columns[0]].dropna().astype(str).nunique() <= limit:
+            return columns, "multiclass"
+    return columns, "regression"
 
 
 def _read_labels(
