@@ -85,7 +85,7 @@ def test_column_split_accepts_the_usual_names():
     frame.loc[4, "part"] = "holdout"
     with pytest.raises(InputError, match="row 4: 'holdout'"):
         column_split(frame, "part")
-    with pytest.raises(InputError, match="split: no column 'q'; it has: part"):
+    with pytest.raises(InputError, match="the table to split: no column 'q'; it has: part"):
         column_split(frame, "q")
 
 
@@ -100,11 +100,11 @@ def test_index_split_reads_plain_and_compressed_json(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"train": [0, 3], "test": [1]}', "row 3 of train is outside the table's rows 0 to 2"),
-        ('{"train": [-1], "test": [1]}', "row -1 of train is outside"),
+        ('{"train": [0, 3], "test": [1]}', "row 3 of train is none of the table's rows 0 to 2"),
+        ('{"train": [-1], "test": [1]}', "row -1 of train is none of"),
         ('{"train": [0, 1], "test": [1]}', "row 1 of test is .* or occurs twice; a row may be in one split, once"),
         ('{"train": [0, 0], "test": [1]}', "row 0 of train is .* or occurs twice"),
-        ('{"train": ["0"], "test": [1]}', "row '0' of train is outside"),
+        ('{"train": ["0"], "test": [1]}', "row '0' of train is none of"),
         ('{"train": 0, "test": [1]}', 'expected lists of rows .* found {"train": 0, "test"'),
         ('{"bace": {"train": [0]}}', "expected lists of rows under the keys train, valid and test, found .*bace"),
         ("[0, 1]", r"found \[0, 1\]"),

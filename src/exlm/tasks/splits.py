@@ -91,7 +91,7 @@ def column_split(frame: pd.DataFrame, column: str) -> Split:
 
     Raises InputError for an absent column and for any other value.
     """
-    check_columns(frame, "split", column)
+    check_columns(frame, "the table to split", column)
     values = frame[column].astype(str).str.strip().str.lower().replace(OTHER_NAMES)
     unknown = np.flatnonzero(~values.isin(SPLITS))
     if len(unknown):
@@ -117,7 +117,7 @@ def index_split(path: str | Path, n_rows: int) -> Split:
     seen: set[int] = set()
     for name, row in ((name, row) for name, rows in content.items() for row in rows):
         if type(row) is not int or not 0 <= row < n_rows or row in seen:
-            problem = f"is outside the table's rows 0 to {n_rows - 1} or occurs twice; a row may be in one split, once"
+            problem = f"is none of the table's rows 0 to {n_rows - 1}, or occurs twice; a row may be in one split, once"
             raise InputError(f"{path}: row {row!r} of {name} {problem}")
         seen.add(row)
     return {name: np.array(sorted(content.get(name, [])), dtype=np.int64) for name in SPLITS}

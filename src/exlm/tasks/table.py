@@ -90,7 +90,7 @@ def make_table(
     malformed: dict[object, str] = frame.attrs.get("malformed", {})
     problems = [malformed.get(row, "") for row in frame.index]
     others = [name for name in frame.columns if name not in (text_column, pair_column)]
-    cells = frame[others if label_columns is None else list(label_columns)]
+    cells = frame[others if label_columns is None else list(dict.fromkeys(label_columns))]
     missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
     cells = cells.mask(missing | np.array([problems], dtype=bool).T)
     numbers = cells.apply(pd.to_numeric, errors="coerce").astype(float)
@@ -128,7 +128,7 @@ def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str |
     if not chosen and len(columns) != 1:
         columns = list(cells.columns[(missing | np.isfinite(numbers)).all()])
         if not columns or (len(columns) > 1 and not binary[columns].all()):
-            hint = f"set label_columns, from: {listed(cells)}" if len(missing.columns) else "there are no other columns"
+            hint = f"set label_columns, from: {listed(cells)}" if len(cells.columns) else "there are no other columns"
             raise InputError(f"{path}: cannot tell the label columns; {hint}")
     if columns and binary[columns].all():
         return columns, "binary" if len(columns) == 1 else "multilabel"
