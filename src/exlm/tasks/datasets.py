@@ -38,7 +38,7 @@ class GlueTask:
     rows: dict[str, int]  # published sizes of the train and the development sets
     layouts: list[tuple[str, str | None, str]]  # text, second text, label columns: original files, then the hub
     classes: list[str] | None = None  # the labels of the original files, in the hub's order
-    header: list[str] | None = None  # columns of a file without header line
+    header: Sequence[str] = ()  # columns of a file without header line
 
 
 _KNOWN = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from exlm.storage import replacing
 FILE_TYPES = (".csv", ".tsv", ".txt", ".jsonl", ".parquet")
 
 
-def read_frame(path: str | Path, header: Sequence[str] | None = None) -> pd.DataFrame:
+def read_frame(path: str | Path, header: Sequence[str] = ()) -> pd.DataFrame:
     """Read CSV, TSV or JSONL, plain or compressed (.gz, .xz, .zst), or Parquet (which compresses inside).
 
     CSV and TSV cells stay the strings that the file holds ("" where empty), so that they can be written back
@@ -56,15 +56,15 @@ def read_frame(path: str | Path, header: Sequence[str] | None = None) -> pd.Data
     return frame
 
 
-def _read_tsv(path: Path, header: Sequence[str] | None) -> pd.DataFrame:
+def _read_tsv(path: Path, header: Sequence[str]) -> pd.DataFrame:
     with open_text(str(path), newline="\n") as file:
         rows = [line.rstrip("\n").removesuffix("\r").split("\t") for line in file]
     while rows and rows[-1] == [""]:
         rows.pop()
     if not rows:
         raise pd.errors.EmptyDataError
-    first_line = 1 if header and not set(header) & set(rows[0]) else 2
-    columns = list(header) if header and first_line == 1 else rows.pop(0)
+    first_line = 2 if not header or set(header) & set(rows[0]) else 1
+    columns = rows.pop(0) if first_line == 2 else list(header)
     width = len(columns)
     wrong = {row: len(fields) for row, fields in enumerate(rows) if len(fields) != width}
     if wrong:

@@ -53,25 +53,19 @@ def tokenize_rows(
     """
     texts, pairs = table.texts, table.pairs
     examples = inference.tokenize(texts, tokenizer, pairs)
-    problems, caveats, too_long = list(table.problems), [], []
+    problems, caveats = list(table.problems), []
     for row, example in enumerate(examples):
-        caveat, length = "", inference.length(example)
+        length, caveat = inference.length(example), inference.unknown(example, tokenizer) or ""
         excess = f"{length} tokens, the limit is {max_length}" if length > max_length else ""
         if molecules:
-            caveat = molecule_problem(texts[row]) or ""
-            problems[row] = problems[row] or excess
+            caveat = molecule_problem(texts[row]) or caveat
+            problems[row] = problems[row] or excess or ("" if keep_doubtful else caveat)
         elif excess:
             caveat = f"{excess}; cut"
-            too_long.append(row)
+            [examples[row]] = inference.tokenize([texts[row]], tokenizer, pairs and [pairs[row]], max_length)
         elif pairs and not (texts[row] and pairs[row]):
             caveat = "one of the two texts is empty"
-        caveats.append(caveat or inference.unknown(example, tokenizer) or "")
-        if molecules and not keep_doubtful:
-            problems[row] = problems[row] or caveats[row]
-    cut_texts, cut_pairs = ([column[row] for row in too_long] if column else None for column in (texts, pairs))
-    cut = inference.tokenize(cut_texts or [], tokenizer, cut_pairs, max_length)
-    for row, example in zip(too_long, cut, strict=True):
-        examples[row] = example
+        caveats.append(caveat)
     return Rows(table, examples, problems, caveats)
 
 
