@@ -5,10 +5,16 @@ import pytest
 from exlm import ExLMForMaskedLM, InputError
 from exlm.pretrained import load_tokenizer, save_model
 from exlm.recipe import ArchitectureConfig
-from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.config import DEFAULTS, FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import MOLECULENET, find_dataset, glue_table, molnet_differences
 from exlm.tasks.finetune import finetune
 from exlm.tasks.frames import read_frame
+
+
+@pytest.mark.parametrize("name", sorted(MOLECULENET))
+def test_every_set_names_all_hyper_parameters(name):
+    assert MOLECULENET[name].train.keys() == DEFAULTS.keys()
+    FinetuneConfig(**MOLECULENET[name].train)  # refuses values out of range
 
 
 @pytest.mark.parametrize("name", sorted(MOLECULENET))
