@@ -10,7 +10,7 @@ import pytest
 from exlm import InputError
 from exlm.tasks.classification import load_labelled
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
-from exlm.tasks.datasets import GLUE, glue_columns, glue_differences, glue_frames
+from exlm.tasks.datasets import GLUE, glue_table
 from exlm.tasks.finetune import finetune
 from tests.tasks.families import save_family
 
@@ -42,7 +42,7 @@ FOLDERS = {"mnli": "MNLI", "qqp": "QQP", "qnli": "QNLI", "sst-2": "SST-2", "cola
            "sts-b": "STS-B"}  # fmt: skip
 HUB_COLUMNS = {"mnli": ("premise", "hypothesis"), "qqp": ("question1", "question2"), "qnli": ("question", "sentence"),
                "sst-2": ("sentence",), "cola": ("sentence",)}  # fmt: skip
-MISMATCHED = {"mismatched": "dev_mismatched"}
+LABELS = {"mnli": "gold_label", "qqp": "is_duplicate", "mrpc": "Quality", "sts-b": "score"}
 TASKS = sorted(GLUE)
 
 
@@ -59,7 +59,7 @@ def original(name: str) -> pd.DataFrame:
 
 def hub(name: str) -> pd.DataFrame:
     """The same rows as the hub has them: classes are numbers, in the order of its documentation."""
-    label = original(name)[glue_columns(name, original(name), "")[2]]
+    label = original(name)[LABELS.get(name, "label")]
     if name == "sts-b":
         numbers = label.astype("float32")
     else:
@@ -114,7 +114,7 @@ def test_every_layout_gives_the_same_rows(tmp_path, name, layout):
     table, _ = load(tmp_path, name)
     parts = [["train"] * 6, ["valid"] * 6, *([["mismatched"] * 6] if name == "mnli" else [])]
     assert table.parts.tolist() == sum(parts, [])
-    assert table.texts == FIRST * len(parts) and table.problems.empty
+    assert table.texts == FIRST * len(parts) and table.usable.all()
     assert table.pairs == (None if name in ("sst-2", "cola") else SECOND * len(parts))
     truth = {"mnli": [0, 1, 2] * 2, "qnli": [0, 1] * 3, "rte": [0, 1] * 3, "sts-b": [float(s) for s in SCORES]}
     assert table.labels[:, 0].tolist() == pytest.approx(truth.get(name, [1, 0] * 3) * len(parts))
@@ -137,13 +137,9 @@ def test_rows_with_another_number_of_fields_are_counted_and_named(tmp_path, caps
     assert [text for text, usable in zip(table.texts, table.usable, strict=True) if usable][:6] == FIRST
     said = capsys.readouterr().out
     assert "4 of 10 rows" in said and "line 3 has 1, line 4 has 2, line 5 has 5, ..." in said
-    assert glue_frames("rte", str(tmp_path))[0]["train"].attrs["malformed"] == {
-        1: "1 fields instead of 4",
-        2: "2 fields instead of 4",
-        3: "5 fields instead of 4",
-        4: "1 fields instead of 4",
-    }
-    assert table.problems["row"].tolist() == [1, 2, 3, 4]
+    fields = [1, 2, 5, 1]
+    assert table.problems[:6] == ["", *(f"{number} fields instead of 4" for number in fields), ""]
+    assert not any(table.problems[6:])
 
 
 @pytest.mark.parametrize("name,label,allowed", [("rte", "maybe", "entailment, not_entailment"), ("cola", "2", "0 or 1"),
@@ -153,7 +149,7 @@ def test_a_label_that_is_none_of_the_task(tmp_path, name, label, allowed):
     file = write(tmp_path, name, "tsv") / "train.tsv"
     content = lines(name)
     row = 3 + (name != "cola")
-    column = list(ORIGINAL[name]).index(glue_columns(name, original(name), "")[2])
+    column = list(ORIGINAL[name]).index(LABELS.get(name, "label"))
     cells = content[row].split("\t")
     cells[column] = label
     content[row] = "\t".join(cells)
@@ -171,15 +167,17 @@ def test_missing_folders_files_and_columns_are_named(tmp_path):
     with pytest.raises(InputError, match="must have one file dev or validation.*train.tsv"):
         load(tmp_path, "rte")
     (folder / "dev.tsv").write_text("sentence1\tlabel\nA.\tentailment\n")
-    with pytest.raises(InputError, match="valid part: no column 'sentence2'"):
+    with pytest.raises(InputError, match="columns sentence1, sentence2, label; .*valid has sentence1, label$"):
         load(tmp_path, "rte")
 
 
 def test_sizes_that_are_not_those_of_glue_are_noted(tmp_path):
-    frames = {part: pd.DataFrame(index=range(size)) for part, size in GLUE["rte"].rows.items()}
-    assert glue_differences("rte", frames) == []
-    frames["train"] = frames["train"][:-100]
-    assert glue_differences("rte", frames) == ["train has 2,390 rows, GLUE's has 2,490"]
+    (tmp_path / "rte").mkdir()
+    for cut, differences in ((0, []), (100, ["train has 2,390 rows, GLUE's has 2,490"])):
+        for stem, size in (("train", 2490 - cut), ("dev", 277)):
+            lines = ["sentence1,sentence2,label", *["a,b,entailment"] * size]
+            (tmp_path / f"rte/{stem}.csv").write_text("\n".join(lines))
+        assert load(tmp_path, "rte")[1] == differences
     write(tmp_path, "mnli", "csv")
     (tmp_path / "MNLI/dev_mismatched.csv").unlink()
     assert load(tmp_path, "mnli")[1][-1] == "mismatched is missing"
@@ -241,9 +239,8 @@ def test_the_real_files(data_dir, name):
     stated = re.findall(
         rf"glue/{FOLDERS[name]}/(train|dev|dev_matched)\.tsv\.xz \| ([\d,]+)", (root / "../README.md").read_text()
     )
-    frames, _ = glue_frames(name, str(root))
-    assert [len(frame) for frame in frames.values()] == [int(rows.replace(",", "")) for _, rows in stated]
-    assert not any(frame.attrs["malformed"] for frame in frames.values())
-    table, notes = load(root, name)
-    assert table.problems.empty and not pd.isna(table.labels).any()
+    table, notes = glue_table(name, str(root))
+    sizes = pd.Series(table.parts).value_counts(sort=False).tolist()
+    assert sizes == [int(rows.replace(",", "")) for _, rows in stated]
+    assert table.usable.all() and not pd.isna(table.labels).any()
     assert len(notes) == (0 if name in ("rte", "cola", "sst-2", "sts-b") else 3 if name == "mnli" else 2)

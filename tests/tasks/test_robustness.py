@@ -12,12 +12,12 @@ from exlm import InputError
 from exlm.errors import Diverged, TrainingStopped
 from exlm.pretrained import fingerprint
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import glue_frames
+from exlm.tasks.datasets import glue_table
 from exlm.tasks.encoders import load_encoder
 from exlm.tasks.finetune import finetune
 from exlm.tasks.frames import read_frame
 from exlm.tasks.predict import predict
-from exlm.tasks.table import join_parts
+from exlm.tasks.table import make_table
 from tests.tasks.families import save_family
 
 FAST = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
@@ -133,10 +133,7 @@ def test_both_namings_of_mrpc_side_by_side(tmp_path):
         ("msr_paraphrase_test.txt", 4),
     ):
         (folder / name).write_text(header + "1\t1\t2\ta\tb\n" * rows)
-    assert {part: len(frame) for part, frame in glue_frames("mrpc", str(tmp_path))[0].items()} == {
-        "train": 1,
-        "valid": 2,
-    }
+    assert glue_table("mrpc", str(tmp_path))[0].parts.tolist() == ["train", "valid", "valid"]
 
 
 def test_changed_weights_of_any_format_are_noticed(tmp_path):
@@ -148,9 +145,10 @@ def test_changed_weights_of_any_format_are_noticed(tmp_path):
 
 def test_parts_with_gaps_and_other_columns_are_joined():
     left = pd.DataFrame({"text": ["a", "b"], "y": pd.array([1, None], dtype="Int64")})
-    frame, parts = join_parts({"train": left, "valid": pd.DataFrame({"text": ["c"], "y": [0], "note": ["x"]})})
-    assert frame["note"].tolist() == ["", "", "x"] and parts.tolist() == ["train", "train", "valid"]
-    assert frame["y"].isna().tolist() == [False, True, False]
+    frames = {"train": left, "valid": pd.DataFrame({"text": ["c"], "y": [0], "note": ["x"]})}
+    table = make_table(frames, "a.parquet", "text", ["y"])
+    assert table.frame["note"].tolist() == ["", "", "x"] and table.parts.tolist() == ["train", "train", "valid"]
+    assert table.frame["y"].isna().tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])

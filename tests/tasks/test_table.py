@@ -9,7 +9,7 @@ from exlm.data.chemistry import are_molecules, molecule_problem
 from exlm.errors import InputError
 from exlm.tasks.frames import read_frame, write_frame
 from exlm.tasks.splits import make_split
-from exlm.tasks.table import LabelledTable, join_parts, make_table
+from exlm.tasks.table import LabelledTable, make_table
 
 
 def write(path: Path, text: str) -> Path:
@@ -24,9 +24,7 @@ def load_table(path: Path, *columns, **options) -> LabelledTable:
 def test_rows_that_cannot_be_used_are_kept_and_listed(tmp_path):
     path = write(tmp_path / "a.csv", "id,smiles,y\n007,CC,0.5\nb,xx,1.5\nc,,2\nd,CCO name,3\ne,CO,\n")
     table = load_table(path, None, ["y"])
-    assert table.problems["row"].tolist() == [2, 4]
-    assert table.problems["value"].tolist() == ["", "CO"]
-    assert table.problems["reason"].tolist() == ["empty text", "no label"]
+    assert table.problems == ["", "", "empty text", "", "no label"]
     assert table.usable.tolist() == [True, True, False, True, False]
     assert table.texts == ["CC", "xx", "", "CCO name", "CO"]
     assert table.frame.to_csv(index=False) == path.read_text()  # cells survive unchanged, 007 included
@@ -89,8 +87,12 @@ def test_prediction_table_has_no_labels(tmp_path):
         ("smiles,y\nC,1\n", (None, ["q"]), "no column 'q'; it has: smiles, y"),
         ("smiles,y\nC,1\n", (None, ["smiles"]), "both text and label"),
         ("smiles,y,z\nC,1,7\n", (None, None), "set label_columns, from: y, z"),
-        ("smiles\nC\n", (None, None), "no column besides 'smiles'"),
-        ("smiles,y\nC,\nC,NA\n", (None, None), "no label in y"),
+        ("smiles\nC\n", (None, None), "cannot tell the label columns; there are no other columns"),
+        (
+            "smiles,y\nC,\nC,NA\n",
+            (None, None),
+            "no row can be used with the labels in y",
+        ),
         ("smiles,y\nC,0.5\nC,1\nC,O.5\n", (None, None), "column 'y', row 2: 'O.5' is no regression label"),
         ("smiles,y\nC,inf\nC,1.5\n", (None, None), "column 'y', row 0: 'inf' is no regression label"),
         ("smiles,y\nC,1\nC,2\n", (None, None, "binary"), "column 'y', row 1: '2' is no binary label"),
@@ -131,6 +133,11 @@ def test_every_file_type_gives_the_same_table(tmp_path, suffix):
     assert table.labels.tolist() == [[1.5], [2.25], [-3.0]]
 
 
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    with pytest.raises(InputError, match="a.tsv: two columns are called 'y'; rename or remove one of them"):
+        read_frame(write(tmp_path / "a.tsv", "text\ty\ty\na\t1\t0\n"))
+
+
 def test_unreadable_files_are_explained(tmp_path):
     truncated = tmp_path / "a.csv.gz"
     truncated.write_bytes(gzip.compress(b"smiles,y\nC,1\n")[:20])
@@ -148,7 +155,7 @@ def test_between_tabs_quotes_are_text_and_bad_rows_are_counted_and_named(tmp_pat
     assert list(frame.attrs["malformed"]) == [2, 3, 5, 6]
     table = load_table(path, None, ["y"])
     assert table.usable.tolist() == [True, True, False, False, True, False, False]
-    assert table.problems["reason"].tolist()[:2] == ["1 fields instead of 2", "3 fields instead of 2"]
+    assert table.problems[2:4] == ["1 fields instead of 2", "3 fields instead of 2"]
     assert table.task_type == "binary"
     said = capsys.readouterr().out
     assert "4 of 7 rows" in said and "line 4 has 1, line 5 has 3, line 7 has 3, ..." in said
@@ -166,15 +173,18 @@ def test_what_a_tsv_file_cannot_hold_is_refused_and_the_rest_comes_back(tmp_path
     assert not list(tmp_path.glob("*b.tsv"))
 
 
-def test_pairs_need_one_text_and_parts_are_kept_apart(tmp_path):
+def test_pairs_need_one_text_and_files_are_kept_apart(tmp_path):
     train = write(tmp_path / "a.csv", "first,second,y\na,b,1\nc,,0\n,,1\n")
     other = write(tmp_path / "b.csv", "first,second,y,note\nd,e,0,x\n")
-    frame, parts = join_parts({"train": read_frame(train), "valid": read_frame(other)})
-    table = make_table(frame, train, "first", ["y"], pair_column="second", parts=parts)
+    frames = {"train": read_frame(train), "valid": read_frame(other)}
+    table = make_table(frames, train, "first", ["y"], pair_column="second")
     assert table.pairs == ["b", "", "", "e"] and table.texts == ["a", "c", "", "d"]
     assert table.usable.tolist() == [True, True, False, True]
     split = make_split("parts", table, seed=0)
     assert split["train"].tolist() == [0, 1] and split["valid"].tolist() == [3] and not len(split["test"])
+    frames["valid"] = frames["valid"].drop(columns="second")
+    with pytest.raises(InputError, match="a.csv, valid part: no column 'second'; it has: first, y, note"):
+        make_table(frames, train, "first", ["y"], pair_column="second")
 
 
 def test_molecules_are_told_from_text():

@@ -1,7 +1,6 @@
 """Classification and regression on one text or a pair: load the data once, then train any number of seeds."""
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,14 @@ from exlm.randomness import Purpose, mix
 from exlm.storage import write_text
 from exlm.tasks import inference
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import GLUE, glue_classes, glue_columns, glue_differences, glue_frames, molnet_differences
+from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer
-from exlm.tasks.frames import existing, listed, read_frame
+from exlm.tasks.frames import listed, read_frame
 from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
 from exlm.tasks.rows import Rows, predict_rows, prediction_columns, tokenize_rows, with_columns
 from exlm.tasks.splits import Split, make_split, random_split, split_hash
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
-from exlm.tasks.table import LabelledTable, join_parts, make_table
+from exlm.tasks.table import LabelledTable, make_table
 
 DEFAULT_LENGTH = 512
 PROBLEM_TYPE = {"multiclass": "single_label_classification", "regression": "regression"}  # all others: multi-label
@@ -147,8 +146,7 @@ class Classification:
         return {
             "task_type": table.task_type,
             "text_column": table.text_column,
-            "pair_column": self.task.pair_column
-            or (table.pairs and glue_columns(self.task.dataset, table.frame, "")[1]),
+            "pair_column": table.pair_column,
             "label_columns": table.label_columns,
             "classes": table.classes,
             "molecules": self.task.molecules,
@@ -174,28 +172,13 @@ class Classification:
 def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
     """The table of a task, and how its parts differ in size from the published ones (GLUE)."""
     if task.dataset in GLUE:
-        frames, path = glue_frames(task.dataset, task.data_dir)
-        text, pair, label = glue_columns(task.dataset, frames["train"], path)
-        known = glue_classes(task.dataset, frames["train"][label])
-        _check_columns(frames, path, (text, pair, label))
-        frame, parts = join_parts(frames)
-        table = make_table(frame, path, text, [label], GLUE[task.dataset].task_type, known, pair, parts)
-        return table, glue_differences(task.dataset, frames)
+        return glue_table(task.dataset, task.data_dir)
     assert task.task_type != "question_answering"
     files = {"train": task.dataset, "valid": task.valid, "test": task.test}
     frames = {part: read_frame(file) for part, file in files.items() if file}
-    frame, parts = join_parts(frames)
-    wanted = (task.text_column, task.label_columns, task.task_type, None, task.pair_column)
-    table = make_table(frame, task.dataset, *wanted, parts=parts if task.valid else None)
-    _check_columns(frames, task.dataset, (table.text_column, task.pair_column))
-    return table, []
-
-
-def _check_columns(frames: dict[str, pd.DataFrame], path: str, names: Iterable[str | None]) -> None:
-    """Every part has them: one that has not would be joined to the others as a part of empty cells."""
-    for part, frame in frames.items():
-        for name in filter(None, names):
-            existing(frame, name, f"{path}, {part} part")
+    frame = frames if task.valid else frames["train"]
+    columns = (task.text_column, task.label_columns, task.task_type, None, task.pair_column)
+    return make_table(frame, task.dataset, *columns), []
 
 
 def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:

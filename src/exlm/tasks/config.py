@@ -2,7 +2,7 @@
 
 import itertools
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from exlm.errors import InputError
@@ -132,7 +132,7 @@ def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
             task_type=task.task_type or entry.task_type,
             molecules=task.molecules is not False,
         )
-        return task, asdict(entry)
+        return task, entry.train
     name = glue_name(task.dataset) or (SQUAD if task.dataset.lower() == SQUAD else None)
     if name is None:
         return task, {}

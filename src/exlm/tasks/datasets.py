@@ -1,96 +1,50 @@
 """The data sets that are known by name: MoleculeNet (Wu et al., 2018) and GLUE (Wang et al., 2018).
 
-The tables say how the files are laid out, what is predicted, and how many rows the published sets have.
+datasets.yaml says how the files are laid out, what is predicted, and how many rows the published sets have.
 """
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import yaml
 
 from exlm.errors import InputError, first_line
 from exlm.tasks.frames import listed, read_frame
-from exlm.tasks.table import TaskType
+from exlm.tasks.table import LabelledTable, TaskType, make_table
 
 
 @dataclass(frozen=True)
 class MoleculeSet:
-    """One MoleculeNet set and how to fine-tune on it.
-
-    The hyper-parameters of the seven classification sets are those of the ExLM paper's fine-tuning table.
-    The regression sets are not in the paper: their values are ours, close to Uni-Mol's.
-    `rows` is the published size, for the seven sets that of the paper's table of results. Its BACE alone is a slip
-    (1,531): the set has 1,513 molecules, and the paper's train, valid and test add up to 1,512.
-    """
+    """One MoleculeNet set and how to fine-tune on it."""
 
     text_column: str
     label_columns: list[str] | None  # None: every other numeric column
     task_type: TaskType
-    rows: int
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    warmup_ratio: float  # share of the steps
-    dropout: float
-    pooler_dropout: float
-    other_names: tuple[str, ...] = ()  # other public names of the file, less .csv or .csv.gz
+    rows: int  # published size
+    train: dict[str, float]  # hyper-parameters: fields of FinetuneConfig
+    other_names: Sequence[str] = ()  # other public names of the file, less .csv or .csv.gz
 
 
 @dataclass(frozen=True)
 class GlueTask:
-    """One GLUE task. Test labels are not public: results are on the development sets, as in the paper."""
+    """One GLUE task."""
 
     task_type: TaskType
-    metric: str  # the paper's; it chooses the epoch and the grid cell
+    metric: str  # chooses the epoch and the grid cell
     rows: dict[str, int]  # published sizes of the train and the development sets
-    layouts: tuple[tuple[str, str | None, str], ...]  # text, second text, label columns: original files, then the hub
-    classes: tuple[str, ...] | None = None  # the labels of the original files, in the hub's order
-    header: tuple[str, ...] | None = None  # columns of a file without header line
+    layouts: list[tuple[str, str | None, str]]  # text, second text, label columns: original files, then the hub
+    classes: list[str] | None = None  # the labels of the original files, in the hub's order
+    header: Sequence[str] = ()  # columns of a file without header line
 
 
-_ESOL = "measured log solubility in mols per litre"
-_PAIR = ("sentence1", "sentence2", "label")
-_ENTAILMENT = ("entailment", "not_entailment")
-_INFERENCE = ("entailment", "neutral", "contradiction")
-
-# fmt: off
-MOLECULENET: dict[str, MoleculeSet] = {
-    "bace": MoleculeSet("mol", ["Class"], "binary", 1513, 60, 64, 1e-4, 0.06, 0.1, 0.2),
-    "bbbp": MoleculeSet("smiles", ["p_np"], "binary", 2039, 40, 128, 4e-4, 0.06, 0.1, 0.1, ("BBBP",)),
-    "tox21": MoleculeSet("smiles", None, "multilabel", 7831, 80, 128, 1e-4, 0.06, 0.1, 0.1),
-    "sider": MoleculeSet("smiles", None, "multilabel", 1427, 100, 32, 5e-4, 0.4, 0.1, 0.0),
-    "muv": MoleculeSet("smiles", None, "multilabel", 93087, 40, 128, 2e-5, 0.2, 0.1, 0.1),
-    "clintox": MoleculeSet("smiles", None, "multilabel", 1478, 100, 256, 5e-5, 0.1, 0.1, 0.5),
-    "toxcast": MoleculeSet("smiles", None, "multilabel", 8575, 80, 64, 1e-4, 0.06, 0.1, 0.1, ("toxcast_data",)),
-    "esol": MoleculeSet("smiles", [_ESOL], "regression", 1128, 100, 256, 5e-4, 0.06, 0.1, 0.2, ("delaney-processed",)),
-    "freesolv": MoleculeSet("smiles", ["freesolv"], "regression", 642, 60, 64, 8e-5, 0.1, 0.1, 0.2),
-    "lipophilicity": MoleculeSet("smiles", ["lipo"], "regression", 4200, 80, 32, 1e-4, 0.06, 0.1, 0.1, ("lipo",)),
-}
-GLUE: dict[str, GlueTask] = {
-    "mnli": GlueTask("multiclass", "accuracy", {"train": 392702, "valid": 9815, "mismatched": 9832},
-                     (("sentence1", "sentence2", "gold_label"), ("premise", "hypothesis", "label")), _INFERENCE),
-    "qqp": GlueTask("binary", "accuracy", {"train": 363846, "valid": 40430},
-                    (("question1", "question2", "is_duplicate"), ("question1", "question2", "label"))),
-    "qnli": GlueTask("multiclass", "accuracy", {"train": 104743, "valid": 5463},
-                     (("question", "sentence", "label"),), _ENTAILMENT),
-    "sst-2": GlueTask("binary", "accuracy", {"train": 67349, "valid": 872}, (("sentence", None, "label"),)),
-    "cola": GlueTask("binary", "matthews", {"train": 8551, "valid": 1043}, (("sentence", None, "label"),),
-                     header=("source", "label", "mark", "sentence")),
-    "rte": GlueTask("multiclass", "accuracy", {"train": 2490, "valid": 277}, (_PAIR,), _ENTAILMENT),
-    "mrpc": GlueTask("binary", "accuracy", {"train": 3668, "valid": 408},
-                     (("#1 String", "#2 String", "Quality"), _PAIR)),
-    "sts-b": GlueTask("regression", "spearman", {"train": 5749, "valid": 1500},
-                      (("sentence1", "sentence2", "score"), _PAIR)),
-}
-# fmt: on
-
-FILES = {  # of GLUE, less their endings: the original names and those of the hub
-    "train": ("train", "msr_paraphrase_train"),
-    "valid": ("dev", "validation", "msr_paraphrase_test", "dev_matched", "validation_matched"),
-    "mismatched": ("dev_mismatched", "validation_mismatched"),
-}
+_KNOWN = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))
+MOLECULENET = {name: MoleculeSet(**entry) for name, entry in _KNOWN["moleculenet"].items()}
+GLUE = {name: GlueTask(**entry) for name, entry in _KNOWN["glue"].items()}
+FILES: dict[str, list[str]] = _KNOWN["glue_files"]  # less their endings; of several, the first that is there
 FILE_ENDING = r"(-0.*)?(?i:\.(csv|parquet|tsv|txt)(\.gz|\.xz|\.zst)?)"  # the hub has train-00000-of-00001.parquet
 
 
@@ -115,8 +69,6 @@ def find_dataset(name: str, data_dir: str | None = None) -> Path:
     It is looked for in `data_dir`, else in $EXLM_DATA/molecules.
     Raises InputError, with the folder and the names tried, if there is none.
     """
-    if name.lower() not in MOLECULENET:
-        raise InputError(f"unknown MoleculeNet set {name!r}; use one of {listed(MOLECULENET)}")
     folder = data_folder(name, data_dir, "molecules")
     stems = (name.lower(), *MOLECULENET[name.lower()].other_names)
     names = [stem + suffix for stem in stems for suffix in (".csv.gz", ".csv")]
@@ -132,14 +84,19 @@ def find_dataset(name: str, data_dir: str | None = None) -> Path:
 def molnet_differences(path: str | Path, rows: int, usable: int) -> list[str]:
     """How a table differs in size from the MoleculeNet set that its file is named after (nothing for other files).
 
-    rows: as read; usable: those that can be trained on or scored. A thousandth more or less is let pass.
+    rows: as read; usable: those that can be trained on or scored.
     """
     known = {name.lower(): entry for key, entry in MOLECULENET.items() for name in (key, *entry.other_names)}
     entry = known.get(Path(path).name.lower().removesuffix(".gz").removesuffix(".csv"))
-    if entry is None or max(abs(rows - entry.rows), abs(usable - entry.rows)) <= entry.rows // 1000:
+    if entry is None or _same_size(rows, entry.rows) and _same_size(usable, entry.rows):
         return []
     can_be_used = f" ({usable:,} usable)" if usable != rows else ""
     return [f"the table has {rows:,} rows{can_be_used}, the published one {entry.rows:,}"]
+
+
+def _same_size(rows: int, published: int) -> bool:
+    """A thousandth more or less is let pass."""
+    return abs(rows - published) <= published // 1000
 
 
 def glue_name(name: str) -> str | None:
@@ -147,19 +104,38 @@ def glue_name(name: str) -> str | None:
     return {key.replace("-", ""): key for key in GLUE}.get(name.lower().replace("-", ""))
 
 
-def glue_frames(name: str, data_dir: str | None = None) -> tuple[dict[str, pd.DataFrame], str]:
-    """The train and development sets of a GLUE task (a key of GLUE), and where they were found.
+def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, list[str]]:
+    """The train and development sets of a GLUE task (a key of GLUE), and how they differ in size from the published.
 
     data_dir: a folder with one folder per task, each with the original TSV files, the hub's Parquet files or
         CSV files (compressed or not); or the name of a hub data set. $EXLM_DATA/text/glue where absent.
 
-    Raises InputError, with the folder looked at, for a file that is not there.
+    Raises InputError, with the folder looked at, for files, columns or labels that are not there.
     """
+    task = GLUE[name]
     if data_dir and not Path(data_dir).exists() and data_dir.count("/") == 1:
-        return _from_hub(name, data_dir), data_dir
-    root = data_folder(name, data_dir, "text/glue")
-    folders = [folder for folder in sorted(root.iterdir()) if folder.is_dir()] if root.is_dir() else []
-    folder = next((folder for folder in folders if glue_name(folder.name) == name), None)
+        path, frames = data_dir, _from_hub(name, data_dir)
+    else:
+        path, frames = _from_folder(name, data_folder(name, data_dir, "text/glue"))
+    shared = set.intersection(*(set(frame.columns) for frame in frames.values()))
+    layout = next((layout for layout in task.layouts if shared.issuperset(filter(None, layout))), None)
+    if layout is None:
+        wanted = " or ".join(listed(filter(None, layout)) for layout in task.layouts)
+        found = "; ".join(f"{split} has {listed(frame)}" for split, frame in frames.items())
+        raise InputError(f"{path}: every file of {name} needs the columns {wanted}; {found}")
+    text, second, label = layout
+    numbered = frames["train"][label].astype(str).str.fullmatch(r"-?\d+").all()  # as on the hub
+    classes = [str(i) for i in range(len(task.classes))] if task.classes and numbered else task.classes
+    differences = [
+        f"{split} has {len(frame):,} rows, GLUE's has {task.rows[split]:,}"
+        for split, frame in frames.items()
+        if not _same_size(len(frame), task.rows[split])
+    ] + [f"{split} is missing" for split in task.rows if split not in frames]
+    return make_table(frames, path, text, [label], task.task_type, classes, second), differences
+
+
+def _from_folder(name: str, root: Path) -> tuple[str, dict[str, pd.DataFrame]]:
+    folder = next((path for path in sorted(root.glob("*")) if path.is_dir() and glue_name(path.name) == name), None)
     if folder is None:
         raise InputError(
             f"no folder {name} in {root.resolve()}; put the task's files there, or name their parent folder (or, with "
@@ -167,18 +143,17 @@ def glue_frames(name: str, data_dir: str | None = None) -> tuple[dict[str, pd.Da
         )
     frames = {}
     for split in GLUE[name].rows:
-        files: list[Path] = []
-        for stem in FILES[split]:  # the files of the first stem that has any
-            files = files or [path for path in sorted(folder.iterdir()) if re.fullmatch(stem + FILE_ENDING, path.name)]
+        patterns = [re.compile(stem + FILE_ENDING) for stem in FILES[split]]
+        there = [[path for path in sorted(folder.iterdir()) if pattern.fullmatch(path.name)] for pattern in patterns]
+        files = next(filter(None, there), [])  # those of the first stem that has any
         if split == "mismatched" and not files:
             continue
         if len(files) != 1:
-            there = "" if files else "only "
-            there += listed(path.name for path in files or folder.iterdir())
             wanted = f"{' or '.join(FILES[split])} (.csv, .parquet, .tsv, .txt)"
-            raise InputError(f"{folder} must have one file {wanted}; it has {there}")
+            found = listed(path.name for path in files or folder.iterdir()) or "none"
+            raise InputError(f"{folder} must have one file {wanted}; it has {found}")
         frames[split] = read_frame(files[0], GLUE[name].header)
-    return frames, str(folder)
+    return str(folder), frames
 
 
 def _from_hub(name: str, hub_name: str) -> dict[str, pd.DataFrame]:
@@ -193,32 +168,3 @@ def _from_hub(name: str, hub_name: str) -> dict[str, pd.DataFrame]:
             f"{hub_name} is no folder here, and {name} could not be loaded from a hub data set of that name "
             f"({first_line(error)})"
         ) from error
-
-
-def glue_columns(name: str, frame: pd.DataFrame, path: str) -> tuple[str, str | None, str]:
-    """The (text, second text, label) columns of a GLUE task's frame."""
-    for layout in GLUE[name].layouts:
-        if all(column is None or column in frame for column in layout):
-            return layout
-    wanted = " or ".join(listed(filter(None, layout)) for layout in GLUE[name].layouts)
-    raise InputError(f"{path}: {name} needs the columns {wanted}, found {listed(frame)}")
-
-
-def glue_classes(name: str, labels: pd.Series) -> list[str] | None:
-    """The classes of a multiclass GLUE task: words in the original files, their numbers on the hub."""
-    names = GLUE[name].classes
-    if names is None:
-        return None
-    numbered = labels.astype(str).str.fullmatch(r"-?\d+").all()
-    return [str(i) for i in range(len(names))] if numbered else list(names)
-
-
-def glue_differences(name: str, frames: dict[str, pd.DataFrame]) -> list[str]:
-    """How the files of a GLUE task differ in size from the published ones: their scores do not compare with others."""
-    published = GLUE[name].rows
-    found = [
-        f"{split} has {len(frame):,} rows, GLUE's has {published[split]:,}"
-        for split, frame in frames.items()
-        if abs(len(frame) - published[split]) > published[split] // 1000
-    ]
-    return found + [f"{split} is missing" for split in published if split not in frames]

@@ -13,17 +13,17 @@ from exlm.storage import replacing
 FILE_TYPES = (".csv", ".tsv", ".txt", ".jsonl", ".parquet")
 
 
-def read_frame(path: str | Path, header: Sequence[str] | None = None) -> pd.DataFrame:
+def read_frame(path: str | Path, header: Sequence[str] = ()) -> pd.DataFrame:
     """Read CSV, TSV or JSONL, plain or compressed (.gz, .xz, .zst), or Parquet (which compresses inside).
 
-    CSV and TSV cells stay the strings that the file holds ("" where empty), so that they can be written
-    back unchanged. Between tabs, quotes are ordinary characters. Rows of a TSV file that have another number of
-    fields than its header are reported, cut or filled up with "", and listed in `frame.attrs["malformed"]`, a
-    dictionary from row to reason: they are not to be used.
+    CSV and TSV cells stay the strings that the file holds ("" where empty), so that they can be written back
+    unchanged. Between tabs, quotes are ordinary characters. Rows of a TSV file that have another number of fields than
+    its header are reported, cut or filled up with "", and listed in `frame.attrs["malformed"]`, a dictionary from row
+    to reason: they are not to be used.
 
     header: the columns of a TSV file that has no header line (one that shares a name with them is one).
 
-    Raises InputError for a missing, empty or unreadable file.
+    Raises InputError for a missing, empty or unreadable file, and for two columns of one name.
     """
     path = Path(path)
     suffix = plain_suffix(path)
@@ -34,10 +34,12 @@ def read_frame(path: str | Path, header: Sequence[str] | None = None) -> pd.Data
     try:
         if suffix == ".csv":
             frame = pd.read_csv(path, dtype=str, keep_default_na=False).fillna("")
+            if not isinstance(frame.index, pd.RangeIndex):  # pandas made the surplus fields an index
+                raise InputError(f"{path}: its rows have more fields than its header; name every column")
         elif suffix == ".jsonl":
             frame = pd.read_json(path, lines=True, dtype=False, convert_dates=False)
         else:
-            frame = pd.read_parquet(path) if suffix == ".parquet" else _read_tsv(path, header)
+            frame = pd.read_parquet(path).reset_index(drop=True) if suffix == ".parquet" else _read_tsv(path, header)
     except InputError:
         raise
     except UnicodeDecodeError:
@@ -47,22 +49,22 @@ def read_frame(path: str | Path, header: Sequence[str] | None = None) -> pd.Data
     except Exception as error:  # every format and compression has errors of its own; the file is at fault
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{path}: cannot be read: {reason}") from error
-    if suffix == ".csv" and not isinstance(frame.index, pd.RangeIndex):  # pandas made surplus fields an index
-        raise InputError(f"{path}: its rows have more fields than its header; name every column")
+    if twice := [name for name, doubled in zip(frame, frame.columns.duplicated(), strict=True) if doubled]:
+        raise InputError(f"{path}: two columns are called {twice[0]!r}; rename or remove one of them")
     if frame.empty:
         raise InputError(f"{path}: holds no data rows")
     return frame
 
 
-def _read_tsv(path: Path, header: Sequence[str] | None) -> pd.DataFrame:
+def _read_tsv(path: Path, header: Sequence[str]) -> pd.DataFrame:
     with open_text(str(path), newline="\n") as file:
         rows = [line.rstrip("\n").removesuffix("\r").split("\t") for line in file]
     while rows and rows[-1] == [""]:
         rows.pop()
     if not rows:
-        raise InputError(f"{path}: is empty")
-    first_line = 1 if header and not set(header) & set(rows[0]) else 2
-    columns = list(header) if header and first_line == 1 else rows.pop(0)
+        raise pd.errors.EmptyDataError
+    first_line = 2 if not header or set(header) & set(rows[0]) else 1
+    columns = rows.pop(0) if first_line == 2 else list(header)
     width = len(columns)
     wrong = {row: len(fields) for row, fields in enumerate(rows) if len(fields) != width}
     if wrong:
@@ -97,11 +99,11 @@ def plain_suffix(path: Path) -> str:
     return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
 
 
-def existing(frame: pd.DataFrame, name: str, path: str | Path) -> str:
-    """`name`, which must be a column of the frame read from `path`."""
-    if name not in frame.columns:
-        raise InputError(f"{path}: no column {name!r}; it has: {listed(frame)}")
-    return name
+def check_columns(frame: pd.DataFrame, path: str | Path, *names: str | None) -> None:
+    """Raises InputError for the first name that is not a column of the frame read from `path` (None is left out)."""
+    for name in names:
+        if name is not None and name not in frame.columns:
+            raise InputError(f"{path}: no column {name!r}; it has: {listed(frame)}")
 
 
 def listed(names: Iterable[object], limit: int = 20) -> str:

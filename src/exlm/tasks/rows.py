@@ -11,24 +11,17 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.chemistry import molecule_problem
 from exlm.tasks import inference
 from exlm.tasks.inference import Example
-from exlm.tasks.table import LabelledTable, parts_and_rows
+from exlm.tasks.table import LabelledTable
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A table's rows as tokens.
-
-    Attributes:
-        table: where they come from.
-        examples: [rows] tokens.
-        problems: [rows] why a row is left out, "" if it is not.
-        caveats: [rows] what else is wrong with a row, "" if nothing.
-    """
+    """A table's rows as tokens."""
 
     table: LabelledTable
-    examples: list[Example]
-    problems: list[str]
-    caveats: list[str]
+    examples: list[Example]  # [rows]
+    problems: list[str]  # [rows] why a row is left out, "" if it is not
+    caveats: list[str]  # [rows] what else is wrong with a row, "" if nothing
 
     @property
     def usable(self) -> np.ndarray:
@@ -36,14 +29,13 @@ class Rows:
         return np.array([not problem for problem in self.problems], dtype=bool)
 
     def report(self) -> pd.DataFrame:
-        """Columns part (where parts are files), row, value, reason and action of all rows with something wrong."""
-        reasons = [problem or caveat for problem, caveat in zip(self.problems, self.caveats, strict=True)]
-        reported = [row for row, reason in enumerate(reasons) if reason]
-        found = [
-            (*where, self.table.texts[row], reasons[row], "left out" if self.problems[row] else "kept")
-            for row, where in zip(reported, parts_and_rows(self.table.parts, reported), strict=True)
-        ]
-        return pd.DataFrame(found, columns=["part", "row", "value", "reason", "action"])
+        """All rows with something wrong: file (`part`, "" where there is one), row, value, reason and action."""
+        table, usable = self.table, self.usable
+        found = pd.DataFrame({"part": "" if table.parts is None else table.parts, "value": table.texts})
+        found.insert(1, "row", table.frame.index.get_level_values(-1))
+        found["reason"] = np.where(usable, self.caveats, self.problems)
+        found["action"] = np.where(usable, "kept", "left out")
+        return found[found["reason"] != ""]
 
 
 def tokenize_rows(
@@ -59,41 +51,31 @@ def tokenize_rows(
     vocabulary, unless `keep_doubtful`. Over-long text is cut; that, unknown tokens and one empty text of two are
     caveats, and the row is kept.
     """
-    examples = inference.tokenize(table.texts, tokenizer, table.pairs)
-    lengths = [inference.length(example) for example in examples]
-    too_long = {row: f"{n} tokens, the limit is {max_length}" for row, n in enumerate(lengths) if n > max_length}
-    found = dict(zip(table.problems["row"], table.problems["reason"], strict=True))
-    if molecules:
-        found = too_long | found
-        caveats = [molecule_problem(text) or "" for text in table.texts]
-    else:
-        both = zip(table.texts, table.pairs or table.texts, strict=True)
-        caveats = ["" if text and second else "one of the two texts is empty" for text, second in both]
-        caveats = [f"{too_long[row]}; cut" if row in too_long else caveat for row, caveat in enumerate(caveats)]
-    caveats = [caveat or inference.unknown(examples[row], tokenizer) or "" for row, caveat in enumerate(caveats)]
-    problems = [
-        found.get(row) or (caveat if molecules and not keep_doubtful else "") for row, caveat in enumerate(caveats)
-    ]
-    if not molecules:
-        texts, pairs = ([column[row] for row in too_long] if column else None for column in (table.texts, table.pairs))
-        for row, example in zip(too_long, inference.tokenize(texts or [], tokenizer, pairs, max_length), strict=True):
-            examples[row] = example
+    texts, pairs = table.texts, table.pairs
+    examples = inference.tokenize(texts, tokenizer, pairs)
+    problems, caveats = list(table.problems), []
+    for row, example in enumerate(examples):
+        length, caveat = inference.length(example), inference.unknown(example, tokenizer) or ""
+        excess = f"{length} tokens, the limit is {max_length}" if length > max_length else ""
+        if molecules:
+            caveat = molecule_problem(texts[row]) or caveat
+            problems[row] = problems[row] or excess or ("" if keep_doubtful else caveat)
+        elif excess:
+            caveat = f"{excess}; cut"
+            [examples[row]] = inference.tokenize([texts[row]], tokenizer, pairs and [pairs[row]], max_length)
+        elif pairs and not (texts[row] and pairs[row]):
+            caveat = "one of the two texts is empty"
+        caveats.append(caveat)
     return Rows(table, examples, problems, caveats)
 
 
 def predict_rows(
     model: nn.Module, rows: Rows, chosen: np.ndarray, task: dict[str, Any], tokenizer: PreTrainedTokenizerFast
 ) -> np.ndarray:
-    """Predictions of the chosen rows [all rows, outputs] float64, NaN elsewhere.
+    """Predictions of the chosen rows (indices) [all rows, outputs] float64, NaN elsewhere.
 
-    They are probabilities, or for regression values in the units of the labels.
-
-    Args:
-        model: on its device.
-        rows: of a table.
-        chosen: indices of the rows to predict.
-        task: what the model remembers of its task (`saved_task`).
-        tokenizer: the one that made the rows.
+    They are probabilities, or for regression values in the units of the labels. `task` is what the model remembers
+    of its task (`saved_task`), and the tokenizer the one that made the rows.
     """
     examples = [rows.examples[row] for row in chosen]
     logits = inference.run(model, lambda batch: model(**batch).logits, examples, tokenizer, precision=task["precision"])

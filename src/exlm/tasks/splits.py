@@ -3,46 +3,45 @@
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 from rdkit import Chem, rdBase
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from exlm.data.readers import UNREADABLE, open_text
 from exlm.errors import InputError
-from exlm.tasks.frames import listed
+from exlm.tasks.frames import check_columns
 from exlm.tasks.table import LabelledTable
 
-PARTS = ("train", "valid", "test")
-DEFAULT_FRACTIONS = (0.8, 0.1, 0.1)
+SPLITS = ("train", "valid", "test")
+FRACTIONS = (0.8, 0.1, 0.1)
 OTHER_NAMES = {"val": "valid", "validation": "valid", "dev": "valid"}
 
 Split = dict[str, np.ndarray]
 
 
-def make_split(kind: str, table: LabelledTable, seed: int, fractions: Sequence[float] = DEFAULT_FRACTIONS) -> Split:
+def make_split(kind: str, table: LabelledTable, seed: int) -> Split:
     """Split the usable rows of a table. kind: `scaffold`, `random`, `column:NAME`, `file:PATH` or `parts`.
 
     `parts` are the files that the table was joined from, which may be others than train, valid and test. The seed
-    matters to `random` only; the last three kinds ignore the fractions and may have no valid rows.
+    matters to `random` only; the last three kinds may have no valid rows.
     Raises InputError for an unknown kind and for a split without train rows.
     """
     name, _, argument = kind.partition(":")
     rows = np.flatnonzero(table.usable)
     if kind == "scaffold":
-        split = scaffold_split(table.texts, fractions, rows.tolist())
+        split = scaffold_split(table.texts, rows.tolist())
     elif kind == "random":
-        split = random_split(rows.tolist(), fractions, seed)
+        split = random_split(rows, FRACTIONS, seed)
     elif name == "column" and argument:
         split = column_split(table.frame, argument)
     elif name == "file" and argument:
         split = index_split(argument, len(table.frame))
     elif kind == "parts" and table.parts is not None:
-        split = {name: np.flatnonzero(table.parts == name) for name in dict.fromkeys([*PARTS, *table.parts])}
+        split = {name: np.flatnonzero(table.parts == name) for name in dict.fromkeys([*SPLITS, *table.parts])}
     else:
         raise InputError(
             f"unknown split {kind!r}; use scaffold, random, column:NAME, file:PATH, or name files for the parts"
@@ -53,42 +52,38 @@ def make_split(kind: str, table: LabelledTable, seed: int, fractions: Sequence[f
     return split
 
 
-def scaffold_split(
-    smiles: Sequence[str], fractions: Sequence[float] = DEFAULT_FRACTIONS, rows: Sequence[int] | None = None
-) -> Split:
-    """Deterministic Bemis-Murcko scaffold split of `rows` (None: all), leaving out unparsable SMILES.
+def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> Split:
+    """Deterministic Bemis-Murcko scaffold split of some rows, leaving out unparsable SMILES.
 
     Rows with the same scaffold SMILES (chirality included; "" for acyclic molecules) form a group. Groups
     are taken by size, then by smallest row number, both descending. Each goes to train if train then has at
     most 0.8 n rows, else to valid if train and valid then have at most 0.9 n, else to test (n: parsable
     rows). The rule is that of the common deterministic scaffold splitter of the pre-training literature.
     """
-    _check_fractions(fractions)
     groups: defaultdict[str, list[int]] = defaultdict(list)
     with rdBase.BlockLogs():
-        for row in range(len(smiles)) if rows is None else sorted(rows):
+        for row in rows:
             molecule = Chem.MolFromSmiles(smiles[row]) if smiles[row] else None
             if molecule is not None:
                 groups[MurckoScaffold.MurckoScaffoldSmiles(mol=molecule, includeChirality=True)].append(row)
     n = sum(map(len, groups.values()))
-    split: dict[str, list[int]] = {name: [] for name in PARTS}
+    split: dict[str, list[int]] = {name: [] for name in SPLITS}
     for group in sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True):
         in_train = len(split["train"]) + len(group)
-        if in_train <= fractions[0] * n:
+        if in_train <= FRACTIONS[0] * n:
             split["train"] += group
-        elif in_train + len(split["valid"]) <= (fractions[0] + fractions[1]) * n:
+        elif in_train + len(split["valid"]) <= (FRACTIONS[0] + FRACTIONS[1]) * n:
             split["valid"] += group
         else:
             split["test"] += group
-    return _ascending(split)
+    return {name: np.array(sorted(chosen), dtype=np.int64) for name, chosen in split.items()}
 
 
-def random_split(rows: int | Sequence[int], fractions: Sequence[float] = DEFAULT_FRACTIONS, seed: int = 0) -> Split:
-    """Shuffle rows (or 0 .. rows - 1) with the seed and cut at the rounded cumulative fractions."""
-    _check_fractions(fractions)
+def random_split(rows: Sequence[int] | np.ndarray, fractions: Sequence[float], seed: int) -> Split:
+    """Shuffle rows with the seed and cut at the rounded cumulative fractions (of train, valid and test)."""
     shuffled = np.random.default_rng(seed).permutation(rows)
     cuts = np.rint(np.cumsum(fractions)[:2] * len(shuffled)).astype(int)
-    return _ascending(dict(zip(PARTS, np.split(shuffled, cuts), strict=True)))
+    return {name: np.sort(chosen) for name, chosen in zip(SPLITS, np.split(shuffled, cuts), strict=True)}
 
 
 def column_split(frame: pd.DataFrame, column: str) -> Split:
@@ -96,14 +91,13 @@ def column_split(frame: pd.DataFrame, column: str) -> Split:
 
     Raises InputError for an absent column and for any other value.
     """
-    if column not in frame.columns:
-        raise InputError(f"no split column {column!r}; the table has: {listed(frame)}")
+    check_columns(frame, "the table to split", column)
     values = frame[column].astype(str).str.strip().str.lower().replace(OTHER_NAMES)
-    unknown = np.flatnonzero(~values.isin(PARTS))
+    unknown = np.flatnonzero(~values.isin(SPLITS))
     if len(unknown):
         row, value = unknown[0], frame[column].iloc[unknown[0]]
         raise InputError(f"split column {column!r}, row {row}: {value!r} is not train, valid or test; correct it")
-    return {name: np.flatnonzero(values == name) for name in PARTS}
+    return {name: np.flatnonzero(values == name) for name in SPLITS}
 
 
 def index_split(path: str | Path, n_rows: int) -> Split:
@@ -116,32 +110,20 @@ def index_split(path: str | Path, n_rows: int) -> Split:
             content = json.load(file)
     except (*UNREADABLE, ValueError) as error:
         raise InputError(f"{path}: cannot be read as a JSON split: {error}") from error
-    if not isinstance(content, dict) or not {"train", "test"} <= set(content) <= set(PARTS):
-        found = listed(content) if isinstance(content, dict) else type(content).__name__
-        raise InputError(f"{path}: expected the keys train, valid and test, found {found}")
+    lists = isinstance(content, dict) and all(isinstance(rows, list) for rows in content.values())
+    if not lists or not {"train", "test"} <= set(content) <= set(SPLITS):
+        found = json.dumps(content)[:80]
+        raise InputError(f"{path}: expected lists of rows under the keys train, valid and test, found {found}")
     seen: set[int] = set()
-    for name, rows in content.items():
-        if not isinstance(rows, list) or not all(type(row) is int for row in rows):
-            raise InputError(f"{path}: {name} is not a list of row numbers")
-        for row in rows:
-            if not 0 <= row < n_rows:
-                raise InputError(f"{path}: {name} row {row} is outside the table's rows 0 to {n_rows - 1}")
-            if row in seen:
-                raise InputError(f"{path}: row {row} of {name} occurs twice; a row may be in one part, once")
-            seen.add(row)
-    return _ascending({name: content.get(name, []) for name in PARTS})
+    for name, row in ((name, row) for name, rows in content.items() for row in rows):
+        if type(row) is not int or not 0 <= row < n_rows or row in seen:
+            problem = f"is none of the table's rows 0 to {n_rows - 1}, or occurs twice; a row may be in one split, once"
+            raise InputError(f"{path}: row {row!r} of {name} {problem}")
+        seen.add(row)
+    return {name: np.array(sorted(content.get(name, [])), dtype=np.int64) for name in SPLITS}
 
 
 def split_hash(split: Split) -> str:
     """sha256 of the compact JSON text {"train":[...],"valid":[...],"test":[...]}, rows ascending, in hex."""
     lists = {name: np.sort(rows).tolist() for name, rows in split.items()}
     return hashlib.sha256(json.dumps(lists, separators=(",", ":")).encode()).hexdigest()
-
-
-def _check_fractions(fractions: Sequence[float]) -> None:
-    if len(fractions) != 3 or min(fractions) < 0 or not np.isclose(sum(fractions), 1):
-        raise InputError(f"split fractions {list(fractions)} are not three numbers >= 0 that sum to 1")
-
-
-def _ascending(split: Mapping[str, ArrayLike]) -> Split:
-    return {name: np.sort(np.asarray(rows, dtype=np.int64)) for name, rows in split.items()}

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from exlm.errors import InputError
-from exlm.tasks.frames import existing, listed
+from exlm.tasks.frames import check_columns, listed
 
 TaskType = Literal["binary", "multiclass", "multilabel", "regression"]
 
@@ -24,57 +24,44 @@ MAX_INFERRED_INTEGER_CLASSES = 10  # more whole numbers than this are counts to 
 
 @dataclass(frozen=True)
 class LabelledTable:
-    """A table whose texts and labels line up with the rows of the file, unusable rows included."""
+    """A table whose texts and labels line up with the rows of its files, unusable rows included."""
 
-    frame: pd.DataFrame  # every original row and column, order preserved
+    frame: pd.DataFrame  # every original row and column, in order; indexed by (part, row) where it joins several files
     texts: list[str]  # [rows] the SMILES (or text) of each row, "" where missing
     pairs: list[str] | None  # [rows] the second text of each row, where the task has two
     labels: np.ndarray  # [rows, tasks] float64, NaN = missing; [rows, 0] when read for prediction
     label_columns: list[str]
     task_type: TaskType
     classes: list[str] | None  # multiclass: the sorted label values, whose index the labels hold
-    problems: pd.DataFrame  # columns row, value, reason: the rows that cannot be used
-    usable: np.ndarray  # [rows] bool
-    text_column: str = "text"
-    parts: np.ndarray | None = None  # [rows] train, valid, test, ... where each of them came as a file
+    problems: list[str]  # [rows] why a row cannot be used, "" if it can
+    text_column: str
+    pair_column: str | None
 
+    @property
+    def usable(self) -> np.ndarray:
+        """[rows] bool."""
+        return np.array([not problem for problem in self.problems], dtype=bool)
 
-def join_parts(frames: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame, np.ndarray]:
-    """One frame of the train, valid, test, ... files, and which of them each row is from.
-
-    Columns that not all files have are filled with "".
-    """
-    names = list(dict.fromkeys(name for frame in frames.values() for name in frame.columns))
-    joined = pd.concat([frame.reindex(columns=names, fill_value="") for frame in frames.values()], ignore_index=True)
-    malformed: dict[int, str] = {}
-    start = 0
-    for frame in frames.values():
-        malformed |= {start + row: reason for row, reason in frame.attrs.get("malformed", {}).items()}
-        start += len(frame)
-    joined.attrs["malformed"] = malformed
-    return joined, np.repeat(list(frames), [len(frame) for frame in frames.values()])
-
-
-def parts_and_rows(parts: np.ndarray | None, rows: Sequence[int]) -> list[tuple[str, int]]:
-    """The file (train, valid, ...; "" if there is one file) that each row came from, and its number there, from 0."""
-    if parts is None:
-        return [("", row) for row in rows]
-    numbers = pd.Series(parts).groupby(parts).cumcount()
-    return [(str(parts[row]), int(numbers[row])) for row in rows]
+    @property
+    def parts(self) -> np.ndarray | None:
+        """[rows] the file that each row is from (train, valid, test, ...), or None if there is one file."""
+        index = self.frame.index
+        return None if index.nlevels == 1 else np.array(index.get_level_values(0), dtype=str)
 
 
 def make_table(
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | dict[str, pd.DataFrame],
     path: str | Path,
     text_column: str | None,
     label_columns: Sequence[str] | None,
     task_type: TaskType | None = None,
     classes: Sequence[str] | None = None,
     pair_column: str | None = None,
-    parts: np.ndarray | None = None,
 ) -> LabelledTable:
     """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
 
+    frame: of one file, or of several by their part (train, valid, ...). Those are joined; columns that not all of
+        them have are filled with "".
     path: where the frame comes from, for messages.
     text_column: None takes the one column named smiles, mol, text or sentence, in any case.
     label_columns: None takes the only other column, the only numeric one, or all numeric ones if they
@@ -84,121 +71,101 @@ def make_table(
         columns nothing can be inferred and the table says regression.)
     classes: the classes that the labels index, where the task or a model has fixed them.
     pair_column: the second text, for tasks on pairs.
-    parts: [rows] the file that each row is from, as `join_parts` returns it.
-    A row without text or without any label is listed in `problems`.
 
     Raises InputError for unusable columns, values that are not labels of the task, and no usable row.
     """
-    text_column = text_column or _find_text_column(frame, path)
-    for column in filter(None, (text_column, pair_column, *(label_columns or ()))):
-        existing(frame, column, path)
+    if isinstance(frame, dict):
+        for part, file in frame.items():  # the texts of a file without these columns would all be empty
+            check_columns(file, f"{path}, {part} part", text_column, pair_column)
+        frame = _join(frame)
+    if text_column is None:
+        found = [name for name in frame.columns if str(name).lower() in TEXT_COLUMNS]
+        if len(found) != 1:
+            raise InputError(f"{path}: cannot tell the text column; set text_column to one of: {listed(frame)}")
+        text_column = found[0]
+    check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
     if both := {text_column, pair_column} & set(label_columns or ()):
         raise InputError(f"{path}: column {both.pop()!r} is both text and label; choose another")
-    malformed: dict[int, str] = frame.attrs.get("malformed", {})
+
+    malformed: dict[object, str] = frame.attrs.get("malformed", {})
+    problems = [malformed.get(row, "") for row in frame.index]
     others = [name for name in frame.columns if name not in (text_column, pair_column)]
-    columns = others if label_columns is None else list(label_columns)
-    cells, numbers = _parse(frame.drop(index=list(malformed)), columns)
-    if label_columns is None:
-        columns = _find_label_columns(cells, numbers, text_column, path)
-        cells, numbers = cells[columns], numbers[columns]
-    task_type = task_type or _infer_task_type(cells, numbers)
-    known_labels, names = _read_labels(cells, numbers, task_type, path, classes, parts)
-    labels = known_labels.reindex(frame.index).to_numpy()
-    texts, pairs = _texts(frame[text_column]), _texts(frame[pair_column]) if pair_column else None
+    cells = frame[others if label_columns is None else list(dict.fromkeys(label_columns))]
+    missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
+    cells = cells.mask(missing | np.array([problems], dtype=bool).T)
+    numbers = cells.apply(pd.to_numeric, errors="coerce").astype(float)
+    columns, inferred = _infer(cells, numbers, label_columns is not None, path)
+    task_type = task_type or inferred
+    labels, names = _read_labels(cells[columns], numbers[columns], task_type, path, classes)
+
+    chosen = [frame[column] for column in (text_column, pair_column) if column]
+    texts, *second = [column.fillna("").astype(str).str.strip().tolist() for column in chosen]
+    pairs = second[0] if second else None
     unlabelled = np.isnan(labels).all(axis=1) & bool(columns)
-    reasons = [
-        malformed.get(row) or ("" if text or second else "empty text") or ("no label" if unlabelled[row] else "")
-        for row, (text, second) in enumerate(zip(texts, pairs or texts, strict=True))
+    problems = [
+        problem or ("" if text or other else "empty text") or ("no label" if bare else "")
+        for problem, text, other, bare in zip(problems, texts, pairs or texts, unlabelled, strict=True)
     ]
-    if columns and all(reasons):
-        raise InputError(f"{path}: no row can be used, first row 0, value {texts[0]!r}: {reasons[0]}; correct it")
-    bad = [(row, texts[row], reason) for row, reason in enumerate(reasons) if reason]
-    problems = pd.DataFrame(bad, columns=["row", "value", "reason"])
-    usable = np.array([not reason for reason in reasons], dtype=bool)
-    return LabelledTable(frame, texts, pairs, labels, columns, task_type, names, problems, usable, text_column, parts)
+    if columns and all(problems):
+        reason = f"first row 0, value {texts[0]!r}: {problems[0]}; correct it, or choose other columns"
+        raise InputError(f"{path}: no row can be used with the labels in {listed(columns)}, {reason}")
+    return LabelledTable(frame, texts, pairs, labels, columns, task_type, names, problems, text_column, pair_column)
 
 
-def _texts(column: pd.Series) -> list[str]:
-    return column.fillna("").astype(str).str.strip().tolist()
+def _join(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """All rows of all files, indexed by file and row."""
+    names = list(dict.fromkeys(name for frame in frames.values() for name in frame.columns))
+    joined = pd.concat({part: frame.reindex(columns=names, fill_value="") for part, frame in frames.items()})
+    malformed = {part: frame.attrs.get("malformed", {}) for part, frame in frames.items()}
+    joined.attrs["malformed"] = {(part, row): why for part, rows in malformed.items() for row, why in rows.items()}
+    return joined
 
 
-def _find_text_column(frame: pd.DataFrame, path: str | Path) -> str:
-    found = [name for name in frame.columns if str(name).lower() in TEXT_COLUMNS]
-    if len(found) != 1:
-        raise InputError(f"{path}: cannot tell the text column; set text_column to one of: {listed(frame)}")
-    return found[0]
-
-
-def _parse(frame: pd.DataFrame, columns: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The cells of some columns, NaN where they are missing, and the same as numbers, NaN where they are none."""
-    cells = frame[columns]
-    cells = cells.mask(cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS))
-    return cells, cells.apply(pd.to_numeric, errors="coerce").astype(float)
-
-
-def _find_label_columns(cells: pd.DataFrame, numbers: pd.DataFrame, text_column: str, path: str | Path) -> list[str]:
-    if cells.columns.empty:
-        raise InputError(f"{path}: no column besides {text_column!r}; add a column with labels")
-    if len(cells.columns) == 1:
-        return list(cells.columns)
-    numeric = cells.columns[(cells.isna() | np.isfinite(numbers)).all()]
-    if len(numeric) == 1 or (len(numeric) and _are_binary(cells[numeric], numbers[numeric])):
-        return list(numeric)
-    raise InputError(f"{path}: cannot tell the label columns; set label_columns, from: {listed(cells)}")
-
-
-def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame) -> TaskType:
-    if len(cells.columns) and _are_binary(cells, numbers):
-        return "binary" if len(cells.columns) == 1 else "multilabel"
-    if len(cells.columns) != 1:
-        return "regression"
-    # All words or all whole numbers: a misspelt number must not turn a regression column into classes.
-    words = numbers.isna().all(axis=None)
-    limit = MAX_INFERRED_CLASSES if words else MAX_INFERRED_INTEGER_CLASSES
-    few = 2 <= cells.iloc[:, 0].dropna().astype(str).nunique() <= limit
-    return "multiclass" if few and (words or _are_whole(cells, numbers)) else "regression"
+def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str | Path) -> tuple[list[str], TaskType]:
+    """Which columns hold labels (all, if they were chosen), and the task type that fits them."""
+    missing, columns = cells.isna(), list(cells.columns)
+    binary = (missing | numbers.isin((0, 1))).all()
+    if not chosen and len(columns) != 1:
+        columns = list(cells.columns[(missing | np.isfinite(numbers)).all()])
+        if not columns or (len(columns) > 1 and not binary[columns].all()):
+            hint = f"set label_columns, from: {listed(cells)}" if len(cells.columns) else "there are no other columns"
+            raise InputError(f"{path}: cannot tell the label columns; {hint}")
+    if columns and binary[columns].all():
+        return columns, "binary" if len(columns) == 1 else "multilabel"
+    if len(columns) == 1:
+        # All words or all whole numbers: a misspelt number must not turn a regression column into classes.
+        words, whole = (test[columns[0]].all() for test in (numbers.isna(), missing | (numbers % 1 == 0)))
+        limit = MAX_INFERRED_CLASSES if words else MAX_INFERRED_INTEGER_CLASSES if whole else 0
+        if 2 <= cells[columns[0]].dropna().astype(str).nunique() <= limit:
+            return columns, "multiclass"
+    return columns, "regression"
 
 
 def _read_labels(
-    cells: pd.DataFrame,
-    numbers: pd.DataFrame,
-    task_type: TaskType,
-    path: str | Path,
-    classes: Sequence[str] | None,
-    parts: np.ndarray | None,
-) -> tuple[pd.DataFrame, list[str] | None]:
+    cells: pd.DataFrame, numbers: pd.DataFrame, task_type: TaskType, path: str | Path, classes: Sequence[str] | None
+) -> tuple[np.ndarray, list[str] | None]:
     """Labels [rows, tasks], NaN = missing, and the classes that they index (multiclass only)."""
-    columns = list(cells.columns)
+    columns, names, wanted = list(cells.columns), list(classes) if classes else None, "0 or 1"
     if len(columns) > 1 and task_type in ("binary", "multiclass"):
         hint = "multilabel" if task_type == "binary" else "one column"
         raise InputError(f"{path}: a {task_type} task has one label column, not {len(columns)}; use {hint}")
-    labels, names = numbers, None if classes is None else list(classes)
-    wanted = "a number" if task_type == "regression" else "0 or 1"
-    complaint = f"is no {task_type} label ({wanted}); correct it, leave it empty, or choose another column or task type"
-    if task_type == "multiclass" and columns:
+    if task_type == "regression":
+        labels, wanted = numbers.where(np.isfinite(numbers)), "a number"
+    elif task_type == "multiclass" and columns:
         # A missing value turns a column of 1, 2, 3 into floats; its classes are still "1", "2", "3".
-        whole = _are_whole(cells, numbers)
+        whole = bool((cells.isna() | (numbers % 1 == 0)).all(axis=None))
         values = (numbers.dropna().astype(int) if whole else cells.dropna()).iloc[:, 0].astype(str).str.strip()
         names = names or sorted(set(values), key=int if whole else str)
         indices = values.map({name: index for index, name in enumerate(names)})
-        labels = indices.astype(float).reindex(cells.index).to_frame(columns[0])
-        complaint = f"is not one of the labels {listed(names)}; correct it, or leave it empty"
-    elif task_type != "regression":
+        labels, wanted = indices.reindex(cells.index).to_frame(), listed(names)
+    else:
         labels = numbers.where(numbers.isin((0, 1)))
-    wrong = np.argwhere((cells.notna() & ~np.isfinite(labels)).to_numpy().T)
+    wrong = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
     if len(wrong):
         column, row = wrong[0]
-        [(part, number)] = parts_and_rows(parts, [cells.index[row]])
-        where = f"column {columns[column]!r}, " + f"{part} row {number}".strip()
-        raise InputError(f"{path}: {where}: {cells.iat[row, column]!r} {complaint}")
-    if columns and labels.isna().all(axis=None):
-        raise InputError(f"{path}: no label in {listed(columns)}; choose other label columns")
-    return labels, names
-
-
-def _are_binary(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
-    return bool((cells.isna() | numbers.isin((0, 1))).all(axis=None))
-
-
-def _are_whole(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
-    return bool((cells.isna() | (np.isfinite(numbers) & (numbers == np.rint(numbers)))).all(axis=None))
+        part, number = cells.index[row] if cells.index.nlevels > 1 else ("", row)
+        raise InputError(
+            f"{path}: column {columns[column]!r}, {f'{part} row {number}'.strip()}: {cells.iat[row, column]!r} is no "
+            f"{task_type} label ({wanted}); correct it, leave it empty, or choose another column or task type"
+        )
+    return labels.to_numpy(dtype=float), names
