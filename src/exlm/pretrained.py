@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
 from . import storage
 from .errors import InputError, first_line
@@ -66,22 +66,22 @@ def load_model(
     tokenizer = load_tokenizer(path)
     try:
         config = AutoConfig.from_pretrained(path)
+        if config.model_type != "exlm":
+            raise InputError(
+                f"{path} holds a {config.model_type} model; give the directory of an ExLM, MLM or CTC model"
+            )
         config.update(changes or {})
-        _check_fit(path, config, tokenizer)
+        if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
+            raise InputError(
+                f"the tokenizer in {path} ({len(tokenizer)} tokens, mask {tokenizer.mask_token_id}) is not the model's "
+                f"({config.vocab_size} tokens, mask {config.mask_token_id}); restore the tokenizer files"
+            )
         model = model_class(config) if from_scratch else model_class.from_pretrained(path, config=config)
     except InputError:
         raise
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise InputError(f"the model in {path} cannot be loaded: {first_line(error)}") from error
     return model, tokenizer
-
-
-def _check_fit(path: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast) -> None:
-    if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
-        raise InputError(
-            f"the tokenizer in {path} ({len(tokenizer)} tokens, mask {tokenizer.mask_token_id}) is not the model's "
-            f"({config.vocab_size} tokens, mask {config.mask_token_id}); restore the tokenizer files"
-        )
 
 
 def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
@@ -120,9 +120,8 @@ def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # damaged tokenizers raise anything, even a bare Exception
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"no tokenizer could be loaded from {name} ({reason.rstrip('.')}); give a directory saved with "
+            f"no tokenizer could be loaded from {name} ({first_line(error).rstrip('.')}); give a directory saved with "
             "save_pretrained, or a hub name"
         ) from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):

@@ -36,30 +36,28 @@ def write_manifest(directory: Path, files: Iterable[Path], **further: Any) -> No
     files = list(files)
     for path in files:
         sync(path)
-    target = directory / MANIFEST
-    write_text(target, json.dumps({"files": entries(files), **further}, indent=1))
+    write_text(directory / MANIFEST, json.dumps({"files": entries(files), **further}, indent=1))
     sync(directory)
 
 
 def problem(directory: Path) -> str | None:
     """What is wrong with a directory that has a manifest, naming the file, or None."""
     try:
-        files = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["files"]
-        reasons = [_file_problem(directory, name, entry["bytes"], entry["sha256"]) for name, entry in files.items()]
+        content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        files = {name: (entry["bytes"], entry["sha256"]) for name, entry in content["files"].items()}
     except FileNotFoundError:
         return f"{MANIFEST} is missing (the write was interrupted)"
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{MANIFEST} is damaged"
-    return next((reason for reason in reasons if reason), None)
-
-
-def _file_problem(directory: Path, name: str, size: int, digest: str) -> str | None:
-    path = directory / name
-    if Path(name).name != name or not path.is_file():
-        return f"{name} is missing"
-    if path.stat().st_size != size:
-        return f"{name} has {path.stat().st_size} bytes instead of {size} (truncated?)"
-    return None if sha256(path) == digest else f"{name} does not match its SHA-256 (damaged on disk or in a copy)"
+    for name, (size, digest) in files.items():
+        path = directory / name
+        if Path(name).name != name or not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != size:
+            return f"{name} has {path.stat().st_size} bytes instead of {size} (truncated?)"
+        if sha256(path) != digest:
+            return f"{name} does not match its SHA-256 (damaged on disk or in a copy)"
+    return None
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """The numbers of a run: their means between two records, and where they go: JSON lines, TensorBoard, a progress bar."""
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,22 +78,16 @@ class Tracker:
 
     def __init__(self, directory: Path, start: int, steps: int, active: bool, description: str) -> None:
         self.active = active
-        self.bar = tqdm(
-            total=steps,
-            initial=start,
-            desc=description,
-            unit="step",
-            disable=not active,
-            file=sys.stderr,
-            mininterval=1,
-        )
+        self.bar = tqdm(total=steps, initial=start, desc=description, unit="step", disable=not active, mininterval=1)
         if not active:
             return
+        from torch.utils.tensorboard import SummaryWriter  # takes a second to import
+
         path = directory / "log.jsonl"
         kept = [record for record in read_log(path) if record["step"] <= start]
         write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
         self.file = path.open("a")
-        self.board = _summary_writer(directory / "tensorboard", purge_step=start + 1)
+        self.board = SummaryWriter(str(directory / "tensorboard"), purge_step=start + 1)
 
     def log(self, step: int, kind: str, values: dict[str, Any]) -> None:
         """One record of `kind` train or eval, of numbers and lists of numbers; `step` counts finished updates."""
@@ -120,9 +113,3 @@ class Tracker:
         if self.active:
             self.file.close()
             self.board.close()
-
-
-def _summary_writer(path: Path, purge_step: int) -> Any:
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(path), purge_step=purge_step)
