@@ -20,19 +20,18 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
 import numpy as np
+import pandas as pd
 
 from ..errors import InputError
-from ..randomness import mix, uniform
 from ..storage import MANIFEST, problem
 
 FORMAT_VERSION = 1
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
 SHARD_TOKENS = 2**28  # of a token file
 
-# Of the intermediate files that are gone when a corpus is complete.
-STAGED = np.dtype([("offset", "<i8"), ("length", "<u4"), ("split", "u1")])
-DIGEST = np.dtype([("high", "<u8"), ("low", "<u8"), ("example", "<i8")])
-BUCKETS = 64  # files of digests, sorted one at a time
+# Of the intermediate file that is gone when a corpus is complete.
+STAGED = np.dtype([*INDEX.descr, ("split", "u1"), ("high", "<u8"), ("low", "<u8")])  # a digest is high and low
+BUCKET_BITS = 6  # first bits of a digest: as many as say which 64th of the digests it belongs to
 BLOCK = 2**18  # examples in memory at a time
 
 Split = Literal["train", "valid"]
@@ -119,31 +118,26 @@ class CorpusWriter:
 
     Args:
         folder: where the corpus grows.
-        staging: directory for intermediate files, removed by the caller.
+        staged: an intermediate file, removed by the caller.
         vocabulary_size: one more than the largest token id; tells the type of the token files.
-        held_out, seed: share of examples, and the choice of them, that become `valid`.
     """
 
-    def __init__(self, folder: Path, staging: Path, vocabulary_size: int, held_out: float, seed: int) -> None:
-        self.folder, self.staging, self.vocabulary_size = folder, staging, vocabulary_size
+    def __init__(self, folder: Path, staged: Path, vocabulary_size: int) -> None:
+        self.folder, self.staged, self.vocabulary_size = folder, staged, vocabulary_size
         self.dtype = np.dtype("<u2" if vocabulary_size <= 65535 else "<u4")
-        self.held_out, self.seed = held_out, seed
         self.examples = self.tokens = self._in_shard = 0
         self.shards = ["tokens-00000.bin"]
 
-    def append(self, tokens: np.ndarray, lengths: np.ndarray, digests: np.ndarray) -> None:
-        """Add a chunk: tokens [sum of lengths], lengths [n], digests [n, 2] uint64 of the texts."""
+    def append(self, tokens: np.ndarray, lengths: np.ndarray, digests: np.ndarray, held_out: np.ndarray) -> None:
+        """Add a chunk: tokens [sum of lengths], lengths [n], digests [n, 2] uint64 of the texts, held_out [n] bool."""
         if self._in_shard and self._in_shard + len(tokens) > SHARD_TOKENS:
             self.shards.append(f"tokens-{len(self.shards):05d}.bin")
             self._in_shard = 0
-        _append(self.folder / self.shards[-1], tokens.astype(self.dtype))
-        high, low = digests.T
-        offsets, split = self.tokens + np.cumsum(lengths) - lengths, is_held_out(digests, self.held_out, self.seed)
-        _append(self.staging / "examples", np.rec.fromarrays([offsets, lengths, split], STAGED))
-        records = np.rec.fromarrays([high, low, self.examples + np.arange(len(digests))], DIGEST)
-        bucket = high % BUCKETS
-        for b in np.unique(bucket):
-            _append(self.staging / f"digests-{b:02d}", records[bucket == b])
+        offsets = self.tokens + np.cumsum(lengths) - lengths
+        staged = np.rec.fromarrays([offsets, lengths, held_out, *digests.T], STAGED)
+        for file, array in (self.folder / self.shards[-1], tokens.astype(self.dtype)), (self.staged, staged):
+            with open(file, "ab") as stream:
+                stream.write(array.tobytes())
         self.examples += len(lengths)
         self.tokens += len(tokens)
         self._in_shard += len(tokens)
@@ -151,16 +145,15 @@ class CorpusWriter:
     def drop_duplicates(self) -> None:
         """Leave examples out of the splits if an earlier one has the same text.
 
-        Equal texts share a bucket, so one bucket at a time is sorted in memory: 24 bytes for every 64th example.
+        Equal texts share a bucket, so one bucket at a time is compared in memory.
         """
-        if not self.examples:
-            return
-        staged = np.memmap(self.staging / "examples", STAGED, "r+")
-        for bucket in self.staging.glob("digests-*"):
-            records = np.fromfile(bucket, DIGEST)
-            records = records[np.lexsort((records["low"], records["high"]))]  # stable: the first stays first
-            repeated = (np.diff(records["high"]) == 0) & (np.diff(records["low"]) == 0)
-            staged["split"][records["example"][1:][repeated]] = DROPPED
+        staged, shift = np.memmap(self.staged, STAGED, "r+"), np.uint64(64 - BUCKET_BITS)
+        for bucket in range(2**BUCKET_BITS):
+            blocks = range(0, len(staged), BLOCK)
+            inside = [np.flatnonzero(staged["high"][i : i + BLOCK] >> shift == bucket) + i for i in blocks]
+            examples = np.concatenate(inside)
+            repeated = pd.DataFrame(staged[["high", "low"]][examples]).duplicated().to_numpy()
+            staged["split"][examples[repeated]] = DROPPED
         staged.flush()
 
     def write_splits(self, max_length: int) -> dict[str, np.ndarray]:
@@ -171,30 +164,25 @@ class CorpusWriter:
         """
         histograms = {split: np.zeros(max_length + 1, np.int64) for split in SPLITS}
         for split, histogram in histograms.items():
-            for block in self._staged(split):
+            for block in self._blocks(split):
                 histogram += np.bincount(block["length"], minlength=max_length + 1)
             header = {"descr": INDEX.descr, "fortran_order": False, "shape": (int(histogram.sum()),)}
             with open(self.folder / f"{split}.npy", "wb") as stream:
                 np.lib.format.write_array_header_1_0(stream, header)
-                for block in self._staged(split):
+                for block in self._blocks(split):
                     stream.write(block[["offset", "length"]].astype(INDEX).tobytes())
         return histograms
 
-    def _staged(self, split: str) -> Iterator[np.ndarray]:
-        """The examples of one split in blocks."""
-        with open(self.staging / "examples", "rb") as file:
+    def _blocks(self, split: str) -> Iterator[np.ndarray]:
+        """The staged examples of one split, as many at a time as memory should hold."""
+        with open(self.staged, "rb") as file:
             while len(block := np.fromfile(file, STAGED, BLOCK)):
                 yield block[block["split"] == SPLITS.index(split)]
 
 
-def is_held_out(digests: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """[n] bool for digests [n, 2]: equal texts have equal digests, so they never end up in both splits."""
-    return uniform(mix(seed, digests[:, 0])) < share
-
-
 @contextmanager
 def new_directory(output: Path, overwrite: bool) -> Iterator[tuple[Path, Path]]:
-    """(folder, staging): `folder` takes the place of `output` if all goes well; `staging` is always removed.
+    """(folder, scratch): `folder` takes the place of `output` if all goes well; `scratch` is always removed.
 
     Raises:
         InputError: if `output` exists, unless it is a corpus and may be overwritten.
@@ -205,18 +193,12 @@ def new_directory(output: Path, overwrite: bool) -> Iterator[tuple[Path, Path]]:
         raise InputError(f"the output {output} is not a corpus and is not overwritten; remove it yourself")
     output.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent, ignore_cleanup_errors=True) as name:
-        folder, staging = Path(name, "corpus"), Path(name, "staging")
-        folder.mkdir()
-        staging.mkdir()
-        yield folder, staging
+        scratch = Path(name)
+        (scratch / "corpus").mkdir()
+        yield scratch / "corpus", scratch
         if output.exists():
-            output.rename(Path(name, "replaced"))
-        folder.rename(output)
-
-
-def _append(file: Path, array: np.ndarray) -> None:
-    with open(file, "ab") as stream:
-        stream.write(array.tobytes())
+            output.rename(scratch / "replaced")
+        (scratch / "corpus").rename(output)
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

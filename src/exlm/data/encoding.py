@@ -6,18 +6,17 @@ import multiprocessing
 import os
 import signal
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Set
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain, groupby, islice
-from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from itertools import chain, islice
+from typing import TypeVar
 
 import numpy as np
-from rdkit import rdBase
 from tokenizers import Tokenizer
 
+from ..randomness import mix, uniform
 from .chemistry import rdkit_problem
 from .readers import Source, read_rows
 from .tokenization import count_smiles_tokens, spelling_ids
@@ -26,6 +25,7 @@ CHUNK_ROWS = 4096
 CHUNK_CHARACTERS = 2**21
 SPECIALS = 2  # BOS and EOS, added around every sequence
 TOO_LONG, UNKNOWN, NOT_REVERSIBLE, UNPARSABLE = "too_long", "unknown_token", "not_reversible", "unparsable"
+SKIPPED_COLUMNS = ("file", "row", "value", "reason", "detail", "action")  # of skipped.csv; action is kept or skipped
 Result = TypeVar("Result")
 
 
@@ -40,17 +40,6 @@ class Chunk:
     total: int = 0  # rows, blank ones included
 
 
-class InvalidRow(NamedTuple):
-    """A line of skipped.csv."""
-
-    file: str
-    row: int
-    value: str
-    reason: str
-    detail: str
-    action: str  # kept or skipped
-
-
 @dataclass
 class EncodedChunk:
     """The kept rows of a chunk, concatenated, and what was found."""
@@ -58,11 +47,12 @@ class EncodedChunk:
     tokens: np.ndarray  # [sum of lengths] uint32, no special tokens
     lengths: np.ndarray  # [kept] int64
     digests: np.ndarray  # [kept, 2] uint64, blake2b-128 of the text
+    held_out: np.ndarray  # [kept] bool
     documents: np.ndarray  # [kept] int64
-    invalid: list[InvalidRow] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)  # of rows and blank rows
-    unknown: Counter[str] = field(default_factory=Counter)  # strings in kept and skipped rows that became <unk>
-    spelled: Counter[str] = field(default_factory=Counter)  # SMILES tokens of kept rows that were spelled
+    invalid: list[tuple[str, int, str, str, str, str]]  # see SKIPPED_COLUMNS
+    # How often what occurred: kinds of rows ("rows"), reasons ("invalid"), strings of kept and skipped rows that became
+    # <unk> ("unknown"), and SMILES tokens of kept rows that were spelled ("spelled").
+    counts: dict[str, Counter[str]]
 
 
 def read_chunks(sources: Iterable[Source], column: str | None, rows_are_documents: bool = False) -> Iterator[Chunk]:
@@ -101,17 +91,17 @@ def map_chunks(
     workers = workers or cores
     chunks = iter(chunks)
     first = list(islice(chunks, 2))
+    chunks = chain(first, chunks)
     if workers == 1 or len(first) < 2:
-        yield from map(function, chain(first, chunks))
+        yield from map(function, chunks)
         return
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context = multiprocessing.get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload([__name__])  # imported once, shared by all workers
+    available = multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if "forkserver" in available else "spawn")
+    context.set_forkserver_preload([__name__])  # imported once, shared by all workers
     executor = ProcessPoolExecutor(workers, context, _prepare_worker)
     pending: deque[Future[Result]] = deque()
     try:
-        for chunk in chain(first, chunks):
+        for chunk in chunks:
             pending.append(executor.submit(function, chunk))
             if len(pending) > 2 * workers:
                 yield pending.popleft().result()
@@ -129,8 +119,7 @@ def _prepare_worker() -> None:
 
 def count_smiles(molecules_only: bool, chunk: Chunk) -> Counter[str]:
     """SMILES tokens of the rows; with `molecules_only`, of those that RDKit reads."""
-    with rdBase.BlockLogs():
-        return count_smiles_tokens(t for t in chunk.texts if not molecules_only or rdkit_problem(t) is None)
+    return count_smiles_tokens(t for t in chunk.texts if not molecules_only or rdkit_problem(t) is None)
 
 
 @dataclass(frozen=True)
@@ -143,6 +132,7 @@ class Encoder:
         max_length: tokens of a valid row, BOS and EOS included. Longer rows are never kept.
         molecules: a valid row must be SMILES that RDKit reads and that decodes to itself.
         keep_invalid: keep other invalid rows.
+        held_out, seed: share of rows, and the choice of them, that become `valid`.
     """
 
     tokenizer_file: str
@@ -150,6 +140,8 @@ class Encoder:
     max_length: int
     molecules: bool
     keep_invalid: bool
+    held_out: float
+    seed: int
 
     def __call__(self, chunk: Chunk) -> EncodedChunk:
         tokenizer, texts = _load(self.tokenizer_file), chunk.texts
@@ -157,38 +149,39 @@ class Encoder:
         ids = [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         decoded = tokenizer.decode_batch(ids, skip_special_tokens=False) if self.molecules else texts
         kept: list[int] = []
-        invalid: list[InvalidRow] = []
-        unknown: Counter[str] = Counter()
-        spelled: Counter[str] = Counter()
-        with rdBase.BlockLogs():
-            for i, text in enumerate(texts):
-                strange = _unknown_strings(tokenizer, text, self.unknown_id) if self.unknown_id in ids[i] else []
-                reason, detail = self._problem(text, len(ids[i]), decoded[i].strip(), strange)
-                keep = not reason or (self.keep_invalid and reason != TOO_LONG)
-                if reason:
-                    action = "kept" if keep else "skipped"
-                    invalid.append(InvalidRow(chunk.source, chunk.rows[i], text, reason, detail, action))
-                if keep or reason == UNKNOWN:
-                    unknown.update(strange)
-                if keep:
-                    kept.append(i)
-                    if not spelling.isdisjoint(ids[i]):
-                        spelled.update(_spelled_tokens(tokenizer, text))
+        invalid = []
+        rows = Counter(rows=chunk.total, blank=chunk.total - len(texts))
+        counts = {"rows": rows, "invalid": Counter[str](), "unknown": Counter[str](), "spelled": Counter[str]()}
+        for i, text in enumerate(texts):
+            unknown, spelled = [], []
+            if self.unknown_id in ids[i] or not spelling.isdisjoint(ids[i]):
+                unknown, spelled = _odd_strings(tokenizer, text, self.unknown_id, spelling)
+            reason, detail = self._problem(text, len(ids[i]) + SPECIALS, decoded[i].strip(), unknown)
+            keep = not reason or (self.keep_invalid and reason != TOO_LONG)
+            if keep:
+                kept.append(i)
+                counts["spelled"].update(spelled)
+            if keep or reason == UNKNOWN:
+                counts["unknown"].update(unknown)
+            if reason:
+                invalid.append((chunk.source, chunk.rows[i], text, reason, detail, "kept" if keep else "skipped"))
+                counts["invalid"][reason] += 1
+                rows["kept_invalid" if keep else "skipped"] += 1
+        rows.update(unknown_tokens=counts["unknown"].total(), spelled_pieces=counts["spelled"].total())
         hashes = b"".join(hashlib.blake2b(texts[i].encode(), digest_size=16).digest() for i in kept)
+        digests = np.frombuffer(hashes, "<u8").reshape(-1, 2)
         return EncodedChunk(
             np.fromiter((t for i in kept for t in ids[i]), np.uint32),
             np.array([len(ids[i]) for i in kept], np.int64),
-            np.frombuffer(hashes, "<u8").reshape(-1, 2),
+            digests,
+            uniform(mix(self.seed, digests[:, 0])) < self.held_out,  # equal texts are in the same split
             np.array([chunk.documents[i] for i in kept], np.int64),
             invalid,
-            Counter(rows=chunk.total, blank=chunk.total - len(texts)),
-            unknown,
-            spelled,
+            counts,
         )
 
-    def _problem(self, text: str, tokens: int, decoded: str, unknown: list[str]) -> tuple[str, str]:
+    def _problem(self, text: str, length: int, decoded: str, unknown: list[str]) -> tuple[str, str]:
         """(reason, detail) of the first thing that is wrong with a row; empty if nothing is."""
-        length = tokens + SPECIALS
         if length > self.max_length:
             return TOO_LONG, f"{length} tokens, at most {self.max_length}"
         if self.molecules and (error := rdkit_problem(text)):
@@ -200,19 +193,14 @@ class Encoder:
         return "", ""
 
 
-def _unknown_strings(tokenizer: Tokenizer, text: str, unknown_id: int | None) -> list[str]:
-    """The substrings of `text` that became `<unk>`."""
-    encoding = tokenizer.encode(text, add_special_tokens=False)
-    spans = zip(encoding.ids, encoding.offsets, strict=True)
-    return [text[start:end] for i, (start, end) in spans if i == unknown_id]
-
-
-def _spelled_tokens(tokenizer: Tokenizer, text: str) -> list[str]:
-    """The SMILES tokens of `text` that the vocabulary has only character by character."""
-    encoding = tokenizer.encode(text, add_special_tokens=False)
-    spans = zip(encoding.word_ids, encoding.offsets, strict=True)
-    words = [[span for _, span in word] for _, word in groupby(spans, itemgetter(0))]
-    return [text[word[0][0] : word[-1][1]] for word in words if len(word) > 1]
+def _odd_strings(
+    tokenizer: Tokenizer, text: str, unknown_id: int | None, spelling: Set[int]
+) -> tuple[list[str], list[str]]:
+    """What of `text` became `<unk>`, and the SMILES tokens that the vocabulary has only character by character."""
+    found = tokenizer.encode(text, add_special_tokens=False)
+    unknown = [text[start:end] for i, (start, end) in zip(found.ids, found.offsets, strict=True) if i == unknown_id]
+    words = dict.fromkeys(word for i, word in zip(found.ids, found.word_ids, strict=True) if i in spelling)
+    return unknown, [text[slice(*found.word_to_chars(word))] for word in words]
 
 
 @lru_cache(maxsize=1)

@@ -22,14 +22,16 @@ from transformers import PreTrainedTokenizerFast
 from ..errors import InputError
 from ..pretrained import load_tokenizer, tokenizer_hash
 from ..storage import MANIFEST, entries
+from .chemistry import are_molecules
 from .corpus import FORMAT_VERSION, CorpusWriter, new_directory
-from .encoding import SPECIALS, Chunk, EncodedChunk, Encoder, InvalidRow, count_smiles, map_chunks, read_chunks
+from .encoding import SKIPPED_COLUMNS, SPECIALS, Chunk, EncodedChunk, Encoder, count_smiles, map_chunks, read_chunks
 from .packing import Documents, pack
 from .readers import find_sources
-from .summary import Summary, describe
-from .tokenization import TEXT_TOKENIZERS, smiles_tokenizer, train_text_tokenizer
+from .summary import describe, statistics
+from .tokenization import TEXT_TOKENIZERS, smiles_tokenizer, splits_smiles, train_text_tokenizer
 
 OnInvalid = Literal["error", "skip", "keep"]
+MAX_STRINGS = 20_000  # different unknown or spelled strings that are counted at a time
 
 
 def prepare(
@@ -67,8 +69,9 @@ def prepare(
         drop_duplicates: keep only the first of equal rows.
         on_invalid: stop at the first invalid row, skip invalid rows, or keep them (with `<unk>` tokens). By default
             they are skipped, but kept where rows are packed.
-        check_molecules: a row must be SMILES that RDKit reads and that decodes to itself. By default on, but off for
-            bpe and wordpiece and where rows are packed.
+        check_molecules: a row must be SMILES that RDKit reads and that decodes to itself. By default on for SMILES
+            tokenizers, off for bpe and wordpiece and where rows are packed; for other saved tokenizers the first rows
+            decide.
         workers: processes; 0 is one per core.
         seed: of the held-out choice.
         overwrite: replace the corpus at `output`.
@@ -86,27 +89,38 @@ def prepare(
     """
     packed = documents != "none"
     on_invalid = on_invalid or ("keep" if packed else "skip")
-    if check_molecules is None:
-        check_molecules = tokenizer not in TEXT_TOKENIZERS and not packed
-    options = _options(locals())
+    options = {k: v for k, v in locals().items() if k not in ("output", "workers", "overwrite", "packed")}
+    _check_options(options, workers)
     sources, ignored = find_sources(inputs)
     read = partial(read_chunks, sources, column, documents == "row")
-    with new_directory(Path(output), overwrite) as (folder, staging):
-        molecules_only = check_molecules and on_invalid != "keep"
-        vocabulary, rows = _vocabulary(tokenizer, vocabulary_size, read, molecules_only, workers)
+    with new_directory(Path(output), overwrite) as (folder, scratch):
+        saved = None if tokenizer == "smiles" or tokenizer in TEXT_TOKENIZERS else load_tokenizer(tokenizer)
+        if check_molecules is None:
+            check_molecules = not packed and (_are_molecules(saved, read) if saved else tokenizer == "smiles")
+        options["check_molecules"] = check_molecules
+        vocabulary, rows = saved, None
+        if vocabulary is None:
+            molecules_only = check_molecules and on_invalid != "keep"
+            vocabulary, rows = _learn(tokenizer, vocabulary_size, read(), molecules_only, workers)
         vocabulary.save_pretrained(folder)
-        longest = sys.maxsize if packed else max_length
-        unknown, keep = vocabulary.unk_token_id, on_invalid == "keep"
-        encoder = Encoder(str(folder / "tokenizer.json"), unknown, longest, check_molecules, keep)
+        encoder = Encoder(
+            str(folder / "tokenizer.json"),
+            vocabulary.unk_token_id,
+            sys.maxsize if packed else max_length,
+            check_molecules,
+            on_invalid == "keep",
+            held_out,
+            seed,
+        )
         ids = max(vocabulary.get_vocab().values()) + 1  # some tokenizers skip ids
-        writer = CorpusWriter(folder, staging, ids, held_out, seed)
+        writer = CorpusWriter(folder, scratch / "staged", ids)
         with (
             _progress("tokenising", rows) as bar,
             closing(map_chunks(encoder, _counted(read(), bar), workers)) as encoded,
         ):
             separator = vocabulary.eos_token_id if cross_documents else None
-            examples = pack(encoded, max_length - SPECIALS, separator, held_out, seed) if packed else encoded
-            summary = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
+            examples = pack(encoded, max_length - SPECIALS, separator) if packed else encoded
+            counts = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
         if drop_duplicates:
             writer.drop_duplicates()
         histograms = writer.write_splits(max_length)
@@ -115,7 +129,7 @@ def prepare(
             "options": options,
             "sources": [asdict(source) for source in sources],
             "ignored_files": ignored,
-            **summary.statistics(writer.examples, histograms),
+            **statistics(counts, writer.examples, histograms),
             **_identity(folder, writer, vocabulary),
         }
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8")
@@ -123,20 +137,31 @@ def prepare(
     return manifest
 
 
-def _options(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The options that shape the result, checked."""
-    if not 0 <= arguments["held_out"] < 1:
-        raise InputError(f"held_out is {arguments['held_out']} but must be at least 0 and less than 1")
-    if arguments["max_length"] <= SPECIALS:
-        raise InputError(f"max_length is {arguments['max_length']} but must be at least {SPECIALS + 1}")
+def _check_options(options: dict[str, Any], workers: int) -> None:
+    if not 0 <= options["held_out"] < 1:
+        raise InputError(f"held_out is {options['held_out']} but must be at least 0 and less than 1")
+    if options["max_length"] <= SPECIALS:
+        raise InputError(f"max_length is {options['max_length']} but must be at least {SPECIALS + 1}")
     for name, kind in (("on_invalid", OnInvalid), ("documents", Documents)):
-        if arguments[name] not in get_args(kind):
-            raise InputError(f"{name} is {arguments[name]} but must be one of {', '.join(get_args(kind))}")
-    if arguments["workers"] < 0:
-        raise InputError(f"workers is {arguments['workers']} but must be 0 (one per core) or more")
-    if arguments["packed"] and arguments["drop_duplicates"]:
+        if options[name] not in get_args(kind):
+            raise InputError(f"{name} is {options[name]} but must be one of {', '.join(get_args(kind))}")
+    if workers < 0:
+        raise InputError(f"workers is {workers} but must be 0 (one per core) or more")
+    if options["documents"] != "none" and options["drop_duplicates"]:
         raise InputError("drop_duplicates compares rows, but these are packed; leave it out or use documents=none")
-    return {k: v for k, v in arguments.items() if k not in ("output", "workers", "overwrite", "packed")}
+
+
+def _are_molecules(tokenizer: PreTrainedTokenizerFast, read: Callable[[], Iterator[Chunk]]) -> bool:
+    """Whether rows are to be checked as molecules: a SMILES tokenizer says so, or else the first rows."""
+    if splits_smiles(tokenizer.backend_tokenizer):
+        return True
+    molecules = are_molecules(next(read()).texts)
+    print(
+        "the first rows are molecules, so every row is checked with RDKit; --check_molecules false turns this off"
+        if molecules
+        else "the first rows are not molecules, so none is checked with RDKit; --check_molecules true turns this on"
+    )
+    return molecules
 
 
 def _progress(title: str, rows: float | None = None) -> tqdm:
@@ -149,14 +174,12 @@ def _counted(source: Iterable[Chunk], bar: tqdm) -> Iterator[Chunk]:
         bar.update(chunk.total)
 
 
-def _vocabulary(
-    name: str, size: int, read: Callable[[], Iterator[Chunk]], molecules_only: bool, workers: int
-) -> tuple[PreTrainedTokenizerFast, float | None]:
-    """The tokenizer called `name`, and the number of all rows if they had to be read for it."""
-    if name != "smiles" and name not in TEXT_TOKENIZERS:
-        return load_tokenizer(name), None
+def _learn(
+    name: str, size: int, chunks: Iterator[Chunk], molecules_only: bool, workers: int
+) -> tuple[PreTrainedTokenizerFast, float]:
+    """The tokenizer learned from all rows, and the number of rows."""
     with _progress("vocabulary") as bar:
-        chunks = _counted(read(), bar)
+        chunks = _counted(chunks, bar)
         if name in TEXT_TOKENIZERS:
             return train_text_tokenizer(name, (text for chunk in chunks for text in chunk.texts), size), bar.n
         counts: Counter[str] = Counter()
@@ -166,23 +189,30 @@ def _vocabulary(
         return smiles_tokenizer(counts), bar.n
 
 
-def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool) -> Summary:
-    """Writes examples, and a table of the invalid rows. With `stop`, the first of them is an InputError."""
-    summary = Summary()
+def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool) -> dict[str, Counter[str]]:
+    """Writes examples, and a table of the invalid rows. With `stop`, the first of them is an InputError.
+
+    Returns:
+        the counts of all chunks; of very many different strings, the most frequent ones.
+    """
+    counts: dict[str, Counter[str]] = {}
     with open(skipped, "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(InvalidRow._fields)
+        table.writerow(SKIPPED_COLUMNS)
         for chunk in chunks:
             if stop and chunk.invalid:
-                row = chunk.invalid[0]
+                name, row, value, reason, detail, _ = chunk.invalid[0]
                 raise InputError(
-                    f"{row.file}, row {row.row}: {row.value!r} is invalid ({row.reason}: {row.detail}); "
-                    "correct it or use on_invalid=skip"
+                    f"{name}, row {row}: {value!r} is invalid ({reason}: {detail}); correct it or use on_invalid=skip"
                 )
             table.writerows(chunk.invalid)
-            writer.append(chunk.tokens, chunk.lengths, chunk.digests)
-            summary.add(chunk)
-    return summary
+            writer.append(chunk.tokens, chunk.lengths, chunk.digests, chunk.held_out)
+            for kind, found in chunk.counts.items():
+                total = counts.get(kind, Counter()) + found
+                counts[kind] = (
+                    total if len(total) <= MAX_STRINGS else Counter(dict(total.most_common(MAX_STRINGS // 2)))
+                )
+    return counts
 
 
 def _identity(folder: Path, writer: CorpusWriter, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:

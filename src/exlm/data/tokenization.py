@@ -4,6 +4,7 @@ All are stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer` loads wit
 always give the same tokenizer. Ids: BOS 0, PAD 1, EOS 2, UNK 3, then what was learned, MASK last.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -44,13 +45,18 @@ ROBERTA = Specials()  # of SMILES tokenizers, too
 BERT = Specials(bos="[CLS]", pad="[PAD]", eos="[SEP]", unk="[UNK]", mask="[MASK]")
 
 
+def train_smiles_tokenizer(lines: Iterable[str]) -> PreTrainedTokenizerFast:
+    """Learn a SMILES tokenizer (see `smiles_tokenizer`) from lines, keeping only the counts in memory."""
+    return smiles_tokenizer(count_smiles_tokens(lines))
+
+
 def count_smiles_tokens(lines: Iterable[str]) -> Counter[str]:
     """How often each token occurs. Text that is not SMILES is left out, so that it becomes `<unk>` later."""
     return Counter(token for line in lines for token in re.findall(SMILES_PATTERN, line))
 
 
-def smiles_tokenizer(counts: Mapping[str, int], min_frequency: int = 1) -> PreTrainedTokenizerFast:
-    """The SMILES tokenizer whose vocabulary is every token counted at least `min_frequency` times, and an alphabet.
+def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
+    """The SMILES tokenizer whose vocabulary is every counted token, and an alphabet.
 
     Tokens are those of Schwaller et al. (2018), extended by the ring closures `%(100)` and the dative bonds
     `->` and `<-` of RDKit. Tokens outside the vocabulary are spelled, without loss: `[14C]` then becomes
@@ -58,18 +64,17 @@ def smiles_tokenizer(counts: Mapping[str, int], min_frequency: int = 1) -> PreTr
     come the rest of the alphabet of spelling, and `<mask>`. What is not SMILES becomes `<unk>`; nothing is dropped.
 
     Raises:
-        InputError: if no token is left.
+        InputError: if there is no token.
     """
-    tokens = sorted((t for t, n in counts.items() if n >= min_frequency), key=lambda t: (-counts[t], t))
-    if not tokens:
+    if not counts:
         raise InputError("no valid SMILES found to learn a vocabulary from; check the input and its column")
+    tokens = sorted(counts, key=lambda token: (-counts[token], token))
     alphabet = sorted(MARKED.union(FIRST).difference(tokens))
-    bos, *others, mask = ROBERTA
-    vocabulary = {token: i for i, token in enumerate([bos, *others, *tokens, *alphabet, mask])}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=ROBERTA.unk, continuing_subword_prefix=MARK))
+    bos, pad, eos, unk, mask = ROBERTA
+    vocabulary = {token: i for i, token in enumerate([bos, pad, eos, unk, *tokens, *alphabet, mask])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unk, continuing_subword_prefix=MARK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SMILES_PATTERN), "isolated")
     tokenizer.decoder = decoders.Sequence([decoders.Replace(MARK, ""), decoders.Fuse()])
-    eos = ROBERTA.eos
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{bos} $A {eos}",
         pair=f"{bos} $A {eos} $B {eos}",
@@ -78,16 +83,16 @@ def smiles_tokenizer(counts: Mapping[str, int], min_frequency: int = 1) -> PreTr
     return _fast_tokenizer(tokenizer, ROBERTA)
 
 
-def train_smiles_tokenizer(lines: Iterable[str], min_frequency: int = 1) -> PreTrainedTokenizerFast:
-    """Learn a SMILES tokenizer (see `smiles_tokenizer`) from lines, keeping only the counts in memory."""
-    return smiles_tokenizer(count_smiles_tokens(lines), min_frequency)
+def splits_smiles(tokenizer: Tokenizer) -> bool:
+    """Whether this is a `smiles_tokenizer`: it is known by its way to split, which is saved with it."""
+    splitter = tokenizer.pre_tokenizer
+    return splitter is not None and json.loads(splitter.__getstate__()).get("pattern") == {"Regex": SMILES_PATTERN}
 
 
 def spelling_ids(tokenizer: Tokenizer) -> frozenset[int]:
     """Ids of the tokens found only where a SMILES token is spelled; none if `tokenizer` is of another kind."""
-    if not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.Split):
-        return frozenset()
-    return frozenset(i for i in map(tokenizer.token_to_id, MARKED) if i is not None)
+    found = map(tokenizer.token_to_id, MARKED) if splits_smiles(tokenizer) else ()
+    return frozenset(i for i in found if i is not None)
 
 
 def train_text_tokenizer(kind: str, rows: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
@@ -138,9 +143,7 @@ def _bpe(rows: list[str], size: int) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     tokenizer.train_from_iterator(rows, trainer)
-    ids = tokenizer.get_vocab()
-    bos, eos = ((token, ids[token]) for token in (ROBERTA.bos, ROBERTA.eos))
-    tokenizer.post_processor = processors.RobertaProcessing(eos, bos, add_prefix_space=False)
+    tokenizer.post_processor = processors.RobertaProcessing((ROBERTA.eos, 2), (ROBERTA.bos, 0), add_prefix_space=False)
     # as RoBERTa's: the mask stands for a word and the space before it
     return _fast_tokenizer(tokenizer, ROBERTA, mask_takes_space=True)
 
@@ -163,10 +166,8 @@ def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
     )
     learner.train_from_iterator(rows, trainer)
     # What was learned goes into a new tokenizer, which does not treat the alphabet as special tokens.
-    ids = learner.get_vocab()
-    tokenizer = _bert_tokenizer(ids)
-    bos, eos = ((token, ids[token]) for token in (BERT.bos, BERT.eos))
-    tokenizer.post_processor = processors.BertProcessing(eos, bos)
+    tokenizer = _bert_tokenizer(learner.get_vocab())
+    tokenizer.post_processor = processors.BertProcessing((BERT.eos, 2), (BERT.bos, 0))
     tokenizer.decoder = decoders.WordPiece()
     return _fast_tokenizer(tokenizer, BERT)
 
