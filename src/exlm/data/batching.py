@@ -7,8 +7,8 @@ A step of the optimizer takes one batch of at most `tokens_per_batch` tokens. A 
   its short or long sequences.
 - Which sequences share a group, and which groups share a batch, is random and differs from epoch to epoch.
 
-What a process can hold in memory at once is a *micro-batch*: groups are cut into them. Every process computes the same
-plan and takes its share, so that resuming needs one integer and no process can fall out of step.
+What a process can hold in memory at once is a *micro-batch*: groups are cut into them. Every process plans all batches
+and takes its share, so that resuming needs one integer and no process can fall out of step.
 """
 
 from dataclasses import dataclass
@@ -44,83 +44,14 @@ class SpecialTokens:
         return cls(tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id)
 
 
-class BatchPlan:
-    """Which examples make up each batch. The last batches of an epoch may be smaller than the budget.
-
-    Sequences are sorted by length and cut into groups, and the groups are cut into as many layers as a batch has
-    groups: the longest, the next, and so on. A batch takes one group of each layer, at random. Where the cuts are does
-    not change from epoch to epoch.
-
-    Args:
-        lengths: [examples] tokens per sequence, special tokens not counted.
-        tokens_per_batch: upper bound of the tokens of a batch with BOS, EOS and padding, as fairseq's --max-tokens.
-        seed: of the order.
-
-    Attributes:
-        lengths: [examples] int64, with BOS and EOS.
-        steps: batches of an epoch.
-
-    Raises:
-        InputError: if the longest sequence does not fit the budget.
-    """
-
-    def __init__(self, lengths: np.ndarray, tokens_per_batch: int, seed: int) -> None:
-        self.lengths = np.asarray(lengths, dtype=np.int64) + 2
-        self.seed = seed
-        if not len(self.lengths):
-            raise InputError("the corpus has no training sequences")
-        longest = int(self.lengths.max())
-        if longest > tokens_per_batch:
-            raise InputError(
-                f"the longest sequence has {longest} tokens but a batch may have {tokens_per_batch}; "
-                "raise tokens_per_batch"
-            )
-        wanted = max(tokens_per_batch // TOKENS_OF_GROUP, min(2, tokens_per_batch // TOKENS_OF_HALF))
-        layers = max(1, min(GROUPS, wanted, tokens_per_batch // longest))
-        self.tokens_per_group = tokens_per_batch // layers
-        # From the longest to the shortest, so that what is left over at the end is short.
-        bounds = np.sort(self.lengths // LENGTH_STEP)[::-1] * LENGTH_STEP + LENGTH_STEP - 1
-        starts, end = [], 0
-        while end < len(bounds):
-            starts.append(end)
-            end += max(1, self.tokens_per_group // min(int(bounds[end]), longest))
-            if len(bounds) - end < SMALLEST_GROUP:
-                end = len(bounds)
-        self._starts = np.array(starts)
-        self.steps = -(-len(starts) // layers)
-        self._epoch: tuple[int, list[list[np.ndarray]]] = (-1, [])  # the last one asked for
-
-    def epoch(self, epoch: int) -> list[list[np.ndarray]]:
-        """All batches of one epoch. A batch is a list of groups, a group an array of example numbers."""
-        if self._epoch[0] != epoch:
-            key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
-            groups = np.split(np.lexsort((key, -(self.lengths // LENGTH_STEP))), self._starts[1:])
-            key = mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(groups)))
-            firsts = range(0, len(groups), self.steps)
-            layers = [first + np.argsort(key[first : first + self.steps]) for first in firsts]
-            batches = [[groups[layer[i]] for layer in layers if i < len(layer)] for i in range(self.steps)]
-            self._epoch = epoch, batches
-        return self._epoch[1]
-
-    def batch(self, step: int) -> tuple[int, list[np.ndarray]]:
-        """(epoch, groups) of a step."""
-        epoch, number = divmod(step, self.steps)
-        return epoch, self.epoch(epoch)[number]
-
-    def smallest_batch(self) -> int:
-        """Sequences that every batch of every epoch has: the sizes of groups do not change, only which meet."""
-        sizes = np.diff(self._starts, append=len(self.lengths))
-        full_layers = len(sizes) // self.steps
-        return int(sizes[: full_layers * self.steps].reshape(full_layers, -1).min(1).sum())
-
-
 class MaskedBatches:
     """The micro-batches of every step, for one process of `world`.
 
     Args:
         source: the sequences.
         special: ids of BOS, EOS, padding and [MASK].
-        tokens_per_batch: of a step (see BatchPlan), where a token counts once, however often it is repeated.
+        tokens_per_batch: upper bound of the tokens of a step with BOS, EOS and padding, as fairseq's --max-tokens. A
+            token counts once, however often it is repeated.
         tokens_per_micro_batch: about so many tokens, copies included, are in memory at once. Neither this nor `repeat`
             changes which sequences a step has.
         mask_ratio, repeat: see `masked_batch`.
@@ -144,10 +75,51 @@ class MaskedBatches:
         repeat: int = 1,
     ) -> None:
         self.source, self.special, self.mask_ratio, self.seed, self.repeat = source, special, mask_ratio, seed, repeat
-        self.plan = BatchPlan(source.lengths, tokens_per_batch, seed)
         self.tokens_per_micro_batch, self.rank, self.world = tokens_per_micro_batch, rank, world
-        if self.plan.smallest_batch() < world:
+        self.lengths = np.asarray(source.lengths, dtype=np.int64) + 2  # with BOS and EOS
+        if not len(self.lengths):
+            raise InputError("the corpus has no training sequences")
+        longest = int(self.lengths.max())
+        if longest > tokens_per_batch:
+            raise InputError(
+                f"the longest sequence has {longest} tokens but a batch may have {tokens_per_batch}; "
+                "raise tokens_per_batch"
+            )
+        wanted = max(tokens_per_batch // TOKENS_OF_GROUP, min(2, tokens_per_batch // TOKENS_OF_HALF))
+        groups_per_batch = max(1, min(GROUPS, wanted, tokens_per_batch // longest))
+        self.tokens_per_group = tokens_per_batch // groups_per_batch
+        # Groups are the same cuts of every epoch's order, from the longest sequences to the shortest: what is left over
+        # at the end is short.
+        bounds = np.sort(self.lengths // LENGTH_STEP)[::-1] * LENGTH_STEP + LENGTH_STEP - 1
+        starts, end = [], 0
+        while end < len(bounds):
+            starts.append(end)
+            end += max(1, self.tokens_per_group // min(int(bounds[end]), longest))
+            if len(bounds) - end < SMALLEST_GROUP:
+                end = len(bounds)
+        self._starts = np.array(starts)
+        self.steps = -(-len(starts) // groups_per_batch)  # of an epoch
+        self._epoch: tuple[int, list[list[np.ndarray]]] = (-1, [])  # the last one asked for
+        full = len(starts) // self.steps * self.steps  # the groups after these are not in every batch
+        sizes = np.diff(self._starts, append=len(bounds))[:full].reshape(-1, self.steps)
+        if sizes.min(axis=1).sum() < world:
             raise InputError(f"a batch has fewer sequences than the {world} processes; raise tokens_per_batch")
+
+    def epoch(self, epoch: int) -> list[list[np.ndarray]]:
+        """All batches of one epoch. A batch is a list of groups, a group an array of example numbers.
+
+        The groups, sorted by length, are cut into layers: the longest, the next, and so on, as many layers as a batch
+        has groups. A batch takes one group of each layer, at random. The last batches may be smaller than the budget.
+        """
+        if self._epoch[0] != epoch:
+            key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
+            groups = np.split(np.lexsort((key, -(self.lengths // LENGTH_STEP))), self._starts[1:])
+            key = mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(groups)))
+            firsts = range(0, len(groups), self.steps)
+            layers = [first + np.argsort(key[first : first + self.steps]) for first in firsts]
+            batches = [[groups[layer[i]] for layer in layers if i < len(layer)] for i in range(self.steps)]
+            self._epoch = epoch, batches
+        return self._epoch[1]
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
         """(number, micro-batch) for every micro-batch of this process.
@@ -155,10 +127,10 @@ class MaskedBatches:
         The number, which seeds dropout, counts the micro-batches of all processes, so that the result does not depend
         on how they are spread.
         """
-        epoch, groups = self.plan.batch(step)
-        lengths = self.plan.lengths
+        epoch, number = divmod(step, self.steps)
+        groups = self.epoch(epoch)[number]
         # A group may exceed its budget by a few sequences, which are no reason for one more micro-batch.
-        tokens = max(min(len(group) * int(lengths[group].max()), self.plan.tokens_per_group) for group in groups)
+        tokens = max(min(len(group) * int(self.lengths[group].max()), self.tokens_per_group) for group in groups)
         cuts = -(-tokens * self.repeat // self.tokens_per_micro_batch)  # of every group
         while cuts * len(groups) % self.world:  # equally many micro-batches for all processes
             cuts += 1

@@ -1,6 +1,7 @@
 """What needs RDKit to know: whether strings are molecules."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 from rdkit import Chem, rdBase
@@ -36,7 +37,7 @@ def molecule_problem(smiles: str) -> str | None:
     return "RDKit cannot parse it" if rdkit_problem(smiles) else None
 
 
-def are_molecules(texts: Sequence[str]) -> bool:
+def are_molecules(texts: Iterable[str]) -> bool:
     """Whether most of the first texts are SMILES that RDKit can parse."""
-    sample = [text for text in texts if text][:SAMPLE]
+    sample = list(islice(filter(None, texts), SAMPLE))
     return sum(molecule_problem(text) is None for text in sample) > len(sample) / 2

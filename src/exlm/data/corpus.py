@@ -28,10 +28,11 @@ from ..storage import MANIFEST, problem
 FORMAT_VERSION = 1
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
 SHARD_TOKENS = 2**28  # of a token file
+REDO = "prepare the corpus again with exlm prepare"
 
-# Of the intermediate file that is gone when a corpus is complete.
-STAGED = np.dtype([*INDEX.descr, ("split", "u1"), ("high", "<u8"), ("low", "<u8")])  # a digest is high and low
-BUCKET_BITS = 6  # first bits of a digest: as many as say which 64th of the digests it belongs to
+# Of the intermediate file that is gone when a corpus is complete. A digest is high and low.
+STAGED = np.dtype([*INDEX.descr, ("split", "u1"), ("high", "<u8"), ("low", "<u8")])
+BUCKET_SHIFT = np.uint64(58)  # what is left of a digest's high half says in which of 64 buckets it is
 BLOCK = 2**18  # examples in memory at a time
 
 Split = Literal["train", "valid"]
@@ -41,10 +42,6 @@ DROPPED = len(SPLITS)  # the "split" of staged duplicates
 
 class Corpus:
     """One split of a corpus written by `exlm prepare`.
-
-    Args:
-        path: the directory.
-        split: `train` or `valid`.
 
     Attributes:
         lengths: [examples] uint32, memory-mapped; tokens per example without special tokens.
@@ -58,13 +55,11 @@ class Corpus:
 
     def __init__(self, path: str | Path, split: Split = "train") -> None:
         self.path = Path(path)
-        self.manifest = _read_manifest(self.path)
+        self.manifest = self._read_manifest()
         for name, entry in self.manifest["files"].items():
             file = self.path / name
-            if not file.is_file():
-                raise InputError(f"the corpus {self.path} has lost its file {name}; {_REDO}")
-            if (size := file.stat().st_size) != entry["bytes"]:
-                raise InputError(f"{file} has {size} bytes instead of {entry['bytes']}; {_REDO}")
+            if not file.is_file() or file.stat().st_size != entry["bytes"]:
+                self.verify()  # says what is wrong
         self.corpus_hash: str = self.manifest["corpus_hash"]
         self.tokenizer_hash: str = self.manifest["tokenizer_hash"]
         self._index = np.load(self.path / f"{split}.npy", mmap_mode="r")
@@ -72,28 +67,35 @@ class Corpus:
         names = self.manifest["token_files"]
         self._shards = [np.memmap(self.path / name, self.manifest["token_dtype"], "r") for name in names]
         self._starts = np.cumsum([0] + [len(shard) for shard in self._shards[:-1]])
-        self._pad: int = self.manifest["pad_token_id"]
+
+    def _read_manifest(self) -> dict[str, Any]:
+        try:
+            manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{self.path} is not a corpus: it has no readable {MANIFEST}; make one with exlm prepare"
+            ) from error
+        version = manifest.get("format_version") if isinstance(manifest, dict) else None
+        if version != FORMAT_VERSION:
+            raise InputError(f"{self.path} has corpus format {version}, this is {FORMAT_VERSION}; {REDO}")
+        return manifest
 
     def __len__(self) -> int:
         return len(self._index)
 
     def __getitem__(self, i: int) -> np.ndarray:
         """[length] int64 token ids of example i, without special tokens."""
-        ids, _ = self.gather(np.array([i]))
-        return ids[0]
+        return self.gather(np.array([i]))[0][0]
 
     def gather(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Several examples at once.
-
-        Args:
-            indices: [n] example numbers, in any order.
+        """Examples `indices` [n], in any order.
 
         Returns:
             [n, longest] int64 ids without special tokens, padded with the pad id; [n] int64 lengths.
         """
         entries = self._index[np.asarray(indices, dtype=np.int64)]
         offsets, lengths = entries["offset"], entries["length"].astype(np.int64)
-        ids = np.full((len(entries), int(lengths.max(initial=0))), self._pad, dtype=np.int64)
+        ids = np.full((len(entries), int(lengths.max(initial=0))), self.manifest["pad_token_id"], dtype=np.int64)
         inside = np.arange(ids.shape[1]) < lengths[:, None]
         shard_of = np.searchsorted(self._starts, offsets, side="right") - 1
         for shard in np.unique(shard_of):
@@ -110,7 +112,7 @@ class Corpus:
             InputError: naming the first file that differs.
         """
         if reason := problem(self.path):
-            raise InputError(f"the corpus {self.path} is damaged: {reason}; {_REDO}")
+            raise InputError(f"the corpus {self.path} is damaged: {reason}; {REDO}")
 
 
 class CorpusWriter:
@@ -145,15 +147,15 @@ class CorpusWriter:
     def drop_duplicates(self) -> None:
         """Leave examples out of the splits if an earlier one has the same text.
 
-        Equal texts share a bucket, so one bucket at a time is compared in memory.
+        Equal texts have equal digests and share a bucket, so one bucket at a time is compared in memory.
         """
-        staged, shift = np.memmap(self.staged, STAGED, "r+"), np.uint64(64 - BUCKET_BITS)
-        for bucket in range(2**BUCKET_BITS):
-            blocks = range(0, len(staged), BLOCK)
-            inside = [np.flatnonzero(staged["high"][i : i + BLOCK] >> shift == bucket) + i for i in blocks]
-            examples = np.concatenate(inside)
-            repeated = pd.DataFrame(staged[["high", "low"]][examples]).duplicated().to_numpy()
-            staged["split"][examples[repeated]] = DROPPED
+        staged = np.memmap(self.staged, STAGED, "r+")
+        for bucket in range(64):
+            starts = range(0, len(staged), BLOCK)
+            found = [i + np.flatnonzero(staged["high"][i : i + BLOCK] >> BUCKET_SHIFT == bucket) for i in starts]
+            inside = np.concatenate(found)
+            repeated = pd.DataFrame(staged[["high", "low"]][inside]).duplicated().to_numpy()
+            staged["split"][inside[repeated]] = DROPPED
         staged.flush()
 
     def write_splits(self, max_length: int) -> dict[str, np.ndarray]:
@@ -194,24 +196,9 @@ def new_directory(output: Path, overwrite: bool) -> Iterator[tuple[Path, Path]]:
     output.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent, ignore_cleanup_errors=True) as name:
         scratch = Path(name)
-        (scratch / "corpus").mkdir()
-        yield scratch / "corpus", scratch
+        folder = scratch / "corpus"
+        folder.mkdir()
+        yield folder, scratch
         if output.exists():
             output.rename(scratch / "replaced")
-        (scratch / "corpus").rename(output)
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path} is not a corpus: it has no readable {MANIFEST}; make one with exlm prepare"
-        ) from error
-    version = manifest.get("format_version") if isinstance(manifest, dict) else None
-    if version != FORMAT_VERSION:
-        raise InputError(f"{path} has corpus format {version}, this is {FORMAT_VERSION}; {_REDO}")
-    return manifest
-
-
-_REDO = "prepare the corpus again with exlm prepare"
+        folder.rename(output)

@@ -8,10 +8,10 @@ import signal
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Set
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -29,15 +29,16 @@ SKIPPED_COLUMNS = ("file", "row", "value", "reason", "detail", "action")  # of s
 Result = TypeVar("Result")
 
 
-@dataclass
-class Chunk:
-    """Consecutive rows of one source, blank ones left out."""
+class Row(NamedTuple):
+    """A row of a source, an empty text if it is blank."""
 
     source: str
-    rows: list[int] = field(default_factory=list)  # their numbers in the source, from 1
-    texts: list[str] = field(default_factory=list)
-    documents: list[int] = field(default_factory=list)  # number of the document of each row
-    total: int = 0  # rows, blank ones included
+    number: int  # from 1
+    document: int
+    text: str
+
+
+Chunk = list[Row]
 
 
 @dataclass
@@ -63,19 +64,15 @@ def read_chunks(sources: Iterable[Source], column: str | None, rows_are_document
     document = 0
     for source in sources:
         document += 1
-        chunk, size = Chunk(source.name), 0
-        for row, text in enumerate(read_rows(source, column), 1):
+        chunk, size = [], 0
+        for number, text in enumerate(read_rows(source, column), 1):
             document += rows_are_documents or not text
-            if text:
-                chunk.rows.append(row)
-                chunk.texts.append(text)
-                chunk.documents.append(document)
-            chunk.total += 1
+            chunk.append(Row(source.name, number, document, text))
             size += len(text)
-            if chunk.total == CHUNK_ROWS or size >= CHUNK_CHARACTERS:
+            if len(chunk) == CHUNK_ROWS or size >= CHUNK_CHARACTERS:
                 yield chunk
-                chunk, size = Chunk(source.name), 0
-        if chunk.total:
+                chunk, size = [], 0
+        if chunk:
             yield chunk
 
 
@@ -119,63 +116,54 @@ def _prepare_worker() -> None:
 
 def count_smiles(molecules_only: bool, chunk: Chunk) -> Counter[str]:
     """SMILES tokens of the rows; with `molecules_only`, of those that RDKit reads."""
-    return count_smiles_tokens(t for t in chunk.texts if not molecules_only or rdkit_problem(t) is None)
+    return count_smiles_tokens(r.text for r in chunk if not molecules_only or rdkit_problem(r.text) is None)
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Turns the rows of a chunk into tokens, and leaves out invalid ones unless they are to be kept.
+    """Turns the rows of a chunk into tokens, and leaves out blank rows, and invalid ones unless they are to be kept."""
 
-    Args:
-        tokenizer_file: a tokenizer.json.
-        unknown_id: id of the token for unknown text, if the tokenizer has one.
-        max_length: tokens of a valid row, BOS and EOS included. Longer rows are never kept.
-        molecules: a valid row must be SMILES that RDKit reads and that decodes to itself.
-        keep_invalid: keep other invalid rows.
-        held_out, seed: share of rows, and the choice of them, that become `valid`.
-    """
-
-    tokenizer_file: str
-    unknown_id: int | None
-    max_length: int
-    molecules: bool
-    keep_invalid: bool
-    held_out: float
-    seed: int
+    tokenizer_file: str  # a tokenizer.json
+    unknown_id: int | None  # of the token for unknown text, if the tokenizer has one
+    max_length: int  # tokens of a valid row, BOS and EOS included; longer rows are never kept
+    molecules: bool  # a valid row must be SMILES that RDKit reads and that decodes to itself
+    keep_invalid: bool  # other invalid rows
+    held_out: float  # share of the rows that become `valid`, chosen by their content
+    seed: int  # of this choice
 
     def __call__(self, chunk: Chunk) -> EncodedChunk:
-        tokenizer, texts = _load(self.tokenizer_file), chunk.texts
+        tokenizer = _load(self.tokenizer_file)
         spelling = spelling_ids(tokenizer)
-        ids = [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-        decoded = tokenizer.decode_batch(ids, skip_special_tokens=False) if self.molecules else texts
-        kept: list[int] = []
+        rows = [row for row in chunk if row.text]
+        ids = [e.ids for e in tokenizer.encode_batch_fast([row.text for row in rows], add_special_tokens=False)]
+        decoded = tokenizer.decode_batch(ids, skip_special_tokens=False) if self.molecules else [""] * len(ids)
+        kept: list[tuple[Row, list[int]]] = []
         invalid = []
-        rows = Counter(rows=chunk.total, blank=chunk.total - len(texts))
-        counts = {"rows": rows, "invalid": Counter[str](), "unknown": Counter[str](), "spelled": Counter[str]()}
-        for i, text in enumerate(texts):
-            unknown, spelled = [], []
-            if self.unknown_id in ids[i] or not spelling.isdisjoint(ids[i]):
-                unknown, spelled = _odd_strings(tokenizer, text, self.unknown_id, spelling)
-            reason, detail = self._problem(text, len(ids[i]) + SPECIALS, decoded[i].strip(), unknown)
+        count = Counter(rows=len(chunk), blank=len(chunk) - len(rows))
+        counts = {"rows": count, "invalid": Counter[str](), "unknown": Counter[str](), "spelled": Counter[str]()}
+        for row, tokens, restored in zip(rows, ids, decoded, strict=True):
+            unknown, spelled = _odd_strings(tokenizer, row.text, tokens, self.unknown_id, spelling)
+            reason, detail = self._problem(row.text, len(tokens) + SPECIALS, restored, unknown)
             keep = not reason or (self.keep_invalid and reason != TOO_LONG)
             if keep:
-                kept.append(i)
+                kept.append((row, tokens))
                 counts["spelled"].update(spelled)
             if keep or reason == UNKNOWN:
                 counts["unknown"].update(unknown)
             if reason:
-                invalid.append((chunk.source, chunk.rows[i], text, reason, detail, "kept" if keep else "skipped"))
+                action = "kept" if keep else "skipped"
+                invalid.append((row.source, row.number, row.text, reason, detail, action))
                 counts["invalid"][reason] += 1
-                rows["kept_invalid" if keep else "skipped"] += 1
-        rows.update(unknown_tokens=counts["unknown"].total(), spelled_pieces=counts["spelled"].total())
-        hashes = b"".join(hashlib.blake2b(texts[i].encode(), digest_size=16).digest() for i in kept)
+                count["kept_invalid" if keep else "skipped"] += 1
+        count.update(unknown_tokens=counts["unknown"].total(), spelled_pieces=counts["spelled"].total())
+        hashes = b"".join(hashlib.blake2b(row.text.encode(), digest_size=16).digest() for row, _ in kept)
         digests = np.frombuffer(hashes, "<u8").reshape(-1, 2)
         return EncodedChunk(
-            np.fromiter((t for i in kept for t in ids[i]), np.uint32),
-            np.array([len(ids[i]) for i in kept], np.int64),
+            np.fromiter(chain.from_iterable(tokens for _, tokens in kept), np.uint32),
+            np.array([len(tokens) for _, tokens in kept], np.int64),
             digests,
             uniform(mix(self.seed, digests[:, 0])) < self.held_out,  # equal texts are in the same split
-            np.array([chunk.documents[i] for i in kept], np.int64),
+            np.array([row.document for row, _ in kept], np.int64),
             invalid,
             counts,
         )
@@ -188,19 +176,22 @@ class Encoder:
             return UNPARSABLE, error
         if unknown:
             return UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(unknown))}"
-        if self.molecules and decoded != text:
-            return NOT_REVERSIBLE, f"decodes to {decoded}"
+        if self.molecules and decoded.strip() != text:
+            return NOT_REVERSIBLE, f"decodes to {decoded.strip()}"
         return "", ""
 
 
 def _odd_strings(
-    tokenizer: Tokenizer, text: str, unknown_id: int | None, spelling: Set[int]
+    tokenizer: Tokenizer, text: str, tokens: list[int], unknown_id: int | None, spelling: Set[int]
 ) -> tuple[list[str], list[str]]:
     """What of `text` became `<unk>`, and the SMILES tokens that the vocabulary has only character by character."""
-    found = tokenizer.encode(text, add_special_tokens=False)
+    if unknown_id not in tokens and spelling.isdisjoint(tokens):
+        return [], []
+    found = tokenizer.encode(text, add_special_tokens=False)  # with offsets, which a batch is faster without
     unknown = [text[start:end] for i, (start, end) in zip(found.ids, found.offsets, strict=True) if i == unknown_id]
     words = dict.fromkeys(word for i, word in zip(found.ids, found.word_ids, strict=True) if i in spelling)
-    return unknown, [text[slice(*found.word_to_chars(word))] for word in words]
+    spans = [found.word_to_chars(word) for word in words if word is not None]
+    return unknown, [text[slice(*span)] for span in spans if span]
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,7 @@ import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
@@ -87,41 +87,44 @@ def prepare(
     Raises:
         InputError: for unusable inputs or options, an invalid row with `on_invalid="error"`, no usable row.
     """
-    packed = documents != "none"
-    on_invalid = on_invalid or ("keep" if packed else "skip")
-    options = {k: v for k, v in locals().items() if k not in ("output", "workers", "overwrite", "packed")}
+    on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
+    options = {name: value for name, value in locals().items() if name not in ("output", "workers", "overwrite")}
     _check_options(options, workers)
     sources, ignored = find_sources(inputs)
-    read = partial(read_chunks, sources, column, documents == "row")
+    packed, keep = documents != "none", on_invalid == "keep"
+    passes: list[int] = []  # rows of every pass over the inputs so far
+
+    def read(title: str) -> Iterator[Chunk]:
+        total = passes[0] if passes else None
+        with tqdm(desc=title, total=total, unit=" rows", unit_scale=True, disable=None) as bar:
+            for chunk in read_chunks(sources, column, documents == "row"):
+                yield chunk
+                bar.update(len(chunk))
+            passes.append(int(bar.n))
+
     with new_directory(Path(output), overwrite) as (folder, scratch):
-        saved = None if tokenizer == "smiles" or tokenizer in TEXT_TOKENIZERS else load_tokenizer(tokenizer)
+        learned = tokenizer == "smiles" or tokenizer in TEXT_TOKENIZERS
+        saved = None if learned else load_tokenizer(tokenizer)
         if check_molecules is None:
-            check_molecules = not packed and (_are_molecules(saved, read) if saved else tokenizer == "smiles")
+            sample = (row.text for chunk in read_chunks(sources, column) for row in chunk)
+            check_molecules = not packed and (_are_molecules(saved, sample) if saved else tokenizer == "smiles")
         options["check_molecules"] = check_molecules
-        vocabulary, rows = saved, None
-        if vocabulary is None:
-            molecules_only = check_molecules and on_invalid != "keep"
-            vocabulary, rows = _learn(tokenizer, vocabulary_size, read(), molecules_only, workers)
-        vocabulary.save_pretrained(folder)
-        encoder = Encoder(
-            str(folder / "tokenizer.json"),
-            vocabulary.unk_token_id,
-            sys.maxsize if packed else max_length,
-            check_molecules,
-            on_invalid == "keep",
-            held_out,
-            seed,
-        )
-        ids = max(vocabulary.get_vocab().values()) + 1  # some tokenizers skip ids
-        writer = CorpusWriter(folder, scratch / "staged", ids)
-        with (
-            _progress("tokenising", rows) as bar,
-            closing(map_chunks(encoder, _counted(read(), bar), workers)) as encoded,
-        ):
-            separator = vocabulary.eos_token_id if cross_documents else None
+        if tokenizer in TEXT_TOKENIZERS:
+            texts = (row.text for chunk in read("vocabulary") for row in chunk if row.text)
+            saved = train_text_tokenizer(tokenizer, texts, vocabulary_size)
+        elif not saved:
+            count = partial(count_smiles, check_molecules and not keep)
+            with closing(map_chunks(count, read("vocabulary"), workers)) as counted:
+                saved = smiles_tokenizer(sum(counted, Counter()))
+        saved.save_pretrained(folder)
+        file, longest = str(folder / "tokenizer.json"), sys.maxsize if packed else max_length
+        encoder = Encoder(file, saved.unk_token_id, longest, check_molecules, keep, held_out, seed)
+        writer = CorpusWriter(folder, scratch / "staged", max(saved.get_vocab().values()) + 1)  # some skip ids
+        with closing(map_chunks(encoder, read("tokenising"), workers)) as encoded:
+            separator = saved.eos_token_id if cross_documents else None
             examples = pack(encoded, max_length - SPECIALS, separator) if packed else encoded
             counts = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
-        if drop_duplicates:
+        if drop_duplicates and writer.examples:
             writer.drop_duplicates()
         histograms = writer.write_splits(max_length)
         manifest = {
@@ -130,7 +133,7 @@ def prepare(
             "sources": [asdict(source) for source in sources],
             "ignored_files": ignored,
             **statistics(counts, writer.examples, histograms),
-            **_identity(folder, writer, vocabulary),
+            **_identity(folder, writer, saved),
         }
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8")
     print(describe(manifest, output))
@@ -151,42 +154,15 @@ def _check_options(options: dict[str, Any], workers: int) -> None:
         raise InputError("drop_duplicates compares rows, but these are packed; leave it out or use documents=none")
 
 
-def _are_molecules(tokenizer: PreTrainedTokenizerFast, read: Callable[[], Iterator[Chunk]]) -> bool:
+def _are_molecules(tokenizer: PreTrainedTokenizerFast, rows: Iterable[str]) -> bool:
     """Whether rows are to be checked as molecules: a SMILES tokenizer says so, or else the first rows."""
     if splits_smiles(tokenizer.backend_tokenizer):
         return True
-    molecules = are_molecules(next(read()).texts)
+    found = are_molecules(rows)
     print(
-        "the first rows are molecules, so every row is checked with RDKit; --check_molecules false turns this off"
-        if molecules
-        else "the first rows are not molecules, so none is checked with RDKit; --check_molecules true turns this on"
+        f"the first rows {'look' if found else 'do not look'} like molecules: check_molecules is {str(found).lower()}"
     )
-    return molecules
-
-
-def _progress(title: str, rows: float | None = None) -> tqdm:
-    return tqdm(desc=title, total=rows, unit=" rows", unit_scale=True, disable=None)
-
-
-def _counted(source: Iterable[Chunk], bar: tqdm) -> Iterator[Chunk]:
-    for chunk in source:
-        yield chunk
-        bar.update(chunk.total)
-
-
-def _learn(
-    name: str, size: int, chunks: Iterator[Chunk], molecules_only: bool, workers: int
-) -> tuple[PreTrainedTokenizerFast, float]:
-    """The tokenizer learned from all rows, and the number of rows."""
-    with _progress("vocabulary") as bar:
-        chunks = _counted(chunks, bar)
-        if name in TEXT_TOKENIZERS:
-            return train_text_tokenizer(name, (text for chunk in chunks for text in chunk.texts), size), bar.n
-        counts: Counter[str] = Counter()
-        with closing(map_chunks(partial(count_smiles, molecules_only), chunks, workers)) as counted:
-            for found in counted:
-                counts.update(found)
-        return smiles_tokenizer(counts), bar.n
+    return found
 
 
 def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool) -> dict[str, Counter[str]]:
@@ -209,9 +185,8 @@ def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, 
             writer.append(chunk.tokens, chunk.lengths, chunk.digests, chunk.held_out)
             for kind, found in chunk.counts.items():
                 total = counts.get(kind, Counter()) + found
-                counts[kind] = (
-                    total if len(total) <= MAX_STRINGS else Counter(dict(total.most_common(MAX_STRINGS // 2)))
-                )
+                most = total.most_common(MAX_STRINGS // 2) if len(total) > MAX_STRINGS else total
+                counts[kind] = Counter(dict(most))
     return counts
 
 

@@ -46,34 +46,29 @@ def find_sources(inputs: list[str]) -> tuple[list[Source], int]:
     """
     if not inputs:
         raise InputError("no input given; name at least one file, directory or Hugging Face data set")
-    names: list[str] = []
+    sources: list[Source] = []
     left_out = 0
     for name in inputs:
-        if not (folder := Path(name)).is_dir():
-            names.append(name)
-            continue
-        files = sorted(folder.iterdir())
-        data = [str(f) for f in files if f.is_file() and _format(f) and not f.name.lower().startswith(NOT_DATA)]
-        if not data:
-            raise InputError(f"the directory {folder} has no {', '.join(SUFFIXES)} file; name the files themselves")
-        names += data
-        left_out += len(files) - len(data)
-    return [_source(name) for name in names], left_out
-
-
-def _source(name: str) -> Source:
-    path = Path(name)
-    found = _format(path)
-    if found and path.is_file():
-        return Source(name, found, path.stat().st_size)
-    if path.is_file():
-        raise InputError(
-            f"the format of {name} is not known; its name must end in {', '.join(SUFFIXES)}, optionally "
-            f"followed by {', '.join(COMPRESSIONS)} (Parquet is compressed inside)"
-        )
-    if found or not HUB_NAME.fullmatch(name):
-        raise InputError(f"the input {name} does not exist; check the path")
-    return Source(name, "hub", None)
+        path, formats = Path(name), ", ".join(SUFFIXES)
+        if path.is_dir():
+            files = sorted(path.iterdir())
+            data = [f for f in files if f.is_file() and _format(f) and not f.name.lower().startswith(NOT_DATA)]
+            if not data:
+                raise InputError(f"the directory {path} has no {formats} file; name the files themselves")
+            sources += [Source(str(f), str(_format(f)), f.stat().st_size) for f in data]
+            left_out += len(files) - len(data)
+        elif path.is_file() and (known := _format(path)):
+            sources.append(Source(name, known, path.stat().st_size))
+        elif path.is_file():
+            raise InputError(
+                f"the format of {name} is not known; its name must end in {formats}, optionally "
+                f"followed by {', '.join(COMPRESSIONS)} (Parquet is compressed inside)"
+            )
+        elif _format(path) or not HUB_NAME.fullmatch(name):
+            raise InputError(f"the input {name} does not exist; check the path")
+        else:
+            sources.append(Source(name, "hub", None))
+    return sources, left_out
 
 
 def _format(path: Path) -> str | None:
@@ -102,11 +97,10 @@ def read_rows(source: Source, column: str | None = None) -> Iterator[str]:
             row += 1
             yield text
     except UNREADABLE as error:
-        if isinstance(error, UnicodeDecodeError) and (where := not_utf8(source.name)):
-            raise InputError(f"{source.name} is not UTF-8: {where}; convert it, or remove what is damaged") from error
-        raise InputError(
-            f"{source.name} cannot be read after row {row} ({error}); check that it is complete and UTF-8"
-        ) from error
+        reason = f"cannot be read after row {row} ({error}); check that it is complete and UTF-8"
+        if isinstance(error, UnicodeDecodeError) and (line := not_utf8(source.name)):
+            reason = f"is not UTF-8: {line}; convert it, or remove what is damaged"
+        raise InputError(f"{source.name} {reason}") from error
     if not row:
         raise InputError(f"{source.name} has no rows; remove it from the inputs")
 

@@ -35,22 +35,20 @@ def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[s
     below = np.cumsum(lengths)
     longest = int(np.flatnonzero(lengths)[-1])
     width = longest // BINS + 1
-    kinds = ("skipped", "kept_invalid", "unknown_tokens", "spelled_pieces")
+    bins = range(0, longest + 1, width)
     return {
         "counts": {
             "rows": rows["rows"],
             "blank": rows["blank"],
             "invalid": dict(sorted(counts["invalid"].items())),
-            **{kind: rows[kind] for kind in kinds},
+            **{kind: rows[kind] for kind in ("skipped", "kept_invalid", "unknown_tokens", "spelled_pieces")},
             "duplicates": written - int(lengths.sum()),
             **{f"{split}_examples": int(h.sum()) for split, h in histograms.items()},
             **{f"{split}_tokens": int(h @ np.arange(len(h))) for split, h in histograms.items()},
-            **{kind: rows[kind] for kind in ("documents",) if kind in rows},
+            **({"documents": rows["documents"]} if "documents" in rows else {}),
         },
         "length_percentiles": {str(p): int(np.searchsorted(below, max(1, p / 100 * below[-1]))) for p in PERCENTILES},
-        "length_histogram": {
-            f"{a}-{a + width - 1}": int(lengths[a : a + width].sum()) for a in range(0, longest + 1, width)
-        },
+        "length_histogram": {f"{a}-{a + width - 1}": int(lengths[a : a + width].sum()) for a in bins},
         "most_frequent_unknown": dict(counts["unknown"].most_common(REPORTED_STRINGS)),
         "most_frequent_spelled": dict(counts["spelled"].most_common(REPORTED_STRINGS)),
     }

@@ -8,7 +8,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -27,32 +26,23 @@ FIRST = r"BCNOSPFIbcnosp().=#-+\/:~@?>*$%[<0123456789"
 OTHERS = "ABCDEFGHIKLMNOPRSTUVWXYZabcdefghiklmnoprstuvy0123456789@+-:*()#>]"
 MARKED = frozenset(f"{MARK}{character}" for character in OTHERS)
 
+# Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it.
+ROBERTA = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}  # of SMILES tokenizers, too
+BERT = {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
+
 SAMPLE = 2**26  # characters of text to learn from: more change little, and the trainer holds all their words
+SMALLEST = 256 + len(ROBERTA)  # vocabulary of text: the bytes and the special tokens
 ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as for BERT; rarer ones become [UNK]
 
 
-class Specials(NamedTuple):
-    """Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it."""
-
-    bos: str = "<s>"
-    pad: str = "<pad>"
-    eos: str = "</s>"
-    unk: str = "<unk>"
-    mask: str = "<mask>"
+def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:
+    """Learn a SMILES tokenizer (see `smiles_tokenizer`) from rows, keeping only the counts in memory."""
+    return smiles_tokenizer(count_smiles_tokens(rows))
 
 
-ROBERTA = Specials()  # of SMILES tokenizers, too
-BERT = Specials(bos="[CLS]", pad="[PAD]", eos="[SEP]", unk="[UNK]", mask="[MASK]")
-
-
-def train_smiles_tokenizer(lines: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Learn a SMILES tokenizer (see `smiles_tokenizer`) from lines, keeping only the counts in memory."""
-    return smiles_tokenizer(count_smiles_tokens(lines))
-
-
-def count_smiles_tokens(lines: Iterable[str]) -> Counter[str]:
+def count_smiles_tokens(rows: Iterable[str]) -> Counter[str]:
     """How often each token occurs. Text that is not SMILES is left out, so that it becomes `<unk>` later."""
-    return Counter(token for line in lines for token in re.findall(SMILES_PATTERN, line))
+    return Counter(token for row in rows for token in re.findall(SMILES_PATTERN, row))
 
 
 def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
@@ -70,15 +60,13 @@ def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
         raise InputError("no valid SMILES found to learn a vocabulary from; check the input and its column")
     tokens = sorted(counts, key=lambda token: (-counts[token], token))
     alphabet = sorted(MARKED.union(FIRST).difference(tokens))
-    bos, pad, eos, unk, mask = ROBERTA
+    bos, pad, eos, unk, mask = ROBERTA.values()
     vocabulary = {token: i for i, token in enumerate([bos, pad, eos, unk, *tokens, *alphabet, mask])}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unk, continuing_subword_prefix=MARK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SMILES_PATTERN), "isolated")
     tokenizer.decoder = decoders.Sequence([decoders.Replace(MARK, ""), decoders.Fuse()])
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{bos} $A {eos}",
-        pair=f"{bos} $A {eos} $B {eos}",
-        special_tokens=[(bos, vocabulary[bos]), (eos, vocabulary[eos])],
+        single=f"{bos} $A {eos}", pair=f"{bos} $A {eos} $B {eos}", special_tokens=[(bos, 0), (eos, 2)]
     )
     return _fast_tokenizer(tokenizer, ROBERTA)
 
@@ -106,9 +94,9 @@ def train_text_tokenizer(kind: str, rows: Iterable[str], vocabulary_size: int) -
     Raises:
         InputError: if there is no text, or the vocabulary is too small for an alphabet.
     """
-    if vocabulary_size < 256 + len(ROBERTA):
+    if vocabulary_size < SMALLEST:
         raise InputError(
-            f"vocabulary_size is {vocabulary_size} but must be at least {256 + len(ROBERTA)}: "
+            f"vocabulary_size is {vocabulary_size} but must be at least {SMALLEST}: "
             f"256 bytes and {len(ROBERTA)} special tokens"
         )
     sample = evenly_spaced(rows, SAMPLE)
@@ -138,18 +126,25 @@ def _bpe(rows: list[str], size: int) -> PreTrainedTokenizerFast:
     trainer = trainers.BpeTrainer(
         vocab_size=size - 1,  # the mask follows
         min_frequency=2,
-        special_tokens=[*ROBERTA[:-1]],
+        special_tokens=list(ROBERTA.values())[:-1],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(rows, trainer)
-    tokenizer.post_processor = processors.RobertaProcessing((ROBERTA.eos, 2), (ROBERTA.bos, 0), add_prefix_space=False)
+    ends = (ROBERTA["eos"], 2), (ROBERTA["bos"], 0)
+    tokenizer.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=False)
     # as RoBERTa's: the mask stands for a word and the space before it
     return _fast_tokenizer(tokenizer, ROBERTA, mask_takes_space=True)
 
 
 def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
-    learner = _bert_tokenizer({})
+    def untrained(vocabulary: dict[str, int]) -> Tokenizer:
+        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=BERT["unk"]))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return tokenizer
+
+    learner = untrained({})
     # The trainer would number inner characters (`##a`) in random order and break ties by number: they are given first.
     counts: Counter[str] = Counter()
     for row in rows:
@@ -159,34 +154,29 @@ def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
     trainer = trainers.WordPieceTrainer(
         vocab_size=size - 1,  # the mask follows
         min_frequency=2,
-        special_tokens=[*BERT[:-1], *(f"##{c}" for c in alphabet)],
+        special_tokens=[*list(BERT.values())[:-1], *(f"##{c}" for c in alphabet)],
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
     learner.train_from_iterator(rows, trainer)
     # What was learned goes into a new tokenizer, which does not treat the alphabet as special tokens.
-    tokenizer = _bert_tokenizer(learner.get_vocab())
-    tokenizer.post_processor = processors.BertProcessing((BERT.eos, 2), (BERT.bos, 0))
+    tokenizer = untrained(learner.get_vocab())
+    tokenizer.post_processor = processors.BertProcessing((BERT["eos"], 2), (BERT["bos"], 0))
     tokenizer.decoder = decoders.WordPiece()
     return _fast_tokenizer(tokenizer, BERT)
 
 
-def _bert_tokenizer(vocabulary: dict[str, int]) -> Tokenizer:
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=BERT.unk))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return tokenizer
-
-
-def _fast_tokenizer(tokenizer: Tokenizer, special: Specials, mask_takes_space: bool = False) -> PreTrainedTokenizerFast:
+def _fast_tokenizer(
+    tokenizer: Tokenizer, special: dict[str, str], mask_takes_space: bool = False
+) -> PreTrainedTokenizerFast:
     """The Hugging Face class around `tokenizer`. Tokens it lacks are added; the mask may take the space before it."""
-    mask = AddedToken(special.mask, lstrip=mask_takes_space, special=True)
-    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special[:-1]] + [mask])
-    named = {f"{name}_token": token for name, token in special._asdict().items()}
+    mask = AddedToken(special["mask"], lstrip=mask_takes_space, special=True)
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in list(special.values())[:-1]] + [mask])
+    named = {f"{name}_token": token for name, token in special.items()}
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        **named | {"cls_token": special.bos, "sep_token": special.eos, "mask_token": mask},
+        **named | {"cls_token": special["bos"], "sep_token": special["eos"], "mask_token": mask},
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
     )
