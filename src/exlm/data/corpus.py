@@ -30,8 +30,8 @@ INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
 SHARD_TOKENS = 2**28  # of a token file
 REDO = "prepare the corpus again with exlm prepare"
 
-# Of the intermediate file that is gone when a corpus is complete. A digest is high and low.
-STAGED = np.dtype([*INDEX.descr, ("split", "u1"), ("high", "<u8"), ("low", "<u8")])
+# While a corpus grows: index of an example's split, number of its document, and the two halves of its text's digest.
+EXAMPLE = np.dtype([*INDEX.descr, ("split", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")])
 BUCKET_SHIFT = np.uint64(58)  # what is left of a digest's high half says in which of 64 buckets it is
 BLOCK = 2**18  # examples in memory at a time
 
@@ -130,17 +130,16 @@ class CorpusWriter:
         self.examples = self.tokens = self._in_shard = 0
         self.shards = ["tokens-00000.bin"]
 
-    def append(self, tokens: np.ndarray, lengths: np.ndarray, digests: np.ndarray, held_out: np.ndarray) -> None:
-        """Add a chunk: tokens [sum of lengths], lengths [n], digests [n, 2] uint64 of the texts, held_out [n] bool."""
+    def append(self, tokens: np.ndarray, examples: np.ndarray) -> None:
+        """Add examples [n] EXAMPLE, whose offsets are set here, and their tokens [sum of lengths]."""
         if self._in_shard and self._in_shard + len(tokens) > SHARD_TOKENS:
             self.shards.append(f"tokens-{len(self.shards):05d}.bin")
             self._in_shard = 0
-        offsets = self.tokens + np.cumsum(lengths) - lengths
-        staged = np.rec.fromarrays([offsets, lengths, held_out, *digests.T], STAGED)
-        for file, array in (self.folder / self.shards[-1], tokens.astype(self.dtype)), (self.staged, staged):
+        examples["offset"] = self.tokens + np.cumsum(examples["length"]) - examples["length"]
+        for file, array in (self.folder / self.shards[-1], tokens.astype(self.dtype)), (self.staged, examples):
             with open(file, "ab") as stream:
                 stream.write(array.tobytes())
-        self.examples += len(lengths)
+        self.examples += len(examples)
         self.tokens += len(tokens)
         self._in_shard += len(tokens)
 
@@ -149,7 +148,7 @@ class CorpusWriter:
 
         Equal texts have equal digests and share a bucket, so one bucket at a time is compared in memory.
         """
-        staged = np.memmap(self.staged, STAGED, "r+")
+        staged = np.memmap(self.staged, EXAMPLE, "r+")
         for bucket in range(64):
             starts = range(0, len(staged), BLOCK)
             found = [i + np.flatnonzero(staged["high"][i : i + BLOCK] >> BUCKET_SHIFT == bucket) for i in starts]
@@ -178,7 +177,7 @@ class CorpusWriter:
     def _blocks(self, split: str) -> Iterator[np.ndarray]:
         """The staged examples of one split, as many at a time as memory should hold."""
         with open(self.staged, "rb") as file:
-            while len(block := np.fromfile(file, STAGED, BLOCK)):
+            while len(block := np.fromfile(file, EXAMPLE, BLOCK)):
                 yield block[block["split"] == SPLITS.index(split)]
 
 

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 
 from ..randomness import mix, uniform
 from .chemistry import rdkit_problem
+from .corpus import EXAMPLE
 from .readers import Source, read_rows
 from .tokenization import count_smiles_tokens, spelling_ids
 
@@ -43,16 +44,19 @@ Chunk = list[Row]
 
 @dataclass
 class EncodedChunk:
-    """The kept rows of a chunk, concatenated, and what was found."""
+    """The kept rows of a chunk and what was found.
 
-    tokens: np.ndarray  # [sum of lengths] uint32, no special tokens
-    lengths: np.ndarray  # [kept] int64
-    digests: np.ndarray  # [kept, 2] uint64, blake2b-128 of the text
-    held_out: np.ndarray  # [kept] bool
-    documents: np.ndarray  # [kept] int64
-    invalid: list[tuple[str, int, str, str, str, str]]  # see SKIPPED_COLUMNS
-    # How often what occurred: kinds of rows ("rows"), reasons ("invalid"), strings of kept and skipped rows that became
-    # <unk> ("unknown"), and SMILES tokens of kept rows that were spelled ("spelled").
+    Attributes:
+        tokens: [sum of lengths] uint32, row after row, without special tokens.
+        examples: [kept] EXAMPLE.
+        invalid: lines of skipped.csv, see SKIPPED_COLUMNS.
+        counts: how often what occurred: kinds of rows ("rows"), reasons ("invalid"), strings of kept and skipped rows
+            that became <unk> ("unknown"), and SMILES tokens of kept rows that were spelled ("spelled").
+    """
+
+    tokens: np.ndarray
+    examples: np.ndarray
+    invalid: list[tuple[str, int, str, str, str, str]]
     counts: dict[str, Counter[str]]
 
 
@@ -137,8 +141,7 @@ class Encoder:
         rows = [row for row in chunk if row.text]
         ids = [e.ids for e in tokenizer.encode_batch_fast([row.text for row in rows], add_special_tokens=False)]
         decoded = tokenizer.decode_batch(ids, skip_special_tokens=False) if self.molecules else [""] * len(ids)
-        kept: list[tuple[Row, list[int]]] = []
-        invalid = []
+        kept, invalid = [], []
         count = Counter(rows=len(chunk), blank=len(chunk) - len(rows))
         counts = {"rows": count, "invalid": Counter[str](), "unknown": Counter[str](), "spelled": Counter[str]()}
         for row, tokens, restored in zip(rows, ids, decoded, strict=True):
@@ -156,17 +159,14 @@ class Encoder:
                 counts["invalid"][reason] += 1
                 count["kept_invalid" if keep else "skipped"] += 1
         count.update(unknown_tokens=counts["unknown"].total(), spelled_pieces=counts["spelled"].total())
+        examples = np.zeros(len(kept), EXAMPLE)
+        examples["length"] = [len(tokens) for _, tokens in kept]
+        examples["document"] = [row.document for row, _ in kept]
         hashes = b"".join(hashlib.blake2b(row.text.encode(), digest_size=16).digest() for row, _ in kept)
-        digests = np.frombuffer(hashes, "<u8").reshape(-1, 2)
-        return EncodedChunk(
-            np.fromiter(chain.from_iterable(tokens for _, tokens in kept), np.uint32),
-            np.array([len(tokens) for _, tokens in kept], np.int64),
-            digests,
-            uniform(mix(self.seed, digests[:, 0])) < self.held_out,  # equal texts are in the same split
-            np.array([row.document for row, _ in kept], np.int64),
-            invalid,
-            counts,
-        )
+        examples["high"], examples["low"] = np.frombuffer(hashes, "<u8").reshape(-1, 2).T
+        examples["split"] = uniform(mix(self.seed, examples["high"])) < self.held_out  # the same for equal texts
+        joined = np.fromiter(chain.from_iterable(tokens for _, tokens in kept), np.uint32)
+        return EncodedChunk(joined, examples, invalid, counts)
 
     def _problem(self, text: str, length: int, decoded: str, unknown: list[str]) -> tuple[str, str]:
         """(reason, detail) of the first thing that is wrong with a row; empty if nothing is."""

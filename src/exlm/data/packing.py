@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from .corpus import EXAMPLE, SPLITS
 from .encoding import EncodedChunk
 
 Documents = Literal["none", "row", "blank"]
@@ -32,13 +33,14 @@ def pack(chunks: Iterable[EncodedChunk], length: int, separator: int | None) -> 
     present, split = 0, 0  # number and split of the document at hand
     for chunk in chunks:
         examples: list[list[np.ndarray]] = [[], []]
-        first = np.flatnonzero(np.diff(chunk.documents, prepend=0))  # row of each document in the chunk
-        documents = np.split(chunk.tokens, (np.cumsum(chunk.lengths) - chunk.lengths)[first])[1:]
-        for number, held_out, tokens in zip(chunk.documents[first], chunk.held_out[first], documents, strict=True):
+        lengths, documents = chunk.examples["length"].astype(np.int64), chunk.examples["document"]
+        first = np.flatnonzero(np.diff(documents, prepend=0))  # row of each document in the chunk
+        texts = np.split(chunk.tokens, (np.cumsum(lengths) - lengths)[first])[1:]
+        for row, tokens in zip(chunk.examples[first], texts, strict=True):
             if not len(tokens):
                 continue
-            if number != present:
-                present, split = number, int(held_out)
+            if row["document"] != present:
+                present, split = row["document"], row["split"]
                 chunk.counts["rows"]["documents"] += 1
                 if separator is None:
                     examples[split] += [rest[split]] if len(rest[split]) else []
@@ -55,11 +57,7 @@ def pack(chunks: Iterable[EncodedChunk], length: int, separator: int | None) -> 
 
 
 def _with_examples(chunk: EncodedChunk, training: list[np.ndarray], held_out: list[np.ndarray]) -> EncodedChunk:
-    examples = training + held_out
-    return replace(
-        chunk,
-        tokens=np.concatenate([NOTHING, *examples]),
-        lengths=np.array([len(tokens) for tokens in examples], np.int64),
-        digests=np.zeros((len(examples), 2), np.uint64),
-        held_out=np.repeat([False, True], [len(training), len(held_out)]),
-    )
+    examples = np.zeros(len(training) + len(held_out), EXAMPLE)
+    examples["length"] = [len(tokens) for tokens in training + held_out]
+    examples["split"][len(training) :] = SPLITS.index("valid")
+    return replace(chunk, tokens=np.concatenate([NOTHING, *training, *held_out]), examples=examples)

@@ -159,9 +159,7 @@ def _are_molecules(tokenizer: PreTrainedTokenizerFast, rows: Iterable[str]) -> b
     if splits_smiles(tokenizer.backend_tokenizer):
         return True
     found = are_molecules(rows)
-    print(
-        f"the first rows {'look' if found else 'do not look'} like molecules: check_molecules is {str(found).lower()}"
-    )
+    print(f"the first rows {'are' if found else 'are not'} molecules, so check_molecules is {str(found).lower()}")
     return found
 
 
@@ -182,7 +180,7 @@ def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, 
                     f"{name}, row {row}: {value!r} is invalid ({reason}: {detail}); correct it or use on_invalid=skip"
                 )
             table.writerows(chunk.invalid)
-            writer.append(chunk.tokens, chunk.lengths, chunk.digests, chunk.held_out)
+            writer.append(chunk.tokens, chunk.examples)
             for kind, found in chunk.counts.items():
                 total = counts.get(kind, Counter()) + found
                 most = total.most_common(MAX_STRINGS // 2) if len(total) > MAX_STRINGS else total
