@@ -81,10 +81,8 @@ class MaskedBatches:
             raise InputError("the corpus has no training sequences")
         longest = int(self.lengths.max())
         if longest > tokens_per_batch:
-            raise InputError(
-                f"the longest sequence has {longest} tokens but a batch may have {tokens_per_batch}; "
-                "raise tokens_per_batch"
-            )
+            sizes = f"{longest} tokens but a batch may have {tokens_per_batch}"
+            raise InputError(f"the longest sequence has {sizes}; raise tokens_per_batch")
         wanted = max(tokens_per_batch // TOKENS_OF_GROUP, min(2, tokens_per_batch // TOKENS_OF_HALF))
         groups_per_batch = max(1, min(GROUPS, wanted, tokens_per_batch // longest))
         self.tokens_per_group = tokens_per_batch // groups_per_batch
@@ -101,15 +99,15 @@ class MaskedBatches:
         self.steps = -(-len(starts) // groups_per_batch)  # of an epoch
         self._epoch: tuple[int, list[list[np.ndarray]]] = (-1, [])  # the last one asked for
         full = len(starts) // self.steps * self.steps  # the groups after these are not in every batch
-        sizes = np.diff(self._starts, append=len(bounds))[:full].reshape(-1, self.steps)
-        if sizes.min(axis=1).sum() < world:
+        groups = np.diff(self._starts, append=len(bounds))[:full].reshape(-1, self.steps)  # their sizes
+        if groups.min(axis=1).sum() < world:
             raise InputError(f"a batch has fewer sequences than the {world} processes; raise tokens_per_batch")
 
     def epoch(self, epoch: int) -> list[list[np.ndarray]]:
         """All batches of one epoch. A batch is a list of groups, a group an array of example numbers.
 
-        The groups, sorted by length, are cut into layers: the longest, the next, and so on, as many layers as a batch
-        has groups. A batch takes one group of each layer, at random. The last batches may be smaller than the budget.
+        Of the groups, sorted by length, the longest are a layer, the next are one, and so on. A batch has one group of
+        each layer, chosen at random, except for the last batches, which may lack one.
         """
         if self._epoch[0] != epoch:
             key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))

@@ -49,8 +49,7 @@ class Corpus:
         corpus_hash: identifies tokens, split and tokenizer.
         tokenizer_hash: to compare with `exlm.pretrained.tokenizer_hash` of a model's tokenizer.
 
-    Raises:
-        InputError: if `path` is no corpus, or a file is missing or has another size than when it was written.
+    InputError if `path` is no corpus, or a file is missing or has another size than when it was written.
     """
 
     def __init__(self, path: str | Path, split: Split = "train") -> None:
@@ -72,9 +71,8 @@ class Corpus:
         try:
             manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise InputError(
-                f"{self.path} is not a corpus: it has no readable {MANIFEST}; make one with exlm prepare"
-            ) from error
+            reason = f"it has no readable {MANIFEST}; make one with exlm prepare"
+            raise InputError(f"{self.path} is not a corpus: {reason}") from error
         version = manifest.get("format_version") if isinstance(manifest, dict) else None
         if version != FORMAT_VERSION:
             raise InputError(f"{self.path} has corpus format {version}, this is {FORMAT_VERSION}; {REDO}")
@@ -88,11 +86,7 @@ class Corpus:
         return self.gather(np.array([i]))[0][0]
 
     def gather(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Examples `indices` [n], in any order.
-
-        Returns:
-            [n, longest] int64 ids without special tokens, padded with the pad id; [n] int64 lengths.
-        """
+        """Examples `indices` [n]: [n, longest] int64 ids without special tokens, padded, and [n] int64 lengths."""
         entries = self._index[np.asarray(indices, dtype=np.int64)]
         offsets, lengths = entries["offset"], entries["length"].astype(np.int64)
         ids = np.full((len(entries), int(lengths.max(initial=0))), self.manifest["pad_token_id"], dtype=np.int64)
@@ -106,11 +100,7 @@ class Corpus:
         return ids, lengths
 
     def verify(self) -> None:
-        """Reads every file and compares it with the manifest.
-
-        Raises:
-            InputError: naming the first file that differs.
-        """
+        """Reads every file and compares it with the manifest; InputError naming the first file that differs."""
         if reason := problem(self.path):
             raise InputError(f"the corpus {self.path} is damaged: {reason}; {REDO}")
 
@@ -158,11 +148,7 @@ class CorpusWriter:
         staged.flush()
 
     def write_splits(self, max_length: int) -> dict[str, np.ndarray]:
-        """Write `train.npy` and `valid.npy`.
-
-        Returns:
-            per split, [max_length + 1] the number of examples of each length.
-        """
+        """Write `train.npy` and `valid.npy`; per split, [max_length + 1] the number of examples of each length."""
         histograms = {split: np.zeros(max_length + 1, np.int64) for split in SPLITS}
         for split, histogram in histograms.items():
             for block in self._blocks(split):
@@ -185,8 +171,7 @@ class CorpusWriter:
 def new_directory(output: Path, overwrite: bool) -> Iterator[tuple[Path, Path]]:
     """(folder, scratch): `folder` takes the place of `output` if all goes well; `scratch` is always removed.
 
-    Raises:
-        InputError: if `output` exists, unless it is a corpus and may be overwritten.
+    InputError if `output` exists, unless it is a corpus and may be overwritten.
     """
     if output.exists() and not overwrite:
         raise InputError(f"the output {output} exists; choose another or pass overwrite")

@@ -85,21 +85,16 @@ def map_chunks(
 ) -> Generator[Result, None, None]:
     """The results of `function` for every chunk, in order, computed by `workers` processes (0 is one per core).
 
-    With one worker, or one chunk, all happens in this process. At most a few chunks per worker are in memory at once.
-    Closing the generator ends the processes.
+    At most a few chunks per worker are in memory at once. Closing the generator ends the processes.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = workers or cores
-    chunks = iter(chunks)
-    first = list(islice(chunks, 2))
-    chunks = chain(first, chunks)
-    if workers == 1 or len(first) < 2:
-        yield from map(function, chunks)
-        return
+    workers, chunks = workers or cores, iter(chunks)
+    # One worker is this process, which also does the first chunk: there is often no other.
+    yield from map(function, islice(chunks, None if workers == 1 else 1))
     available = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("forkserver" if "forkserver" in available else "spawn")
     context.set_forkserver_preload([__name__])  # imported once, shared by all workers
-    executor = ProcessPoolExecutor(workers, context, _prepare_worker)
+    executor = ProcessPoolExecutor(workers, context, _prepare_worker)  # starts a process when it has work
     pending: deque[Future[Result]] = deque()
     try:
         for chunk in chunks:

@@ -83,9 +83,6 @@ def prepare(
 
     Returns:
         the manifest.
-
-    Raises:
-        InputError: for unusable inputs or options, an invalid row with `on_invalid="error"`, no usable row.
     """
     on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
     options = {name: value for name, value in locals().items() if name not in ("output", "workers", "overwrite")}
@@ -103,25 +100,25 @@ def prepare(
             passes.append(int(bar.n))
 
     with new_directory(Path(output), overwrite) as (folder, scratch):
-        learned = tokenizer == "smiles" or tokenizer in TEXT_TOKENIZERS
-        saved = None if learned else load_tokenizer(tokenizer)
+        vocabulary = None if tokenizer in ("smiles", *TEXT_TOKENIZERS) else load_tokenizer(tokenizer)
         if check_molecules is None:
             sample = (row.text for chunk in read_chunks(sources, column) for row in chunk)
-            check_molecules = not packed and (_are_molecules(saved, sample) if saved else tokenizer == "smiles")
+            molecules = _are_molecules(vocabulary, sample) if vocabulary and not packed else tokenizer == "smiles"
+            check_molecules = molecules and not packed
         options["check_molecules"] = check_molecules
         if tokenizer in TEXT_TOKENIZERS:
             texts = (row.text for chunk in read("vocabulary") for row in chunk if row.text)
-            saved = train_text_tokenizer(tokenizer, texts, vocabulary_size)
-        elif not saved:
+            vocabulary = train_text_tokenizer(tokenizer, texts, vocabulary_size)
+        elif not vocabulary:
             count = partial(count_smiles, check_molecules and not keep)
             with closing(map_chunks(count, read("vocabulary"), workers)) as counted:
-                saved = smiles_tokenizer(sum(counted, Counter()))
-        saved.save_pretrained(folder)
+                vocabulary = smiles_tokenizer(sum(counted, Counter()))
+        vocabulary.save_pretrained(folder)
         file, longest = str(folder / "tokenizer.json"), sys.maxsize if packed else max_length
-        encoder = Encoder(file, saved.unk_token_id, longest, check_molecules, keep, held_out, seed)
-        writer = CorpusWriter(folder, scratch / "staged", max(saved.get_vocab().values()) + 1)  # some skip ids
+        encoder = Encoder(file, vocabulary.unk_token_id, longest, check_molecules, keep, held_out, seed)
+        writer = CorpusWriter(folder, scratch / "staged", max(vocabulary.get_vocab().values()) + 1)  # some skip ids
         with closing(map_chunks(encoder, read("tokenising"), workers)) as encoded:
-            separator = saved.eos_token_id if cross_documents else None
+            separator = vocabulary.eos_token_id if cross_documents else None
             examples = pack(encoded, max_length - SPECIALS, separator) if packed else encoded
             counts = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
         if drop_duplicates and writer.examples:
@@ -133,7 +130,7 @@ def prepare(
             "sources": [asdict(source) for source in sources],
             "ignored_files": ignored,
             **statistics(counts, writer.examples, histograms),
-            **_identity(folder, writer, saved),
+            **_identity(folder, writer, vocabulary),
         }
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8")
     print(describe(manifest, output))
@@ -166,8 +163,7 @@ def _are_molecules(tokenizer: PreTrainedTokenizerFast, rows: Iterable[str]) -> b
 def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool) -> dict[str, Counter[str]]:
     """Writes examples, and a table of the invalid rows. With `stop`, the first of them is an InputError.
 
-    Returns:
-        the counts of all chunks; of very many different strings, the most frequent ones.
+    Returns the counts of all chunks; of very many different strings, the most frequent ones.
     """
     counts: dict[str, Counter[str]] = {}
     with open(skipped, "w", newline="", encoding="utf-8") as file:

@@ -41,8 +41,7 @@ class Source:
 def find_sources(inputs: list[str]) -> tuple[list[Source], int]:
     """The sources behind `inputs` (files, directories, hub names) in order, and how many files were left out.
 
-    Raises:
-        InputError: if an input does not exist, is empty, or has a format that cannot be read.
+    InputError if an input does not exist, is empty, or has a format that cannot be read.
     """
     if not inputs:
         raise InputError("no input given; name at least one file, directory or Hugging Face data set")
@@ -81,10 +80,8 @@ def _format(path: Path) -> str | None:
 def read_rows(source: Source, column: str | None = None) -> Iterator[str]:
     """The value of every row, stripped; an empty string where the row is blank or the value missing.
 
-    Row numbers in messages are 1-based: lines of a line file, data rows (without the header) of a table.
-
-    Raises:
-        InputError: if the source is damaged, has no rows, or its column cannot be told.
+    InputError if the source is damaged, has no rows, or its column cannot be told. Row numbers in messages are 1-based:
+    lines of a line file, data rows (without the header) of a table.
     """
     row = 0
     try:

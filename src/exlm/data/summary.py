@@ -13,22 +13,18 @@ REPORTED_STRINGS = 20
 
 
 def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[str, np.ndarray]) -> dict[str, Any]:
-    """The manifest's account of the content.
+    """The manifest's account of the content; InputError if nothing is left for training.
 
     Args:
         counts: as in `EncodedChunk`, of all chunks.
         written: examples before duplicates were left out.
         histograms: per split, [longest + 1] the number of examples of each length.
-
-    Raises:
-        InputError: if nothing is left for training.
     """
     rows = counts["rows"]
     if not written:
         reasons = ", ".join(f"{n} {reason}" for reason, n in counts["invalid"].most_common()) or "none invalid"
-        raise InputError(
-            f"no usable row among {rows['rows']} ({rows['blank']} blank, {reasons}); check the column and tokenizer"
-        )
+        found = f"{rows['rows']} ({rows['blank']} blank, {reasons})"
+        raise InputError(f"no usable row among {found}; check the column and tokenizer")
     if not histograms["train"].any():
         raise InputError("every example was held out and none is left for training; lower held_out")
     lengths = histograms["train"] + histograms["valid"]

@@ -36,7 +36,7 @@ ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as for BERT; ra
 
 
 def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Learn a SMILES tokenizer (see `smiles_tokenizer`) from rows, keeping only the counts in memory."""
+    """Learn a `smiles_tokenizer` from rows, keeping only the counts in memory."""
     return smiles_tokenizer(count_smiles_tokens(rows))
 
 
@@ -52,9 +52,6 @@ def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
     `->` and `<-` of RDKit. Tokens outside the vocabulary are spelled, without loss: `[14C]` then becomes
     `[ ##1 ##4 ##C ##]`. After the special tokens, ids go by falling frequency (ties in alphabetical order), then
     come the rest of the alphabet of spelling, and `<mask>`. What is not SMILES becomes `<unk>`; nothing is dropped.
-
-    Raises:
-        InputError: if there is no token.
     """
     if not counts:
         raise InputError("no valid SMILES found to learn a vocabulary from; check the input and its column")
@@ -84,15 +81,10 @@ def spelling_ids(tokenizer: Tokenizer) -> frozenset[int]:
 
 
 def train_text_tokenizer(kind: str, rows: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
-    """Learn a tokenizer from at most SAMPLE characters of `rows`, evenly spaced.
+    """Learn a tokenizer of a `kind` of TEXT_TOKENIZERS from at most SAMPLE characters of `rows`, evenly spaced.
 
-    Args:
-        kind: `bpe` or `wordpiece`, the keys of TEXT_TOKENIZERS.
-        rows: text; read once.
-        vocabulary_size: with special tokens. Few rows may give fewer tokens.
-
-    Raises:
-        InputError: if there is no text, or the vocabulary is too small for an alphabet.
+    It has at most `vocabulary_size` tokens, special tokens included. InputError if there is no text, or the vocabulary
+    is too small for an alphabet.
     """
     if vocabulary_size < SMALLEST:
         raise InputError(
@@ -134,7 +126,7 @@ def _bpe(rows: list[str], size: int) -> PreTrainedTokenizerFast:
     ends = (ROBERTA["eos"], 2), (ROBERTA["bos"], 0)
     tokenizer.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=False)
     # as RoBERTa's: the mask stands for a word and the space before it
-    return _fast_tokenizer(tokenizer, ROBERTA, mask_takes_space=True)
+    return _fast_tokenizer(tokenizer, ROBERTA, lstrip=True)
 
 
 def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
@@ -167,11 +159,9 @@ def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
     return _fast_tokenizer(tokenizer, BERT)
 
 
-def _fast_tokenizer(
-    tokenizer: Tokenizer, special: dict[str, str], mask_takes_space: bool = False
-) -> PreTrainedTokenizerFast:
-    """The Hugging Face class around `tokenizer`. Tokens it lacks are added; the mask may take the space before it."""
-    mask = AddedToken(special["mask"], lstrip=mask_takes_space, special=True)
+def _fast_tokenizer(tokenizer: Tokenizer, special: dict[str, str], **mask_options: bool) -> PreTrainedTokenizerFast:
+    """The Hugging Face class around `tokenizer`, to which the special tokens it lacks are added."""
+    mask = AddedToken(special["mask"], special=True, **mask_options)
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in list(special.values())[:-1]] + [mask])
     named = {f"{name}_token": token for name, token in special.items()}
     return PreTrainedTokenizerFast(
