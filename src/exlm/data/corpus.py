@@ -32,7 +32,7 @@ REDO = "prepare the corpus again with exlm prepare"
 
 # While a corpus grows: index of an example's split, number of its document, and the two halves of its text's digest.
 EXAMPLE = np.dtype([*INDEX.descr, ("split", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")])
-BUCKET_SHIFT = np.uint64(58)  # what is left of a digest's high half says in which of 64 buckets it is
+BUCKET_SHIFT = np.uint64(58)  # leaves the first 6 bits of a digest: the number of its bucket, 0 to 63
 BLOCK = 2**18  # examples in memory at a time
 
 Split = Literal["train", "valid"]

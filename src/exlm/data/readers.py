@@ -129,8 +129,7 @@ def _lines(name: str, column: str | None) -> Iterator[str]:
 
 
 def _smi(name: str, column: str | None) -> Iterator[str]:
-    for line in _lines(name, column):
-        yield (line.split(maxsplit=1) or [""])[0]
+    return ((line.split(maxsplit=1) or [""])[0] for line in _lines(name, column))
 
 
 def _csv(name: str, column: str | None, **dialect: Any) -> Iterator[str]:
