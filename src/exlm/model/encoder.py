@@ -36,7 +36,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, ra
 def packed_attention(query: Tensor, key: Tensor, value: Tensor, queries: Spans, keys: Spans) -> Tensor:
     """Attention within each sequence of a packed row; query [1, H, N, d], key, value [1, H, L, d]."""
     query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
-    mixed = varlen.varlen_attn(query, key, value, queries.offsets, keys.offsets, queries.longest, keys.longest)
+    mixed = varlen.varlen_attn(query, key, value, queries.cu_seqlens, keys.cu_seqlens, queries.longest, keys.longest)
     assert isinstance(mixed, Tensor)
     return mixed.transpose(0, 1)[None]
 

@@ -12,70 +12,73 @@ link skips, as ALiBi (Press et al., 2022) has it for attention and Badlani et al
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .fusion import exp_, fused
-from .precision import exact_products
+from .precision import at_least_float32, exact_products
 
 
-@dataclass(frozen=True)
-class LinkPrior:
+class Prior(NamedTuple):
+    """Strength of the order prior.
+
+    Attributes:
+        order: beta, the penalty for each mask that a link skips, or for staying within one.
+        sticky: gamma, the bonus for going on with the same copy, so that copies come to stand for different readings.
+    """
+
+    order: float = 0.0
+    sticky: float = 0.0
+
+
+NO_PRIOR = Prior()
+
+
+class LinkPrior(NamedTuple):
     """What is added to the score of every link before each head's softmax.
 
     For a link from a state of mask i to one of mask j (BOS is 0, EOS the last): - order * |j - i - 1|, and + sticky if
     j = i + 1 and both are the same copy of their masks.
 
     Attributes:
-        order: beta, the penalty for each mask that is skipped (j > i + 1), or for staying within one (j = i).
-        sticky: gamma, the bonus for going on with the same copy, so that copies come to stand for different readings.
+        strength: of both terms.
         ordinal: [B, N] which mask each state belongs to.
         copy: [B, N] which copy of its mask it is, from 1; 0 for BOS and EOS.
     """
 
-    order: float
-    sticky: float
+    strength: Prior
     ordinal: Tensor
     copy: Tensor
 
     def add_to(self, scores: Tensor) -> Tensor:
         """Adds the prior to scores [B, N, N], in their place."""
+        order, sticky = self.strength
         ordinal = self.ordinal.to(scores.dtype)
         skipped = ordinal[:, None, :] - (ordinal + 1)[:, :, None]
-        if self.sticky:
+        if sticky:
             same = (skipped == 0) & (self.copy[:, None, :] == self.copy[:, :, None]) & (self.copy > 0)[:, :, None]
-            scores.add_(same, alpha=self.sticky)
-        return scores.sub_(skipped.abs_(), alpha=self.order) if self.order else scores
+            scores.add_(same, alpha=sticky)
+        return scores.sub_(skipped.abs_(), alpha=order) if order else scores
 
 
-def edge_mask(num_states: Tensor, width: int, group: Tensor | None = None) -> Tensor:
-    """[B, N, N] bool: an edge u -> v exists iff u < v < num_states.
+def edge_mask(state_lengths: Tensor, width: int, group: Tensor | None = None) -> Tensor:
+    """[B, N, N] bool: an edge u -> v exists iff u < v < the number of states of the sequence.
 
     Args:
-        num_states: [B] states of each sequence.
+        state_lengths: [B] states of each sequence.
         width: N, the padded number of states.
         group: [B, N] the mask each state belongs to; where given, states of one mask are not linked (Sparse DAG).
     """
-    index = torch.arange(width, device=num_states.device)
-    edges = (index[:, None] < index) & (index < num_states[:, None])[:, None, :]
+    index = torch.arange(width, device=state_lengths.device)
+    edges = (index[:, None] < index) & (index < state_lengths[:, None])[:, None, :]
     return edges if group is None else edges & (group[:, :, None] != group[:, None, :])
 
 
 def single(query: Tensor, key: Tensor, edges: Tensor, prior: LinkPrior | None = None) -> Tensor:
-    """log softmax(Q K^T / sqrt(d)) over the valid successors of every state.
-
-    Args:
-        query, key: [B, N, d].
-        edges: [B, N, N] bool.
-        prior: of the links; all alike where absent.
-
-    Returns:
-        [B, N, N] at least float32; -inf where there is no edge. States without successors have rows of -inf.
-    """
+    """log softmax(Q K^T / sqrt(d)) over the valid successors of every state; query, key [B, N, d], else as `gated`."""
     return gated(query[:, :, None], key[:, :, None], query.new_zeros(*query.shape[:2], 1), edges, prior)
 
 
@@ -102,7 +105,7 @@ class _Mixture(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor, prior: LinkPrior | None
     ) -> Tensor:
-        dtype = torch.promote_types(query.dtype, torch.float32)
+        dtype = at_least_float32(query.dtype)
         floor = _floor(~edges, dtype, prior)
         mixture = torch.full(edges.shape, -torch.inf, dtype=dtype, device=edges.device)
         with exact_products(query.device):
