@@ -4,29 +4,12 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from transformers import PreTrainedConfig
 
 from ..errors import InputError
 from ..ops.transition import NO_PRIOR, Prior
-
-Objective = Literal["exlm", "mlm", "ctc"]
-Rotary = Literal["2d", "1d"]
-Dag = Literal["full", "sparse"]
-Transition = Literal["gated", "single"]
-BoundaryStates = Literal[1, "k"]
-Pooling = Literal["first", "mean"]
-Activation = Literal["gelu", "relu"]
-CHOICES = {
-    "objective": Objective,
-    "rotary": Rotary,
-    "dag": Dag,
-    "transition": Transition,
-    "boundary_states": BoundaryStates,
-    "classifier_pooling": Pooling,
-    "hidden_act": Activation,
-}
 
 
 @dataclass
@@ -61,12 +44,12 @@ class ArchitectureConfig:
             different readings.
     """
 
-    objective: Objective = "exlm"
+    objective: Literal["exlm", "mlm", "ctc"] = "exlm"
     num_states: int = 4
-    rotary: Rotary = "2d"
-    dag: Dag = "full"
-    transition: Transition = "gated"
-    boundary_states: BoundaryStates = 1
+    rotary: Literal["2d", "1d"] = "2d"
+    dag: Literal["full", "sparse"] = "full"
+    transition: Literal["gated", "single"] = "gated"
+    boundary_states: Literal[1, "k"] = 1
     hidden_size: int = 768
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
@@ -132,10 +115,10 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     keys_to_ignore_at_inference = ["total", "count", "infeasible"]  # compute_metrics of a Trainer sees logits alone
 
     vocab_size: int = 50265
-    hidden_act: Activation = "gelu"
+    hidden_act: Literal["gelu", "relu"] = "gelu"
     layer_norm_eps: float = 1e-5
     classifier_dropout: float = 0.1
-    classifier_pooling: Pooling = "first"
+    classifier_pooling: Literal["first", "mean"] = "first"
     order_prior: float = 0.0
     sticky_prior: float = 0.0
     task_layers: int | None = None
@@ -150,9 +133,9 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
-        for name, choice in CHOICES.items():
-            allowed = get_args(choice)
-            if getattr(self, name) not in allowed:
+        for name, kind in (ArchitectureConfig.__annotations__ | ExLMConfig.__annotations__).items():
+            allowed = get_args(kind)
+            if get_origin(kind) is Literal and getattr(self, name) not in allowed:
                 raise InputError(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(str, allowed))}")
         sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "repeat")
         strengths = ("copy_embedding", "order_prior", "sticky_prior")

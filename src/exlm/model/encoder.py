@@ -4,19 +4,16 @@ In the last layer only the positions that a head reads are computed: a quarter o
 pre-training, exact for all objectives.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import varlen
+from transformers.activations import ACT2FN
 
 from ..ops.dropout import Dropout, dropout
 from ..ops.rotary import apply_rotary
 from .configuration_exlm import ExLMConfig
 from .layout import Layout, Spans, gather_rows
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rate: float) -> Tensor:
@@ -92,7 +89,7 @@ class ExLMLayer(nn.Module):
         self.ffn_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.ffn_in = nn.Linear(config.hidden_size, config.intermediate_size)
         self.ffn_out = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.activation = ACT2FN[config.hidden_act]
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.activation_dropout = Dropout(config.activation_dropout)
 

@@ -6,6 +6,7 @@ true float32 on every processor (`exlm.ops.precision`); that with the vocabulary
 
 import torch
 from torch import Tensor, nn
+from transformers.activations import ACT2FN
 
 from ..errors import InputError
 from ..ops import transition
@@ -13,7 +14,6 @@ from ..ops.expansion import Lattice
 from ..ops.precision import at_least_float32, linear
 from ..ops.transition import NO_PRIOR, LinkPrior, Prior
 from .configuration_exlm import ExLMConfig
-from .encoder import ACTIVATIONS
 
 
 class ExLMPredictionHead(nn.Module):
@@ -23,7 +23,7 @@ class ExLMPredictionHead(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.activation = ACT2FN[config.hidden_act]
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
 
     def transform(self, hidden: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from transformers.utils import ModelOutput
+from transformers.modeling_outputs import MaskedLMOutput
 
 from ..ops.emission import cross_entropy, emission
 from ..ops.expansion import Lattice
@@ -17,17 +17,16 @@ from .objectives import Loss, ctc_blocks, ctc_loss, ctc_marginals, exlm_loss, ex
 
 
 @dataclass
-class ExLMMaskedLMOutput(ModelOutput):
+class ExLMMaskedLMOutput(MaskedLMOutput):
     """Output of `ExLMForMaskedLM`.
 
+    `loss` is `total / count`, the mean over sequences (`exlm`, `ctc`) or masked tokens (`mlm`). `logits` [B, S, V] have
+    at a [MASK] the log marginal distribution of that token.
+
     Attributes:
-        loss: `total / count`, the mean over sequences (`exlm`, `ctc`) or masked tokens (`mlm`).
-        logits: [B, S, V]; at a [MASK] the log marginal distribution of that token.
         total, count, infeasible: see `exlm.model.objectives.Loss`; for averages over several batches.
     """
 
-    loss: Tensor | None = None
-    logits: Tensor | None = None
     total: Tensor | None = None
     count: Tensor | None = None
     infeasible: Tensor | None = None

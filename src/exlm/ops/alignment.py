@@ -105,7 +105,8 @@ def best_path(
 
     The states are -1 on padding and if there is no path.
     """
-    return alignment_torch.best_path(*_checked(emission, transition, target_lengths, state_lengths))
+    sweep = alignment_torch.forward(*_checked(emission, transition, target_lengths, state_lengths), best=True)
+    return alignment_torch.trace(sweep, lambda score: score.argmax(1)), sweep.value.to(sweep.alpha.dtype)
 
 
 def sample(
@@ -116,7 +117,8 @@ def sample(
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """One alignment [B, T] drawn from the posterior over paths (-1 on padding and if there is no path)."""
-    return alignment_torch.sample(*_checked(emission, transition, target_lengths, state_lengths), generator)
+    sweep = alignment_torch.forward(*_checked(emission, transition, target_lengths, state_lengths))
+    return alignment_torch.trace(sweep, lambda x: torch.multinomial(x.softmax(1), 1, generator=generator)[:, 0])
 
 
 def _checked(

@@ -20,12 +20,13 @@ import torch
 from torch import Tensor
 
 from .fusion import fused
+from .precision import at_least_float32
 
 IMPOSSIBLE = -1e30  # any sum of fewer than 1e8 of these is finite in float32
 DEAD = -1e29
 
 
-class _Sweep(NamedTuple):
+class Sweep(NamedTuple):
     """What a forward sweep leaves.
 
     Attributes:
@@ -58,11 +59,12 @@ def feasible(emission: Tensor, target_lengths: Tensor, state_lengths: Tensor) ->
     return band, (length > 0) & (length <= slack + 1) & (inner <= targets - 2) & (state < states)
 
 
-def _forward(
+def forward(
     emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor, best: bool = False
-) -> _Sweep:
+) -> Sweep:
+    """Alpha of all targets; with `best` by the maximum over predecessors (Viterbi) in place of the log-sum."""
     batch, targets, states = emission.shape
-    dtype = torch.promote_types(emission.dtype, torch.float32)
+    dtype = at_least_float32(emission.dtype)
     band, edges = feasible(emission, target_lengths, state_lengths)
     emission = emission.to(dtype).clamp(min=IMPOSSIBLE).masked_fill(~band, IMPOSSIBLE)
     transition = transition.to(dtype).clamp(min=IMPOSSIBLE).masked_fill(~edges, IMPOSSIBLE)
@@ -89,7 +91,7 @@ def _forward(
     target, state = (torch.arange(size, device=value.device) for size in (targets, states))
     ending = (target == target_lengths[:, None] - 1) & (value != -torch.inf)[:, None]
     end = ending[:, :, None] & (state == state_lengths[:, None] - 1)[:, None]
-    return _Sweep(alpha, total, transition, value, end, bands)
+    return Sweep(alpha, total, transition, value, end, bands)
 
 
 @fused
@@ -110,7 +112,7 @@ def forward_backward(
     emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor, gradients: bool = True
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """log f [B], at least float32, and, if asked for, the posteriors [B, T, N] and [B, N, N] in the inputs' dtypes."""
-    sweep = _forward(emission, transition, target_lengths, state_lengths)
+    sweep = forward(emission, transition, target_lengths, state_lengths)
     value = sweep.value.to(sweep.alpha.dtype)
     if not gradients:
         return value, None, None
@@ -123,27 +125,7 @@ def forward_backward(
     return value, at_state.to(emission.dtype), on_edge.to(transition.dtype)
 
 
-def best_path(
-    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Viterbi: the same sweep with max for sum, then the arg max back from the last state."""
-    sweep = _forward(emission, transition, target_lengths, state_lengths, best=True)
-    return _trace(sweep, lambda score: score.argmax(1)), sweep.value.to(sweep.alpha.dtype)
-
-
-def sample(
-    emission: Tensor,
-    transition: Tensor,
-    target_lengths: Tensor,
-    state_lengths: Tensor,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """Forward filtering, backward sampling."""
-    sweep = _forward(emission, transition, target_lengths, state_lengths)
-    return _trace(sweep, lambda score: torch.multinomial(score.softmax(1), 1, generator=generator)[:, 0])
-
-
-def _trace(sweep: _Sweep, choose: Callable[[Tensor], Tensor]) -> Tensor:
+def trace(sweep: Sweep, choose: Callable[[Tensor], Tensor]) -> Tensor:
     """[B, T] states from the last target back to the first; `choose` picks predecessors from scores [B, N]."""
     path = (sweep.end * torch.arange(1, sweep.end.shape[2] + 1, device=sweep.end.device)).sum(2) - 1
     batch = torch.arange(len(path), device=path.device)

@@ -38,12 +38,7 @@ def _keep(x: Tensor, bits: Tensor, scale: float) -> Tensor:
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Zeroes elements of `x` with probability `p` in [0, 1), to 1/32768 on a CPU, and scales the rest to the same mean.
-
-    Args:
-        x: any shape, floating point.
-        p: the probability.
-    """
+    """Zeroes elements of `x` with probability `p` < 1, to 1/32768 on a CPU, and scales the rest to the same mean."""
     level = round(p * LEVELS)
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)

@@ -7,8 +7,8 @@ since a bfloat16 log-probability is off by up to 3% per link.
 Heads are mixed one after the other and computed again for the gradient, so that no [B, N, N, H] tensor is ever held.
 
 An order prior (beyond the paper) keeps paths near their own masks while words are not learned yet: without it the full
-DAG settles on one certain path through the wrong masks. It is a penalty on the score of a link for every mask that the
-link skips, as ALiBi (Press et al., 2022) has it for attention and Badlani et al. (2021) for speech alignment.
+DAG settles on one certain path through the wrong masks. It is added to the scores of links before each head's softmax,
+as ALiBi (Press et al., 2022) does for attention and Badlani et al. (2021) for speech alignment.
 """
 
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ from .precision import at_least_float32, exact_products
 
 
 class Prior(NamedTuple):
-    """Strength of the order prior.
+    """Strength of the order prior: beta for order, gamma for sticky copies.
 
-    Attributes:
-        order: beta, the penalty for each mask that a link skips, or for staying within one.
-        sticky: gamma, the bonus for going on with the same copy, so that copies come to stand for different readings.
+    The score of a link from a state of mask i to one of mask j (BOS is 0, EOS the last) gets - order * |j - i - 1|: a
+    penalty for each mask that is skipped, or for staying within one. It also gets + sticky if j = i + 1 and both states
+    are the same copy of their masks, so that copies come to stand for different readings.
     """
 
     order: float = 0.0
@@ -38,10 +38,7 @@ NO_PRIOR = Prior()
 
 
 class LinkPrior(NamedTuple):
-    """What is added to the score of every link before each head's softmax.
-
-    For a link from a state of mask i to one of mask j (BOS is 0, EOS the last): - order * |j - i - 1|, and + sticky if
-    j = i + 1 and both are the same copy of their masks.
+    """The order prior for the states of a lattice.
 
     Attributes:
         strength: of both terms.
@@ -89,7 +86,7 @@ def gated(query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor, prior: Li
         query, key: [B, N, H, d / H].
         log_gate: [B, N, H] log-probabilities of the heads.
         edges: [B, N, N] bool.
-        prior: of the links, the same for all heads; all alike where absent.
+        prior: of the links, the same for all heads.
 
     Returns:
         [B, N, N] at least float32; -inf where there is no edge. States without successors have rows of -inf.
