@@ -18,29 +18,17 @@ class Spans(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """R rows of L positions. Padded: a sequence per row. Packed: one row with the real tokens of all sequences.
+    """R rows of L positions. Padded: a sequence per row. Packed: one row with the real tokens of all sequences."""
 
-    Attributes:
-        input_ids: [R, L].
-        position_ids: [R, L, A].
-        copy: [R, L] state index.
-        read: [R, N] the only positions of which the last layer computes anything; None for all.
-        origin: [R, L] where each position was copied from, among all positions of the plain layout; late expansion
-            only.
-        mask: [R, 1, 1, L] bool, true where attended; None where everything is.
-        keys, queries: the spans of all positions and of those read; packed only.
-        unpacked: [B, N] where the hidden states of each sequence stand among those read; packed only.
-    """
-
-    input_ids: Tensor
-    position_ids: Tensor
-    copy: Tensor
-    read: Tensor | None
-    origin: Tensor | None = None
-    mask: Tensor | None = None
-    keys: Spans | None = None
-    queries: Spans | None = None
-    unpacked: Tensor | None = None
+    input_ids: Tensor  # [R, L]
+    position_ids: Tensor  # [R, L, A]
+    copy: Tensor  # [R, L] state index
+    read: Tensor | None  # [R, N] the only positions of which the last layer computes anything; None for all
+    origin: Tensor | None = None  # [R, L] the position of the plain layout that each was copied from; late expansion
+    mask: Tensor | None = None  # [R, 1, 1, L] bool, true where attended; None where everything is
+    keys: Spans | None = None  # of all positions; packed only
+    queries: Spans | None = None  # of the positions read; packed only
+    unpacked: Tensor | None = None  # [B, N] where the states of each sequence stand among those read; packed only
 
     def unpack(self, hidden: Tensor) -> Tensor:
         """Hidden states read [R, N, D] as [B, N, D]; where a sequence has fewer, some other state is repeated."""

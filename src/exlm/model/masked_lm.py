@@ -22,11 +22,9 @@ class ExLMMaskedLMOutput(MaskedLMOutput):
 
     `loss` is `total / count`, the mean over sequences (`exlm`, `ctc`) or masked tokens (`mlm`). `logits` [B, S, V] have
     at a [MASK] the log marginal distribution of that token.
-
-    Attributes:
-        total, count, infeasible: see `exlm.model.objectives.Loss`; for averages over several batches.
     """
 
+    # What `exlm.model.objectives.Loss` holds, for averages over several batches.
     total: Tensor | None = None
     count: Tensor | None = None
     infeasible: Tensor | None = None

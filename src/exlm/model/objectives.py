@@ -19,17 +19,11 @@ LEAST = -87.5  # log-probability of what is impossible, so that a mean over toke
 
 
 class Loss(NamedTuple):
-    """Of a batch.
+    """The loss of a batch."""
 
-    Attributes:
-        total: sum of the losses.
-        counted: what was summed over: sequences (`exlm`, `ctc`) or masked tokens (`mlm`).
-        infeasible: sequences without any alignment of finite probability; they add 0 to `total`.
-    """
-
-    total: Tensor
-    counted: Tensor
-    infeasible: Tensor
+    total: Tensor  # sum of the losses
+    counted: Tensor  # what was summed over: sequences (`exlm`, `ctc`) or masked tokens (`mlm`)
+    infeasible: Tensor  # sequences without any alignment of finite probability; they add 0 to `total`
 
 
 def exlm_loss(emission: Tensor, transition: Tensor, lattice: Lattice) -> Loss:

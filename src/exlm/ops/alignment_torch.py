@@ -27,23 +27,14 @@ DEAD = -1e29
 
 
 class Sweep(NamedTuple):
-    """What a forward sweep leaves.
+    """What a forward sweep leaves."""
 
-    Attributes:
-        alpha: [B, T, N] row-normalised.
-        total: [B, T, N] log-sum over the predecessors, or their maximum.
-        transition: [B, N, N] as it was used.
-        value: [B] log f, or the best path's log-probability.
-        end: [B, T, N] bool, true at the last target and state of every sequence that has a path.
-        bands: of row i = 1, 2, ... the predecessors and the states that it can use.
-    """
-
-    alpha: Tensor
-    total: Tensor
-    transition: Tensor
-    value: Tensor
-    end: Tensor
-    bands: list[tuple[slice, slice]]
+    alpha: Tensor  # [B, T, N] row-normalised
+    total: Tensor  # [B, T, N] log-sum over the predecessors, or their maximum
+    transition: Tensor  # [B, N, N] as it was used
+    value: Tensor  # [B] log f, or the best path's log-probability
+    end: Tensor  # [B, T, N] bool, true at the last target and state of every sequence that has a path
+    bands: list[tuple[slice, slice]]  # of row i = 1, 2, ... the predecessors and the states that it can use
 
 
 def feasible(emission: Tensor, target_lengths: Tensor, state_lengths: Tensor) -> tuple[Tensor, Tensor]:

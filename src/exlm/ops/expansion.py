@@ -8,17 +8,15 @@ lattice       0          1   2          3          states, in order
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 IGNORED = -100
 
-Record = TypeVar("Record")
 
-
-def to_device(record: Record, device: torch.device) -> Record:
+def to_device(record: Any, device: torch.device) -> Any:
     """A dataclass with all its tensors on `device`; copies to a GPU do not wait for it."""
 
     def move(value: Any) -> Any:
@@ -28,7 +26,7 @@ def to_device(record: Record, device: torch.device) -> Record:
             return value.to(device)
         return type(value)(*map(move, value)) if isinstance(value, tuple) else value
 
-    return replace(record, **{f.name: move(getattr(record, f.name)) for f in fields(record)})  # type: ignore[arg-type,type-var]
+    return replace(record, **{f.name: move(getattr(record, f.name)) for f in fields(record)})
 
 
 @dataclass(frozen=True)
@@ -37,38 +35,22 @@ class Lattice:
 
     Sizes depend on the data. `expand` therefore runs best on the host, where asking for them costs nothing, and
     `to` brings the result to the device.
-
-    Attributes:
-        input_ids: [B, L] expanded token ids, padded on the right.
-        attention_mask: [B, L] bool, true on real positions.
-        position_ids: [B, L, A] coordinates on the rotary axes: word and state, or the index in the expanded sequence.
-        copy: [B, L] state index: 0 on ordinary tokens, 1..k on expanded ones.
-        source: [B, L] the input token each position was copied from.
-        first: [B, S] position of the first copy of each input token in the expanded sequence.
-        state_index: [B, N] positions of the lattice states in the expanded sequence (0 on padding).
-        state_lengths: [B] number of states of each sequence.
-        ordinal: [B, N] the target that each state was made for: 0 for BOS, 1..m for the masks, m + 1 for EOS.
-        targets: [B, T] the tokens the states must emit: BOS, masked tokens from left to right, EOS.
-        target_lengths: [B] number of targets of each sequence.
-        target_index: [B, T] the input position of each target (0 on padding).
-        target_is_mask: [B, T] bool, the targets that are masked tokens: all but BOS, EOS and padding.
-        plain: the same input without any copies, for layers before a late expansion.
     """
 
-    input_ids: Tensor
-    attention_mask: Tensor
-    position_ids: Tensor
-    copy: Tensor
-    source: Tensor
-    first: Tensor
-    state_index: Tensor
-    state_lengths: Tensor
-    ordinal: Tensor
-    targets: Tensor
-    target_lengths: Tensor
-    target_index: Tensor
-    target_is_mask: Tensor
-    plain: "Lattice | None" = None
+    input_ids: Tensor  # [B, L] expanded token ids, padded on the right
+    attention_mask: Tensor  # [B, L] bool, true on real positions
+    position_ids: Tensor  # [B, L, A] on the rotary axes: word and state, or the index in the expanded sequence
+    copy: Tensor  # [B, L] state index: 0 on ordinary tokens, 1..k on expanded ones
+    source: Tensor  # [B, L] the input token each position was copied from
+    first: Tensor  # [B, S] position of the first copy of each input token in the expanded sequence
+    state_index: Tensor  # [B, N] positions of the lattice states in the expanded sequence (0 on padding)
+    state_lengths: Tensor  # [B] number of states of each sequence
+    ordinal: Tensor  # [B, N] the target that each state was made for: 0 for BOS, 1..m for the masks, m + 1 for EOS
+    targets: Tensor  # [B, T] the tokens the states must emit: BOS, masked tokens from left to right, EOS
+    target_lengths: Tensor  # [B] number of targets of each sequence
+    target_index: Tensor  # [B, T] the input position of each target (0 on padding)
+    target_is_mask: Tensor  # [B, T] bool, the targets that are masked tokens: all but BOS, EOS and padding
+    plain: "Lattice | None" = None  # the same input without any copies, for layers before a late expansion
 
     def to(self, device: torch.device) -> "Lattice":
         """On a device, for the heads: without `plain`, which the encoder alone reads."""
@@ -135,7 +117,6 @@ def expand(
     state_index, state_lengths = _compact(emitting.gather(1, source) & attended)
     target_index, target_lengths = _compact(emitting)
     answers = input_ids if labels is None else torch.where(labels == IGNORED, input_ids, labels)
-    real_target = torch.arange(target_index.shape[1], device=input_ids.device) < target_lengths[:, None]
     return Lattice(
         input_ids=input_ids.gather(1, source).masked_fill(~attended, pad_token_id),
         attention_mask=attended,
@@ -149,5 +130,5 @@ def expand(
         targets=answers.gather(1, target_index),
         target_lengths=target_lengths,
         target_index=target_index,
-        target_is_mask=(masked & ~outer).gather(1, target_index) & real_target,
+        target_is_mask=(masked & ~outer).gather(1, target_index),  # false on padding, whose index is that of BOS
     )

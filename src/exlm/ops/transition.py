@@ -11,7 +11,6 @@ DAG settles on one certain path through the wrong masks. It is added to the scor
 as ALiBi (Press et al., 2022) does for attention and Badlani et al. (2021) for speech alignment.
 """
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -38,17 +37,11 @@ NO_PRIOR = Prior()
 
 
 class LinkPrior(NamedTuple):
-    """The order prior for the states of a lattice.
+    """The order prior for the states of a lattice."""
 
-    Attributes:
-        strength: of both terms.
-        ordinal: [B, N] which mask each state belongs to.
-        copy: [B, N] which copy of its mask it is, from 1; 0 for BOS and EOS.
-    """
-
-    strength: Prior
-    ordinal: Tensor
-    copy: Tensor
+    strength: Prior  # of both terms
+    ordinal: Tensor  # [B, N] which mask each state belongs to
+    copy: Tensor  # [B, N] which copy of its mask it is, from 1; 0 for BOS and EOS
 
     def add_to(self, scores: Tensor) -> Tensor:
         """Adds the prior to scores [B, N, N], in their place."""
@@ -105,8 +98,9 @@ class _Mixture(torch.autograd.Function):
         dtype = at_least_float32(query.dtype)
         floor = _floor(~edges, dtype, prior)
         mixture = torch.full(edges.shape, -torch.inf, dtype=dtype, device=edges.device)
+        heads = (x.to(dtype).unbind(2) for x in (query, key, log_gate[..., None]))
         with exact_products(query.device):
-            for q, k, gate in _heads(query, key, log_gate, dtype):
+            for q, k, gate in zip(*heads, strict=True):
                 mixture = _add_head(mixture, q, k, gate, floor)
         mixture.masked_fill_(~edges, -torch.inf)
         ctx.save_for_backward(query, key, log_gate, mixture)
@@ -122,10 +116,11 @@ class _Mixture(torch.autograd.Function):
         floor, grad = _floor(dead, mixture.dtype, ctx.prior), torch.where(dead, 0.0, grad)
         mixture = torch.where(dead, torch.inf, mixture)
         gradients = tuple(torch.empty_like(x) for x in (query, key, log_gate))
+        heads = (x.to(mixture.dtype).unbind(2) for x in (query, key, log_gate[..., None]))
         with exact_products(query.device):
-            for h, (q, k, gate) in enumerate(_heads(query, key, log_gate, mixture.dtype)):
-                for gradient, part in zip(gradients, _head_gradients(q, k, gate, floor, mixture, grad), strict=True):
-                    gradient[:, :, h] = part
+            for h, (q, k, gate) in enumerate(zip(*heads, strict=True)):
+                for gradient, of_head in zip(gradients, _head_gradients(q, k, gate, floor, mixture, grad), strict=True):
+                    gradient[:, :, h] = of_head
         return *gradients, None, None
 
 
@@ -133,12 +128,6 @@ def _floor(dead: Tensor, dtype: torch.dtype, prior: LinkPrior | None) -> Tensor:
     """Added to scores, it masks them; finite, since a softmax over nothing but -inf is NaN, and so is its gradient."""
     floor = dead.to(dtype) * (torch.finfo(dtype).min / 2)
     return floor if prior is None else prior.add_to(floor)
-
-
-def _heads(query: Tensor, key: Tensor, log_gate: Tensor, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
-    """Query [B, N, d], key [B, N, d] and log gate [B, N, 1] of every head."""
-    for q, k, gate in zip(query.unbind(2), key.unbind(2), log_gate.unbind(2), strict=True):
-        yield q.to(dtype), k.to(dtype), gate.to(dtype)[..., None]
 
 
 @fused
