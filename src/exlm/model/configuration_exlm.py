@@ -94,18 +94,7 @@ class ArchitectureConfig:
 
 
 class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
-    """A model's architecture, with what its tokenizer and its training add to it.
-
-    Attributes beside those of `ArchitectureConfig`:
-        classifier_dropout: dropout before and inside the classification head.
-        classifier_pooling: what the classification head reads, the `first` state (paper) or the `mean` over tokens.
-        order_prior: penalty on the score of a link for every mask it skips; 0 for none (paper).
-        sticky_prior: bonus on the score of a link from a copy of one mask to the same copy of the next; 0 for none
-            (paper).
-        task_layers: how many of the layers the heads for tasks read; where None all, or with late expansion those
-            before it.
-        repeat: copies of each token in the input (Repeated MLM, paper, section 3.1). Batches for pre-training hold them
-            already; the heads for tasks make them.
+    """A model's architecture (see `ArchitectureConfig`), with what tokenizer, training and tasks add to it.
 
     Raises:
         InputError: that names the first setting that is impossible.
@@ -117,12 +106,15 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     vocab_size: int = 50265
     hidden_act: Literal["gelu", "relu"] = "gelu"
     layer_norm_eps: float = 1e-5
-    classifier_dropout: float = 0.1
-    classifier_pooling: Literal["first", "mean"] = "first"
-    order_prior: float = 0.0
+    order_prior: float = 0.0  # what remains of the prior at the end of training (`exlm.ops.transition.Prior`)
     sticky_prior: float = 0.0
-    task_layers: int | None = None
+    # Copies of each token in the input (Repeated MLM, paper, section 3.1). Batches for pre-training hold them already;
+    # the heads for tasks make them.
     repeat: int = 1
+
+    classifier_dropout: float = 0.1  # before and inside the classification head
+    classifier_pooling: Literal["first", "mean"] = "first"  # the state it reads (paper: the first), or the mean
+    task_layers: int | None = None  # that the heads for tasks read: all, or with late expansion those before it
 
     bos_token_id: int | None = 0
     pad_token_id: int | None = 1

@@ -38,19 +38,12 @@ class Layout:
 def arrange(
     lattice: Lattice, device: torch.device, pack: bool, read: Tensor | None = None, count: Tensor | None = None
 ) -> Layout:
-    """The layout of a batch, on a device.
+    """The layout of a batch on a device: packed, or with one sequence per row.
 
-    Args:
-        lattice: on any device.
-        device: of the result.
-        pack: one behind the other, without padding; else one sequence per row.
-        read: [B, N] positions that are read; all where absent.
-        count: [B] how many of them are real, the first ones.
+    Read are the positions `read [B, N]`, of which the first `count [B]` are real; all where they are absent.
     """
-    tokens, mask = (
-        {name: getattr(lattice, name) for name in ("input_ids", "position_ids", "copy")},
-        lattice.attention_mask,
-    )
+    mask = lattice.attention_mask
+    tokens = {"input_ids": lattice.input_ids, "position_ids": lattice.position_ids, "copy": lattice.copy}
     if lattice.plain is not None:  # which starts at the first real token of each sequence
         plain = lattice.plain.attention_mask
         source = lattice.plain.first.gather(1, lattice.source).clamp(max=plain.shape[1] - 1)

@@ -143,8 +143,7 @@ class ExLMModel(ExLMPreTrainedModel):
         """Hidden states [B, S, D] of the input tokens; a masked token is represented by its first state.
 
         Args:
-            input_ids: [B, S].
-            attention_mask: [B, S], 1 on real tokens; all ones where absent.
+            input_ids: [B, S], and `attention_mask` alike, 1 on real tokens; all ones where absent.
             masked: [B, S] bool, tokens to expand; the [MASK] tokens where absent.
             return_dict: a tuple where false, as in transformers.
         """
