@@ -1,7 +1,7 @@
 """How the tokens of a batch reach the encoder: padded rows, or one packed row without any padding."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ def arrange(
     Read are the positions `read [B, N]`, of which the first `count [B]` are real; all where they are absent.
     """
     mask = lattice.attention_mask
-    tokens = {"input_ids": lattice.input_ids, "position_ids": lattice.position_ids, "copy": lattice.copy}
+    tokens: dict[str, Any] = {name: getattr(lattice, name) for name in ("input_ids", "position_ids", "copy")}
     if lattice.plain is not None:  # which starts at the first real token of each sequence
         plain = lattice.plain.attention_mask
         source = lattice.plain.first.gather(1, lattice.source).clamp(max=plain.shape[1] - 1)
