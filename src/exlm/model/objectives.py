@@ -27,7 +27,7 @@ class Loss(NamedTuple):
 
 
 def exlm_loss(emission: Tensor, transition: Tensor, lattice: Lattice) -> Loss:
-    """-log f / T per sequence (paper, section 4.3; the release's normalisation); [B, T, N] and [B, N, N]."""
+    """-log f / T of emission [B, T, N] and transition [B, N, N] (paper, section 4.3; normalised as in the release)."""
     value = alignment.log_likelihood(emission, transition, lattice.target_lengths, lattice.state_lengths)
     infeasible = value == -torch.inf
     loss = torch.where(infeasible, 0.0, -value / lattice.target_lengths)
