@@ -64,7 +64,7 @@ def pretrain(
         identity = {"tokenizer": corpus.tokenizer_hash, "corpus": corpus.corpus_hash, **identity_of(recipe, "model")}
         settings = identity_of(recipe, "train") | identity_of(recipe, "data") | {"seed": seed}
         settings["train.precision"] = used_precision(distributed.device(), train.precision)
-        if model.objective == "exlm":
+        if model.has_links:
             settings |= identity_of(recipe, "prior")
         finished = finished_result(directory / "result.json", "identity", identity | settings)
         if finished and problem(directory) is None:

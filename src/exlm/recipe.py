@@ -1,13 +1,12 @@
 """What a pre-training is made of: data and masks, architecture, and the prior of the links between states."""
 
-import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from .errors import InputError
-from .model.configuration_exlm import BoundaryStates, Dag, ExLMConfig, Objective, Rotary, Transition
-from .model.heads import NO_PRIOR, Prior
+from .model.configuration_exlm import ArchitectureConfig as ArchitectureConfig  # a part of a recipe, too
+from .model.heads import Prior
 
 # Settings that change nothing about what a run computes.
 REPORTING = ("log_every", "eval_every", "save_every", "keep_checkpoints", "eval_sequences", "corpus")
@@ -40,68 +39,6 @@ class DataConfig:
             raise InputError(f"repeat is {self.repeat}; it must lie between 1 and 64")
         if self.tokens_per_batch < 8 or self.tokens_per_micro_batch < 8:
             raise InputError("tokens_per_batch and tokens_per_micro_batch must be at least 8")
-
-
-@dataclass(frozen=True)
-class ArchitectureConfig:
-    """Encoder sizes and the switches of the method, with the defaults of `exlm.ExLMConfig`, which says what each does.
-
-    Attributes:
-        objective: `exlm`, `mlm` (vanilla) or `ctc` (without transitions).
-        num_states: k, hidden states per [MASK].
-        rotary: `2d`, or `1d` for the ablation.
-        dag: `full` or `sparse`.
-        transition: `gated` (release) or `single` (paper's equation).
-        boundary_states: states of BOS and EOS, `1` or `k`.
-        hidden_size: width of the encoder.
-        num_hidden_layers: its layers.
-        num_attention_heads: heads of every layer, and of the gated transition.
-        intermediate_size: width inside the feed-forward blocks.
-        hidden_dropout_prob: dropout on embeddings and on the output of every block.
-        attention_probs_dropout_prob: dropout on attention weights.
-        activation_dropout: dropout inside the feed-forward blocks.
-        max_position_embeddings: longest expanded sequence of the gated transition.
-        initializer_range: standard deviation of initial weights. Narrow models leave their start sooner with more.
-        rotary_base: longest wavelength of the positions, over 2 pi. Short sequences need less than the usual 10,000.
-        expanded_layers: how many of the last layers read the expanded sequence, `all` (paper) or fewer (late
-            expansion).
-        copy_embedding: standard deviation of the initial embedding of the copy index; 0 for none (paper).
-    """
-
-    objective: Objective = ExLMConfig.objective
-    num_states: int = ExLMConfig.num_states
-    rotary: Rotary = ExLMConfig.rotary
-    dag: Dag = ExLMConfig.dag
-    transition: Transition = ExLMConfig.transition
-    boundary_states: BoundaryStates = ExLMConfig.boundary_states
-    hidden_size: int = ExLMConfig.hidden_size
-    num_hidden_layers: int = ExLMConfig.num_hidden_layers
-    num_attention_heads: int = ExLMConfig.num_attention_heads
-    intermediate_size: int = ExLMConfig.intermediate_size
-    hidden_dropout_prob: float = ExLMConfig.hidden_dropout_prob
-    attention_probs_dropout_prob: float = ExLMConfig.attention_probs_dropout_prob
-    activation_dropout: float = ExLMConfig.activation_dropout
-    max_position_embeddings: int = ExLMConfig.max_position_embeddings
-    initializer_range: float = ExLMConfig.initializer_range
-    rotary_base: float = ExLMConfig.rotary_base
-    expanded_layers: int | Literal["all"] = ExLMConfig.expanded_layers
-    copy_embedding: float = ExLMConfig.copy_embedding
-
-    def build(self, tokenizer: Any, repeat: int = 1, prior: Prior = NO_PRIOR) -> ExLMConfig:
-        """The model configuration for a tokenizer; `prior` is what remains of it at the end of training."""
-        order, sticky = prior if self.objective == "exlm" else NO_PRIOR
-        return ExLMConfig(
-            **dataclasses.asdict(self),
-            repeat=repeat,
-            order_prior=order,
-            sticky_prior=sticky,
-            vocab_size=len(tokenizer),
-            bos_token_id=tokenizer.bos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-            unk_token_id=tokenizer.unk_token_id,
-            mask_token_id=tokenizer.mask_token_id,
-        )
 
 
 @dataclass(frozen=True)

@@ -4,29 +4,27 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from transformers.utils import ModelOutput
+from transformers.modeling_outputs import MaskedLMOutput
 
 from ..ops.emission import cross_entropy, emission
 from ..ops.expansion import Lattice
+from ..ops.transition import Prior
 from .configuration_exlm import ExLMConfig
-from .heads import ExLMPredictionHead, ExLMTransitionHead, Prior
+from .heads import ExLMPredictionHead, ExLMTransitionHead
 from .layout import gather_rows
 from .modeling_exlm import ExLMModel, ExLMPreTrainedModel
 from .objectives import Loss, ctc_blocks, ctc_loss, ctc_marginals, exlm_loss, exlm_marginals, mlm_loss, visits
 
 
 @dataclass
-class ExLMMaskedLMOutput(ModelOutput):
+class ExLMMaskedLMOutput(MaskedLMOutput):
     """Output of `ExLMForMaskedLM`.
 
-    Attributes:
-        loss: `total / count`, the mean over sequences (`exlm`, `ctc`) or masked tokens (`mlm`).
-        logits: [B, S, V]; at a [MASK] the log marginal distribution of that token.
-        total, count, infeasible: see `exlm.model.objectives.Loss`; for averages over several batches.
+    `loss` is `total / count`, the mean over sequences (`exlm`, `ctc`) or masked tokens (`mlm`). `logits` [B, S, V] have
+    at a [MASK] the log marginal distribution of that token.
     """
 
-    loss: Tensor | None = None
-    logits: Tensor | None = None
+    # What `exlm.model.objectives.Loss` holds, for averages over several batches.
     total: Tensor | None = None
     count: Tensor | None = None
     infeasible: Tensor | None = None
@@ -49,10 +47,6 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
 
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.head.decoder = new_embeddings
-
-    def states(self, lattice: Lattice) -> Tensor:
-        """Hidden states [B, N, D] of the lattice states: all that the heads ever see in training."""
-        return self.exlm.encode(lattice, lattice.state_index, lattice.num_states)
 
     def forward(
         self,
@@ -77,19 +71,29 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         """
         lattice = lattice or self.exlm.expand(input_ids, attention_mask, labels=labels)
         wanted = not self.training if return_logits is None else return_logits
+        output = ExLMMaskedLMOutput()
         if labels is None or wanted:
             hidden = self.exlm.encode(lattice)
             lattice = lattice.to(hidden.device)
             states = gather_rows(hidden, lattice.state_index)
-            output = ExLMMaskedLMOutput(logits=self._logits(hidden, states, lattice, prior))
+            output.logits = self._logits(hidden, states, lattice, prior)
         else:
             states = self.states(lattice)
-            lattice, output = lattice.to(states.device), ExLMMaskedLMOutput()
+            lattice = lattice.to(states.device)
         if labels is not None:
             loss = self.loss(states, lattice, prior)
             output.loss = loss.total / loss.counted.clamp(min=1)
             output.total, output.count, output.infeasible = loss
         return output
+
+    def states(self, lattice: Lattice) -> Tensor:
+        """Hidden states [B, N, D] of the lattice states: all that the heads ever see in training."""
+        return self.exlm.encode(lattice, lattice.state_index, lattice.state_lengths)
+
+    def links(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
+        """Log transitions [B, N, N] between the states of a lattice; only of a model with transitions."""
+        assert self.transition is not None
+        return self.transition(states, lattice, prior)
 
     def loss(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Loss:
         """The objective on the states [B, N, D] of a lattice, both on the model's device."""
@@ -107,16 +111,11 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         blocks, chosen = ctc_blocks(states, lattice, config.states_per_mask, config.states_per_boundary)
         answers, counted = targets[:, chosen], lattice.target_is_mask[:, chosen]
         if config.states_per_boundary > 1:
-            counted = torch.arange(answers.shape[1], device=answers.device) < lattice.num_targets[:, None]
+            counted = torch.arange(answers.shape[1], device=answers.device) < lattice.target_lengths[:, None]
         own = torch.stack([answers, torch.full_like(answers, config.unk_token_id)], dim=-1)  # [B, n, 2]
         scores = emission(*self.head.operands(blocks.flatten(0, 1)), own.flatten(0, 1))
         target, blank = scores.view(*own.shape, blocks.shape[2]).permute(2, 3, 0, 1)
         return ctc_loss(target, blank, counted & (answers != config.unk_token_id))
-
-    def links(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
-        """Log transitions [B, N, N] between the states of a lattice; only of a model with transitions."""
-        assert self.transition is not None
-        return self.transition(states, lattice, prior)
 
     def marginals(self, lattice: Lattice, states: Tensor, prior: Prior | None = None) -> Tensor:
         """Log marginal distribution [B, T, V] of every target given the input, the other targets summed out."""

@@ -9,17 +9,18 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from ..ops import rotary
 from ..ops.dropout import Dropout
 from ..ops.expansion import IGNORED, Lattice, expand
+from ..ops.rotary import rotary_tables
 from .configuration_exlm import ExLMConfig
 from .encoder import ExLMLayer, can_pack
-from .layout import Layout, gather_rows, packed, padded
+from .layout import Layout, arrange, gather_rows
 
 
 class ExLMPreTrainedModel(PreTrainedModel):
     config_class = ExLMConfig
     base_model_prefix = "exlm"
+    _input_embed_layer = "embeddings"
     _no_split_modules = ["ExLMLayer"]
     _supports_sdpa = True
     # Every head may be put on an encoder that was trained with another.
@@ -54,13 +55,6 @@ class ExLMModel(ExLMPreTrainedModel):
             self.copies = CopyEmbedding(config)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embeddings
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        assert isinstance(value, nn.Embedding)
-        self.embeddings = value
-
     def expand(
         self,
         input_ids: Tensor,
@@ -90,13 +84,14 @@ class ExLMModel(ExLMPreTrainedModel):
             input_ids = input_ids.repeat_interleave(repeat, 1)
             attention_mask = None if attention_mask is None else attention_mask.repeat_interleave(repeat, 1)
         lattice = self.expand(input_ids, attention_mask, masked=torch.zeros_like(input_ids, dtype=torch.bool))
-        before = lattice.plain is not None and self.config.read_layers <= self.config.plain_layers
-        return lattice.plain if before and lattice.plain is not None else lattice
+        if lattice.plain is not None and self.config.read_layers <= self.config.plain_layers:
+            return lattice.plain
+        return lattice
 
     def encode(
         self, lattice: Lattice, read: Tensor | None = None, count: Tensor | None = None, depth: int | None = None
     ) -> Tensor:
-        """Hidden states of the expanded sequence, on the model's device.
+        """Hidden states of the expanded sequence, on the model's device: [B, N, D], or [B, L, D] without `read`.
 
         Args:
             lattice: on any device; on the host it costs the GPU no wait.
@@ -104,21 +99,17 @@ class ExLMModel(ExLMPreTrainedModel):
             count: [B] how many of `read` are real in each sequence.
             depth: only so many layers; all where absent. Up to those before a late expansion, positions are those of
                 the plain sequence.
-
-        Returns:
-            [B, N, D], or [B, L, D] without `read`.
         """
         config, device = self.config, self.embeddings.weight.device
         depth, split = depth or config.num_hidden_layers, config.plain_layers
-        head_dim = config.hidden_size // config.num_attention_heads
         rate = config.attention_probs_dropout_prob if self.training else 0.0
-        arrange = packed if can_pack(device, head_dim, rate) else padded
+        pack = can_pack(device, config.hidden_size // config.num_attention_heads, rate)
         if lattice.plain is None or depth <= split:
-            layout = arrange(lattice.plain or lattice, read, count).to(device)
+            layout = arrange(lattice.plain or lattice, device, pack, read, count)
             hidden = self.dropout(self._copied(self.embeddings(layout.input_ids), layout))
             hidden = self._layers(hidden, self.layers[:depth], layout)
         else:
-            plain, layout = arrange(lattice.plain).to(device), arrange(lattice, read, count).to(device)
+            plain, layout = arrange(lattice.plain, device, pack), arrange(lattice, device, pack, read, count)
             hidden = self._layers(self.dropout(self.embeddings(plain.input_ids)), self.layers[:split], plain)
             assert layout.origin is not None
             hidden = hidden.flatten(0, 1).index_select(0, layout.origin.flatten()).unflatten(0, layout.origin.shape)
@@ -131,11 +122,12 @@ class ExLMModel(ExLMPreTrainedModel):
 
     def _layers(self, hidden: Tensor, layers: nn.ModuleList, layout: Layout) -> Tensor:
         """hidden [R, L, D] through the layers; the last one computes what is read alone."""
-        device, config = hidden.device, self.config
-        half = torch.is_autocast_enabled(device.type)
-        dtype = torch.get_autocast_dtype(device.type) if half else self.embeddings.weight.dtype
+        device, config = hidden.device.type, self.config
+        dtype = self.embeddings.weight.dtype
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
         head_dim = config.hidden_size // config.num_attention_heads
-        cos, sin = rotary.rotary_tables(layout.position_ids, head_dim, config.rotary_base)
+        cos, sin = rotary_tables(layout.position_ids, head_dim, config.rotary_base)
         tables = cos.to(dtype), sin.to(dtype)
         for layer in layers[:-1]:
             hidden = layer(hidden, tables, layout)
@@ -151,8 +143,7 @@ class ExLMModel(ExLMPreTrainedModel):
         """Hidden states [B, S, D] of the input tokens; a masked token is represented by its first state.
 
         Args:
-            input_ids: [B, S].
-            attention_mask: [B, S], 1 on real tokens; all ones where absent.
+            input_ids: [B, S], and `attention_mask` alike, 1 on real tokens; all ones where absent.
             masked: [B, S] bool, tokens to expand; the [MASK] tokens where absent.
             return_dict: a tuple where false, as in transformers.
         """

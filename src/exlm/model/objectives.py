@@ -1,7 +1,8 @@
-"""Pre-training objectives: from log-probabilities of tokens at states to a loss, and to marginal predictions.
+"""Objectives: from log-probabilities to a loss, and to marginal predictions; and the losses of tasks.
 
 Losses are sums, not means, so that an update over several batches or processes is normalised by global counts.
-Marginals are log-probabilities [B, T, V] of every target given the input, the other targets summed out.
+Marginals are log-probabilities [B, T, V] of every target given the input, the other targets summed out. Lattices are on
+the device of the other tensors.
 """
 
 from typing import NamedTuple
@@ -18,42 +19,25 @@ LEAST = -87.5  # log-probability of what is impossible, so that a mean over toke
 
 
 class Loss(NamedTuple):
-    """Of a batch.
+    """The loss of a batch."""
 
-    Attributes:
-        total: sum of the losses.
-        counted: what was summed over: sequences (`exlm`, `ctc`) or masked tokens (`mlm`).
-        infeasible: sequences without any alignment of finite probability; they add 0 to `total`.
-    """
-
-    total: Tensor
-    counted: Tensor
-    infeasible: Tensor
+    total: Tensor  # sum of the losses
+    counted: Tensor  # what was summed over: sequences (`exlm`, `ctc`) or masked tokens (`mlm`)
+    infeasible: Tensor  # sequences without any alignment of finite probability; they add 0 to `total`
 
 
 def exlm_loss(emission: Tensor, transition: Tensor, lattice: Lattice) -> Loss:
-    """-log f / M per sequence, M targets (paper, section 4.3; the release's normalisation).
-
-    Args:
-        emission: [B, T, N] log-probability of target i at state u.
-        transition: [B, N, N] log-probability of the link from state u to state v.
-        lattice: on the same device.
-    """
-    value = alignment.log_likelihood(emission, transition, lattice.num_targets, lattice.num_states)
+    """-log f / T of emission [B, T, N] and transition [B, N, N] (paper, section 4.3; normalised as in the release)."""
+    value = alignment.log_likelihood(emission, transition, lattice.target_lengths, lattice.state_lengths)
     infeasible = value == -torch.inf
-    loss = torch.where(infeasible, 0.0, -value / lattice.num_targets)
+    loss = torch.where(infeasible, 0.0, -value / lattice.target_lengths)
     return Loss(loss.sum(), value.new_full((), len(value)), infeasible.sum())
 
 
 def visits(transition: Tensor, lattice: Lattice) -> Tensor:
-    """P(path is at state u when it emits target i) [B, T, N], over paths of T states, whatever they emit.
-
-    Args:
-        transition: [B, N, N] log-probabilities of the links.
-        lattice: on the same device.
-    """
+    """P(path is at state u when it emits target i) [B, T, N], over paths of T states, whatever they emit."""
     free = transition.new_zeros(*lattice.targets.shape, transition.shape[1])
-    return alignment.posterior(free, transition, lattice.num_targets, lattice.num_states)[0]
+    return alignment.posterior(free, transition, lattice.target_lengths, lattice.state_lengths)[0]
 
 
 def exlm_marginals(weights: Tensor, logits: Tensor) -> Tensor:
@@ -68,12 +52,7 @@ def exlm_marginals(weights: Tensor, logits: Tensor) -> Tensor:
 
 
 def mlm_loss(losses: Tensor, masked: Tensor) -> Loss:
-    """Cross entropy of the masked tokens.
-
-    Args:
-        losses: [B, n] of every token.
-        masked: [B, n] bool, which of them count.
-    """
+    """The cross entropies `losses` [B, n] of all tokens, summed over those that are `masked` [B, n]."""
     return Loss(torch.where(masked, losses, 0.0).sum(), masked.sum(), masked.new_zeros((), dtype=torch.int64))
 
 
@@ -94,10 +73,7 @@ def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
     """log-probability that k states emit one target: blanks, a run of it, blanks (CTC, Graves et al. 2006).
 
     Args:
-        target, blank: [k, ...] log-probabilities of the target and of the blank at each state.
-
-    Returns:
-        [...].
+        target, blank: [k, ...] log-probabilities of the target and of the blank at each state; the result is [...].
     """
     before, inside, after = blank[0], target[0], None
     for here, skip in zip(target[1:], blank[1:], strict=True):
@@ -142,8 +118,7 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
     if problem_type == "single_label_classification":
         return F.cross_entropy(logits, labels.long(), reduction="sum"), logits.new_full((), len(logits))
     labels = labels.to(logits.dtype).reshape(logits.shape)
-    known = ~labels.isnan()
-    filled = labels.nan_to_num(0.0)
+    known, filled = ~labels.isnan(), labels.nan_to_num(0.0)
     if problem_type in ("regression", None):
         each = (logits - filled) ** 2
     else:
@@ -152,12 +127,7 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
 
 
 def span_loss(start_logits: Tensor, end_logits: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
-    """Sum over a batch of the mean of both cross entropies.
-
-    Args:
-        start_logits: [B, S], and `end_logits` alike.
-        starts: [B] positions, and `ends` alike.
-    """
+    """Sum over a batch of the mean of both cross entropies; logits [B, S], positions [B]."""
     device = start_logits.device
     first = F.cross_entropy(start_logits, starts.to(device), reduction="sum")
     return (first + F.cross_entropy(end_logits, ends.to(device), reduction="sum")) / 2

@@ -30,9 +30,9 @@ PADDING = 64  # what may be read beyond a row of states: up to ROWS * UNROLL or 
 
 
 @triton.jit
-def _lengths(num_targets, num_states, b, T, N):
+def _lengths(target_lengths, state_lengths, b, T, N):
     """Targets of sequence b, and its states beyond them; no targets if the lengths allow no path."""
-    targets, states = tl.load(num_targets + b), tl.load(num_states + b)
+    targets, states = tl.load(target_lengths + b), tl.load(state_lengths + b)
     possible = (targets >= 1) & (targets <= T) & (targets <= states) & (states <= N)
     possible &= (targets > 1) | (states == 1)
     return tl.where(possible, targets, 0).to(tl.int32), tl.where(possible, states - targets, 0).to(tl.int32)
@@ -52,7 +52,7 @@ def _origins(c, low, high, backward):
 
 @triton.jit(do_not_specialize=["batch", "T", "N", "first", "last"])
 def _sweep(
-    emission, transition, transposed, num_targets, num_states, rows, sums, peaks, batch, T, N, first, last,
+    emission, transition, transposed, target_lengths, state_lengths, rows, sums, peaks, batch, T, N, first, last,
     WIDTH: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr, PADDING: tl.constexpr,
     LOG2E: tl.constexpr, IMPOSSIBLE: tl.constexpr, DEAD: tl.constexpr,
 ):  # fmt: skip
@@ -65,7 +65,7 @@ def _sweep(
     """
     b = (tl.program_id(0) % batch).to(tl.int64)
     backward = tl.program_id(0) >= batch
-    targets, slack = _lengths(num_targets, num_states, b, T, N)
+    targets, slack = _lengths(target_lengths, state_lengths, b, T, N)
     stride = N + PADDING
     edges = (transposed if backward else transition) + b * N * N
     emission, sums, peaks = emission + b * T * N, sums + b * T * N, peaks + b * T
@@ -124,7 +124,7 @@ def _sweep(
 
 @triton.jit(do_not_specialize=["T", "N"])
 def _edge_posterior(
-    transition, num_targets, num_states, rows, sums, at_state, corners, on_edge, T, N,
+    transition, target_lengths, state_lengths, rows, sums, at_state, corners, on_edge, T, N,
     TILE: tl.constexpr, PADDING: tl.constexpr, LOG2E: tl.constexpr,
 ):  # fmt: skip
     """One tile of the expected use of edges; the grid is (batch, tiles).
@@ -134,7 +134,7 @@ def _edge_posterior(
     on_edge   [batch, N, N]  out; 0 on entry
     """
     b = tl.program_id(0).to(tl.int64)
-    targets, slack = _lengths(num_targets, num_states, b, T, N)
+    targets, slack = _lengths(target_lengths, state_lengths, b, T, N)
     v0 = tl.load(corners + tl.program_id(1)).to(tl.int32) * TILE
     u0 = tl.load(corners + tl.num_programs(1) + tl.program_id(1)).to(tl.int32) * TILE
     v, u = v0 + tl.arange(0, TILE), u0 + tl.arange(0, TILE)
@@ -160,20 +160,20 @@ def usable(emission: Tensor, transition: Tensor) -> bool:
 
 
 def forward_backward(
-    emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor, gradients: bool = True
+    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor, gradients: bool = True
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Value [B] and, if asked for, the posteriors [B, T, N] and [B, N, N]."""
     if not usable(emission, transition) or not emission.numel():
-        return alignment_torch.forward_backward(emission, transition, num_targets, num_states, gradients)
+        return alignment_torch.forward_backward(emission, transition, target_lengths, state_lengths, gradients)
     batch, targets, states = emission.shape
-    inputs = [x.contiguous() for x in (emission, transition, num_targets, num_states)]
-    emission, transition, num_targets, num_states = inputs
+    inputs = [x.contiguous() for x in (emission, transition, target_lengths, state_lengths)]
+    emission, transition, target_lengths, state_lengths = inputs
     with torch.cuda.device_of(emission):
         rows = emission.new_full((2 if gradients else 1, batch, targets, states + PADDING), IMPOSSIBLE)
         sums = torch.full_like(emission, IMPOSSIBLE)
         peaks = emission.new_zeros(batch, targets)
         transposed = transition.transpose(1, 2).contiguous() if gradients else transition
-        tensors = (emission, transition, transposed, num_targets, num_states, rows, sums, peaks)
+        tensors = (emission, transition, transposed, target_lengths, state_lengths, rows, sums, peaks)
         width = max(triton.next_power_of_2(states), 32)
         lanes = min(width, LANES)
         constants = (width, lanes, ROWS, UNROLL, PADDING, LOG2E, IMPOSSIBLE, DEAD)
@@ -183,7 +183,7 @@ def forward_backward(
             arguments = (*tensors, batch, targets, states, i, i + steps, *constants)
             _sweep[(len(rows) * batch, programs)](*arguments, num_warps=lanes * ROWS // 32)
 
-        final = (num_targets - 1).clamp(0, targets - 1), (num_states - 1).clamp(0, states - 1)
+        final = (target_lengths - 1).clamp(0, targets - 1), (state_lengths - 1).clamp(0, states - 1)
         alpha = rows[0, torch.arange(batch, device=rows.device), *final]
         value = (peaks.sum(1, dtype=torch.float64) + alpha) * math.log(2)
         value = value.masked_fill(alpha <= DEAD, -torch.inf).float()
@@ -196,6 +196,6 @@ def forward_backward(
         on_edge = torch.zeros_like(transition)
         tiles = triton.cdiv(states, TILE)
         corners = torch.triu_indices(tiles, tiles, device=emission.device)
-        tensors = (transition, num_targets, num_states, rows, sums, at_state, corners, on_edge)
+        tensors = (transition, target_lengths, state_lengths, rows, sums, at_state, corners, on_edge)
         _edge_posterior[(batch, corners.shape[1])](*tensors, targets, states, TILE, PADDING, LOG2E, num_warps=8)
     return value, at_state, on_edge

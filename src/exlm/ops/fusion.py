@@ -31,12 +31,9 @@ def triton_works() -> bool:
 def fused(function: Callable) -> Callable:
     """`function(tensor, ...)`, compiled for tensors on a GPU, where memory traffic counts; unchanged on a CPU.
 
-    Not within a compiled model: it is fused there already.
+    Within a compiled model it stays as it is: it is fused there already.
     """
-
-    @cache
-    def compiled() -> Callable:
-        return torch.compile(function, dynamic=True)
+    compiled = cache(lambda: torch.compile(function, dynamic=True))
 
     @wraps(function)
     def dispatch(first: Tensor, *rest: Any) -> Any:

@@ -7,13 +7,18 @@ itself.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """Float32 for bfloat16 and float16, the type itself for float32 and float64."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 @contextmanager
@@ -32,8 +37,7 @@ def products(level: str) -> Iterator[None]:
 
 @cache
 def _medium_is_exact() -> bool:
-    """Whether this processor computes "medium" products in true float32: those without AMX do, with a faster
-    library."""
+    """Whether "medium" products are true float32 here, as they are on processors without AMX."""
     left = 1 + torch.arange(256 * 256).view(256, 256) % 251 * 2.0**-20  # equal to 1 in bfloat16
     with products("medium"):
         result = left @ left
@@ -45,7 +49,7 @@ def exact_level(device: torch.device) -> str:
     return "medium" if device.type == "cpu" and _medium_is_exact() else "highest"
 
 
-def exact_products(device: torch.device) -> Any:
+def exact_products(device: torch.device) -> AbstractContextManager:
     """Products in float32 whatever the process says. On a GPU the run decides: with bfloat16 it allows TF32."""
     return products(exact_level(device) if device.type == "cpu" else torch.get_float32_matmul_precision())
 
@@ -70,15 +74,7 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(x: Tensor, layer: torch.nn.Linear) -> Tensor:
-    """`layer(x)` in the precision of its weights, at least as exact as float32 is.
-
-    Args:
-        x: [..., in features], brought to the dtype of the weights.
-        layer: its weight and bias.
-
-    Returns:
-        [..., out features].
-    """
+    """`layer(x)` for x [..., in features] in the precision of the layer's weights, at least as exact as float32 is."""
     with torch.autocast(x.device.type, enabled=False):
         rows = _Linear.apply(x.to(layer.weight.dtype).flatten(0, -2), layer.weight, layer.bias)
     return rows.unflatten(0, x.shape[:-1])

@@ -16,14 +16,11 @@ def rotary_tables(positions: Tensor, head_dim: int, base: float = 10000.0) -> tu
 
     Args:
         positions: [B, L, A] integer coordinates on A axes; every axis gets `head_dim / A` features.
-        head_dim: features of one attention head.
+        head_dim: features of one attention head, a multiple of 2 A; ValueError otherwise.
         base: the longest wavelength is 2 pi times this.
 
     Returns:
         cos and sin, each [B, L, A, 2, head_dim / 2A]; the sine of the first of each pair is negated.
-
-    Raises:
-        ValueError: if `head_dim` is not a multiple of 2 A.
     """
     axes = positions.shape[-1]
     if head_dim % (2 * axes):
@@ -33,6 +30,11 @@ def rotary_tables(positions: Tensor, head_dim: int, base: float = 10000.0) -> tu
     angle = positions[..., None].float() * base**-exponent  # [B, L, A, width / 2]
     cos, sin = angle.cos(), angle.sin()
     return torch.stack([cos, cos], dim=-2), torch.stack([-sin, sin], dim=-2)
+
+
+def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotates `x [B, H, L, head_dim]` by the tables of `rotary_tables`; result in the dtype of `x`."""
+    return _Rotation.apply(x, cos.to(x.dtype), sin.to(x.dtype))
 
 
 class _Rotation(torch.autograd.Function):
@@ -55,8 +57,3 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     first, second = x.unflatten(-1, cos.shape[-3:]).unbind(-2)
     swapped = torch.stack([second, first], dim=-2).flatten(-3)
     return (x * cos.flatten(-3)[:, None]).addcmul_(swapped, sin.flatten(-3)[:, None])
-
-
-def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotates `x [B, H, L, head_dim]` by the tables of `rotary_tables`; result in the dtype of `x`."""
-    return _Rotation.apply(x, cos.to(x.dtype), sin.to(x.dtype))
