@@ -1,18 +1,19 @@
 """Families of comparable runs, and what the seeds of each say in the cells of the paper's tables."""
 
+import hashlib
 import json
-import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, median, stdev, variance
-from typing import NamedTuple
+from statistics import fmean, median, stdev
+from typing import Any
 
+from exlm.paper import values as paper
 from exlm.paper.page import Number
 from exlm.paper.runs import Finetuning, Pretraining, Runs
-from exlm.paper.values import ABLATED, DIGITS, MLM, PLUS, RATIOS, REPEATS, VANISHING, Setting, in_order
+from exlm.paper.values import MLM, PLUS, Setting, rank
 from exlm.tasks.datasets import GLUE, MOLECULENET
 
 
@@ -24,29 +25,7 @@ class Estimate(Number):
     """
 
     value: float
-    groups: Sequence[Sequence[float]] = ()  # for every pre-training seed its value, or those of its fine-tuning seeds
-
-
-class Noise(NamedTuple):
-    """The pooled standard deviation of a seed: of `pre-training` where a cell has several, else of `fine-tuning`."""
-
-    deviation: float | None  # None where nothing was run with two seeds
-    unit: str
-
-    def error(self, *estimates: Estimate) -> float | None:
-        """Standard error of the difference of two estimates, or of one."""
-        if self.deviation is None:
-            return None
-        counts = (len(e.groups) if self.unit == "pre-training" else sum(map(len, e.groups)) for e in estimates)
-        return math.hypot(*(self.deviation / math.sqrt(count) for count in counts))
-
-
-class Sample(NamedTuple):
-    """What one pre-training says of a score: its value, or those of the seeds of a fine-tuning."""
-
-    run: Pretraining
-    tuning: Finetuning | None
-    values: list[float]
+    centers: Sequence[float] = ()  # one number per pre-training seed
 
 
 @dataclass
@@ -54,45 +33,40 @@ class Family:
     """Runs that share settings, number of updates and choices of ExLM: they differ in what the experiments vary."""
 
     shared: frozenset[tuple[str, str]]
-    choices: frozenset[tuple[str, object]]
-    chosen: list[str]  # the unusual ones in words
     steps: int
-    cells: dict[Setting, list[Pretraining]] = field(default_factory=dict)
+    choices: frozenset[tuple[str, Any]]
     label: str = ""
-    cost_ratios: dict[Path | None, float] = field(default_factory=dict)  # measured, by the directory of the study
-    finetunings: dict[tuple[str, str], Finetuning] = field(default_factory=dict)  # by run id and task
-    left_out: list[Finetuning] = field(default_factory=list)
-    repeated: list[Pretraining] = field(default_factory=list)  # with the seed of another run, or MLM++ of other length
+    differences: str = ""  # settings that set it apart from another family with the same label
+    cells: dict[Setting, list[Pretraining]] = field(default_factory=dict)  # one run per seed
+    finetunings: dict[str, dict[str, Finetuning]] = field(default_factory=dict)  # by run id, then task
 
     @property
     def runs(self) -> list[Pretraining]:
-        return [run for runs in self.cells.values() for run in runs]
+        return [run for cell in self.select(r=None) for run in self.cells[cell]]
 
     @property
-    def runs_by_cell(self) -> list[tuple[Setting, Pretraining]]:
-        """All runs with their cells, in the order of `select`."""
-        return [(cell, run) for cell in self.select(r=None) for run in self.cells[cell]]
+    def tunings(self) -> list[Finetuning]:
+        return [tuning for of_run in self.finetunings.values() for tuning in of_run.values()]
 
     @property
     def tasks(self) -> list[str]:
         """Those with a fine-tuning, the paper's first."""
-        found, known = {task for _, task in self.finetunings}, [*GLUE, "squad2", *MOLECULENET]
-        return [*(task for task in known if task in found), *sorted(found - set(known))]
+        known = [*GLUE, "squad2", *MOLECULENET]
+        found = {tuning.task for tuning in self.tunings}
+        return sorted(found, key=lambda task: (known.index(task) if task in known else len(known), task))
 
     @property
     def shares(self) -> list[str]:
         """The tasks that are scored in percent."""
-        others = {tuning.task for tuning in self.finetunings.values() if not tuning.in_percent}
+        others = {tuning.task for tuning in self.tunings if not tuning.in_percent}
         return [task for task in self.tasks if task not in others]
 
     @property
-    def molecules(self) -> bool:
+    def domain(self) -> str:
+        """`molecules` or `text`, as the folders of recipes are called."""
         corpus = Path(self.runs[0].result["recipe"]["data"]["corpus"]).name.lower()
-        return not MOLECULENET.keys().isdisjoint(self.tasks) or "mol" in corpus or "smiles" in corpus
-
-    @property
-    def of_the_papers_size(self) -> bool:
-        return self.runs[0].result["recipe"]["model"]["hidden_size"] >= 768
+        found = not MOLECULENET.keys().isdisjoint(self.tasks) or "mol" in corpus or "smiles" in corpus
+        return "molecules" if found else "text"
 
     @property
     def base_ratio(self) -> float:
@@ -103,19 +77,23 @@ class Family:
     @property
     def base_states(self) -> int:
         """The k of most ablations, else the paper's 4, else the largest of ExLM."""
-        ablated = Counter(cell.k for cell in self.select(ABLATED, self.base_ratio))
-        states = {cell.k for cell in self.select([*ABLATED, "ExLM"], self.base_ratio)}
+        ablated = Counter(cell.k for cell in self.cells if cell.method.startswith("ExLM w/"))
+        states = {cell.k for cell in self.cells if cell.k > 1}
         return max(states, key=lambda k: (ablated[k], k == 4, k), default=4)
 
     def select(self, methods: Iterable[str] = (), p: float | None = None, r: int | None = 1) -> list[Setting]:
         """Cells of some methods (else of all), in the order of METHODS, then p, k and r; None selects every p or r."""
-        order = in_order(methods or {cell.method for cell in self.cells})
-        found = [c for c in self.cells if c.method in order and p in (None, c.p) and r in (None, c.r)]
-        return sorted(found, key=lambda c: (order.index(c.method), c.p, c.k, c.r))
+        wanted = set(methods) or {cell.method for cell in self.cells}
+        found = [c for c in self.cells if c.method in wanted and p in (None, c.p) and r in (None, c.r)]
+        return sorted(found, key=lambda c: (rank(c.method), c.p, c.k, c.r))
 
     def named(self) -> dict[str, Setting]:
-        """The cells of the ablations by method."""
-        return {c.method: c for c in self.select(p=self.base_ratio) if c.k in (1, self.base_states)}
+        """All cells by description, the family's k also without it, and at the family's mask ratio also by method."""
+        cells = self.select(r=None)
+        usual = [cell for cell in cells if cell.k in (1, self.base_states)]
+        names = {cell.description: cell for cell in cells}
+        names |= {cell.description.replace(f", k = {cell.k}", ""): cell for cell in usual}
+        return names | {cell.method: cell for cell in usual if (cell.p, cell.r) == (self.base_ratio, 1)}
 
     def compared(self) -> list[Setting]:
         """ExLM, and the vanilla MLM at the mask ratios at which there is an ExLM."""
@@ -131,132 +109,105 @@ class Family:
     @property
     def full_grid(self) -> list[Setting]:
         """With the paper's cells that have no run. Those in which corrupted semantics vanish are left out."""
-        ratios, repeats = sorted({*RATIOS, *(c.p for c in self.grid)}), sorted({*REPEATS, *(c.r for c in self.grid)})
-        cells = [Setting(MLM, 1, p, r) for p in ratios for r in repeats]
-        return [cell for cell in cells if cell in self.cells or cell.hidden >= VANISHING]
+        ratios, repeats = {*paper.RATIOS, *(c.p for c in self.grid)}, {*paper.REPEATS, *(c.r for c in self.grid)}
+        cells = [Setting(MLM, 1, p, r) for p in sorted(ratios) for r in sorted(repeats)]
+        return [cell for cell in cells if cell in self.cells or cell.hidden >= paper.VANISHING]
 
     @cached_property
-    def values(self) -> dict[tuple[Setting, str], list[Sample]]:
-        """Every number of the family by cell and score."""
-        found: dict[tuple[Setting, str], list[Sample]] = defaultdict(list)
-        for cell, run in self.runs_by_cell:
-            for score, value in run.scores.items():
-                found[cell, score].append(Sample(run, None, [value]))
-            for tuning in (tuning for (id, _), tuning in self.finetunings.items() if id == run.id):
-                for score, values in tuning.scores.items():
-                    found[cell, score].append(Sample(run, tuning, values))
+    def scores(self) -> dict[str, dict[str, list[float]]]:
+        """By run id the numbers of every score: one, or one per seed of a fine-tuning."""
+        found = {run.id: {name: [value] for name, value in run.scores.items()} for run in self.runs}
+        for id, tunings in self.finetunings.items():
+            found[id] |= {name: values for tuning in tunings.values() for name, values in tuning.scores.items()}
         return found
 
-    def estimate(self, cell: Setting | None, score: str, of_medians: bool = False) -> Estimate | None:
-        """What the seeds of a cell say, with the runs in its note; None where nothing was run."""
-        if not (samples := self.values.get((cell, score)) if cell else None):
+    def estimate(self, cell: Setting, *scores: str, of_medians: bool = False) -> Estimate | None:
+        """What the seeds of a cell say of a score, or of the mean of several; None where no run has all of them."""
+        runs = [run for run in self.cells.get(cell, ()) if scores and self.scores[run.id].keys() >= set(scores)]
+        if not runs:
             return None
-        groups = [sample.values for sample in samples]
-        everything = [value for group in groups for value in group]
-        error = samples[0].run.scores.get(f"{score} error")
-        sizes = "–".join(map(str, sorted({len(group) for group in groups})))
-        ids = " ".join(f"{run.id} {tuning.id}" if tuning else run.id for run, tuning, _ in samples)
-        how = f"{'mean of medians' if of_medians else 'mean'} of {len(groups)} × {sizes}"
-        caveats = sorted({word for _, tuning, _ in samples if tuning for word in tuning.caveats})
+        found = [[self.scores[run.id][score] for score in scores] for run in runs]
+        centers = [fmean((median if of_medians else fmean)(values) for values in of_run) for of_run in found]
+        everything = [value for (values,) in found for value in values] if len(scores) == 1 else centers
+        error = runs[0].scores.get(f"{scores[0]} error")
+        sizes = "–".join(map(str, sorted({len(values) for of_run in found for values in of_run})))
+        how = f"{'mean of medians' if of_medians else 'mean'} of {len(runs)} × {sizes}"
         return Estimate(
-            value=fmean((median if of_medians else fmean)(group) for group in groups),
+            value=fmean(centers),
             spread=stdev(everything) if len(everything) > 1 else error,
-            digits=DIGITS.get(score, 1),
-            note="; ".join([f"{how} (pre-training × fine-tuning) seeds; runs {ids}", *caveats]),
-            mark="†" if caveats else "",
-            groups=groups,
+            digits=paper.DIGITS.get(scores[0], 1),
+            note=f"{how} (pre-training × fine-tuning) seeds; runs {' '.join(run.id for run in runs)}",
+            centers=centers,
         )
 
-    def estimates(self, cells: Iterable[Setting], score: str) -> dict[Setting, Estimate]:
+    def estimates(self, cells: Iterable[Setting], *scores: str) -> dict[Setting, Estimate]:
         """Of those cells that have one."""
-        return {cell: estimate for cell in cells if (estimate := self.estimate(cell, score))}
-
-    def mean(self, cell: Setting | None, scores: Sequence[str], of_medians: bool = False) -> float | None:
-        """Over tasks, if every one was run."""
-        found = [self.estimate(cell, score, of_medians) for score in scores]
-        return fmean(e.value for e in found if e) if found and all(found) else None
-
-    def noise(self, score: str) -> Noise:
-        """Pooled over all cells; of pre-training seeds if any cell has two."""
-        groups = [[sample.values for sample in found] for (_, name), found in self.values.items() if name == score]
-        samples: dict[str, list[Sequence[float]]] = {
-            "pre-training": [[fmean(values) for values in seeds] for seeds in groups],
-            "fine-tuning": [values for seeds in groups for values in seeds],
-        }
-        for unit, pool in samples.items():
-            if freedom := sum(len(values) - 1 for values in pool):
-                squares = sum((len(values) - 1) * variance(values) for values in pool if len(values) > 1)
-                return Noise(math.sqrt(squares / freedom), unit)
-        return Noise(None, "fine-tuning")
+        return {cell: estimate for cell in cells if (estimate := self.estimate(cell, *scores))}
 
 
 def families(runs: Runs) -> list[Family]:
     """Comparable runs together; the largest family first.
 
-    A family is founded by a model that fits into none so far; those with most choices come first, which is ExLM. A
-    model without some choices, as an MLM is, fits into every family that agrees with it in the others. A vanilla MLM
-    that is longer than ExLM is its MLM++, of the length with most seeds. Repeated tokens are compared with no ExLM,
-    and stand in the largest family alone.
+    Runs with the same settings, updates and choices of ExLM found a family. A model without some choices, as an MLM is,
+    stands beside all models that agree with it in the others; but repeated tokens, which are compared with no ExLM,
+    stand once. MLM++ is the longer vanilla MLM whose updates are closest to the cost ratio of the study (else the
+    paper's). Of several runs with one seed, that with the lowest id counts.
     """
     found: list[Family] = []
-    count = Counter((run.shared, run.cell, run.steps) for run in runs.pretrainings.values())
-
-    def order(run: Pretraining) -> tuple[int, int, int, int, str]:
-        return -len(run.choices), -count[run.shared, run.cell, run.steps], run.steps, run.seed, run.id
-
-    for run in sorted(runs.pretrainings.values(), key=order):
-        alike = [f for f in found if f.shared == run.shared and f.choices >= run.choices and f.steps <= run.steps]
-        longest = {f.choices: max(g.steps for g in alike if g.choices == f.choices) for f in alike}
-        plain = run.cell.method == MLM and run.cell.r == 1
-        fitting = [f for f in alike if f.steps == run.steps or (plain and f.choices and f.steps == longest[f.choices])]
-        if run.cell.r > 1:
-            fitting = sorted(fitting, key=lambda f: (-len(f.runs), f.chosen))[:1]
-        if not fitting:
-            fitting = [Family(run.shared, run.choices, run.chosen, run.steps)]
-            found += fitting
-        for family in fitting:
-            cell = run.cell if family.steps == run.steps else run.cell._replace(method=PLUS)
-            others = family.cells.setdefault(cell, [])
-            twice = any(run.seed == other.seed or run.steps != other.steps for other in others)  # a seed counts once
-            (family.repeated if twice else others).append(run)
+    everything = sorted(runs.pretrainings.values(), key=lambda run: (run.steps, run.seed, run.id))
+    kinds = Counter((run.shared, run.steps, run.choices) for run in everything)
+    for (shared, steps, choices), _ in kinds.most_common():
+        if any(kind[:2] == (shared, steps) and choices < kind[2] for kind in kinds):
+            continue
+        family = Family(shared, steps, choices)
+        known = {run.id for other in found for run in other.runs}
+        alike = [run for run in everything if run.shared == shared and run.choices <= choices]
+        ratio = next((runs.costs[run.study]["ratio"] for run in alike if run.study in runs.costs), paper.COST_RATIO)
+        longer = {run.steps for run in alike if (run.cell.method, run.cell.r) == (MLM, 1) and run.steps > steps}
+        plus_steps = min(longer, key=lambda length: abs(length - ratio * steps), default=0) if choices else 0
+        for run in alike:
+            plus = run.steps == plus_steps and (run.cell.method, run.cell.r) == (MLM, 1)
+            if plus or (run.steps == steps and (run.cell.r == 1 or run.id not in known)):
+                of_cell = family.cells.setdefault(run.cell._replace(method=PLUS) if plus else run.cell, [])
+                if run.seed not in {other.seed for other in of_cell}:
+                    of_cell.append(run)
+        found.append(family)
+    ids = [{run.id for run in family.runs} for family in found]
+    found = [family for family, own in zip(found, ids, strict=True) if not any(own < other for other in ids)]
     for family in found:
         _take_finetunings(family, runs)
-        family.cost_ratios = {path.parent: content["ratio"] for path, content in runs.costs}
         family.label = _label(family)
-    for label in {family.label for family in found}:  # where two agree, the settings in which the families differ
+    for label, count in Counter(family.label for family in found).items():
         same = [family for family in found if family.label == label]
         common = frozenset.intersection(*(family.shared for family in same))
-        for family in same:
-            own = sorted(family.shared - common)
-            family.label += "".join(f" · {name.split('.')[-1]} {str(json.loads(value))[:12]}" for name, value in own)
+        for family in same if count > 1 else ():
+            settings = json.dumps(sorted(family.shared)).encode()
+            family.label += f" · settings {hashlib.sha256(settings).hexdigest()[:6]}"
+            family.differences = ", ".join(f"{name} = {value}" for name, value in sorted(family.shared - common))
     return sorted(found, key=lambda family: (-len(family.runs), family.label))
 
 
 def _take_finetunings(family: Family, runs: Runs) -> None:
     """Its fine-tunings; of each task those settings that most of them share, so that only like is compared."""
-    everything = [(run, tuning) for run in family.runs for tuning in runs.finetunings.get(run.id, [])]
-    counts = Counter((t.task, t.shared) for _, t in everything if not t.settings.get("from_scratch"))
-    usual = {task: shared for (task, shared), _ in sorted(counts.items(), key=lambda item: (item[1], item[0]))}
-    for run, tuning in everything:
-        used = not tuning.settings.get("from_scratch") and tuning.shared == usual[tuning.task]
-        if used and (run.id, tuning.task) not in family.finetunings:
-            family.finetunings[run.id, tuning.task] = tuning
-        else:
-            family.left_out.append(tuning)
+    everything = [(run.id, tuning) for run in family.runs for tuning in runs.finetunings.get(run.id, [])]
+    everything = [(id, tuning) for id, tuning in everything if not tuning.result["settings"].get("from_scratch")]
+    counts = Counter((tuning.task, tuning.shared) for _, tuning in everything)
+    usual = {task: shared for (task, shared), _ in reversed(counts.most_common())}
+    for id, tuning in everything:
+        if tuning.shared == usual[tuning.task]:
+            family.finetunings.setdefault(id, {}).setdefault(tuning.task, tuning)
 
 
 def _label(family: Family) -> str:
-    """Corpus, vocabulary, size and length, as far as they are known."""
+    """Corpus, size, length, and the choices of ExLM that are not the usual ones."""
     run = family.runs[0]
     model, data = run.result["recipe"]["model"], run.result["recipe"]["data"]
     sizes = sorted({f"{run.result['parameters'] / 1e6:.1f}" for run in family.runs}, key=float)
-    tokens = f" of {data['tokens_per_batch']:,} tokens" if data.get("tokens_per_batch") else ""
     words = [
         Path(data["corpus"]).name,
-        f"vocabulary {run.vocabulary:,}" if run.vocabulary is not None else "",
         f"{model['num_hidden_layers']} layers × {model['hidden_size']}",
         f"{'–'.join(dict.fromkeys([sizes[0], sizes[-1]]))}M parameters",
-        f"{family.steps:,} updates{tokens}",
-        *family.chosen,
+        f"{family.steps:,} updates of {data['tokens_per_batch']:,} tokens",
+        *(f"{name} = {value}" for name, value in sorted(family.choices, key=str) if value != paper.CHOICES[name]),
     ]
-    return " · ".join(filter(None, words))
+    return " · ".join(words)

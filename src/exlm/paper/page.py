@@ -1,7 +1,6 @@
 """What a report consists of, and its files: Markdown, HTML and LaTeX by the templates beside this file, CSV, plots."""
 
 import base64
-import html
 import io
 import re
 from collections import Counter
@@ -9,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from matplotlib.figure import Figure as Plot
@@ -17,50 +15,27 @@ from matplotlib.figure import Figure as Plot
 from exlm.storage import replacing, write_text
 
 PAPER = "paper: "  # begins the title of a column whose numbers are the paper's
-BLANK = " "  # where a number would make no sense
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$", "–": "--", "ρ": r"$\rho$",
     "≤": r"$\le$", "≥": r"$\ge$", "·": r"$\cdot$", "<": r"$<$", ">": r"$>$", "|": r"$|$", "−": "$-$", "²": r"$^2$",
-    "ʳ": r"$^r$", "√": r"$\surd$", "“": "``", "”": "''", "≈": r"$\approx$", "†": r"$\dagger$",
+    "ʳ": r"$^r$", "“": "``", "”": "''", "≈": r"$\approx$",
 }  # fmt: skip
-TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "templates"),
-    autoescape=select_autoescape(["html"]),
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
-TEMPLATES.globals["paper"] = PAPER
-TEMPLATES.filters["latex"] = lambda text: "".join(LATEX.get(letter, letter) for letter in str(text))
-TEMPLATES.filters["markdown"] = lambda text: re.sub(r"([|*_<>])", r"\\\1", str(text))
-TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-INK = "#20242a"  # of plots; becomes the page's text colour in the HTML
-LARGEST = 190_000  # bytes of a PNG
-STYLE: dict[Any, Any] = {
-    "font.size": 9.5, "font.family": "sans-serif", "svg.fonttype": "none", "text.color": INK, "axes.edgecolor": INK,
-    "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.titlesize": 10.5, "legend.frameon": False,
-    "axes.spines.top": False, "axes.spines.right": False, "font.sans-serif": ["DejaVu Sans"], "hatch.linewidth": 0.6,
-}  # fmt: skip
-styled = matplotlib.rc_context(STYLE)  # as a decorator, it holds within the function alone
+Row = dict[str, Any]  # a number, a Number, a text, or None for what has not been run, by the title of every column
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number in a table with its standard deviation; a blank cell if it has no value."""
+    """A number in a table with its standard deviation."""
 
-    value: float | None  # as it is printed, mostly in percent
+    value: float  # as it is printed, mostly in percent
     spread: float | None = None
     digits: int = 1  # after the decimal point
-    note: str = ""  # shown where the pointer rests
-    mark: str = ""  # behind the number, explained in the caption
+    note: str = ""  # seeds and runs, shown where the pointer rests
 
     def __str__(self) -> str:
-        if self.value is None:
-            return BLANK
         spread = "" if self.spread is None else f" ± {self.spread:,.{self.digits}f}"
-        return f"{self.value:,.{self.digits}f}{spread}{self.mark}"
+        return f"{self.value:,.{self.digits}f}{spread}"
 
 
 def shown(cell: Number | str | float | None) -> str:
@@ -70,27 +45,39 @@ def shown(cell: Number | str | float | None) -> str:
     return "–" if cell is None else str(cell)
 
 
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=select_autoescape(["html"]),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+TEMPLATES.globals["paper"] = PAPER
 TEMPLATES.filters["shown"] = shown
-Row = dict[str, Any]  # a number, a Number, a text, or None for what has not been run, by the title of every column
+TEMPLATES.filters["latex"] = lambda text: "".join(LATEX.get(letter, letter) for letter in str(text))
+TEMPLATES.filters["markdown"] = lambda text: re.sub(r"([|*_<>])", r"\\\1", str(text))
+TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
 @dataclass
 class Table:
     """A table with a caption; `name` is that of its files.
 
-    All rows have the same titles in the same order. Three of them are no columns: rows of one `group` stand below its
-    name, `source` is `paper` for the paper's own results, `quoted` for other systems' in the paper, else `ours`, and
-    `lacking` says what of the row has not been run. The words of a column `runs` are ids of runs, which are links.
+    All rows have the same titles in the same order. Two of them are no columns: rows of one `group` stand below its
+    name, and `source` is `paper` for the paper's own results, `quoted` for other systems' in the paper, else `ours`.
+    The words of a column `runs` are ids of runs, which are links.
     """
 
     name: str
     title: str
     caption: str
     rows: list[Row]
+    lacking: list[str] = field(default_factory=list)  # which of our cells lack a number
 
     def __post_init__(self) -> None:
-        self.rows = [{"group": "", "source": "ours", "lacking": "", **row} for row in self.rows]
-        self.columns = list(self.rows[0])[3:] if self.rows else []
+        self.rows = [{"group": "", "source": "ours", **row} for row in self.rows]
+        self.columns = list(self.rows[0])[2:] if self.rows else []
 
     def alignment(self, column: str) -> str:
         """As LaTeX has it: numbers to the right, long texts in lines of 6 cm."""
@@ -99,79 +86,54 @@ class Table:
             return "r"
         return "p{6cm}" if max(len(shown(cell)) for cell in cells) > 60 else "l"
 
-    def csv(self) -> str:
-        """Numbers in full, each with its standard deviation and note; the group and the source of every row."""
-        lines = []
-        for row in self.rows:
-            line = {"group": row["group"], "source": row["source"]}
-            for title in self.columns:
-                cell, number = row[title], row[title] if isinstance(row[title], Number) else Number(None)
-                value = number.value if cell is number else cell
-                line[title] = value.strip() if isinstance(value, str) else None if value is None else float(value)
-                line |= {f"{title} s.d.": number.spread, f"{title} note": number.note or None}
-            lines.append(line)
-        frame = pd.DataFrame(lines)
-        extra = [name for name in frame if name not in ("group", "source", *self.columns)]
-        return frame.drop(columns=[name for name in extra if frame[name].isna().all()]).to_csv(index=False)
-
     def write(self, directory: Path) -> None:
-        """NAME.csv, and NAME.tex: a booktabs table to include; quoted rows and the paper's columns are in italics."""
-        write_text(directory / "tables" / f"{self.name}.csv", self.csv())
+        """NAME.csv has numbers in full, with standard deviations; NAME.tex is a booktabs table to include."""
+        columns: dict[str, list[Any]] = {}
+        for title in ("group", "source", *self.columns):
+            cells = [row[title] for row in self.rows]
+            columns[title] = [cell.value if isinstance(cell, Number) else cell for cell in cells]
+            spreads = [cell.spread if isinstance(cell, Number) else None for cell in cells]
+            if any(spread is not None for spread in spreads):
+                columns[f"{title} s.d."] = spreads
+        write_text(directory / "tables" / f"{self.name}.csv", pd.DataFrame(columns).to_csv(index=False))
         latex = TEMPLATES.get_template("table.tex").render(table=self)
         write_text(directory / "tables" / f"{self.name}.tex", latex)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Figure:
-    """A plot of ours, or an SVG drawing made by others, with the name of its files."""
+    """A drawing as the contents of its SVG file, and of its PNG file if it is a plot of ours."""
 
     name: str
     caption: str
-    plot: Plot | bytes
+    svg: bytes
+    png: bytes | None = None
+
+    @classmethod
+    def of_plot(cls, name: str, caption: str, plot: Plot) -> "Figure":
+        """The same plot gives the same bytes if matplotlib's `svg.hashsalt` is set."""
+        streams = {"svg": io.BytesIO(), "png": io.BytesIO()}
+        plot.savefig(streams["svg"], format="svg", metadata={"Date": None, "Creator": None})
+        plot.savefig(streams["png"], format="png", metadata={"Software": None}, dpi=130)
+        return cls(name, caption, *(stream.getvalue() for stream in streams.values()))
 
     @property
-    def kind(self) -> str:
-        """The file type that a Markdown page shows."""
-        return "svg" if isinstance(self.plot, bytes) else "png"
+    def source(self) -> str:
+        """For an image of a page that needs no other file."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode()}"
 
-    @styled
     def write(self, directory: Path) -> None:
-        """NAME.svg and, of a plot, NAME.png, on white."""
-        with replacing(directory / "figures" / f"{self.name}.svg") as partial:
-            partial.write_bytes(self.plot if isinstance(self.plot, bytes) else self._svg(self.plot).encode())
-        if not isinstance(self.plot, bytes):
-            with replacing(directory / "figures" / f"{self.name}.png") as partial:
-                for dpi in (130, 110, 90, 70):  # as fine as a small file allows
-                    self.plot.savefig(partial, format="png", dpi=dpi, metadata={"Software": None})
-                    if partial.stat().st_size < LARGEST:
-                        break
-
-    @styled
-    def html(self) -> str:
-        """For a page: a plot with the page's text colour and ids of its own, a drawing as data with its own styles."""
-        if isinstance(self.plot, bytes):
-            data = base64.b64encode(self.plot).decode()
-            return f'<img alt="{html.escape(self.caption)}" src="data:image/svg+xml;base64,{data}">'
-        text = self._svg(self.plot, transparent=True)
-        text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-        text = re.sub(r'id="([^"]+)"', rf'id="{self.name}-\1"', text)
-        text = re.sub(r'(url\(#|href="#)', rf"\g<1>{self.name}-", text)
-        return text.replace(INK, "currentColor").strip()
-
-    def _svg(self, plot: Plot, transparent: bool = False) -> str:
-        stream = io.StringIO()
-        nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        with matplotlib.rc_context({"svg.hashsalt": self.name}):
-            plot.savefig(stream, format="svg", transparent=transparent, metadata=nothing)
-        return stream.getvalue()
+        for kind, content in (("svg", self.svg), ("png", self.png)):
+            if content:
+                with replacing(directory / "figures" / f"{self.name}.{kind}") as partial:
+                    partial.write_bytes(content)
 
 
 @dataclass
 class Section:
-    """One experiment: a heading, a sentence, then tables and figures by family.
+    """One experiment: a heading, a sentence, then tables and figures by family, and the commands for what is missing.
 
-    `start` is the command for an experiment of which there is nothing yet; `missing` are further commands, each
-    with what it makes.
+    `start` is the command for an experiment of which there is nothing yet; each of `missing` has what it makes.
     """
 
     title: str

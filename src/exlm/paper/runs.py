@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Pretraining:
-    """A pre-trained model. Its `scores` are in the unit of the tables; those that were not measured lack."""
+    """A pre-trained model."""
 
     id: str  # first 8 hexadecimal digits of the SHA-256 of its identity
     path: Path
@@ -29,10 +29,8 @@ class Pretraining:
     steps: int
     seed: int
     choices: frozenset[tuple[str, Any]]  # the settings of CHOICES that its objective has
-    chosen: list[str]  # those of them that are not the usual ones, in words
     shared: frozenset[tuple[str, str]]  # all settings that comparable runs have in common
-    scores: dict[str, float]
-    vocabulary: int | None
+    scores: dict[str, float]  # in the unit of the tables; those that were not measured lack
     weights: str | None  # SHA-256, as `exlm.pretrained.fingerprint` gives it
 
     @property
@@ -48,11 +46,9 @@ class Finetuning:
     id: str
     path: Path
     result: Json  # content of its results.json
-    task: str  # the name of a known data set, or the stem of a file
+    task: str  # the name of a known data set, or the stem of a file, in small letters
     in_percent: bool  # whether its own metric is
-    settings: Json
-    shared: str  # those of comparable fine-tunings: data, start, hyper-parameters or their grid
-    caveats: list[str]  # how its data differ from the published
+    shared: str  # the settings of comparable fine-tunings: data, start, hyper-parameters or their grid
     scores: dict[str, list[float]]  # one number per seed, in the unit of the tables
 
 
@@ -61,10 +57,10 @@ class Runs:
     """Everything that was found."""
 
     pretrainings: dict[str, Pretraining] = field(default_factory=dict)  # by id
-    costs: list[tuple[Path, Json]] = field(default_factory=list)  # contents of efficiency.json
-    damaged: list[tuple[Path, str]] = field(default_factory=list)  # what is wrong with each file that is left out
     finetunings: dict[str | None, list[Finetuning]] = field(default_factory=lambda: defaultdict(list))
     """By the id of the pre-training, which is None if that is not among the runs."""
+    costs: dict[Path, Json] = field(default_factory=dict)  # contents of efficiency.json, by directory
+    damaged: dict[Path, str] = field(default_factory=dict)  # what is wrong with each file that is left out
 
     def read(self, path: Path, record: Callable[..., T | None], *further: Any) -> T | None:
         """What `record` makes of a JSON file, if it is there. One that cannot be used is damaged, and costs no more."""
@@ -76,7 +72,7 @@ class Runs:
                 raise ValueError("not an object")
             return record(content, *further)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            self.damaged.append((path, f"{type(error).__name__}: {error}"))
+            self.damaged[path] = f"{type(error).__name__}: {error}"
             return None
 
 
@@ -93,13 +89,17 @@ def find_runs(roots: list[str]) -> Runs:
             runs.pretrainings.setdefault(run.id, run)
         if tuning := runs.read(folder / "results.json", _finetuning, folder):
             finetunings.setdefault(tuning.id, tuning)
-        if cost := runs.read(folder / "efficiency.json", _checked_cost):
-            runs.costs.append((folder / "efficiency.json", cost))
+        if cost := runs.read(folder / "efficiency.json", _cost):
+            runs.costs[folder] = cost
     if not (runs.pretrainings or finetunings or runs.costs):
         where = f"{', '.join(roots)} ({len(runs.damaged)} damaged)"
         raise InputError(f"there is no finished run in {where}; give outputs of exlm pretrain, finetune or analyze")
-    for tuning in finetunings.values():
-        runs.finetunings[_pretrained_model(runs, tuning)].append(tuning)
+    for tuning in finetunings.values():  # of the model with the same weights, else with the name that it was given
+        name, weights = str(tuning.result["settings"]["model"]), tuning.result["settings"].get("model_sha256")
+        same = [run.id for run in runs.pretrainings.values() if weights and run.weights == weights]
+        unsure = [run for run in runs.pretrainings.values() if not weights or not run.weights]
+        same += [run.id for run in unsure if name == run.result["recipe"].get("output") or Path(name) == run.path]
+        runs.finetunings[same[0] if same else None].append(tuning)
     return runs
 
 
@@ -109,9 +109,8 @@ def _pretraining(result: Json, path: Path, runs: Runs) -> Pretraining | None:
         return None
     identity, recipe = result["identity"], result["recipe"]
     model, data = recipe["model"], recipe["data"]
-    kept = {"mlm": (), "ctc": ("model.",)}.get(model["objective"], ("",))  # an MLM has none, a CTC model no links
-    choices = {key: identity.get(key, usual) for key, (usual, _) in CHOICES.items() if key.startswith(kept)}
-    choices = {key: tuple(value) if isinstance(value, list) else value for key, value in choices.items()}
+    own = {"mlm": (), "ctc": ("model.",)}.get(model["objective"], ("",))  # an MLM has none, a CTC model no links
+    choices = {key: identity.get(key, usual) for key, usual in CHOICES.items() if key.startswith(own)}
     states = 1 if model["objective"] == "mlm" else model["num_states"]
     run = Pretraining(
         id=_identifier(identity),
@@ -120,14 +119,12 @@ def _pretraining(result: Json, path: Path, runs: Runs) -> Pretraining | None:
         cell=Setting(_method(model), states, data["mask_ratio"], data.get("repeat", 1)),
         steps=recipe["train"]["steps"],
         seed=recipe["seed"],
-        choices=frozenset(choices.items()),
-        chosen=[CHOICES[key][1].format(value) for key, value in choices.items() if value != CHOICES[key][0]],
+        choices=frozenset((key, tuple(v) if isinstance(v, list) else v) for key, v in choices.items()),
         shared=frozenset((key, json.dumps(value)) for key, value in identity.items() if key not in VARIED),
         scores=_evaluated(result) | (runs.read(path / "measurements.json", _measured) or {}),
-        vocabulary=runs.read(path / "config.json", dict.get, "vocab_size"),
         weights=runs.read(path / "manifest.json", _fingerprint),
     )
-    _check(*run.cell[1:], run.seed, run.steps, result["parameters"], run.vocabulary or 0, *run.scores.values())
+    _check(*run.cell[1:], run.seed, run.steps, result["parameters"], data["tokens_per_batch"], *run.scores.values())
     if not (run.shared and data["corpus"]):
         raise ValueError("a setting is missing")
     return run
@@ -143,28 +140,27 @@ def _method(model: Json) -> str:
 
 
 def _evaluated(result: Json) -> dict[str, float]:
-    """Scores on held-out text. Earlier runs have no joint ones, and only ExLM has `own_states`."""
-    found = result["evaluation"]
-    scores: dict[str, float] = {HeldOut.ACCURACY: 100 * found["accuracy"], HeldOut.PERPLEXITY: found["perplexity"]}
-    scores[HeldOut.HOURS] = result["training_seconds"] / 3600
-    if found.keys() & {"nll", "joint_nll", "joint_perplexity", "own_states"}:
-        scores |= {HeldOut.JOINT_PERPLEXITY: found["joint_perplexity"], HeldOut.JOINT: found["joint_nll"]}
+    """Earlier runs have no joint scores, and only ExLM has `own_states`."""
+    found, scores = result["evaluation"], dict[str, float]()
+    scores |= {HeldOut.HOURS: result["training_seconds"] / 3600, HeldOut.ACCURACY: 100 * found["accuracy"]}
+    scores[HeldOut.PERPLEXITY] = found["perplexity"]
+    if "joint_nll" in found:
+        scores |= {HeldOut.JOINT_PERPLEXITY: found["joint_perplexity"], HeldOut.JOINT_NLL: found["joint_nll"]}
+        scores[HeldOut.NLL] = found["nll"]
     if "own_states" in found:
-        scores |= {HeldOut.OWN_MASK: 100 * found["own_states"], HeldOut.GAIN: found["nll"] - found["joint_nll"]}
+        scores[HeldOut.OWN_MASK] = 100 * found["own_states"]
     return scores
 
 
 def _measured(content: Json) -> dict[str, float]:
-    """Further scores, `NAME error` (over tokens) of entropies, and `corruption NAME` as measurements.json has it."""
+    """Scores of measurements.json; `NAME error` is the standard error of an entropy over tokens."""
     scores: dict[str, float] = {}
     if corruption := content.get("corruption"):
-        names = ("mean", "std", "predicted", "predicted_std", "fixed_count", "fixed_count_std", "sequences")
-        scores = {f"corruption {name}": corruption[name] for name in names}
-        scores[HeldOut.CORRUPTION] = 100 * corruption["mean"]
+        names = {HeldOut.CORRUPTION: "mean", HeldOut.CORRUPTION_STD: "std", HeldOut.PREDICTED_STD: "predicted_std"}
+        scores |= {name: 100 * corruption[key] for name, key in names.items()}
     if entropy := content.get("entropy"):
         scores[HeldOut.TOKENS] = entropy["tokens"]
-        found = {HeldOut.ENTROPY: entropy, HeldOut.STATE_ENTROPY: entropy.get("states")}
-        for name, summary in found.items():
+        for name, summary in ((HeldOut.ENTROPY, entropy), (HeldOut.STATE_ENTROPY, entropy.get("states"))):
             if summary and entropy["tokens"]:  # else every token had a visible copy
                 scores |= {name: summary["mean"], f"{name} error": summary["stderr"]}
     _check(*scores.values())
@@ -181,50 +177,32 @@ def _finetuning(result: Json, path: Path) -> Finetuning | None:
     """None if no seed has a score, as where the data have no labels."""
     settings, data, own = result["settings"], result["settings"]["task"], result["metric"]
     name = Path(data["dataset"]).name.lower().removesuffix(".gz").rsplit(".", 1)[0]
-    name += " (task)" * (name in set(HeldOut))  # which are names, too
     task = {other.lower(): key for key, entry in MOLECULENET.items() for other in entry.other_names}.get(name, name)
     questions = data.get("task_type") == "question_answering"
     usual = "test" if "test" in result else "valid"
     scores: dict[str, list[float]] = defaultdict(list)
     for seed in result["runs"]:
         for split, found in seed["scores"].items():
-            for metric in (metric for metric, value in found.items() if isinstance(value, int | float)):
-                value = found[metric] * (100.0 if metric in SHARES and not questions else 1.0)
-                if split == usual:
-                    scores[f"{task} {metric}"].append(value)
-                elif metric == own:
-                    scores[f"{task} {split}"].append(value)
+            for metric, value in found.items():
+                if isinstance(value, int | float) and (split == usual or metric == own):
+                    name = f"{task} {metric if split == usual else split}"
+                    scores[name].append(value * (100.0 if metric in SHARES and not questions else 1.0))
     if not task or f"{task} {own}" not in scores:
         return None
     scores[task] = scores[f"{task} {own}"]
     hyper = sorted(result["cells"]) if "cells" in result else result["runs"][0]["settings"]["train"]
     compared = {key: value for key, value in data.items() if key not in ("dataset", "data_dir")}
     shared = [hyper, compared, settings.get("data_sha256"), settings.get("start_from") is not None]
-    return Finetuning(
-        id=_identifier({key: result[key] for key in ("settings", "seeds", "best")}),
-        path=path,
-        result=result,
-        task=task,
-        in_percent=questions or own in SHARES,
-        settings=settings,
-        shared=json.dumps(shared, sort_keys=True),
-        caveats=settings.get("departures") or [],
-        scores=scores,
-    )
+    identifier = _identifier({key: result[key] for key in ("settings", "seeds", "best")})
+    in_percent = questions or own in SHARES
+    return Finetuning(identifier, path, result, task, in_percent, json.dumps(shared, sort_keys=True), scores)
 
 
-def _checked_cost(content: Json) -> Json:
+def _cost(content: Json) -> Json:
     keys = ("seconds_per_step", "tokens_per_second", "peak_memory_bytes")
     _check(*(entry[key] for entry in content["models"].values() for key in keys))
     _check(*(content[key] for key in ("ratio", "num_states", "mask_ratio", "pairs")), *content["ratio_quartiles"])
-    _check(len(content["clock"]), len(late_expansion(content)))
     return content
-
-
-def late_expansion(cost: Json) -> str:
-    """What sets a measured ExLM apart from the paper's, if masks are expanded in its last layers alone."""
-    layers = cost.get("recipe", {}).get("model", {}).get("expanded_layers", "all")
-    return "" if layers == "all" else f", expanded layers {layers}"
 
 
 def device(result: Json) -> str:
@@ -243,12 +221,3 @@ def _check(*numbers: float) -> None:
     """Raises TypeError for what is no number, and ValueError for what is not finite."""
     if not all(math.isfinite(number) for number in numbers):
         raise ValueError("a number is not finite")
-
-
-def _pretrained_model(runs: Runs, tuning: Finetuning) -> str | None:
-    """The id of the pre-training that a fine-tuning started from: by weights, else by the directory's name."""
-    name, weights = str(tuning.settings["model"]), tuning.settings.get("model_sha256")
-    same = [run.id for run in runs.pretrainings.values() if weights and run.weights == weights]
-    unsure = [run for run in runs.pretrainings.values() if not weights or not run.weights]
-    same += [run.id for run in unsure if name == run.result["recipe"].get("output") or Path(name) == run.path]
-    return same[0] if same else None
