@@ -14,7 +14,7 @@ import pytest
 
 from exlm.errors import InputError
 from exlm.paper import values as paper
-from exlm.paper.claims import compare, verdict
+from exlm.paper.claims import standard_error, verdict
 from exlm.paper.efficiency import compare as measure_cost
 from exlm.paper.families import families
 from exlm.paper.page import TEMPLATES, Number, Section, Table, write_report
@@ -73,7 +73,7 @@ def test_a_vanilla_mlm_with_more_updates_than_exlm_is_mlm_plus_plus(tmp_path):
     assert family.steps == 100
 
 
-def test_mlm_plus_plus_names_its_updates_and_its_ratio_and_a_second_length_is_left_out(tmp_path):
+def test_mlm_plus_plus_has_the_updates_closest_to_the_measured_cost(tmp_path):
     study = tmp_path / "study"
     efficiency(study)
     pretraining(study, "pretrain/exlm/seed-0")
@@ -81,11 +81,18 @@ def test_mlm_plus_plus_names_its_updates_and_its_ratio_and_a_second_length_is_le
     pretraining(study, "pretrain/plus/seed-1", objective="mlm", steps=160, seed=1)
     pretraining(study, "pretrain/long/seed-0", objective="mlm", steps=190)
     report([str(tmp_path)], str(tmp_path / "out"))
-    name = "Vanilla MLM++, 160 updates = 1.60 (measured cost) × 100"
     rows = {row["model"]: row for row in read_csv(tmp_path / "out" / "tables" / "ablations.csv")}
-    assert len(rows[name]["runs"].split()) == 2
-    (left_out,) = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
-    assert left_out["what"] == "Vanilla MLM, 190 updates" and left_out["file"].endswith("long/seed-0")
+    assert len(rows["Vanilla MLM++"]["runs"].split()) == 2 and rows["Vanilla MLM++"]["updates"] == "160.0"
+    groups = {row["updates"]: row["group"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")}
+    assert groups["160"] == groups["100"] != groups["190"]  # a family of its own
+
+
+def test_a_second_run_of_a_seed_is_left_out(tmp_path):
+    pretraining(tmp_path, "a", max_position_embeddings=128)
+    pretraining(tmp_path, "b", max_position_embeddings=256)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    (row,) = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
+    assert row["why"] == "another run has its seed" and row["what"] == "ExLM, k = 4, p = 15%, seed 0"
 
 
 def test_directories_are_printed_as_they_were_given(tmp_path, monkeypatch):
@@ -122,15 +129,12 @@ def test_families_are_kept_apart_and_labelled_apart(tmp_path, change):
 @pytest.mark.parametrize(
     "change,words",
     [
-        ({"prior": {"order": 10.0}}, "order prior 10"),
-        ({"prior": {"sticky": 3}}, "sticky prior 3"),
-        (
-            {"prior": {"order": 4.5, "decay": [0.25, 0.5]}},
-            "order prior 4.5 · prior falls to 0 from 25% to 50% of the run",
-        ),
-        ({"expanded_layers": 1}, "expanded layers 1"),
-        ({"copy_embedding": 0.06}, "copy embedding 0.06"),
-        ({"warmup": 30}, "warm-up of transitions 30 updates"),
+        ({"prior": {"order": 10.0}}, "prior.order = 10.0"),
+        ({"prior": {"sticky": 3}}, "prior.sticky = 3"),
+        ({"prior": {"order": 4.5, "decay": [0.25, 0.5]}}, "prior.decay = (0.25, 0.5) · prior.order = 4.5"),
+        ({"expanded_layers": 1}, "model.expanded_layers = 1"),
+        ({"copy_embedding": 0.06}, "model.copy_embedding = 0.06"),
+        ({"warmup": 30}, "transition_warmup = 30"),
     ],
 )
 def test_a_vanilla_mlm_is_compared_with_every_prior_and_expansion_of_exlm(tmp_path, change, words):
@@ -171,11 +175,20 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
     middle = family.estimate(Setting("ExLM", 4, 0.15), "rte", of_medians=True)
     assert mean.value == pytest.approx((74.0 + 61.0) / 2) and middle.value == pytest.approx((72.0 + 61.0) / 2)
     assert mean.spread == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
-    assert [len(group) for group in mean.groups] == [3, 3] and len(mean.note.split("runs ")[1].split()) == 4
+    assert list(mean.centers) == pytest.approx([74.0, 61.0])
+    assert re.fullmatch(r"mean of 2 × 3 \(pre-training × fine-tuning\) seeds; runs \w{8} \w{8}", mean.note)
     assert family.estimate(Setting("ExLM", 4, 0.15), HeldOut.ACCURACY).value == pytest.approx(25.0)
-    noise = family.noise("rte")
-    assert noise.unit == "pre-training" and noise.deviation == pytest.approx(stdev([74.0, 61.0]))
-    assert noise.error(mean) == pytest.approx(noise.deviation / 2**0.5)
+    assert standard_error([(1, mean)]) == pytest.approx(stdev([74.0, 61.0]) / 2**0.5)
+
+
+def test_the_mean_of_tasks_is_that_of_the_runs_that_have_all(tmp_path):
+    for seed in (0, 1):
+        model = pretraining(tmp_path, f"m{seed}", seed=seed)
+        finetuning(tmp_path, f"rte{seed}", model, "rte", [0.6, 0.8])
+    finetuning(tmp_path, "cola", model, "cola", [0.5])
+    mean = only_family(tmp_path).estimate(Setting("ExLM", 4, 0.15), "rte", "cola")
+    assert mean.value == pytest.approx(60.0) and len(mean.centers) == 1
+    assert only_family(tmp_path).estimate(Setting("ExLM", 4, 0.15), "rte", "mrpc") is None
 
 
 def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
@@ -196,7 +209,7 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
         finetuning(tmp_path, f"t{k}", model, "rte", [0.6, 0.7], rate=1e-4 if k < 8 else 5e-4)
     finetuning(tmp_path, "scratch", tmp_path / "m4", "rte", [0.5, 0.5], from_scratch=True)
     family = only_family(tmp_path)
-    assert sorted(t.path.name for t in family.left_out) == ["scratch", "t8"]
+    assert sorted(tuning.path.name for tuning in family.tunings) == ["t2", "t4"]
     assert family.estimate(Setting("ExLM", 4, 0.15), "rte").value == pytest.approx(65.0)
 
 
@@ -206,7 +219,7 @@ def test_molecules_questions_and_regressions_have_their_units(tmp_path):
     finetuning(tmp_path, "b", model, "/data/delaney-processed.csv", [1.25], "rmse", "test")
     finetuning(tmp_path, "c", model, "squad2", [49.7], "f1")
     family = only_family(tmp_path)
-    assert family.molecules and family.tasks == ["squad2", "bace", "esol"]
+    assert family.domain == "molecules" and family.tasks == ["squad2", "bace", "esol"]
     values = [family.estimate(Setting("ExLM", 4, 0.15), task).value for task in family.tasks]
     assert values == pytest.approx([49.7, 80.0, 1.25])
 
@@ -219,7 +232,7 @@ def test_only_shares_are_shown_in_percent_and_averaged(tmp_path):
     finetuning(tmp_path, "c", model, "/data/entropy.csv", [0.3], "rmse", "test")  # the name of a column, too
     report([str(tmp_path)], str(tmp_path / "out"))
     row = next(row for row in read_csv(tmp_path / "out/tables/ablations.csv") if row["model"] == "ExLM")
-    assert (row["RTE"], row["screening"], row["entropy (task)"], row["avg."]) == ("60.0", "12.5", "0.3", "60.0")
+    assert (row["RTE"], row["screening"], row["entropy"], row["avg."]) == ("60.0", "12.5", "0.3", "60.0")
 
 
 def test_an_objective_that_the_paper_does_not_have_keeps_its_name(tmp_path):
@@ -228,8 +241,7 @@ def test_an_objective_that_the_paper_does_not_have_keeps_its_name(tmp_path):
     report([str(tmp_path)], str(tmp_path / "out"))
     names = {row["what"] for row in read_csv(tmp_path / "out/tables/runs.csv")}
     assert names == {"Vanilla MLM", "ExLM, k = 4", "electra, k = 4"}
-    for table, name in (("ablations", "electra"), ("hours", "electra, k = 4")):
-        assert read_csv(tmp_path / "out" / "tables" / f"{table}.csv")[-1]["model"] == name
+    assert read_csv(tmp_path / "out" / "tables" / "ablations.csv")[-1]["model"] == "electra"
 
 
 def test_a_family_with_every_task_needs_no_command(tmp_path):
@@ -237,13 +249,13 @@ def test_a_family_with_every_task_needs_no_command(tmp_path):
     for task in ("mnli", "qqp", "qnli", "sst-2", "cola", "rte", "mrpc", "sts-b", "squad2"):
         finetuning(tmp_path, task, model, task, [0.6], "f1" if task == "squad2" else "accuracy")
     report([str(tmp_path)], str(tmp_path / "out"))
-    assert "for task in" not in (tmp_path / "out/report.md").read_text().split("## Not run")[0]
+    assert "exlm finetune" not in (tmp_path / "out/report.md").read_text().split("## Not run")[0]
 
 
 def test_the_csv_has_the_same_numbers_and_marks_the_papers(grid):
     rows = read_csv(grid / "out" / "tables" / "repeated-mlm.csv")
     assert len(rows) == 14
-    first = next(row for row in rows if row["r"] == "1.0" and row["p, %"] == "15.0")
+    first = next(row for row in rows if row["r"] == "1" and row["p, %"] == "15.0")
     values = [0.597 + 0.004 * seed + 0.003 * i for seed in (0, 1) for i in range(3)]
     assert float(first["RTE"]) == pytest.approx(100 * sum(values) / 6)
     assert float(first["RTE s.d."]) == pytest.approx(100 * stdev(values))
@@ -252,9 +264,10 @@ def test_the_csv_has_the_same_numbers_and_marks_the_papers(grid):
     sources = {row["model"]: row["source"] for row in main_table}
     assert sources["BERT"] == "quoted" and sources["RoBERTa*"] == "paper" and sources["Vanilla MLM"] == "ours"
     ablations = {row["model"]: row for row in read_csv(grid / "out" / "tables" / "ablations.csv")}
-    assert float(ablations["Vanilla MLM++, 200 updates"]["avg."]) == pytest.approx(72.0, abs=0.01)
-    assert ablations["ExLM w/ Sparse DAG (paper: a table of its own, in the appendix)"]["paper: MNLI"] == "84.4"
-    assert ablations["ExLM"]["paper: avg."] == "81.4"
+    assert float(ablations["Vanilla MLM++"]["avg."]) == pytest.approx(72.0, abs=0.01)
+    assert ablations["ExLM w/ Sparse DAG"]["paper: MNLI"] == "84.4"
+    assert ablations["ExLM"]["paper: avg."] == "81.4" and ablations["ExLM"]["paper: GPU hours"] == "104.2"
+    assert ablations["ExLM"]["Hours"] == "2.0" and ablations["ExLM"]["updates"] == "100"
 
 
 def test_every_run_that_a_table_points_to_is_listed(grid):
@@ -268,27 +281,27 @@ def test_every_run_that_a_table_points_to_is_listed(grid):
 
 def test_markdown_and_html_set_quoted_rows_apart(grid):
     text = (grid / "out" / "report.md").read_text()
-    assert "| *BERT* | *84.5* | – |" in text and "quoted from the paper: other systems" in text
+    assert "| *BERT* |  | *84.5* | – |" in text and "quoted from the paper: other systems" in text
     page = (grid / "out" / "index.html").read_text()
-    assert re.search(r'<tr class="quoted"><td>BERT</td><td class="number">84.5</td>', page)
+    assert re.search(r'<tr class="quoted"><td>BERT</td><td></td><td class="number">84.5</td>', page)
 
 
 def test_missing_cells_name_their_commands(tmp_path):
     model = pretraining(tmp_path, "runs/exlm")
-    pretraining(tmp_path, "runs/mlm", objective="mlm")
+    mlm = pretraining(tmp_path, "runs/mlm", objective="mlm")
     pretraining(tmp_path, "runs/mlm-2", objective="mlm", p=0.387, r=2)
     finetuning(tmp_path, "runs/rte", model, "rte", [0.6, 0.7])
     report([str(tmp_path / "runs")], str(tmp_path / "out"))
     text = (tmp_path / "out" / "report.md").read_text()
-    loops = [line for line in text.splitlines() if line.startswith("for task in mnli")]
-    tune = f"exlm finetune recipes/text/finetune.yaml --model {model} --task.dataset $task"
-    exlm = next(line for line in loops if f"--model {model} " in line)
-    assert len(loops) == 2 and exlm.endswith(f"; do {tune} --output {model}-finetuned/$task; done")
-    assert " cola " in exlm and " rte " not in exlm
+    commands = [line for line in text.splitlines() if "exlm finetune" in line]
+    assert len(commands) == 9  # a line for each task
+    tune = 'exlm finetune recipes/text/finetune.yaml --model "$run" --task.dataset {0} --output "$run-finetuned/{0}"'
+    assert f"for run in {mlm} {model}; do {tune.format('cola')}; done" in commands
+    assert f"for run in {mlm}; do {tune.format('rte')}; done" in commands
     assert "exlm analyze repeated-mlm recipes/text/analysis-small.yaml" in text
-    assert re.search(r"p = 78.9%, r = 4; p = 78.9%, r = 8", text) and "p = 15%, r = 8" not in text
+    assert re.search("p = 78.9%, r = 4; Vanilla MLM, p = 78.9%, r = 8", text) and "p = 15%, r = 8" not in text
     not_run = text[text.index("## Not run") :]
-    assert "Ablations" in not_run and "exlm analyze ablations" in not_run and "Molecules: main results" in not_run
+    assert "States k" in not_run and "exlm analyze sweep" in not_run and "Molecules: main results" in not_run
     assert "Repeated MLM" not in not_run
 
 
@@ -302,20 +315,6 @@ def test_runs_of_a_study_are_continued_by_its_own_recipe(tmp_path):
     for experiment in ("repeated-mlm", "ablations", "sweep", "efficiency"):
         assert f"exlm analyze {experiment} '{tmp_path}/my study/recipe.yaml'" in text
     assert "analysis-small.yaml" not in text
-
-
-def test_tokens_per_second_are_those_of_the_log(grid):
-    rows = read_csv(grid / "out" / "tables" / "hours.csv")
-    assert {row["tokens per second"] for row in rows if row["source"] == "ours"} == {repr(float(round(409600 / 45)))}
-
-
-@pytest.mark.parametrize("states,alike", [(3.4, False), (3.48, True)])
-def test_states_that_do_not_differ_are_named(tmp_path, states, alike):
-    pretraining(tmp_path, "mlm", objective="mlm", entropy=3.6)
-    pretraining(tmp_path, "exlm", entropy=3.5, states=states)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    words = [row["numbers"] for row in read_csv(tmp_path / "out/tables/findings.csv") if "entropy" in row["claim"]]
-    assert len(words) == 2 and all(word.endswith("states that are used do not differ") == alike for word in words)
 
 
 def test_latex_rows_are_balanced_and_characters_escaped(grid):
@@ -349,7 +348,7 @@ class Page(HTMLParser):
         self.open, self.references, self.ids = [], [], []
 
     def handle_starttag(self, tag, attributes):
-        if tag not in ("meta", "br"):
+        if tag not in ("meta", "br", "img"):
             self.open.append(tag)
         self.ids += [value for name, value in attributes if name == "id"]
         self.references += [value for name, value in attributes if name in ("src", "href", "xlink:href")]
@@ -366,18 +365,17 @@ def test_the_page_is_whole_and_needs_nothing_else(grid):
     text = (grid / "out" / "index.html").read_text()
     page = Page()
     page.feed(text)
-    assert not page.open and all(reference.startswith("#") for reference in page.references)
-    assert len(page.ids) == len(set(page.ids)) and {r[1:] for r in page.references} <= set(page.ids)
+    assert not page.open and all(r.startswith(("#", "data:image/svg+xml;base64,")) for r in page.references)
+    assert len(page.ids) == len(set(page.ids)) and {r[1:] for r in page.references if r[0] == "#"} <= set(page.ids)
     assert "@import" not in text and "<script" not in text and not re.search(r"url\((?!#)", text)
-    assert "prefers-color-scheme: dark" in text and "currentColor" in text
+    assert "prefers-color-scheme: dark" in text
 
 
-def test_figures_exist_and_are_small(grid):
+def test_figures_are_svg_and_png(grid):
     names = {path.name for path in (grid / "out" / "figures").iterdir()}
-    expected = {"repeated-mlm", "corruption", "repeated-entropy", "repeated-curves", "entropy", "sweep-curves"}
+    expected = {"repeated-mlm", "repeated-entropy", "repeated-curves", "entropy", "sweep-curves"}
     assert names == {f"{name}.{kind}" for name in expected for kind in ("svg", "png")}
     for path in (grid / "out" / "figures").iterdir():
-        assert path.stat().st_size < 200_000
         if path.suffix == ".svg":
             xml.etree.ElementTree.parse(path)
 
@@ -391,48 +389,46 @@ def test_the_same_runs_give_the_same_bytes(grid, tmp_path):
 
 
 def test_findings_say_what_the_numbers_say(grid):
-    lines = {(row["claim"], row["numbers"].split(":")[0]): row for row in read_csv(grid / "out/tables/findings.csv")}
-    by_claim = {claim: row for (claim, _), row in lines.items()}
-    assert by_claim["ExLM scores higher than the vanilla MLM"]["our runs"] == "shows"
-    assert by_claim["entropy rises with pʳ"]["our runs"] == "shows"
-    assert by_claim["corrupted semantics move the score more than unreal tokens do"]["our runs"] == "shows"
-    assert by_claim["ExLM's entropy (marginal) is below MLM's at p = 15%"]["our runs"] == "does not show"
-    assert by_claim["ExLM's entropy (per state) is below MLM's at p = 15%"]["our runs"] == "shows"
-    matters = by_claim["corrupted semantics move the score more than unreal tokens do"]["numbers"]
-    assert "along p = 78.9%, r varies (4 cells)" in matters and "along pʳ ≈ 15%, p varies (4 cells)" in matters
-    assert f"{len(lines)} claims are looked at" in (grid / "out" / "report.md").read_text()
-    shares = by_claim["the share of corrupted semantics is pʳ"]
-    assert shares["our runs"] == "shows" and "28 models" in shares["numbers"]
-    assert "at most 1.0 standard errors" in shares["numbers"] and "fixed number of copies" in shares["numbers"]
-    cost = next(row for claim, row in by_claim.items() if "1.9" in claim)
-    assert cost["our runs"] == "1.60, paper 1.9: -16%" and "quartiles 1.55 to 1.66" in cost["numbers"]
+    rows = read_csv(grid / "out/tables/findings.csv")
+    found = {row["claim"]: row for row in rows}
+    assert len(found) == len(rows) == len(paper.TEXTS["claims"])  # every claim names cells that are there
+    assert f"{len(rows)} claims are looked at" in (grid / "out" / "report.md").read_text()
+    assert found["ExLM scores higher than the vanilla MLM"]["our runs"] == "shows"
+    assert found["a sparse DAG costs"]["our runs"] == "within the spread of seeds"
+    assert found["ExLM's entropy (marginal) is below that of MLM"]["our runs"] == "does not show"
+    assert found["ExLM's entropy (per state) is below that of MLM"]["our runs"] == "shows"
+    numbers = found["removing the transitions costs"]["numbers"]
+    words = "+1 × 73.12 ExLM; -1 × 71.50 ExLM w/o Transitions (QNLI, RTE, MRPC)"
+    assert numbers == f"+1.62 (standard error 0.28): {words}"  # s.d. of a seed: 0.4 / sqrt(2)
 
 
 def test_joint_numbers_stand_beside_the_marginal_ones(grid):
-    rows = {row["model"]: row for row in read_csv(grid / "out/tables/sweep.csv")}
-    exlm, mlm = rows["p = 15%, ExLM, k = 4"], rows["p = 15%, Vanilla MLM"]
-    assert float(exlm["perplexity"]) == float(mlm["perplexity"]) == pytest.approx(float(mlm["joint perplexity"]))
-    assert float(exlm["joint perplexity"]) == pytest.approx(50 * (math.exp(-0.1) + math.exp(-0.12)) / 2)
-    assert float(exlm["own mask, %"]) == pytest.approx(96) and mlm["own mask, %"] == ""
-    assert "joint perplexity" in read_csv(grid / "out/tables/ablations.csv")[0]
+    rows = {row["model"]: row for row in read_csv(grid / "out/tables/sweep.csv") if row["p, %"] == "15.0"}
+    exlm, mlm = rows["ExLM, k = 4"], rows["Vanilla MLM"]
+    assert float(exlm["Perplexity"]) == float(mlm["Perplexity"]) == pytest.approx(float(mlm["Joint perplexity"]))
+    assert float(exlm["Joint perplexity"]) == pytest.approx(50 * (math.exp(-0.1) + math.exp(-0.12)) / 2)
+    assert float(exlm["Own mask, %"]) == pytest.approx(96) and mlm["Own mask, %"] == ""
+    assert "Joint perplexity" in read_csv(grid / "out/tables/ablations.csv")[0]
     results = {row["result"] for row in read_csv(grid / "out/tables/runs.csv") if row["kind"] == "pre-training"}
-    assert "held-out accuracy 25.0%, perplexity 50.00, joint 45.24, own mask 96.0%" in results
+    assert "Held-out accuracy 25.00, Perplexity 50.00, Joint perplexity 45.24, Own mask, % 96.00" in results
     assert "own mask, p = 38.7%" in (grid / "out/figures/sweep-curves.svg").read_text()
 
 
 def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
     found = read_csv(grid / "out/tables/findings.csv")
     found = {row["claim"]: row for row in found if row["claim"].startswith("ExLM knows masks together")}
-    assert len(found) == 4 and {row["our runs"] for row in found.values()} == {"shows"}
-    words = found["ExLM knows masks together: joint nll below its own marginal at p = 15%"]["numbers"]
-    error = stdev([0.10, 0.12]) / 2**0.5  # the MLMs' gain is none, and no part of the spread
-    assert words == f"3.802 and 3.912 nats per masked token (standard error {error:.3f} over pre-training seeds)"
+    assert len(found) == 2 and {row["our runs"] for row in found.values()} == {"shows"}
+    words = found["ExLM knows masks together (its joint nll is below its own marginal nll)"]["numbers"]
+    error = stdev([0.10, 0.12]) / 2**0.5  # pooled over the two numbers, of which one does not vary
+    assert (
+        words == f"+0.110 (standard error {error:.3f}): +1 × 3.912 ExLM; -1 × 3.802 ExLM (Marginal nll and Joint nll)"
+    )
     pretraining(tmp_path, "mlm", objective="mlm", joint=math.log(50))
     for seed, joint in enumerate((3.8, 4.0, 4.2)):
         pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=joint)
     report([str(tmp_path)], str(tmp_path / "out"))
     rows = [row for row in read_csv(tmp_path / "out/tables/findings.csv") if "masks together" in row["claim"]]
-    assert [row["our runs"] for row in rows] == ["within the spread of seeds"] * 2
+    assert [row["our runs"] for row in rows] == ["within the spread of seeds", "one seed, not decided"]
 
 
 def test_runs_without_joint_numbers_are_read_and_blank(tmp_path):
@@ -440,11 +436,9 @@ def test_runs_without_joint_numbers_are_read_and_blank(tmp_path):
     for k in (2, 4):
         pretraining(tmp_path, f"exlm-{k}", num_states=k)
     report([str(tmp_path)], str(tmp_path / "out"))
-    rows = [row for row in read_csv(tmp_path / "out/tables/findings.csv") if "masks together" in row["claim"]]
-    assert [(row["our runs"], row["numbers"]) for row in rows] == [("", "")] * 2
-    assert " 2 claims are looked at" in (tmp_path / "out/report.md").read_text()
-    rows = {row["model"]: row for row in read_csv(tmp_path / "out/tables/sweep.csv")}
-    assert rows["p = 15%, ExLM, k = 4"]["joint perplexity"] == "" and rows["p = 15%, ExLM, k = 4"]["perplexity"]
+    assert "masks together" not in (tmp_path / "out/tables/findings.csv").read_text()
+    row = next(row for row in read_csv(tmp_path / "out/tables/sweep.csv") if row["model"] == "ExLM, k = 4")
+    assert row["Joint perplexity"] == "" and row["Perplexity"]
     assert "own mask, p" not in (tmp_path / "out/figures/sweep-curves.svg").read_text()
 
 
@@ -452,29 +446,31 @@ def test_the_rule_of_two_standard_errors(tmp_path):
     assert verdict(1.0, 0.4) == "shows" and verdict(-1.0, 0.4) == "does not show"
     assert verdict(0.7, 0.4) == verdict(-0.7, 0.4) == "within the spread of seeds"
     assert verdict(1.0, None) == "one seed, not decided"
-    assert verdict(1.0, 0.4, "fine-tuning") == "higher beyond fine-tuning seeds; one pre-training seed"
-    assert verdict(-1.0, 0.4, "tokens", ("lower", "higher")) == "higher beyond tokens; one pre-training seed"
-    for name, score in (("exlm", 0.62), ("mlm", 0.60)):
-        model = pretraining(tmp_path, name, objective=name)
-        finetuning(tmp_path, f"t-{name}", model, "rte", [score, score + 0.02])
-    difference = compare(only_family(tmp_path), Setting("ExLM", 4, 0.15), Setting("Vanilla MLM", 1, 0.15))
-    assert difference.value == pytest.approx(2.0) and difference.unit == "fine-tuning"
-    assert difference.error == pytest.approx((2 * 2.0 / 2) ** 0.5)  # s.d. of a seed is sqrt(2), two seeds each
+    values = {"exlm": [0.60, 0.64, 0.62], "mlm": [0.60, 0.61]}
+    for name, scores in values.items():
+        for seed, score in enumerate(scores):
+            model = pretraining(tmp_path, f"{name}-{seed}", objective=name, seed=seed)
+            finetuning(tmp_path, f"t-{name}-{seed}", model, "rte", [score - 0.01, score + 0.01])
+    family = only_family(tmp_path)
+    exlm, mlm = (family.estimate(family.named()[name], "rte") for name in ("ExLM", "Vanilla MLM"))
+    pooled = (2 * 4.0 + 1 * 0.5) / 3  # variances of pre-training seeds, by their degrees of freedom
+    assert standard_error([(1, exlm), (-1, mlm)]) == pytest.approx((pooled * (1 / 3 + 1 / 2)) ** 0.5)
+    assert standard_error([(2, exlm), (-1, mlm)]) == pytest.approx((pooled * (4 / 3 + 1 / 2)) ** 0.5)
+    single = family.estimate(Setting("ExLM", 4, 0.15), "rte").__class__(value=1.0, centers=[1.0])
+    assert standard_error([(1, exlm), (-1, single)]) is None
 
 
-def test_scores_of_a_model_that_learnt_next_to_nothing_show_nothing(tmp_path):
-    for name, accuracy, score in (("exlm", 0.02, 0.9), ("mlm", 0.25, 0.6)):
-        model = pretraining(tmp_path, name, objective=name, accuracy=accuracy)
-        finetuning(tmp_path, f"t-{name}", model, "rte", [score, score + 0.02])
-    difference = compare(only_family(tmp_path), Setting("ExLM", 4, 0.15), Setting("Vanilla MLM", 1, 0.15))
-    assert difference.value == pytest.approx(30.0) and difference.verdict.startswith("not decided (ExLM's held-out")
+def test_a_label_says_corpus_size_and_updates(tmp_path):
+    pretraining(tmp_path, "m")
+    assert only_family(tmp_path).label == "text · 4 layers × 128 · 1.0M parameters · 100 updates of 4,096 tokens"
 
 
-def test_a_label_says_corpus_vocabulary_size_and_updates(tmp_path):
-    run_dir = pretraining(tmp_path, "m")
-    write(run_dir / "config.json", {"vocab_size": 1234})
-    label = "text · vocabulary 1,234 · 4 layers × 128 · 1.0M parameters · 100 updates of 4,096 tokens"
-    assert only_family(tmp_path).label == label
+def test_equal_labels_have_a_hash_and_the_settings_that_differ(tmp_path):
+    for rate in (1e-3, 2e-3):
+        pretraining(tmp_path, f"m{rate}", rate=rate)
+    found = {family.label: family.differences for family in families(find_runs([str(tmp_path)]))}
+    assert all(re.search(r" · settings [0-9a-f]{6}$", label) for label in found) and len(found) == 2
+    assert sorted(found.values()) == [f"train.optimizer.learning_rate = {rate}" for rate in (0.001, 0.002)]
 
 
 def test_the_grid_of_the_report_is_that_of_the_experiment(tmp_path):
@@ -493,17 +489,17 @@ def test_an_entropy_of_no_token_is_blank_and_costs_nothing_else(tmp_path):
     assert not find_runs([str(tmp_path)]).damaged
     report([str(tmp_path)], str(tmp_path / "out"))
     rows = {r["r"]: r for r in read_csv(tmp_path / "out/tables/repeated-mlm.csv") if r["p, %"] == "38.7"}
-    assert rows["4.0"]["entropy"] == "" and rows["4.0"]["entropy note"] == "no held-out token without a visible copy"
-    assert rows["4.0"]["corrupted, %"] and rows["4.0"]["tokens"] == "0.0"
-    assert rows["2.0"]["entropy s.d."] == "0.03" and rows["2.0"]["tokens"] == "2500.0"
+    assert rows["4"]["Entropy, bits"] == "" and rows["4"]["Tokens of entropy"] == "0.0"
+    assert float(rows["4"]["Corrupted, %"]) == pytest.approx(100 * 0.387**4, rel=0.2)
+    assert rows["2"]["Entropy, bits s.d."] == "0.03" and rows["2"]["Tokens of entropy"] == "2500.0"
 
 
-def test_departures_from_published_parts_are_marked(tmp_path):
+def test_data_that_are_not_the_published_are_named(tmp_path):
     model = pretraining(tmp_path, "m")
     finetuning(tmp_path, "t", model, "mrpc", [0.68, 0.69], departures=["valid has 1,725 rows, GLUE's has 408"])
     report([str(tmp_path)], str(tmp_path / "out"))
     text = (tmp_path / "out" / "report.md").read_text()
-    assert "68.5 ± 0.7†" in text and "MRPC: valid has 1,725 rows, GLUE's has 408" in text
+    assert "Not the published data: MRPC: valid has 1,725 rows, GLUE's has 408." in text
 
 
 def test_damaged_files_are_counted_and_named(tmp_path, capsys):
@@ -513,11 +509,10 @@ def test_damaged_files_are_counted_and_named(tmp_path, capsys):
     write(tmp_path / "list" / "results.json", [1])
     write(good / "measurements.json", {"entropy": {"mean": "high"}})
     pretraining(tmp_path, "endless", joint=math.inf, seed=1)
-    pretraining(tmp_path, "odd-prior", prior={"order": "high"})
     report([str(tmp_path)], str(tmp_path / "out"))
-    assert "Damaged files, left out: 6." in capsys.readouterr().out
+    assert "Left out: 5. Of these, damaged: 5." in capsys.readouterr().out
     rows = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
-    assert {row["file"].split("/")[-2] for row in rows} == {"cut", "odd", "list", "good", "endless", "odd-prior"}
+    assert {row["file"].split("/")[-2] for row in rows} == {"cut", "odd", "list", "good", "endless"}
     assert [row["directory"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")] == [str(good)]
 
 
@@ -525,7 +520,7 @@ def test_measured_cost_alone_is_a_report(tmp_path):
     efficiency(tmp_path / "cost")
     report([str(tmp_path)], str(tmp_path / "out"))
     rows = read_csv(tmp_path / "out" / "tables" / "efficiency.csv")
-    assert [row["model"] for row in rows] == ["ExLM, k = 4", "Vanilla MLM", "ExLM, k = 4"]
+    assert [row["model"] for row in rows] == ["ExLM, k = 4", "Vanilla MLM", "ExLM, k = 4, expanded layers: all"]
     assert [row["times MLM"] for row in rows] == ["1.9", "1.0", "1.6"] and rows[0]["source"] == "paper"
     assert rows[2]["clock"] == "wall time" and rows[2]["quartiles"] == "1.55–1.66"
 
@@ -559,7 +554,6 @@ def test_drawn_cases_are_shown_and_the_others_have_their_command(tmp_path):
     ids = [run.id for run in only_family(tmp_path / "runs").runs]
     for run_dir in run_dirs[:2]:
         (run_dir / "case.svg").write_text(svg)
-    (run_dirs[2] / "case.svg").write_text(svg + " " * 200_000)
     out = tmp_path / "out"
     report([str(tmp_path / "runs")], str(out))
     assert {path.name for path in (out / "figures").iterdir()} == {f"case-{name}.svg" for name in ids[:2]}
@@ -568,9 +562,8 @@ def test_drawn_cases_are_shown_and_the_others_have_their_command(tmp_path):
     assert f"](figures/case-{ids[0]}.svg)" in text and "ExLM, k = 4, p = 15%, seed 0" in text
     assert page.count('src="data:image/svg+xml;base64,') == 2 and 'id="a"' not in page
     explore = """"This is [MASK], and I'm very [MASK] to see this." --output"""
-    assert (
-        f"exlm explore '{run_dirs[3]}' {explore} '{run_dirs[3]}/case.svg'" in text and text.count("exlm explore") == 1
-    )
+    quoted = f"'{run_dirs[2]}' '{run_dirs[3]}'"
+    assert f'for run in {quoted}; do exlm explore "$run" {explore} "$run/case.svg"; done' in text
 
 
 def test_a_file_is_no_place_for_a_report(tmp_path):
@@ -611,11 +604,11 @@ def same(numbers, values):
 
 def test_the_papers_main_tables_are_the_sources(source):
     rows = table_of(source, "table::classification")
-    assert len(rows) == len(paper.MAIN_TABLES["main-molecules"].paper)
-    for (_, numbers), values in zip(rows, paper.MAIN_TABLES["main-molecules"].paper.values(), strict=True):
+    assert len(rows) == len(paper.MAIN_TABLES["main-molecules"]["paper"])
+    for (_, numbers), values in zip(rows, paper.MAIN_TABLES["main-molecules"]["paper"].values(), strict=True):
         same(numbers, values)
     rows = table_of(source, "tab:main_res")
-    for (_, numbers), values in zip(rows, paper.MAIN_TABLES["main-text"].paper.values(), strict=True):
+    for (_, numbers), values in zip(rows, paper.MAIN_TABLES["main-text"]["paper"].values(), strict=True):
         padded = numbers if len(numbers) == 12 else [numbers[0], None, *numbers[1:]]
         same(padded, values)
 

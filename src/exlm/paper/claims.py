@@ -33,25 +33,28 @@ def verdict(difference: float, error: float | None) -> str:
 
 
 def claims_table(families: Sequence[Family]) -> Table:
-    """All claims whose cells were run, by family; `tasks` are those that all cells have, else held-out accuracy."""
+    """All claims whose cells were run, by family. Tasks are those that all cells have, else held-out accuracy."""
     rows: list[Row] = []
     for family in families:
         named = family.named()
-        for claim, *parts in (row for row in TEXTS["claims"] if all(name in named for _, name, *_ in row[1:])):
-            cells = [named[name] for _, name, *_ in parts]
-            tasks = [task for task in family.shares if len(family.estimates(cells, task)) == len(set(cells))]
-            tasks = tasks or [HeldOut.ACCURACY]
-            found = [family.estimate(named[name], *(score or tasks)) for _, name, *score in parts]
-            terms = [(part[0], estimate) for part, estimate in zip(parts, found, strict=True) if estimate]
-            if len(terms) < len(parts):
+        for claim, *parts in TEXTS["claims"]:
+            if any(name not in named for _, name, *_ in parts):
                 continue
-            difference, error = sum(weight * estimate.value for weight, estimate in terms), standard_error(terms)
-            digits = max(2, terms[0][1].digits)
-            scores = [", ".join(score or map(title, tasks)) for _, _, *score in parts]
-            values = [f"{name}: {e.value:.{digits}f}" for (_, name, *_), (_, e) in zip(parts, terms, strict=True)]
-            seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
-            numbers = f"{difference:+.{digits}f} ({seeds}): {'; '.join(values)} ({' and '.join(dict.fromkeys(scores))})"
-            rows.append(
-                {"group": family.label, "claim": claim, "our runs": verdict(difference, error), "numbers": numbers}
-            )
+            cells = {named[name] for _, name, *_ in parts}
+            tasks = [task for task in family.shares if len(family.estimates(cells, task)) == len(cells)]
+            terms, words, scores = [], [], []
+            for weight, name, *score in parts:
+                of_cell = score or tasks or [HeldOut.ACCURACY]
+                if estimate := family.estimate(named[name], *of_cell):
+                    digits = max(2, estimate.digits)
+                    terms.append((weight, estimate))
+                    words.append(f"{weight:+g} × {estimate.value:.{digits}f} {name}")
+                    scores.append(", ".join(map(title, of_cell)))
+            if len(terms) == len(parts):
+                difference, error = sum(weight * estimate.value for weight, estimate in terms), standard_error(terms)
+                seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
+                of_what = " and ".join(dict.fromkeys(scores))
+                numbers = f"{difference:+.{digits}f} ({seeds}): {'; '.join(words)} ({of_what})"
+                row = {"group": family.label, "claim": claim, "our runs": verdict(difference, error)}
+                rows.append(row | {"numbers": numbers})
     return Table("findings", *texts("tables", "findings", count=len(rows)), rows)

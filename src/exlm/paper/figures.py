@@ -1,5 +1,6 @@
 """The figures of the report: heat maps over mask ratio and repetitions, training curves, entropy."""
 
+import io
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -32,7 +33,11 @@ styled = matplotlib.rc_context(STYLE)  # as a decorator, it holds within the fun
 
 
 def _figure(name: str, family: Family, plot: Plot) -> Figure:
-    return Figure.of_plot(name, TEXTS["figures"][name].format(label=family.label), plot)
+    """The same plot gives the same bytes, as long as STYLE holds."""
+    svg, png = io.BytesIO(), io.BytesIO()
+    plot.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+    plot.savefig(png, format="png", metadata={"Software": None}, dpi=130)
+    return Figure(name, TEXTS["figures"][name].format(label=family.label), svg.getvalue(), png.getvalue())
 
 
 @styled
@@ -159,10 +164,10 @@ def _training_curves(name: str, family: Family, names: Mapping[Setting, str], ti
 def _curves(family: Family, cell: Setting, titles: Sequence[str]) -> pd.DataFrame:
     """Those numbers of CURVES that the logs of a cell have, by update, averaged over seeds."""
     found = [
-        {"step": record["step"], column: record[key]}
+        {"step": record.get("step"), column: record[key]}
         for run in family.cells[cell]
         for record in read_log(run.path / "log.jsonl")
         for column, (kind, key) in ((column, CURVES[column]) for column in titles)
-        if record.get("kind") == kind and isinstance(record.get(key), int | float)
+        if isinstance(record, dict) and record.get("kind") == kind and isinstance(record.get(key), int | float)
     ]
     return pd.DataFrame(found, columns=["step", *titles]).groupby("step").mean().dropna(axis=1, how="all")

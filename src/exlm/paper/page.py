@@ -1,7 +1,6 @@
 """What a report consists of, and its files: Markdown, HTML and LaTeX by the templates beside this file, CSV, plots."""
 
 import base64
-import io
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
-from matplotlib.figure import Figure as Plot
 
 from exlm.storage import replacing, write_text
 
@@ -108,14 +106,6 @@ class Figure:
     caption: str
     svg: bytes
     png: bytes | None = None
-
-    @classmethod
-    def of_plot(cls, name: str, caption: str, plot: Plot) -> "Figure":
-        """The same plot gives the same bytes if matplotlib's `svg.hashsalt` is set."""
-        streams = {"svg": io.BytesIO(), "png": io.BytesIO()}
-        plot.savefig(streams["svg"], format="svg", metadata={"Date": None, "Creator": None})
-        plot.savefig(streams["png"], format="png", metadata={"Software": None}, dpi=130)
-        return cls(name, caption, *(stream.getvalue() for stream in streams.values()))
 
     @property
     def source(self) -> str:

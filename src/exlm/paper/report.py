@@ -81,17 +81,19 @@ def _experiment(
 def _main_section(name: str, groups: Sequence[Family]) -> Section:
     """One table of the families that were fine-tuned on any of its columns, and a command for each task they lack."""
     main = MAIN_TABLES[name]
-    tasks = list(dict.fromkeys(score.split()[0] for score in main.columns.values() if score))
-    section = Section(*texts("sections", name), f"exlm pretrain {main.pretrain}")
-    if chosen := [family for family in groups if not set(tasks).isdisjoint(family.tasks)]:
-        section.blocks.append(tables.main_table(name, chosen))
-        runs = [(family, run) for family in chosen for cell in tables.main_cells(family) for run in family.cells[cell]]
-        for task in tasks:
-            command = (
-                f'exlm finetune {main.finetune} --model "$run" --task.dataset {task} --output "$run-finetuned/{task}"'
-            )
-            if lacking := [run for family, run in runs if task not in family.finetunings.get(run.id, {})]:
-                section.missing.append((task, _for_each(lacking, command)))
+    tasks = list(dict.fromkeys(score.split()[0] for score in main["columns"].values() if score))
+    section = Section(*texts("sections", name), f"exlm pretrain {main['pretrain']}")
+    tuned = [family for family in groups if not set(tasks).isdisjoint(family.tasks)]
+    chosen = tuned or [family for family in groups if family.domain in name]
+    runs = [(family, run) for family in chosen for cell in tables.main_cells(family) for run in family.cells[cell]]
+    for task in tasks:
+        tune = f'exlm finetune {main["finetune"]} --model "$run" --task.dataset {task} --output "$run-finetuned/{task}"'
+        if lacking := [run for family, run in runs if task not in family.finetunings.get(run.id, {})]:
+            section.missing.append((task, _for_each(lacking, tune)))
+    if tuned:
+        section.blocks.append(tables.main_table(name, tuned))
+    elif section.missing:
+        section.start = "\n".join(command for _, command in section.missing)
     return section
 
 
@@ -100,16 +102,13 @@ def _case_section(groups: Sequence[Family]) -> Section:
     command = f'exlm explore "$run" "{CASE_TEXT}" --output "$run/case.svg"'
     section = Section(*texts("sections", "cases"), command.replace('"$run', '"RUN'))
     for family in groups:
-        runs = [
-            (cell, run) for cell in family.select() for run in family.cells[cell] if run.cell.method.startswith("ExLM")
-        ]
-        for cell, run in runs:
-            if (run.path / "case.svg").is_file():
-                caption = f"{cell.description}, seed {run.seed}, run {run.id} ({family.label})."
-                section.blocks.append(Figure(f"case-{run.id}", caption, (run.path / "case.svg").read_bytes()))
-        lacking = [run for _, run in runs if not (run.path / "case.svg").is_file()]
-        if lacking and family.domain == "text":
-            section.missing.append((family.label, _for_each(lacking, command)))
+        runs = [run for run in family.runs if run.result["recipe"]["model"]["objective"] == "exlm"]
+        drawn = [run for run in runs if (run.path / "case.svg").is_file()]
+        for run in drawn:
+            caption = f"{run.cell.description}, seed {run.seed}, run {run.id} ({family.label})."
+            section.blocks.append(Figure(f"case-{run.id}", caption, (run.path / "case.svg").read_bytes()))
+        if len(drawn) < len(runs) and family.domain == "text":
+            section.missing.append((family.label, _for_each((run for run in runs if run not in drawn), command)))
     return section
 
 

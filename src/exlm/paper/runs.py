@@ -16,6 +16,11 @@ from exlm.tasks.datasets import MOLECULENET
 
 Json = dict[str, Any]
 T = TypeVar("T")
+EVALUATION = {  # scores by the keys and factors of an evaluation; earlier runs have no joint ones, only ExLM the last
+    HeldOut.ACCURACY: ("accuracy", 100.0), HeldOut.PERPLEXITY: ("perplexity", 1.0), HeldOut.NLL: ("nll", 1.0),
+    HeldOut.JOINT_PERPLEXITY: ("joint_perplexity", 1.0), HeldOut.JOINT_NLL: ("joint_nll", 1.0),
+    HeldOut.OWN_MASK: ("own_states", 100.0),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -107,10 +112,12 @@ def _pretraining(result: Json, path: Path, runs: Runs) -> Pretraining | None:
     """None for one seed of a fine-tuning, which has scores, and whose results.json is read."""
     if "scores" in result:
         return None
-    identity, recipe = result["identity"], result["recipe"]
+    identity, recipe, found = result["identity"], result["recipe"], result["evaluation"]
     model, data = recipe["model"], recipe["data"]
     own = {"mlm": (), "ctc": ("model.",)}.get(model["objective"], ("",))  # an MLM has none, a CTC model no links
     choices = {key: identity.get(key, usual) for key, usual in CHOICES.items() if key.startswith(own)}
+    scores: dict[str, float] = {HeldOut.HOURS: result["training_seconds"] / 3600}
+    scores |= {name: factor * found[key] for name, (key, factor) in EVALUATION.items() if key in found}
     states = 1 if model["objective"] == "mlm" else model["num_states"]
     run = Pretraining(
         id=_identifier(identity),
@@ -121,10 +128,11 @@ def _pretraining(result: Json, path: Path, runs: Runs) -> Pretraining | None:
         seed=recipe["seed"],
         choices=frozenset((key, tuple(v) if isinstance(v, list) else v) for key, v in choices.items()),
         shared=frozenset((key, json.dumps(value)) for key, value in identity.items() if key not in VARIED),
-        scores=_evaluated(result) | (runs.read(path / "measurements.json", _measured) or {}),
+        scores=scores | (runs.read(path / "measurements.json", _measured) or {}),
         weights=runs.read(path / "manifest.json", _fingerprint),
     )
-    _check(*run.cell[1:], run.seed, run.steps, result["parameters"], data["tokens_per_batch"], *run.scores.values())
+    _check(*run.cell[1:], run.seed, run.steps, *run.scores.values())
+    _check(result["parameters"], data["tokens_per_batch"], model["hidden_size"], model["num_hidden_layers"])
     if not (run.shared and data["corpus"]):
         raise ValueError("a setting is missing")
     return run
@@ -137,19 +145,6 @@ def _method(model: Json) -> str:
     without = ["Transitions"] * (model["objective"] == "ctc") + ["2D RoPE"] * (model["rotary"] != "2d")
     sparse = model["dag"] == "sparse" and model["objective"] == "exlm"
     return "ExLM" + (f" w/o {' and '.join(without)}" if without else "") + " w/ Sparse DAG" * sparse
-
-
-def _evaluated(result: Json) -> dict[str, float]:
-    """Earlier runs have no joint scores, and only ExLM has `own_states`."""
-    found, scores = result["evaluation"], dict[str, float]()
-    scores |= {HeldOut.HOURS: result["training_seconds"] / 3600, HeldOut.ACCURACY: 100 * found["accuracy"]}
-    scores[HeldOut.PERPLEXITY] = found["perplexity"]
-    if "joint_nll" in found:
-        scores |= {HeldOut.JOINT_PERPLEXITY: found["joint_perplexity"], HeldOut.JOINT_NLL: found["joint_nll"]}
-        scores[HeldOut.NLL] = found["nll"]
-    if "own_states" in found:
-        scores[HeldOut.OWN_MASK] = 100 * found["own_states"]
-    return scores
 
 
 def _measured(content: Json) -> dict[str, float]:
@@ -199,10 +194,11 @@ def _finetuning(result: Json, path: Path) -> Finetuning | None:
 
 
 def _cost(content: Json) -> Json:
+    """With `expanded_layers` of the ExLM that was measured."""
     keys = ("seconds_per_step", "tokens_per_second", "peak_memory_bytes")
-    _check(*(entry[key] for entry in content["models"].values() for key in keys))
+    _check(*(content["models"][model][key] for model in ("mlm", "exlm") for key in keys), len(content["clock"]))
     _check(*(content[key] for key in ("ratio", "num_states", "mask_ratio", "pairs")), *content["ratio_quartiles"])
-    return content
+    return content | {"expanded_layers": content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")}
 
 
 def device(result: Json) -> str:

@@ -36,16 +36,16 @@ def main_table(name: str, chosen: Sequence[Family]) -> Table:
     """Other systems' results and the paper's own, then ours by family."""
     main, rows = paper.MAIN_TABLES[name], list[Row]()
     for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
-        for model, values in main.paper.items():
+        for model, values in main["paper"].items():
             if (model in paper.OF_THE_PAPER) == (source == "paper"):
                 start = {"group": f"quoted from the paper: {whose}", "source": source, "model": model, "updates": ""}
-                rows.append(start | dict(zip(main.columns, values, strict=True)) | {"seeds": "", "runs": ""})
+                rows.append(start | dict(zip(main["columns"], values, strict=True)) | {"seeds": "", "runs": ""})
     for family in chosen:
         for cell in main_cells(family):
             row: Row = {"group": f"ours: {family.label}", "model": cell.label, "updates": family.cells[cell][0].steps}
-            for column, score in main.columns.items():
-                scores = [score] if score else main.averaged
-                row[column] = family.estimate(cell, *scores, of_medians=main.of_medians)
+            for column, score in main["columns"].items():
+                scores = [score] if score else main["averaged"]
+                row[column] = family.estimate(cell, *scores, of_medians=main["of_medians"])
             rows.append(row | sources(family, cell))
     heading, caption = texts("tables", name)
     return Table(name, heading, caption + caveats(chosen), rows)
@@ -119,8 +119,7 @@ def efficiency_table(runs: Runs) -> Table:
     rows: list[Row] = [{"source": "paper", **dict(zip(titles, quoted, strict=True))}]
     for path, content in runs.costs.items():
         group = f"ours: {path}, p = {percent(content['mask_ratio'])}, {content['pairs']} pairs, {device(content)}"
-        layers = content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")
-        exlm = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
+        exlm = f"ExLM, k = {content['num_states']}, expanded layers: {content['expanded_layers']}"
         quartiles = "–".join(f"{q:.2f}" for q in content["ratio_quartiles"])
         for key, name, ratio, spread in (("mlm", MLM, 1.0, ""), ("exlm", exlm, content["ratio"], quartiles)):
             entry = content["models"][key]
@@ -147,8 +146,8 @@ def runs_table(families: Sequence[Family]) -> Table:
                     what = f"{title(task)} from {run.id}, {tuning.result['best'] or 'one setting'}"
                     seeds = " ".join(map(str, tuning.result["seeds"]))
                     result = f"{tuning.result['metric']} {fmean(tuning.scores[task]):.2f}"
-                    start = (group, tuning.id, "fine-tuning", what, "", "", "", seeds)
-                    rows[tuning.id] = (*start, result, "", device(tuning.result), str(tuning.path))
+                    begin = (group, tuning.id, "fine-tuning", what, "", "", "", seeds)
+                    rows[tuning.id] = (*begin, result, "", device(tuning.result), str(tuning.path))
     return Table("runs", *texts("tables", "runs"), [dict(zip(titles, row, strict=True)) for row in rows.values()])
 
 
@@ -159,9 +158,10 @@ def left_out_table(runs: Runs, families: Sequence[Family]) -> Table:
     unused = [run for run in runs.pretrainings.values() if run.id not in used]
     found += [(run.path, "another run has its seed", f"{run.cell.description}, seed {run.seed}") for run in unused]
     for model, tunings in runs.finetunings.items():
-        why = "its model is not among the runs"
-        why = "other settings than most of its task, from scratch, or a repetition" if model else why
-        tunings = [tuning for tuning in tunings if tuning.id not in used]
-        found += [(t.path, why, f"{title(t.task)} from {t.result['settings']['model']}") for t in tunings]
+        why = "other settings than most of its task, from scratch, or a repetition"
+        why = why if model else "its model is not among the runs"
+        for tuning in (tuning for tuning in tunings if tuning.id not in used):
+            name = "/".join(Path(tuning.result["settings"]["model"]).parts[-3:])
+            found.append((tuning.path, why, f"{title(tuning.task)} from {name}"))
     rows: list[Row] = [{"file": str(path), "why": why, "what": what} for path, why, what in found]
     return Table("left-out", *texts("tables", "left-out"), rows)
