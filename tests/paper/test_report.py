@@ -402,6 +402,17 @@ def test_findings_say_what_the_numbers_say(grid):
     assert numbers == f"+1.62 (standard error 0.28): {words}"  # s.d. of a seed: 0.4 / sqrt(2)
 
 
+def test_without_tasks_only_equal_masks_are_compared(tmp_path):
+    for p in (0.15, 0.387):
+        for name in ("mlm", "exlm"):
+            pretraining(tmp_path, f"{name}-{p}", p, objective=name)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = {row["claim"]: row for row in read_csv(tmp_path / "out/tables/findings.csv")}
+    assert set(rows) == {f"ExLM scores higher than the vanilla MLM{end}" for end in ("", " at p = 38.7%")}
+    assert all(row["numbers"].endswith("(Held-out accuracy)") for row in rows.values())
+    assert all(row["our runs"] == "one seed, not decided" for row in rows.values())
+
+
 def test_joint_numbers_stand_beside_the_marginal_ones(grid):
     rows = {row["model"]: row for row in read_csv(grid / "out/tables/sweep.csv") if row["p, %"] == "15.0"}
     exlm, mlm = rows["ExLM, k = 4"], rows["Vanilla MLM"]

@@ -33,7 +33,10 @@ def verdict(difference: float, error: float | None) -> str:
 
 
 def claims_table(families: Sequence[Family]) -> Table:
-    """All claims whose cells were run, by family. Tasks are those that all cells have, else held-out accuracy."""
+    """All claims whose cells were run, by family, on the tasks that all of them have.
+
+    Without such tasks cells are compared by held-out accuracy if their masks are alike.
+    """
     rows: list[Row] = []
     for family in families:
         named = family.named()
@@ -42,9 +45,10 @@ def claims_table(families: Sequence[Family]) -> Table:
                 continue
             cells = {named[name] for _, name, *_ in parts}
             tasks = [task for task in family.shares if len(family.estimates(cells, task)) == len(cells)]
+            alike = len({(cell.p, cell.r) for cell in cells}) == 1
             terms, words, scores = [], [], []
             for weight, name, *score in parts:
-                of_cell = score or tasks or [HeldOut.ACCURACY]
+                of_cell = score or tasks or [HeldOut.ACCURACY] * alike
                 if estimate := family.estimate(named[name], *of_cell):
                     digits = max(2, estimate.digits)
                     terms.append((weight, estimate))

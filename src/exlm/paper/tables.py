@@ -154,7 +154,8 @@ def runs_table(families: Sequence[Family]) -> Table:
 def left_out_table(runs: Runs, families: Sequence[Family]) -> Table:
     """What was found and is not used in any table, and why."""
     found: list[tuple[Path, str, str]] = [(path, "damaged", reason) for path, reason in runs.damaged.items()]
-    used = {run.id for family in families for run in (*family.runs, *family.tunings)}
+    used = {run.id for family in families for run in family.runs}
+    used |= {tuning.id for family in families for tuning in family.tunings}
     unused = [run for run in runs.pretrainings.values() if run.id not in used]
     found += [(run.path, "another run has its seed", f"{run.cell.description}, seed {run.seed}") for run in unused]
     for model, tunings in runs.finetunings.items():
