@@ -7,8 +7,8 @@ log-probability is off by up to 3% per link.
 The mixture adds one head after the other and computes heads again for the gradient: no [B, N, N, H] tensor is held.
 
 An order prior (not in the paper) favours paths that give each masked token a state of its own mask. Without it, the
-full DAG of small models settles on one path through the wrong masks before any word is learned. It is added to the
-scores of links before each head's softmax, as ALiBi (Press et al., 2022) does for attention and Badlani et al. (2021)
+full DAG of small models settles on one path through the wrong masks before any word is learned. The prior is added to
+links' scores before each head's softmax, as in ALiBi (Press et al., 2022) for attention and in Badlani et al. (2021)
 for speech alignment.
 """
 
