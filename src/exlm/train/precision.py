@@ -33,7 +33,6 @@ def training_products(device: torch.device, precision: str) -> AbstractContextMa
 
 @contextmanager
 def in_precision(device: torch.device, precision: str) -> Iterator[None]:
-    """For evaluation and prediction: sets `precision`, whatever the setting of the process or a surrounding
-    autocast."""
+    """For evaluation and prediction: sets `precision` whatever the process or a surrounding autocast has set."""
     with training_products(device, precision), autocast(device, precision):
         yield

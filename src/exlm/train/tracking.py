@@ -90,8 +90,7 @@ class Tracker:
         self.board = SummaryWriter(str(directory / "tensorboard"), purge_step=start + 1)
 
     def log(self, step: int, kind: str, values: dict[str, Any]) -> None:
-        """Writes one record of numbers and lists of numbers; `kind` is train or eval, `step` counts finished
-        updates."""
+        """Writes a record of numbers and lists of numbers; `kind` is train or eval, `step` counts finished updates."""
         if not self.active:
             return
         self.file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
