@@ -2,7 +2,7 @@
 
 
 class InputError(ValueError):
-    """A file, row, option or checkpoint cannot be used; the message says which one and the way out.
+    """A file, row, option or checkpoint cannot be used; the message says which one and what to do.
 
     The command line prints the message alone and exits with status 2.
     """

@@ -27,7 +27,7 @@ class Prior(NamedTuple):
 
     To the score of a link from a state of mask i to one of mask j (BOS is 0, EOS the last), - order * |j - i - 1| is
     added: a penalty for each skipped mask, or for staying within one. If j = i + 1 and both states are the same copy of
-    their masks, + sticky is added too. Copies then learn different readings of the sequence.
+    their masks, + sticky is added too. Copies then come to stand for different fillings.
     """
 
     order: float = 0.0
