@@ -19,7 +19,7 @@ class DataConfig:
     Attributes:
         corpus: directory written by `exlm prepare`.
         mask_ratio: share of tokens replaced by [MASK].
-        repeat: copies of each token, masked independently (Repeated MLM); fine-tuning then repeats its input too.
+        repeat: copies of each token, masked one by one (Repeated MLM); fine-tuning then repeats its input too.
         tokens_per_batch: upper bound of sequences x longest sequence in one update, over all processes, without copies.
         tokens_per_micro_batch: the same for one forward and backward pass, with copies; smaller needs less memory.
         eval_sequences: held-out sequences used in an evaluation; 0 takes all.
