@@ -9,7 +9,7 @@ class InputError(ValueError):
 
 
 class Diverged(InputError):
-    """A trained model whose outputs are not numbers."""
+    """The outputs of a trained model are not numbers."""
 
 
 class TrainingStopped(RuntimeError):
@@ -28,5 +28,5 @@ class Interrupted(RuntimeError):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says, cut to one line."""
+    """The first line of a library's error message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -8,7 +8,7 @@ from .errors import InputError
 from .model.configuration_exlm import ArchitectureConfig as ArchitectureConfig  # also a part of a recipe
 from .model.heads import Prior
 
-# Settings that change nothing about what a run computes.
+# Settings that do not change what a run computes.
 REPORTING = ("log_every", "eval_every", "save_every", "keep_checkpoints", "eval_sequences", "corpus")
 
 

@@ -42,7 +42,7 @@ class CopyEmbedding(nn.Embedding):
 
 
 class ExLMModel(ExLMPreTrainedModel):
-    """The encoder. Inputs are ordinary token ids; [MASK] tokens are expanded on the way in."""
+    """The encoder. Inputs are ordinary token ids; the model expands the [MASK] tokens."""
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)

@@ -34,7 +34,7 @@ class Sweep(NamedTuple):
     transition: Tensor  # [B, N, N] as it was used
     value: Tensor  # [B] log f, or the best path's log-probability
     end: Tensor  # [B, T, N] bool, true at the last target and state of every sequence that has a path
-    bands: list[tuple[slice, slice]]  # of row i = 1, 2, ... the predecessors and the states that it can use
+    bands: list[tuple[slice, slice]]  # for i = 1, 2, ...: the predecessors and the states of row i
 
 
 def feasible(emission: Tensor, target_lengths: Tensor, state_lengths: Tensor) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ PERSISTENT = 768  # with at most so many states one program computes all rows; e
 LONGEST = 23_000  # most states: offsets within a sequence then fit int32, and the tiles of its edges fit a grid
 LANES, ROWS, UNROLL = 128, 4, 8  # a sweep's tile: states, predecessors read in parallel, and those read in turn
 TILE = 64  # side of a tile of edges
-PADDING = 64  # what may be read beyond a row of states: up to ROWS * UNROLL or TILE
+PADDING = 64  # entries that may be read beyond the end of a row of states: up to ROWS * UNROLL or TILE
 
 
 @triton.jit
@@ -58,7 +58,7 @@ def _sweep(
 ):  # fmt: skip
     """Rows `first` to `last` - 1, counted along the sweep; the grid is (directions * batch, programs that share a row).
 
-    transposed  [batch, N, N]  transitions with axes swapped: neighbouring threads read neighbours backwards, too
+    transposed  [batch, N, N]  transitions with axes swapped, so that the backward sweep reads memory in order
     rows        [directions, batch, T, N + PADDING]  out: alpha and beta, both with emission; IMPOSSIBLE on entry
     sums        [batch, T, N]  out: log-sum over the predecessors, relative to the alpha before; IMPOSSIBLE on entry
     peaks       [batch, T]  out: what the next alpha is shifted by; 0 on entry

@@ -91,7 +91,7 @@ def expand(
         masked: [B, S] bool, tokens to expand. BOS and EOS are states in any case.
         states_per_mask: k, copies of every masked token.
         states_per_boundary: copies of BOS and of EOS, 1 (paper, appendix on the case study) or k (release).
-        labels: [B, S] original tokens at the masked positions; the input's own tokens where absent.
+        labels: [B, S] original tokens at the masked positions; by default the input's tokens.
         pad_token_id: fills the expanded sequence on the right.
         boundary_ids: tokens that count as BOS or EOS inside a sequence too, as in pairs and packed documents (release).
         rotary: `2d` gives each position its word and its state, `1d` its index in the expanded sequence.

@@ -1,4 +1,4 @@
-"""The training loop, for pre-training and fine-tuning alike.
+"""The training loop of pre-training and of fine-tuning.
 
 Its inputs are a model, a function from an update's number to its micro-batches, and a loss. The loss returns a sum, the
 count it was summed over, and the number of skipped sequences. The loop does not depend on masks, lattices or tasks.
@@ -226,7 +226,7 @@ def _update(
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Collects SIGINT and SIGTERM; a second one acts at once."""
+    """Collects the first SIGINT or SIGTERM; a second one has its usual effect."""
     received: list[int] = []
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
