@@ -46,8 +46,8 @@ INLINE float base2(float x) {
 }
 
 /* Rows of the scratch arrays are `room` long, a multiple of LANES. Inner loops run over whole groups of LANES, from the
- * group that holds `first` to the one that holds `last`. So they need no remainder loops, which short bands would mostly
- * run. Outside a row's band, `edges` is IMPOSSIBLE or the weight is 0, so the extra lanes add nothing. */
+ * group that holds `first` to the one that holds `last`. So no remainder loops are needed, which short bands would
+ * mostly run. Outside a row's band, `edges` is IMPOSSIBLE or the weight is 0, so the extra lanes add nothing. */
 #define LANES 16
 #define GROUPS(u, first, last) for (long u = (first) / LANES * LANES; u < ROOM((last) + 1); u++)
 #define ROOM(n) (((n) + LANES - 1) / LANES * LANES)
