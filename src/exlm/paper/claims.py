@@ -33,10 +33,7 @@ def verdict(difference: float, error: float | None) -> str:
 
 
 def claims_table(families: Sequence[Family]) -> Table:
-    """All claims whose cells were run, by family, on the tasks that all of them have.
-
-    Without such tasks cells are compared by held-out accuracy if their masks are alike.
-    """
+    """All claims whose cells were run, on the tasks that they share, else (with equal masks) on held-out accuracy."""
     rows: list[Row] = []
     for family in families:
         named = family.named()

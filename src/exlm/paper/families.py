@@ -24,7 +24,6 @@ class Estimate(Number):
     `spread` is the standard deviation over all seeds; of a single one the standard error over tokens, where known.
     """
 
-    value: float
     centers: Sequence[float] = ()  # one number per pre-training seed
 
 

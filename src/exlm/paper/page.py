@@ -15,9 +15,8 @@ from exlm.storage import replacing, write_text
 PAPER = "paper: "  # begins the title of a column whose numbers are the paper's
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$", "–": "--", "ρ": r"$\rho$",
-    "≤": r"$\le$", "≥": r"$\ge$", "·": r"$\cdot$", "<": r"$<$", ">": r"$>$", "|": r"$|$", "−": "$-$", "²": r"$^2$",
-    "ʳ": r"$^r$", "“": "``", "”": "''", "≈": r"$\approx$",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$", "·": r"$\cdot$",
+    "ʳ": r"$^r$", "<": r"$<$", ">": r"$>$", "|": r"$|$", "–": "--", "“": "``", "”": "''",
 }  # fmt: skip
 Row = dict[str, Any]  # a number, a Number, a text, or None for what has not been run, by the title of every column
 

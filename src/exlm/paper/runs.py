@@ -187,10 +187,10 @@ def _finetuning(result: Json, path: Path) -> Finetuning | None:
     scores[task] = scores[f"{task} {own}"]
     hyper = sorted(result["cells"]) if "cells" in result else result["runs"][0]["settings"]["train"]
     compared = {key: value for key, value in data.items() if key not in ("dataset", "data_dir")}
-    shared = [hyper, compared, settings.get("data_sha256"), settings.get("start_from") is not None]
+    start = [settings.get("data_sha256"), settings.get("start_from") is not None]
+    shared = json.dumps([hyper, compared, *start], sort_keys=True)
     identifier = _identifier({key: result[key] for key in ("settings", "seeds", "best")})
-    in_percent = questions or own in SHARES
-    return Finetuning(identifier, path, result, task, in_percent, json.dumps(shared, sort_keys=True), scores)
+    return Finetuning(identifier, path, result, task, questions or own in SHARES, shared, scores)
 
 
 def _cost(content: Json) -> Json:
