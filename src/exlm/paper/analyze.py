@@ -2,7 +2,7 @@
 
 One recipe serves all experiments, and they share their runs: `pretrain/VARIANT/seed-N` with its measurements.json and
 case.svg, and `finetune/VARIANT/seed-N/TASK`. The recipe itself is kept too, so that the report can name the command for
-what is missing, and `jobs` has a record of everything that is done.
+what is missing.
 """
 
 import itertools
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from exlm.data.corpus import Corpus
-from exlm.errors import InputError, TrainingStopped
+from exlm.errors import InputError
 from exlm.filling.explore import explore
 from exlm.paper.efficiency import measure_cost
 from exlm.paper.jobs import Job, run_jobs
-from exlm.paper.measurements import MEASUREMENTS, VERSION, measure_run
+from exlm.paper.measurements import measure_run
 from exlm.paper.variants import Experiment, Space, Variant, variants
 from exlm.pretrain import pretrain
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
@@ -26,6 +26,9 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.finetune import finetune
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig
+
+# By the name of a task: arguments of `finetune`, and the SHA-256 of the task's files.
+Tunings = dict[str, tuple[dict[str, Any], dict[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,6 @@ def analyze(
         own_processes: every training and measurement runs in a process of its own. In one process for all, memory grows
             from model to model and updates become slower; only very short trainings are done sooner.
     """
-    if experiment not in get_args(Experiment):
-        raise InputError(f"there is no experiment {experiment!r}; use one of {', '.join(get_args(Experiment))}")
     if distributed.launched():
         raise InputError("an analysis is one process; start it without torchrun")
     seeds, pretrain_seeds = [1, 2, 3] if seeds is None else seeds, [0] if pretrain_seeds is None else pretrain_seeds
@@ -87,38 +88,33 @@ def analyze(
             raise InputError(f"{name} is {given}; give at least one, each once")
     if cost_steps < 1:
         raise InputError(f"cost_steps is {cost_steps}; it must be at least 1")
-    fine_tuned = experiment not in ("entropy", "efficiency")
-    tunings = {
-        name: ({"task": chosen.task, "train": chosen.train, "seeds": seeds}, task_files(chosen.task))
-        for name, chosen in (tasks or {}).items()
-        if fine_tuned
-    }
     models = variants(experiment, data, model, train, space)
+    if not models and experiment != "efficiency":
+        raise InputError(
+            f"{experiment!r} has no models; the experiments are {', '.join(get_args(Experiment))}, and the lists of "
+            "the space need a value each"
+        )
     for variant in models:
         variant.check()
-    if fine_tuned and not tunings:
-        print("no tasks are given: models are pre-trained and measured, but not fine-tuned")
+    fine_tuned = {} if experiment in ("entropy", "efficiency") else tasks or {}
+    tunings = {
+        name: ({"task": chosen.task, "train": chosen.train, "seeds": seeds}, task_files(chosen.task))
+        for name, chosen in fine_tuned.items()
+    }
+    directory = Path(output)
     recipe = {"output": output, "data": data, "model": model, "train": train, "space": space, "prior": prior}
     recipe |= {"tasks": tasks or {}, "seeds": seeds, "pretrain_seeds": pretrain_seeds}
-    output_dir = Path(output)
-    write_yaml(output_dir / "recipe.yaml", recipe | {"cost_steps": cost_steps, "case": case})
+    write_yaml(directory / "recipe.yaml", recipe | {"cost_steps": cost_steps, "case": case})
 
-    stopped = []
     if experiment in ("efficiency", "ablations"):
-        result = output_dir / "efficiency.json"
+        result = directory / "efficiency.json"
         cost: dict[str, Any] = {"data": replace(data, repeat=1), "model": replace(model, objective="exlm")}
         cost |= {"precision": train.precision, "steps": cost_steps, "prior": prior}
-        measure = partial(measure_cost, result, **cost)
-        job = Job("measuring the cost", "cost", cost_steps, cost | {"machine": machine()}, result, measure)
-        stopped += run_jobs([job], output_dir / "jobs", own_processes)
-        if result.exists():
-            models = variants(experiment, data, model, train, space, json.loads(result.read_text())["ratio"])
-    jobs: list[Job] = []
-    for seed, variant in itertools.product(pretrain_seeds, models):
-        jobs += model_jobs(output_dir, variant, seed, prior, case, tunings)
-    stopped += run_jobs(jobs, output_dir / "jobs", own_processes)
-    if stopped:
-        raise TrainingStopped("; ".join(stopped))
+        settings = cost | {"machine": machine()}
+        run_jobs([Job("measuring the cost", result, partial(measure_cost, result, **cost), settings)], own_processes)
+        models = variants(experiment, data, model, train, space, json.loads(result.read_text())["ratio"])
+    jobs = [model_jobs(directory, one, seed, prior, case, tunings) for seed in pretrain_seeds for one in models]
+    run_jobs(list(itertools.chain(*jobs)), own_processes)
     print(f"all of {experiment} is in {output}; exlm report {output} --out DIR makes tables and figures of it")
 
 
@@ -133,35 +129,23 @@ def task_files(task: TaskConfig) -> dict[str, str]:
 
 
 def model_jobs(
-    output: Path,
-    variant: Variant,
-    seed: int,
-    prior: PriorConfig,
-    case: str | None,
-    tunings: dict[str, tuple[dict[str, Any], dict[str, str]]],
+    directory: Path, variant: Variant, seed: int, prior: PriorConfig, case: str | None, tunings: Tunings
 ) -> list[Job]:
-    """Pre-training a model with one seed, and then measuring, drawing and fine-tuning it.
-
-    `tunings` has by task the arguments of `finetune` and the SHA-256 of its files; for the others see `analyze`.
-    """
-    model, work, is_exlm = f"{variant.name}/seed-{seed}", variant.operations(), variant.model.objective == "exlm"
-    run_dir = output / "pretrain" / model
+    """Pre-training a model with one seed, and then measuring, drawing and fine-tuning it."""
+    model, is_exlm = f"{variant.name}/seed-{seed}", variant.model.objective == "exlm"
+    run_dir = directory / "pretrain" / model
     recipe: dict[str, Any] = {"data": variant.data, "model": variant.model, "train": variant.train, "seed": seed}
     recipe |= {"prior": prior} if is_exlm else {}
-    settings, result = recipe | {"corpus": Corpus(variant.data.corpus).corpus_hash}, run_dir / "result.json"
-    run, steps = partial(pretrain, str(run_dir), **recipe), variant.train.steps
-    first = Job("pre-training", f"pretrain/{model}", steps * work, settings, result, run, resumes=True)
-
-    settings, result = {"version": VERSION}, run_dir / MEASUREMENTS
+    trained, result = recipe | {"corpus": Corpus(variant.data.corpus).corpus_hash}, run_dir / "result.json"
+    jobs = [Job("pre-training", result, partial(pretrain, str(run_dir), **recipe), trained)]
     measure = partial(measure_run, run_dir, variant.data, seed)
-    jobs = [first, Job("measuring", f"measure/{model}", work, settings, result, measure, first)]
+    jobs.append(Job("measuring", run_dir / "measurements.json", measure, trained, result))
     if case and is_exlm:
-        result = run_dir / "case.svg"
-        draw = partial(explore, str(run_dir), case, str(result))
-        jobs.append(Job("drawing the case", f"case/{model}", 1, {"text": case}, result, draw, first))
-    for name, (tuning, files) in tunings.items():
-        task_dir, work = output / "finetune" / model / name, variant.data.repeat * len(tuning["seeds"])
-        kind, job, result = f"fine-tuning on {name}", f"finetune/{model}/{name}", task_dir / "results.json"
-        tune = partial(finetune, str(task_dir), str(run_dir), **tuning)
-        jobs.append(Job(kind, job, work, tuning | {"files": files}, result, tune, first, resumes=True))
+        figure = run_dir / "case.svg"
+        draw = partial(explore, str(run_dir), case, str(figure))
+        jobs.append(Job("drawing the case", figure, draw, trained | {"text": case}, result))
+    for task, (tuning, files) in tunings.items():
+        tuned_dir, settings = directory / "finetune" / model / task, {"model": trained, "files": files, **tuning}
+        run = partial(finetune, str(tuned_dir), str(run_dir), **tuning)
+        jobs.append(Job(f"fine-tuning on {task}", tuned_dir / "results.json", run, settings, result))
     return jobs

@@ -6,21 +6,20 @@ both. The ratio decides how many updates MLM++ gets: those that cost what ExLM's
 
 import ctypes
 import itertools
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
-from torch.optim import Optimizer
 from tqdm import tqdm
 
 from exlm.data.batching import MaskedBatches, SpecialTokens
 from exlm.data.corpus import Corpus
-from exlm.model.heads import NO_PRIOR, Prior
+from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.paper.jobs import in_own_process
 from exlm.pretrain import complete_batch, pretraining_loss
@@ -28,73 +27,59 @@ from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.storage import machine, write_json
 from exlm.train import distributed
-from exlm.train.optim import OptimizerConfig, build_optimizer
-from exlm.train.precision import autocast, training_products
+from exlm.train.loop import LoopConfig, update
+from exlm.train.optim import build_optimizer
 
 Call = Callable[[], object]
+Precision = Literal["auto", "bf16", "fp32"]
 WARM_UP = 3  # steps
 
 
 def measure_cost(output: Path, **settings: Any) -> None:
-    """Writes and prints what `compare` finds with these settings."""
+    """Writes what `compare` finds with these settings."""
     result = compare(**settings)
     write_json(output, result | {"recipe": settings})
-    for name, row in result["models"].items():
-        print(
-            f"  {name:5s} {1e3 * row['seconds_per_step']:9.1f} ms per update ({result['clock']})"
-            f" {row['tokens_per_second']:10.0f} tokens/s {row['peak_memory_bytes'] / 2**20:8.0f} MiB at most"
-        )
     low, high = result["ratio_quartiles"]
-    print(f"  ratio {result['ratio']:.2f} (quartiles {low:.2f} to {high:.2f}); paper, two A100: 1.9")
+    print(f"an update of ExLM costs {result['ratio']:.2f} times one of the MLM (quartiles {low:.2f} to {high:.2f})")
 
 
 def compare(
-    data: DataConfig, model: ArchitectureConfig, precision: str, steps: int, prior: PriorConfig = PriorConfig()
+    data: DataConfig, model: ArchitectureConfig, precision: Precision, steps: int, prior: PriorConfig = PriorConfig()
 ) -> dict[str, Any]:
-    """Time, throughput and peak memory of ExLM as in `model` and of the MLM on the same encoder.
-
-    Args:
-        data: corpus, mask ratio and batch.
-        model: architecture of ExLM.
-        precision: as in training.
-        steps: measured updates of each.
-        prior: of the links between states; that of a first update is taken.
-    """
+    """Time, throughput and peak memory of `steps` updates of ExLM as in `model`, and of the MLM on the same encoder."""
     device = distributed.device().type
-    sides = {name: replace(model, objective=name) for name in ("mlm", "exlm")}
-    coming = {name: training(data, side, precision, prior.at(0, steps)) for name, side in sides.items()}
+    sides = {name: (data, replace(model, objective=name), precision, prior.at(0, steps)) for name in ("mlm", "exlm")}
+    updates = {name: training(*side) for name, side in sides.items()}
     times: dict[str, list[float]] = {name: [] for name in sides}
     tokens = 0
-    for step in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
+    for step in tqdm(range(-WARM_UP, steps), desc="cost of a step", unit="pair"):
         for name in sides:
-            call, tokens_of_step = next(coming[name])
-            times[name].append(seconds(call, device))
-        tokens += tokens_of_step if step >= WARM_UP else 0
-    times = {name: taken[WARM_UP:] for name, taken in times.items()}
-    ratios = [a / b for a, b in zip(times["exlm"], times["mlm"], strict=True)]
-    quarters = statistics.quantiles(ratios, n=4) if steps > 1 else ratios * 3
+            call, tokens_of_step = next(updates[name])
+            taken = seconds(call, device)
+            if step >= 0:
+                times[name].append(taken)
+        tokens += tokens_of_step if step >= 0 else 0
     # Resident memory of a CPU needs a process of its own; CUDA counts its allocations.
     peak: Callable[..., int] = step_memory if device == "cuda" else partial(in_own_process, step_memory)
-    return {
-        "machine": machine(),
-        "mask_ratio": data.mask_ratio,
-        "num_states": model.num_states,
-        "pairs": steps,
-        "clock": clock(device),
-        "models": {
-            name: {
-                "seconds_per_step": sum(times[name]) / steps,
-                "tokens_per_second": tokens / sum(times[name]),
-                "peak_memory_bytes": peak(data, side, precision, device),
-            }
-            for name, side in sides.items()
-        },
-        "ratio": sum(times["exlm"]) / sum(times["mlm"]),
-        "ratio_quartiles": [quarters[0], quarters[2]],
+    models = {
+        name: {
+            "seconds_per_step": sum(taken) / steps,
+            "tokens_per_second": tokens / sum(taken),
+            "peak_memory_bytes": peak(device, *sides[name]),
+        }
+        for name, taken in times.items()
     }
+    quartiles = np.quantile(np.divide(times["exlm"], times["mlm"]), (0.25, 0.75)).tolist()
+    ratio = sum(times["exlm"]) / sum(times["mlm"])
+    clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
+    result = {"machine": machine(), "mask_ratio": data.mask_ratio, "num_states": model.num_states, "pairs": steps}
+    result |= {"clock": "GPU time" if device == "cuda" else clock, "models": models}
+    return result | {"ratio": ratio, "ratio_quartiles": quartiles}
 
 
-def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior: Prior) -> Iterator[tuple[Call, int]]:
+def training(
+    data: DataConfig, model: ArchitectureConfig, precision: Precision, prior: Prior
+) -> Iterator[tuple[Call, int]]:
     """The updates of a training, one after the other, and the tokens of each, without copies and expanded states.
 
     The batches are masked and expanded before an update is called: in training another thread does this.
@@ -103,46 +88,24 @@ def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior:
     tokenizer = load_tokenizer(data.corpus)
     network = ExLMForMaskedLM(model.build(tokenizer, data.repeat)).train()
     distributed.to_device(network)
-    optimizer = build_optimizer(network, OptimizerConfig())
+    config = LoopConfig(precision=precision)
+    optimizer = build_optimizer(network, config.optimizer)
     sizes = (data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio)
     masked = MaskedBatches(Corpus(data.corpus), SpecialTokens.of(tokenizer), *sizes, seed=0, repeat=data.repeat)
     for step in itertools.count():
-        batches = [complete_batch(network, batch, prior) for _, batch in masked(step)]
-        tokens = sum(int(batch["attention_mask"].sum()) // data.repeat for batch in batches)
-        yield partial(update, network, optimizer, batches, precision), tokens
+        batches = [(number, complete_batch(network, batch, prior)) for number, batch in masked(step)]
+        tokens = sum(int(batch["attention_mask"].sum()) // data.repeat for _, batch in batches)
+        yield partial(update, network, optimizer, pretraining_loss, batches, config, seed=0, step=0), tokens
 
 
-def update(network: ExLMForMaskedLM, optimizer: Optimizer, batches: list[dict[str, Any]], precision: str) -> None:
-    """One training step: forward and backward passes of all micro-batches, and a step of the optimizer."""
-    device = network.device
-    with training_products(device, precision):
-        for batch in batches:
-            with autocast(device, precision):
-                total, count, _ = pretraining_loss(network, batch)
-            (total / count.clamp(min=1)).backward()
-        optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-
-
-def step_memory(data: DataConfig, model: ArchitectureConfig, precision: str, device: str) -> int:
-    """Peak bytes of a step, weights and optimizer included."""
-
-    def steps() -> Call:
-        coming = training(data, model, precision, NO_PRIOR)
-        return lambda: next(coming)[0]()
-
-    return peak_memory(steps, device)["total"]
-
-
-def clock(device: str) -> str:
-    """What `seconds` reads: with one thread of a CPU its processor time, which other jobs disturb least."""
-    if device == "cuda":
-        return "GPU time"
-    return "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
+def step_memory(device: str, *side: Any) -> int:
+    """Peak bytes of an update of `training(*side)`, weights and optimizer included."""
+    updates = training(*side)
+    return peak_memory(lambda: lambda: next(updates)[0](), device)["total"]
 
 
 def seconds(call: Call, device: str) -> float:
-    """Time of one call by the `clock` of the device."""
+    """GPU time of one call; on a CPU wall time or, with one thread, processor time, which other jobs disturb least."""
     if device == "cuda":
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
