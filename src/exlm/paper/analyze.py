@@ -1,7 +1,6 @@
 """The paper's experiments: `exlm analyze EXPERIMENT RECIPE` pre-trains, fine-tunes and measures whatever is missing.
 
-One recipe serves all experiments, and they share their runs: `pretrain/VARIANT/seed-N` with its measurements.json and
-case.svg, and `finetune/VARIANT/seed-N/TASK`. The recipe itself is kept too, so that the report can name the command for
+Experiments with one recipe share their runs. The recipe itself is kept too, so that the report can name the command for
 what is missing.
 """
 
@@ -18,7 +17,7 @@ from exlm.filling.explore import explore
 from exlm.paper.efficiency import measure_cost
 from exlm.paper.jobs import Job, run_jobs
 from exlm.paper.measurements import measure_run
-from exlm.paper.variants import Experiment, Space, Variant, variants
+from exlm.paper.variants import Experiment, Space, variants
 from exlm.pretrain import pretrain
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.storage import machine, sha256, write_yaml
@@ -26,9 +25,6 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.finetune import finetune
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig
-
-# By the name of a task: arguments of `finetune`, and the SHA-256 of the task's files.
-Tunings = dict[str, tuple[dict[str, Any], dict[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -71,36 +67,27 @@ def analyze(
         train: length and optimizer of every pre-training; MLM++ alone is longer.
         prior: of the links between states of every ExLM, and its schedule. An MLM has none.
         space: what is varied.
-        tasks: by name, what every model but those of `entropy` is fine-tuned on, with the repetition it was pre-trained
-            with.
+        tasks: by name, what every model is fine-tuned on, with the repetition it was pre-trained with.
         seeds: of fine-tuning; 1, 2 and 3 (paper) where absent.
         pretrain_seeds: of pre-training; 0 where absent.
         cost_steps: measured updates of each model for the ratio of costs.
         case: a text with masks; its states and transitions are drawn for every ExLM (`case.svg`, paper's case study).
-        own_processes: every training and measurement runs in a process of its own. In one process for all, memory grows
-            from model to model and updates become slower; only very short trainings are done sooner.
+        own_processes: false saves the seconds in which a process of its own starts for every training; but in one
+            process for all, memory grows from model to model and updates become slower.
     """
     if distributed.launched():
         raise InputError("an analysis is one process; start it without torchrun")
     seeds, pretrain_seeds = [1, 2, 3] if seeds is None else seeds, [0] if pretrain_seeds is None else pretrain_seeds
-    for name, given in (("seeds", seeds), ("pretrain_seeds", pretrain_seeds)):
-        if not given or len(set(given)) < len(given):
-            raise InputError(f"{name} is {given}; give at least one, each once")
     if cost_steps < 1:
         raise InputError(f"cost_steps is {cost_steps}; it must be at least 1")
     models = variants(experiment, data, model, train, space)
-    if not models and experiment != "efficiency":
-        raise InputError(
-            f"{experiment!r} has no models; the experiments are {', '.join(get_args(Experiment))}, and the lists of "
-            "the space need a value each"
-        )
+    if experiment != "efficiency" and not (models and seeds and pretrain_seeds):
+        known = ", ".join(get_args(Experiment))
+        raise InputError(f"{experiment} has no models; use one of {known}, and give every list of the recipe a value")
     for variant in models:
         variant.check()
     fine_tuned = {} if experiment in ("entropy", "efficiency") else tasks or {}
-    tunings = {
-        name: ({"task": chosen.task, "train": chosen.train, "seeds": seeds}, task_files(chosen.task))
-        for name, chosen in fine_tuned.items()
-    }
+    files = {name: task_files(chosen.task) for name, chosen in fine_tuned.items()}
     directory = Path(output)
     recipe = {"output": output, "data": data, "model": model, "train": train, "space": space, "prior": prior}
     recipe |= {"tasks": tasks or {}, "seeds": seeds, "pretrain_seeds": pretrain_seeds}
@@ -113,8 +100,21 @@ def analyze(
         settings = cost | {"machine": machine()}
         run_jobs([Job("measuring the cost", result, partial(measure_cost, result, **cost), settings)], own_processes)
         models = variants(experiment, data, model, train, space, json.loads(result.read_text())["ratio"])
-    jobs = [model_jobs(directory, one, seed, prior, case, tunings) for seed in pretrain_seeds for one in models]
-    run_jobs(list(itertools.chain(*jobs)), own_processes)
+    corpus_hash, jobs = Corpus(data.corpus).corpus_hash, []
+    for seed, variant in itertools.product(pretrain_seeds, models):
+        name, is_exlm = f"{variant.name}/seed-{seed}", variant.model.objective == "exlm"
+        run_dir = directory / "pretrain" / name
+        training = {"data": variant.data, "model": variant.model, "train": variant.train, "seed": seed}
+        training |= {"prior": prior} if is_exlm else {}
+        shown, trained = case if is_exlm else None, training | {"corpus": corpus_hash}
+        train_one = partial(pretrain_and_measure, run_dir, training, shown)
+        jobs.append(Job("pre-training", run_dir / "measurements.json", train_one, trained | {"case": shown}))
+        for task, chosen in fine_tuned.items():
+            tuned_dir, tuning = directory / "finetune" / name / task, {**vars(chosen), "seeds": seeds}
+            tune = partial(finetune, str(tuned_dir), str(run_dir), **tuning)
+            settings, result = {"model": trained, "files": files[task], **tuning}, tuned_dir / "results.json"
+            jobs.append(Job(f"fine-tuning on {task}", result, tune, settings, needs=run_dir / "result.json"))
+    run_jobs(jobs, own_processes)
     print(f"all of {experiment} is in {output}; exlm report {output} --out DIR makes tables and figures of it")
 
 
@@ -128,24 +128,9 @@ def task_files(task: TaskConfig) -> dict[str, str]:
     return {str(file): sha256(file) for file in files}
 
 
-def model_jobs(
-    directory: Path, variant: Variant, seed: int, prior: PriorConfig, case: str | None, tunings: Tunings
-) -> list[Job]:
-    """Pre-training a model with one seed, and then measuring, drawing and fine-tuning it."""
-    model, is_exlm = f"{variant.name}/seed-{seed}", variant.model.objective == "exlm"
-    run_dir = directory / "pretrain" / model
-    recipe: dict[str, Any] = {"data": variant.data, "model": variant.model, "train": variant.train, "seed": seed}
-    recipe |= {"prior": prior} if is_exlm else {}
-    trained, result = recipe | {"corpus": Corpus(variant.data.corpus).corpus_hash}, run_dir / "result.json"
-    jobs = [Job("pre-training", result, partial(pretrain, str(run_dir), **recipe), trained)]
-    measure = partial(measure_run, run_dir, variant.data, seed)
-    jobs.append(Job("measuring", run_dir / "measurements.json", measure, trained, result))
-    if case and is_exlm:
-        figure = run_dir / "case.svg"
-        draw = partial(explore, str(run_dir), case, str(figure))
-        jobs.append(Job("drawing the case", figure, draw, trained | {"text": case}, result))
-    for task, (tuning, files) in tunings.items():
-        tuned_dir, settings = directory / "finetune" / model / task, {"model": trained, "files": files, **tuning}
-        run = partial(finetune, str(tuned_dir), str(run_dir), **tuning)
-        jobs.append(Job(f"fine-tuning on {task}", tuned_dir / "results.json", run, settings, result))
-    return jobs
+def pretrain_and_measure(run_dir: Path, recipe: dict[str, Any], case: str | None) -> None:
+    """Pre-trains a model, measures it, and draws its states for the text `case`."""
+    pretrain(str(run_dir), **recipe)
+    measure_run(run_dir, recipe["data"], recipe["seed"])
+    if case:
+        explore(str(run_dir), case, str(run_dir / "case.svg"))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +31,6 @@ from exlm.train.loop import LoopConfig, update
 from exlm.train.optim import build_optimizer
 
 Call = Callable[[], object]
-Precision = Literal["auto", "bf16", "fp32"]
 WARM_UP = 3  # steps
 
 
@@ -44,51 +43,49 @@ def measure_cost(output: Path, **settings: Any) -> None:
 
 
 def compare(
-    data: DataConfig, model: ArchitectureConfig, precision: Precision, steps: int, prior: PriorConfig = PriorConfig()
+    data: DataConfig, model: ArchitectureConfig, precision: str, steps: int, prior: PriorConfig = PriorConfig()
 ) -> dict[str, Any]:
     """Time, throughput and peak memory of `steps` updates of ExLM as in `model`, and of the MLM on the same encoder."""
     device = distributed.device().type
     sides = {name: (data, replace(model, objective=name), precision, prior.at(0, steps)) for name in ("mlm", "exlm")}
-    updates = {name: training(*side) for name, side in sides.items()}
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    tokens = 0
-    for step in tqdm(range(-WARM_UP, steps), desc="cost of a step", unit="pair"):
-        for name in sides:
-            call, tokens_of_step = next(updates[name])
-            taken = seconds(call, device)
-            if step >= 0:
-                times[name].append(taken)
-        tokens += tokens_of_step if step >= 0 else 0
-    # Resident memory of a CPU needs a process of its own; CUDA counts its allocations.
-    peak: Callable[..., int] = step_memory if device == "cuda" else partial(in_own_process, step_memory)
+    updates = [training(*side) for side in sides.values()]
+    times, tokens = np.empty((2, WARM_UP + steps)), np.empty(WARM_UP + steps)
+    for step in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
+        for side in range(2):
+            call, tokens[step] = next(updates[side])
+            times[side, step] = seconds(call, device)
+    times, tokens = times[:, WARM_UP:], tokens[WARM_UP:]
     models = {
         name: {
-            "seconds_per_step": sum(taken) / steps,
-            "tokens_per_second": tokens / sum(taken),
-            "peak_memory_bytes": peak(device, *sides[name]),
+            "seconds_per_step": taken.mean(),
+            "tokens_per_second": tokens.sum() / taken.sum(),
+            "peak_memory_bytes": in_own_process(peak_memory, partial(steps_of, *sides[name]), device)["total"],
         }
-        for name, taken in times.items()
+        for name, taken in zip(sides, times, strict=True)
     }
-    quartiles = np.quantile(np.divide(times["exlm"], times["mlm"]), (0.25, 0.75)).tolist()
-    ratio = sum(times["exlm"]) / sum(times["mlm"])
     clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
-    result = {"machine": machine(), "mask_ratio": data.mask_ratio, "num_states": model.num_states, "pairs": steps}
-    result |= {"clock": "GPU time" if device == "cuda" else clock, "models": models}
-    return result | {"ratio": ratio, "ratio_quartiles": quartiles}
+    return {
+        "machine": machine(),
+        "mask_ratio": data.mask_ratio,
+        "num_states": model.num_states,
+        "pairs": steps,
+        "clock": "GPU time" if device == "cuda" else clock,
+        "models": models,
+        "ratio": times[1].sum() / times[0].sum(),
+        "ratio_quartiles": np.quantile(times[1] / times[0], (0.25, 0.75)).tolist(),
+    }
 
 
-def training(
-    data: DataConfig, model: ArchitectureConfig, precision: Precision, prior: Prior
-) -> Iterator[tuple[Call, int]]:
-    """The updates of a training, one after the other, and the tokens of each, without copies and expanded states.
+def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior: Prior) -> Iterator[tuple[Call, int]]:
+    """The updates of a training, and the tokens of each without copies and expanded states.
 
-    The batches are masked and expanded before an update is called: in training another thread does this.
+    Batches are masked and expanded before an update is called: in training another thread does this.
     """
     torch.manual_seed(0)
     tokenizer = load_tokenizer(data.corpus)
     network = ExLMForMaskedLM(model.build(tokenizer, data.repeat)).train()
     distributed.to_device(network)
-    config = LoopConfig(precision=precision)
+    config = LoopConfig(precision=precision)  # type: ignore[arg-type]
     optimizer = build_optimizer(network, config.optimizer)
     sizes = (data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio)
     masked = MaskedBatches(Corpus(data.corpus), SpecialTokens.of(tokenizer), *sizes, seed=0, repeat=data.repeat)
@@ -98,10 +95,10 @@ def training(
         yield partial(update, network, optimizer, pretraining_loss, batches, config, seed=0, step=0), tokens
 
 
-def step_memory(device: str, *side: Any) -> int:
-    """Peak bytes of an update of `training(*side)`, weights and optimizer included."""
-    updates = training(*side)
-    return peak_memory(lambda: lambda: next(updates)[0](), device)["total"]
+def steps_of(*settings: Any) -> Call:
+    """A function that does the next update of `training(*settings)`."""
+    updates = training(*settings)
+    return lambda: next(updates)[0]()
 
 
 def seconds(call: Call, device: str) -> float:
@@ -121,8 +118,9 @@ def seconds(call: Call, device: str) -> float:
 
 
 def peak_memory(build: Callable[[], Call], device: str) -> dict[str, int]:
-    """Peak bytes of the second call: `total` above what was there before `build`, `step` above what lies there between
-    calls (weights, gradients, optimizer). On a CPU this is resident memory; use `in_own_process`."""
+    """Peak bytes of the second call of what `build` returns: `total` above what was there before `build`, `step` above
+    what lies there between calls (weights, gradients, optimizer). To be called by `in_own_process`: on a CPU it is the
+    resident memory of the whole process."""
     cuda = device == "cuda"
 
     def allocated(of_cpu: str = "VmRSS") -> int:

@@ -8,37 +8,29 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+import torch
 import transformers
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.storage import plain, write_json
 
-Result = TypeVar("Result")
-
 
 @dataclass(frozen=True)
 class Job:
-    """Something to do once.
+    """What leaves a file behind. It is done once, and again if other settings are recorded beside the file."""
 
-    Attributes:
-        kind: what it does; jobs of a kind take about as long as each other.
-        result: the file that it leaves behind.
-        run: does it.
-        settings: all that the result is made from, recorded beside it. With other settings the job is done again.
-        needs: a file without which it cannot be done.
-    """
-
-    kind: str
+    kind: str  # jobs of a kind take about as long as each other
     result: Path
     run: Callable[[], object]
-    settings: dict[str, Any]
-    needs: Path | None = None
+    settings: dict[str, Any]  # all that the result is made from
+    needs: Path | None = None  # a file without which the job cannot be done
 
     @property
     def record(self) -> Path:
@@ -54,12 +46,11 @@ class Job:
 def run_jobs(jobs: list[Job], own_processes: bool) -> None:
     """Does what is not finished, in order, and says how long the rest will take, once one job of every kind was done.
 
-    Raises:
-        TrainingStopped: at the end, if jobs stopped themselves (a training that diverges, for example); it names them.
-            What needs their results was passed over.
+    A training that stops itself (diverges) is passed over, and what needs it; TrainingStopped names it at the end.
     """
     left = [job for job in jobs if not job.finished()]
-    print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are finished already", flush=True)
+    if len(left) < len(jobs):
+        print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are finished already", flush=True)
     seconds: dict[str, list[float]] = defaultdict(list)
     stopped = []
     for number, job in enumerate(left, 1):
@@ -85,14 +76,11 @@ def run_jobs(jobs: list[Job], own_processes: bool) -> None:
         raise TrainingStopped("; ".join(stopped))
 
 
-def in_own_process(function: Callable[..., Result], *values: Any) -> Result:
+def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
     """The function's result from a new process, or its error if that is one for users. Call it in the main thread.
 
-    SIGINT (Ctrl-C) and SIGTERM both arrive there as SIGTERM, so that a training saves its state and ends.
-
-    Args:
-        function: defined in a module, so that the new process can import it.
-        values: its arguments; they and the result must be picklable.
+    The function must stand in a module; its arguments and its result must be picklable. SIGINT (Ctrl-C) and SIGTERM
+    both arrive as SIGTERM, so that a training saves its state and ends.
 
     Raises:
         Interrupted: a signal asked for a stop.
@@ -100,7 +88,8 @@ def in_own_process(function: Callable[..., Result], *values: Any) -> Result:
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_send_result, args=(sender, function, values))
+    process = context.Process(target=_send_result, args=(torch.get_num_threads(), sender, function, values))
+    answer: Any = None
     received: list[int] = []
 
     def pass_on(number: int, _frame: object) -> None:
@@ -114,17 +103,14 @@ def in_own_process(function: Callable[..., Result], *values: Any) -> Result:
         for number in previous:
             signal.signal(number, pass_on)
         sender.close()
-        try:
+        with suppress(EOFError):
             answer = receiver.recv()
-        except EOFError:
-            answer = None
         process.join()
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
     if received:
-        what = answer if isinstance(answer, Interrupted) else "interrupted; run the same command to go on"
-        raise Interrupted(received[0], str(what))
+        raise Interrupted(received[0], "interrupted; run the same command to go on")
     if process.exitcode:
         raise TrainingStopped(f"its process ended with status {process.exitcode}; -9 often means that memory ran out")
     if isinstance(answer, Exception):
@@ -132,9 +118,11 @@ def in_own_process(function: Callable[..., Result], *values: Any) -> Result:
     return answer
 
 
-def _send_result(sender: Connection, function: Callable[..., object], values: tuple[Any, ...]) -> None:
-    """Runs in the new process, with the settings of the command line."""
+def _send_result(threads: int, sender: Connection, function: Callable[..., object], values: tuple[Any, ...]) -> None:
+    """Runs in the new process, with the settings of the command line and the threads of the calling process."""
     os.setpgrp()  # Ctrl-C reaches the calling process alone, which passes it on once
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:

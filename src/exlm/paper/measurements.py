@@ -29,15 +29,10 @@ from exlm.train.precision import in_precision
 
 
 def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
-    """Writes `measurements.json` beside a pre-trained model: `entropy`, `corruption` and `alignment`.
+    """Writes `measurements.json` beside a model pre-trained with `data` and `seed`.
 
-    The last has the share of held-out masked tokens that all states of their own mask emit, `own`, and that each of
+    `alignment` has the share of held-out masked tokens that all states of their own mask emit, `own`, and that each of
     them emits, `by_state`; it is null without transitions.
-
-    Args:
-        run_dir: the model's directory.
-        data: what it was trained on.
-        seed: of its pre-training, so that held-out data are masked as in its evaluations.
     """
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
     distributed.to_device(model)

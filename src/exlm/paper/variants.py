@@ -74,10 +74,9 @@ def variants(
     space: Space,
     cost_ratio: float = 1.0,
 ) -> list[Variant]:
-    """The models of an experiment; `efficiency` pre-trains none. See `analyze` for the recipe.
+    """The models of an experiment, none for `efficiency`.
 
-    MLM++ is the MLM with as many updates as cost what ExLM's cost; `cost_ratio` is the cost of an update of ExLM in
-    updates of the MLM.
+    MLM++ is the MLM with as many updates as cost what ExLM's cost, each `cost_ratio` times an update of the MLM.
     """
 
     def mlm(p: float, repeat: int = 1) -> Variant:
