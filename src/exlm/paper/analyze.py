@@ -20,7 +20,7 @@ from exlm.paper.measurements import measure_run
 from exlm.paper.variants import Experiment, Space, variants
 from exlm.pretrain import pretrain
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
-from exlm.storage import machine, sha256, write_yaml
+from exlm.storage import sha256, write_yaml
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.finetune import finetune
 from exlm.train import distributed
@@ -97,8 +97,7 @@ def analyze(
         result = directory / "efficiency.json"
         cost: dict[str, Any] = {"data": replace(data, repeat=1), "model": replace(model, objective="exlm")}
         cost |= {"precision": train.precision, "steps": cost_steps, "prior": prior}
-        settings = cost | {"machine": machine()}
-        run_jobs([Job("measuring the cost", result, partial(measure_cost, result, **cost), settings)], own_processes)
+        run_jobs([Job("measuring the cost", result, partial(measure_cost, result, **cost), cost)], own_processes)
         models = variants(experiment, data, model, train, space, json.loads(result.read_text())["ratio"])
     corpus_hash, jobs = Corpus(data.corpus).corpus_hash, []
     for seed, variant in itertools.product(pretrain_seeds, models):

@@ -25,7 +25,7 @@ from exlm.paper.jobs import in_own_process
 from exlm.pretrain import complete_batch, pretraining_loss
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
-from exlm.storage import machine, write_json
+from exlm.storage import finished_result, machine, plain, write_json
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig, update
 from exlm.train.optim import build_optimizer
@@ -35,7 +35,9 @@ WARM_UP = 3  # steps
 
 
 def measure_cost(output: Path, **settings: Any) -> None:
-    """Writes what `compare` finds with these settings."""
+    """Writes what `compare` finds with these settings, once; InputError if it was measured with others before."""
+    if finished_result(output, "recipe", plain(settings)):
+        return
     result = compare(**settings)
     write_json(output, result | {"recipe": settings})
     low, high = result["ratio_quartiles"]
