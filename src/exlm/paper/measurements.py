@@ -72,12 +72,8 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
 def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """Entropies in bits of the tokens without a visible copy, means over their copies.
 
-    Args:
-        model: in evaluation mode.
-        batch: input_ids, attention_mask and labels, each [B, S r] with the r copies of a token side by side.
-
-    Returns:
-        `mixture`, and for ExLM `states`: each [tokens].
+    The batch has input_ids, attention_mask and labels, each [B, S r] with the r copies of a token side by side. The
+    result has `mixture`, and for ExLM `states`, each [tokens].
     """
     lattice = model.exlm.expand(**batch)
     states = model.states(lattice)
@@ -130,13 +126,8 @@ def measure_corruption(batches: Iterable[dict[str, Tensor]], p: float, repeat: i
 
 
 def fixed_count_of_masks(p: float, repeat: int, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Corruption of sequences of N = `tokens` [n] if p N r copies, rounded up or down at random, are masked.
-
-    All choices of so many copies are equally likely.
-
-    Returns:
-        Expectation and variance of a sequence's share of corrupted tokens, both [n].
-    """
+    """Expectation and variance [n] of the share of corrupted tokens in sequences of N = `tokens` [n] if p N r copies,
+    rounded up or down at random, are masked. All choices of so many copies are equally likely."""
     copies, exact = tokens * repeat, p * tokens * repeat
 
     def all_masked(count: np.ndarray, chosen: int) -> np.ndarray:
