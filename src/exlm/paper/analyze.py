@@ -105,13 +105,15 @@ def analyze(
         run_dir = directory / "pretrain" / name
         training = {"data": variant.data, "model": variant.model, "train": variant.train, "seed": seed}
         training |= {"prior": prior} if is_exlm else {}
-        shown, trained = case if is_exlm else None, training | {"corpus": corpus_hash}
-        train_one = partial(pretrain_and_measure, run_dir, training, shown)
-        jobs.append(Job("pre-training", run_dir / "measurements.json", train_one, trained | {"case": shown}))
+        trained = training | {"corpus": corpus_hash}
+        drawn = case if is_exlm else None
+        run = partial(pretrain_and_measure, run_dir, training, drawn)
+        jobs.append(Job("pre-training", run_dir / "measurements.json", run, trained | {"case": drawn}))
         for task, chosen in fine_tuned.items():
-            tuned_dir, tuning = directory / "finetune" / name / task, {**vars(chosen), "seeds": seeds}
-            tune = partial(finetune, str(tuned_dir), str(run_dir), **tuning)
-            settings, result = {"model": trained, "files": files[task], **tuning}, tuned_dir / "results.json"
+            result = directory / "finetune" / name / task / "results.json"
+            tuning = {**vars(chosen), "seeds": seeds}
+            settings = {"model": trained, "files": files[task], **tuning}
+            tune = partial(finetune, str(result.parent), str(run_dir), **tuning)
             jobs.append(Job(f"fine-tuning on {task}", result, tune, settings, needs=run_dir / "result.json"))
     run_jobs(jobs, own_processes)
     print(f"all of {experiment} is in {output}; exlm report {output} --out DIR makes tables and figures of it")
