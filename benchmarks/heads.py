@@ -90,13 +90,9 @@ def loss_call(shape: Shape, loss: Loss, device: str) -> Callable[[], tuple[Tenso
     return call
 
 
-def call_memory(build: Callable[..., Call], *values: object) -> dict[str, int]:
-    return peak_memory(partial(build, *values), str(values[-1]))
-
-
 def memory(build: Callable[..., Call], *values: object) -> dict[str, int]:
     """Peak memory of what `build(*values)` returns; the last value is the device."""
-    return call_memory(build, *values) if values[-1] == "cuda" else in_own_process(call_memory, build, *values)
+    return in_own_process(peak_memory, partial(build, *values), str(values[-1]))
 
 
 def compare_losses(name: str, shape: Shape, device: str, pairs: int) -> dict[str, object]:

@@ -10,7 +10,6 @@ expansion.
 
 import dataclasses
 from argparse import Namespace
-from collections.abc import Callable
 from functools import partial
 from typing import Any, get_args
 
@@ -50,14 +49,9 @@ def shape_of(preset: str, options: Namespace) -> Shape:
     return dataclasses.replace(PRESETS[preset], **changes)
 
 
-def memory(shape: Shape, contender: Contender, device: str) -> dict[str, int]:
-    return peak_memory(partial(training_step, shape, contender, device), device)
-
-
 def measure_memory(shape: Shape, contender: Contender, device: str) -> dict[str, int]:
-    """Of a step; resident memory of a CPU needs a process of its own, CUDA counts its allocations."""
-    run: Callable[..., dict[str, int]] = memory if device == "cuda" else partial(in_own_process, memory)
-    return run(shape, contender, device)
+    """Peak memory of a step."""
+    return in_own_process(peak_memory, partial(training_step, shape, contender, device), device)
 
 
 def compare(preset: str, options: Namespace) -> dict[str, Any]:

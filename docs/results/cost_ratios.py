@@ -15,12 +15,12 @@ from exlm import ExLMForMaskedLM
 from exlm.data.batching import MaskedBatches, SpecialTokens
 from exlm.data.corpus import Corpus
 from exlm.model.heads import Prior
-from exlm.paper.efficiency import update
-from exlm.pretrain import complete_batch
+from exlm.pretrain import complete_batch, pretraining_loss
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig
 from exlm.train import distributed
-from exlm.train.optim import OptimizerConfig, build_optimizer
+from exlm.train.loop import LoopConfig, update
+from exlm.train.optim import build_optimizer
 
 SIZES: dict[str, Any] = {
     "hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 512, "hidden_dropout_prob": 0.0,
@@ -45,14 +45,15 @@ def ratios(corpus: str, layers: int, mask_ratio: float, tokens: int) -> dict[str
         config = ArchitectureConfig(**SIZES, num_hidden_layers=layers, **switches).build(tokenizer)
         networks[name] = ExLMForMaskedLM(config).train()
         distributed.to_device(networks[name])
-    optimizers = {name: build_optimizer(network, OptimizerConfig()) for name, network in networks.items()}
+    config = LoopConfig()
+    optimizers = {name: build_optimizer(network, config.optimizer) for name, network in networks.items()}
     best = {(name, step): float("inf") for name in MODELS for step in range(BATCHES)}
     for _ in range(ROUNDS):
         for step in range(BATCHES):
             for name, network in networks.items():
-                ready = [complete_batch(network, batch, Prior(10.0, 3.0)) for _, batch in batches(step)]
+                ready = [(i, complete_batch(network, batch, Prior(10.0, 3.0))) for i, batch in batches(step)]
                 start = time.process_time()
-                update(network, optimizers[name], ready, "auto")
+                update(network, optimizers[name], pretraining_loss, ready, config, seed=0, step=0)
                 best[name, step] = min(best[name, step], time.process_time() - start)
     times = {name: sum(best[name, step] for step in range(BATCHES)) for name in MODELS}
     return {name: round(time / times["mlm"], 2) for name, time in times.items()}

@@ -6,7 +6,6 @@ both. The ratio decides how many updates MLM++ gets: those that cost what ExLM's
 
 import ctypes
 import itertools
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,135 +13,98 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch.optim import Optimizer
 from tqdm import tqdm
 
 from exlm.data.batching import MaskedBatches, SpecialTokens
 from exlm.data.corpus import Corpus
-from exlm.model.heads import NO_PRIOR, Prior
+from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.paper.jobs import in_own_process
 from exlm.pretrain import complete_batch, pretraining_loss
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
-from exlm.storage import machine, write_json
+from exlm.storage import finished_result, machine, plain, write_json
 from exlm.train import distributed
-from exlm.train.optim import OptimizerConfig, build_optimizer
-from exlm.train.precision import autocast, training_products
+from exlm.train.loop import LoopConfig, update
+from exlm.train.optim import build_optimizer
 
 Call = Callable[[], object]
 WARM_UP = 3  # steps
 
 
 def measure_cost(output: Path, **settings: Any) -> None:
-    """Writes and prints what `compare` finds with these settings."""
+    """Writes what `compare` finds with these settings, once; InputError if it was measured with others before."""
+    if finished_result(output, "recipe", plain(settings)):
+        return
     result = compare(**settings)
     write_json(output, result | {"recipe": settings})
-    for name, row in result["models"].items():
-        print(
-            f"  {name:5s} {1e3 * row['seconds_per_step']:9.1f} ms per update ({result['clock']})"
-            f" {row['tokens_per_second']:10.0f} tokens/s {row['peak_memory_bytes'] / 2**20:8.0f} MiB at most"
-        )
     low, high = result["ratio_quartiles"]
-    print(f"  ratio {result['ratio']:.2f} (quartiles {low:.2f} to {high:.2f}); paper, two A100: 1.9")
+    print(f"an update of ExLM costs {result['ratio']:.2f} times one of the MLM (quartiles {low:.2f} to {high:.2f})")
 
 
 def compare(
     data: DataConfig, model: ArchitectureConfig, precision: str, steps: int, prior: PriorConfig = PriorConfig()
 ) -> dict[str, Any]:
-    """Time, throughput and peak memory of ExLM as in `model` and of the MLM on the same encoder.
-
-    Args:
-        data: corpus, mask ratio and batch.
-        model: architecture of ExLM.
-        precision: as in training.
-        steps: measured updates of each.
-        prior: of the links between states; that of a first update is taken.
-    """
+    """Time, throughput and peak memory of `steps` updates of ExLM as in `model`, and of the MLM on the same encoder."""
     device = distributed.device().type
-    sides = {name: replace(model, objective=name) for name in ("mlm", "exlm")}
-    coming = {name: training(data, side, precision, prior.at(0, steps)) for name, side in sides.items()}
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    tokens = 0
+    sides = {name: (data, replace(model, objective=name), precision, prior.at(0, steps)) for name in ("mlm", "exlm")}
+    updates = [training(*side) for side in sides.values()]
+    times, tokens = np.empty((2, WARM_UP + steps)), np.empty(WARM_UP + steps)
     for step in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
-        for name in sides:
-            call, tokens_of_step = next(coming[name])
-            times[name].append(seconds(call, device))
-        tokens += tokens_of_step if step >= WARM_UP else 0
-    times = {name: taken[WARM_UP:] for name, taken in times.items()}
-    ratios = [a / b for a, b in zip(times["exlm"], times["mlm"], strict=True)]
-    quarters = statistics.quantiles(ratios, n=4) if steps > 1 else ratios * 3
-    # Resident memory of a CPU needs a process of its own; CUDA counts its allocations.
-    peak: Callable[..., int] = step_memory if device == "cuda" else partial(in_own_process, step_memory)
+        for side in range(2):
+            call, tokens[step] = next(updates[side])
+            times[side, step] = seconds(call, device)
+    times, tokens = times[:, WARM_UP:], tokens[WARM_UP:]
+    models = {
+        name: {
+            "seconds_per_step": taken.mean(),
+            "tokens_per_second": tokens.sum() / taken.sum(),
+            "peak_memory_bytes": in_own_process(peak_memory, partial(steps_of, *sides[name]), device)["total"],
+        }
+        for name, taken in zip(sides, times, strict=True)
+    }
+    clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
     return {
         "machine": machine(),
         "mask_ratio": data.mask_ratio,
         "num_states": model.num_states,
         "pairs": steps,
-        "clock": clock(device),
-        "models": {
-            name: {
-                "seconds_per_step": sum(times[name]) / steps,
-                "tokens_per_second": tokens / sum(times[name]),
-                "peak_memory_bytes": peak(data, side, precision, device),
-            }
-            for name, side in sides.items()
-        },
-        "ratio": sum(times["exlm"]) / sum(times["mlm"]),
-        "ratio_quartiles": [quarters[0], quarters[2]],
+        "clock": "GPU time" if device == "cuda" else clock,
+        "models": models,
+        "ratio": times[1].sum() / times[0].sum(),
+        "ratio_quartiles": np.quantile(times[1] / times[0], (0.25, 0.75)).tolist(),
     }
 
 
 def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior: Prior) -> Iterator[tuple[Call, int]]:
-    """The updates of a training, one after the other, and the tokens of each, without copies and expanded states.
+    """The updates of a training, and the tokens of each without copies and expanded states.
 
-    The batches are masked and expanded before an update is called: in training another thread does this.
+    Batches are masked and expanded before an update is called: in training another thread does this.
     """
     torch.manual_seed(0)
     tokenizer = load_tokenizer(data.corpus)
     network = ExLMForMaskedLM(model.build(tokenizer, data.repeat)).train()
     distributed.to_device(network)
-    optimizer = build_optimizer(network, OptimizerConfig())
+    config = LoopConfig(precision=precision)  # type: ignore[arg-type]
+    optimizer = build_optimizer(network, config.optimizer)
     sizes = (data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio)
     masked = MaskedBatches(Corpus(data.corpus), SpecialTokens.of(tokenizer), *sizes, seed=0, repeat=data.repeat)
     for step in itertools.count():
-        batches = [complete_batch(network, batch, prior) for _, batch in masked(step)]
-        tokens = sum(int(batch["attention_mask"].sum()) // data.repeat for batch in batches)
-        yield partial(update, network, optimizer, batches, precision), tokens
+        batches = [(number, complete_batch(network, batch, prior)) for number, batch in masked(step)]
+        tokens = sum(int(batch["attention_mask"].sum()) // data.repeat for _, batch in batches)
+        yield partial(update, network, optimizer, pretraining_loss, batches, config, seed=0, step=0), tokens
 
 
-def update(network: ExLMForMaskedLM, optimizer: Optimizer, batches: list[dict[str, Any]], precision: str) -> None:
-    """One training step: forward and backward passes of all micro-batches, and a step of the optimizer."""
-    device = network.device
-    with training_products(device, precision):
-        for batch in batches:
-            with autocast(device, precision):
-                total, count, _ = pretraining_loss(network, batch)
-            (total / count.clamp(min=1)).backward()
-        optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-
-
-def step_memory(data: DataConfig, model: ArchitectureConfig, precision: str, device: str) -> int:
-    """Peak bytes of a step, weights and optimizer included."""
-
-    def steps() -> Call:
-        coming = training(data, model, precision, NO_PRIOR)
-        return lambda: next(coming)[0]()
-
-    return peak_memory(steps, device)["total"]
-
-
-def clock(device: str) -> str:
-    """What `seconds` reads: with one thread of a CPU its processor time, which other jobs disturb least."""
-    if device == "cuda":
-        return "GPU time"
-    return "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
+def steps_of(*settings: Any) -> Call:
+    """A function that does the next update of `training(*settings)`."""
+    updates = training(*settings)
+    return lambda: next(updates)[0]()
 
 
 def seconds(call: Call, device: str) -> float:
-    """Time of one call by the `clock` of the device."""
+    """GPU time of one call; on a CPU wall time or, with one thread, processor time, which other jobs disturb least."""
     if device == "cuda":
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
@@ -158,8 +120,9 @@ def seconds(call: Call, device: str) -> float:
 
 
 def peak_memory(build: Callable[[], Call], device: str) -> dict[str, int]:
-    """Peak bytes of the second call: `total` above what was there before `build`, `step` above what lies there between
-    calls (weights, gradients, optimizer). On a CPU this is resident memory; use `in_own_process`."""
+    """Peak bytes of the second call of what `build` returns: `total` above what was there before `build`, `step` above
+    what lies there between calls (weights, gradients, optimizer). To be called by `in_own_process`: on a CPU it is the
+    resident memory of the whole process."""
     cuda = device == "cuda"
 
     def allocated(of_cpu: str = "VmRSS") -> int:

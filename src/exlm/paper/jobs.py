@@ -1,180 +1,131 @@
-"""Jobs that can be interrupted, each in a process of its own: what is done, what remains, and how long it will take."""
+"""Jobs that leave a file behind, one after the other, each in a process of its own."""
 
-import hashlib
 import json
 import multiprocessing
 import os
 import signal
-import threading
+import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import pandas as pd
 import torch
 import transformers
 
-from exlm.errors import Interrupted, TrainingStopped
+from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.storage import plain, write_json
-
-Result = TypeVar("Result")
-Records = dict[str, dict[str, Any]]  # of finished jobs by name: kind, work, seconds, identity of the settings
 
 
 @dataclass(frozen=True)
 class Job:
-    """One step of an experiment.
+    """What leaves a file behind. It is done once, and again if other settings are recorded beside the file."""
 
-    Attributes:
-        kind: jobs of a kind take time in proportion to their `work`.
-        name: unique.
-        work: in any unit, the same for a kind.
-        settings: a finished job is repeated if these, or those of the job that it needs, have changed.
-        output: the file that the job leaves behind.
-        run: does it.
-        needs: the pre-training without which this one cannot be done.
-        resumes: an interrupted job goes on if the directory of `output` is there: its time says nothing of others.
-    """
-
-    kind: str
-    name: str
-    work: float
-    settings: dict[str, Any]
-    output: Path
+    kind: str  # jobs of a kind take about as long as each other
+    result: Path
     run: Callable[[], object]
-    needs: "Job | None" = None
-    resumes: bool = False
+    settings: dict[str, Any]  # all that the result is made from
+    needs: Path | None = None  # a file without which the job cannot be done
 
     @property
-    def identity(self) -> str:
-        """SHA-256 of the settings."""
-        settings = self.settings | ({"model": self.needs.settings} if self.needs else {})
-        return hashlib.sha256(json.dumps(plain(settings), sort_keys=True).encode()).hexdigest()
+    def record(self) -> Path:
+        """Where the settings of the finished job are: `result.settings.json` for `result.json`."""
+        return self.result.with_suffix(".settings.json")
 
-    def done(self, records: Records) -> bool:
-        """Whether the job was finished with these settings, and its output is there."""
-        record = records.get(self.name.replace("/", "."), {})
-        return self.output.exists() and record.get("identity") == self.identity
-
-    def finish(self, directory: Path) -> None:
-        """Does the job and adds its record to `directory`, with its time if all of it was done at once."""
-        fresh, started = not (self.resumes and self.output.parent.exists()), time.monotonic()
-        self.run()
-        record = {"kind": self.kind, "work": self.work, "seconds": time.monotonic() - started if fresh else None}
-        write_json(directory / f"{self.name.replace('/', '.')}.json", record | {"identity": self.identity})
+    def finished(self) -> bool:
+        """Whether the result is there and was made with these settings."""
+        there = self.result.exists() and self.record.exists()
+        return there and json.loads(self.record.read_text()) == plain(self.settings)
 
 
-def read_records(directory: Path) -> Records:
-    """The records of finished jobs; damaged files are passed over."""
-    records: Records = {}
-    for path in directory.glob("*.json"):
-        with suppress(OSError, ValueError, TypeError):
-            records[path.stem] = dict(json.loads(path.read_text()))
-    return records
+def run_jobs(jobs: list[Job], own_processes: bool) -> None:
+    """Does what is not finished, in order, and says how long the rest will take, once one job of every kind was done.
 
-
-def run_jobs(jobs: list[Job], directory: Path, own_processes: bool) -> list[str]:
-    """Runs what has no record in `directory`, in order, and says before each job how long the rest will take.
-
-    A training that stops itself (diverges) is passed over, and with it what needs it.
-
-    Returns:
-        One sentence for each job that stopped itself.
+    A training that stops itself (diverges) is passed over, and what needs it; TrainingStopped names it at the end.
     """
-    records = read_records(directory)
-    left = [job for job in jobs if not job.done(records)]
-    for kind in dict.fromkeys(job.kind for job in jobs):
-        total, missing = sum(job.kind == kind for job in jobs), [job for job in left if job.kind == kind]
-        print(f"  {kind:32s} {total - len(missing):3d} of {total:3d} done; {duration(missing, records)}", flush=True)
-    stopped: dict[str, str] = {}
-    for i, job in enumerate(left):
-        remaining = duration(left[i:], read_records(directory))
-        print(f"[{jobs.index(job) + 1}/{len(jobs)}] {job.kind}: {job.name}; {remaining}", flush=True)
-        if job.needs and job.needs.name in stopped:
-            print(f"passed over, since {job.needs.name} stopped itself", flush=True)
+    left = [job for job in jobs if not job.finished()]
+    if len(left) < len(jobs):
+        print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are finished already", flush=True)
+    seconds: dict[str, list[float]] = defaultdict(list)
+    stopped = []
+    for number, job in enumerate(left, 1):
+        print(f"job {number} of {len(left)}: {job.kind}, {job.result.parent}", flush=True)
+        if job.needs and not job.needs.exists():
+            print(f"passed over, since there is no {job.needs}", flush=True)
             continue
+        begin = time.monotonic()
         try:
-            in_own_process(job.finish, directory) if own_processes else job.finish(directory)
+            in_own_process(job.run) if own_processes else job.run()
         except TrainingStopped as error:
-            stopped[job.name] = f"{job.name}: {error}"
+            stopped.append(f"{job.result.parent}: {error}")
             print(f"stopped: {error}", flush=True)
-    return list(stopped.values())
+            continue
+        write_json(job.record, job.settings)
+        seconds[job.kind].append(time.monotonic() - begin)
+        message = f"done in {seconds[job.kind][-1]:.0f} s"
+        if left[number:] and all(seconds[other.kind] for other in left[number:]):
+            rest = sum(statistics.mean(seconds[other.kind]) for other in left[number:])
+            message += f", the rest takes about {timedelta(seconds=round(rest))}"
+        print(message, flush=True)
+    if stopped:
+        raise TrainingStopped("; ".join(stopped))
 
 
-def duration(jobs: list[Job], records: Records) -> str:
-    """How long jobs will take, as far as finished jobs of their kind tell."""
-    if not jobs:
-        return "nothing remains"
-    finished = pd.DataFrame(list(records.values()), columns=["kind", "work", "seconds"])
-    sums = finished.dropna().groupby("kind").sum()
-    rates = sums["seconds"] / sums["work"].where(sums["work"] > 0)
-    seconds = rates.reindex([job.kind for job in jobs]) * [job.work for job in jobs]
-    unknown, minutes = int(seconds.isna().sum()), seconds.sum() / 60
-    if unknown == len(jobs):
-        return f"{len(jobs)} remain, time unknown before the first is done"
-    about = f"about {minutes:.0f} min" if minutes < 90 else f"about {minutes / 60:.1f} h"
-    return f"{len(jobs)} remain, {about}" + (f", and {unknown} whose time is unknown yet" if unknown else "")
+def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
+    """The function's result from a new process, or its error if that is one for users. Call it in the main thread.
 
-
-def in_own_process(function: Callable[..., Result], *values: Any) -> Result:
-    """The function's result, or the exception that it raised, from a new process. Call it in the main thread.
-
-    SIGINT (Ctrl-C) and SIGTERM are passed on, so that a training saves its state and ends; a second signal ends the
-    process at once. The process also ends when the calling one does.
-
-    Args:
-        function: defined in a module, so that the new process can import it.
-        values: its arguments; they and the result must be picklable.
+    The function must stand in a module; its arguments and its result must be picklable. SIGINT (Ctrl-C) and SIGTERM
+    both arrive as SIGTERM, so that a training saves its state and ends.
 
     Raises:
         Interrupted: a signal asked for a stop.
         TrainingStopped: the process was killed, for lack of memory for example.
     """
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_send_result, args=(torch.get_num_threads(), sender, function, values))
+    answer: Any = None
     received: list[int] = []
 
     def pass_on(number: int, _frame: object) -> None:
-        for process in multiprocessing.active_children():
-            (process.kill if received else process.terminate)()
         received.append(number)
+        process.terminate()
 
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin, (torch.get_num_threads(),)) as pool:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C must not end the process while it begins
-            future = pool.submit(function, *values)
-            for number in previous:
-                signal.signal(number, pass_on)
-            result = future.result()
-    except Interrupted as error:
-        raise Interrupted(received[0] if received else error.number, str(error)) from None
-    except BrokenProcessPool:
-        if not received:
-            raise TrainingStopped("its process was killed; often because there was not enough memory") from None
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C must not end the process while it begins
+        process.start()
+        for number in previous:
+            signal.signal(number, pass_on)
+        sender.close()
+        with suppress(EOFError):
+            answer = receiver.recv()
+        process.join()
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
     if received:
         raise Interrupted(received[0], "interrupted; run the same command to go on")
-    return result
+    if process.exitcode:
+        raise TrainingStopped(f"its process ended with status {process.exitcode}; -9 often means that memory ran out")
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
-def _begin(threads: int) -> None:
-    """Settings of the new process: those of the command line, and as many threads as the calling process has."""
-
-    def end_with_parent() -> None:
-        parent = multiprocessing.parent_process()
-        assert parent is not None
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
-
+def _send_result(threads: int, sender: Connection, function: Callable[..., object], values: tuple[Any, ...]) -> None:
+    """Runs in the new process, with the settings of the command line and the threads of the calling process."""
     os.setpgrp()  # Ctrl-C reaches the calling process alone, which passes it on once
-    threading.Thread(target=end_with_parent, daemon=True).start()
     if torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    try:
+        sender.send(function(*values))
+    except (InputError, OSError, TrainingStopped, Interrupted) as error:
+        sender.send(error)

@@ -27,20 +27,12 @@ from exlm.storage import write_json
 from exlm.train import distributed
 from exlm.train.precision import in_precision
 
-MEASUREMENTS = "measurements.json"
-VERSION = 3  # of what is measured: another one makes finished measurements be done again
-
 
 def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
-    """Writes `measurements.json` beside a pre-trained model: `entropy`, `corruption` and `alignment`.
+    """Writes `measurements.json` beside a model pre-trained with `data` and `seed`.
 
-    The last has the share of held-out masked tokens that all states of their own mask emit, `own`, and that each of
+    `alignment` has the share of held-out masked tokens that all states of their own mask emit, `own`, and that each of
     them emits, `by_state`; it is null without transitions.
-
-    Args:
-        run_dir: the model's directory.
-        data: what it was trained on.
-        seed: of its pre-training, so that held-out data are masked as in its evaluations.
     """
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
     distributed.to_device(model)
@@ -49,12 +41,9 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
     if model.transition is not None:
         found = evaluate(model, batches)
         alignment = {"own": found["own_states"], "by_state": found["by_state"]}
-    result = {
-        "entropy": settings | measure_entropy(model, batches),
-        "corruption": settings | measure_corruption(batches, data.mask_ratio, data.repeat),
-        "alignment": alignment,
-    }
-    write_json(run_dir / MEASUREMENTS, result)
+    entropies, corruption = measure_entropy(model, batches), measure_corruption(batches, data.mask_ratio, data.repeat)
+    result = {"entropy": settings | entropies, "corruption": settings | corruption, "alignment": alignment}
+    write_json(run_dir / "measurements.json", result)
 
 
 def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]) -> dict[str, Any]:
@@ -71,10 +60,8 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
 
     def summary(name: str) -> dict[str, float]:
         values = torch.cat([entropies[name] for entropies in found])
-        if not len(values):
-            return dict.fromkeys(("mean", "std", "stderr"), math.nan)
-        std = float(values.std(correction=0))
-        return {"mean": float(values.mean()), "std": std, "stderr": std / math.sqrt(len(values))}
+        std = values.std(correction=0)  # all are NaN without any token
+        return {"mean": float(values.mean()), "std": float(std), "stderr": float(std / math.sqrt(len(values)))}
 
     tokens = sum(len(entropies["mixture"]) for entropies in found)
     states = summary("states") if model.transition is not None else None
@@ -85,12 +72,8 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
 def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """Entropies in bits of the tokens without a visible copy, means over their copies.
 
-    Args:
-        model: in evaluation mode.
-        batch: input_ids, attention_mask and labels, each [B, S r] with the r copies of a token side by side.
-
-    Returns:
-        `mixture`, and for ExLM `states`: each [tokens].
+    The batch has input_ids, attention_mask and labels, each [B, S r] with the r copies of a token side by side. The
+    result has `mixture`, and for ExLM `states`, each [tokens].
     """
     lattice = model.exlm.expand(**batch)
     states = model.states(lattice)
@@ -100,14 +83,12 @@ def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[st
         own = entropy(model.head(states).log_softmax(-1))  # [B, N]
         weights = visits(model.links(states, lattice), lattice).double()  # [B, T, N]
         of_targets["states"] = (weights @ own[..., None])[..., 0]
-    labels, repeat = batch["labels"], model.config.repeat
-    rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
-    result = {}
+    labels, result = batch["labels"], {}
+    copies = _copies_masked(labels, model.config.repeat)
     for name, values in of_targets.items():
-        of_inputs = values.new_full(labels.shape, torch.nan)
-        of_inputs[rows, lattice.target_index[rows, targets]] = values[rows, targets]
-        corrupted = _copies_masked(labels, repeat).all(2)
-        result[name] = of_inputs.cpu().unflatten(1, (-1, repeat)).mean(2)[corrupted]
+        of_inputs = torch.zeros(labels.shape, dtype=values.dtype)
+        of_inputs[labels != IGNORED] = values[lattice.target_is_mask].cpu()  # targets stand in the order of the input
+        result[name] = of_inputs.view(copies.shape).mean(2)[copies.all(2)]
     return result
 
 
@@ -129,13 +110,12 @@ def measure_corruption(batches: Iterable[dict[str, Tensor]], p: float, repeat: i
     p^r and the variance p^r (1 - p^r) / N. `fixed_count` is how training masks. A predicted deviation is that of a
     sequence drawn at random: sequences differ in length, too.
     """
-    shares, counts = [], []
+    lengths, corrupted = [], []
     for batch in batches:
-        tokens_of_batch = batch["attention_mask"].sum(1) // repeat - 2  # BOS and EOS are never masked
-        corrupted = _copies_masked(batch["labels"], repeat).all(2).sum(1)
-        shares.append((corrupted / tokens_of_batch).double().numpy())
-        counts.append(tokens_of_batch.numpy())
-    share, tokens = np.concatenate(shares), np.concatenate(counts)
+        lengths.append(batch["attention_mask"].sum(1) // repeat - 2)  # BOS and EOS are never masked
+        corrupted.append(_copies_masked(batch["labels"], repeat).all(2).sum(1))
+    share = (torch.cat(corrupted) / torch.cat(lengths)).double().numpy()
+    tokens = torch.cat(lengths).numpy()
     result = {"mean": share.mean(), "std": share.std(), "sequences": len(share), "tokens": int(tokens.sum())}
     expected = np.full(len(tokens), p**repeat)
     independent = (expected, expected * (1 - expected) / tokens)
@@ -146,13 +126,8 @@ def measure_corruption(batches: Iterable[dict[str, Tensor]], p: float, repeat: i
 
 
 def fixed_count_of_masks(p: float, repeat: int, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Corruption of sequences of N = `tokens` [n] if p N r copies, rounded up or down at random, are masked.
-
-    All choices of so many copies are equally likely.
-
-    Returns:
-        Expectation and variance of a sequence's share of corrupted tokens, both [n].
-    """
+    """Expectation and variance [n] of the share of corrupted tokens in sequences of N = `tokens` [n] if p N r copies,
+    rounded up or down at random, are masked. All choices of so many copies are equally likely."""
     copies, exact = tokens * repeat, p * tokens * repeat
 
     def all_masked(count: np.ndarray, chosen: int) -> np.ndarray:

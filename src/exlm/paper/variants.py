@@ -37,15 +37,6 @@ class Space:
     states: list[int] = field(default_factory=lambda: [2, 4, 8])
     sweep_mask_ratios: list[float] = field(default_factory=lambda: [0.15, 0.387])
 
-    def __post_init__(self) -> None:
-        ratios = [*self.mask_ratios, *self.sweep_mask_ratios, *(p for p, _ in self.cells or [])]
-        if bad := [p for p in ratios if not 0 < p < 1]:
-            raise InputError(f"a mask ratio is {bad[0]}; it must lie strictly between 0 and 1")
-        if not (self.cells or (self.mask_ratios and self.repeats)) or not (self.states and self.sweep_mask_ratios):
-            raise InputError("the space is empty: mask_ratios, repeats, states and sweep_mask_ratios need a value each")
-        if bad_counts := [n for n in [*self.repeats, *self.states] if n < 1]:
-            raise InputError(f"a number of repeats or states is {bad_counts[0]}; it must be at least 1")
-
     def grid(self) -> list[tuple[float, int]]:
         """(p, r) of the Repeated MLM experiment, cheap ones first."""
         cells = self.cells or [(p, r) for p in self.mask_ratios for r in self.repeats if p**r >= self.smallest]
@@ -62,7 +53,7 @@ class Variant:
     train: LoopConfig
 
     def check(self) -> None:
-        """Raises InputError if the corpus cannot be read, or the longest expanded sequence exceeds the positions."""
+        """Raises InputError if the model cannot be built, or the longest expanded sequence exceeds the positions."""
         corpus, model = Corpus(self.data.corpus), self.model
         model.build(load_tokenizer(self.data.corpus), self.data.repeat)
         longest = int(corpus.lengths.max(initial=0)) * self.data.repeat
@@ -74,24 +65,6 @@ class Variant:
                 f"model.max_position_embeddings is {model.max_position_embeddings}; raise it or leave out this variant"
             )
 
-    def operations(self) -> float:
-        """Billions of operations of an update, roughly: enough for how long one will take beside another.
-
-        Six for every weight of a layer at each of its positions, with attention, and for every weight of the heads at
-        each state: two in the forward pass and four in the backward pass.
-        """
-        data, model = self.data, self.model
-        width, layers, is_mlm = model.hidden_size, model.num_hidden_layers, model.objective == "mlm"
-        length = (float(Corpus(data.corpus).lengths.mean()) + 2) * data.repeat
-        states = data.mask_ratio * (1 if is_mlm else model.num_states)  # of each token
-        late = layers if model.expanded_layers == "all" else min(model.expanded_layers, layers)
-        one_token = 0.0
-        for positions, count in ((1.0, layers - late), (1 - data.mask_ratio + states, late)):  # of a token in a layer
-            weights = 4 * width + 2 * model.intermediate_size + 2 * positions * length
-            one_token += count * (positions * width * weights)
-        one_token += states * width * (len(load_tokenizer(data.corpus)) + (1 if is_mlm else 5) * width)
-        return 6e-9 * data.tokens_per_batch * data.repeat * one_token
-
 
 def variants(
     experiment: Experiment,
@@ -101,10 +74,9 @@ def variants(
     space: Space,
     cost_ratio: float = 1.0,
 ) -> list[Variant]:
-    """The models of an experiment; `efficiency` pre-trains none. See `analyze` for the recipe.
+    """The models of an experiment, none for `efficiency`.
 
-    MLM++ is the MLM with as many updates as cost what ExLM's cost; `cost_ratio` is the cost of an update of ExLM in
-    updates of the MLM.
+    MLM++ is the MLM with as many updates as cost what ExLM's cost, each `cost_ratio` times an update of the MLM.
     """
 
     def mlm(p: float, repeat: int = 1) -> Variant:
@@ -116,19 +88,13 @@ def variants(
         name = f"{changed.objective}-p{100 * p:g}-k{k}{ending}"
         return Variant(name, replace(data, mask_ratio=p, repeat=1), changed, train)
 
-    if experiment == "ablations":  # paper, section 5.3 and appendix
-        p, k = data.mask_ratio, model.num_states
-        steps = max(train.optimizer.warmup_steps, round(train.steps * cost_ratio), 1)
-        vanilla = mlm(p)
-        return [
-            vanilla,
-            exlm(p, k),
-            exlm(p, k, objective="ctc"),
-            exlm(p, k, "-1d", rotary="1d"),
-            exlm(p, k, "-sparse", dag="sparse"),
-            replace(vanilla, name=f"{vanilla.name}-plus-plus", train=replace(train, steps=steps)),
-        ]
     found = []
+    if experiment == "ablations":  # paper, section 5.3 and appendix
+        p, k, vanilla = data.mask_ratio, model.num_states, mlm(data.mask_ratio)
+        steps = max(train.optimizer.warmup_steps, round(train.steps * cost_ratio), 1)
+        found += [vanilla, exlm(p, k), exlm(p, k, objective="ctc"), exlm(p, k, "-1d", rotary="1d")]
+        found += [exlm(p, k, "-sparse", dag="sparse")]
+        found += [replace(vanilla, name=f"{vanilla.name}-plus-plus", train=replace(train, steps=steps))]
     if experiment in ("repeated-mlm", "entropy"):  # sections 3 and 3.3
         found += [mlm(p, r) for p, r in space.grid()]
     if experiment in ("sweep", "entropy"):  # section 5.3

@@ -8,9 +8,9 @@ how its batch is divided. Every micro-batch seeds dropout by (seed, step, number
 
 import math
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -113,8 +113,6 @@ def fit(
     if config.save_every and (state := checkpoint.resume(directory, model, optimizer, identity or {})):
         start, meter.sums, meter.skipped_in_a_row = state["step"], state["sums"], state["infeasible_run"]
     wrapped = distributed.wrap(model)
-    device = next(model.parameters()).device
-    context = autocast(device, config.precision)
 
     def save(step: int) -> None:
         if config.save_every and distributed.is_main():
@@ -126,6 +124,7 @@ def fit(
     def report(step: int) -> dict[str, Any] | None:
         values, last = None, step == config.steps
         if last or step % config.log_every == 0:
+            rate = optimizer.param_groups[0]["lr"]
             tracker.log(step, "train", meter.read() | {"learning_rate": rate, "grad_norm": norm})
         if evaluate and (last or (config.eval_every and step % config.eval_every == 0)):
             with meter.paused():
@@ -134,18 +133,12 @@ def fit(
             model.train()
         return values
 
-    with (
-        Tracker(directory, start, config.steps, distributed.is_main(), description) as tracker,
-        _signals() as received,
-        training_products(device, config.precision),
-    ):
+    main = distributed.is_main()
+    with Tracker(directory, start, config.steps, main, description) as tracker, _signals() as received:
         model.train()
         measured = None
         for step, micro_batches in _ahead(batches, start, config.steps):
-            rate = learning_rate(config.optimizer, step, config.steps)
-            seeded = [(dropout_seed(seed, step, number), batch) for number, batch in micro_batches]
-            sums, stop = _accumulate(wrapped, loss, seeded, context, received)
-            norm = _update(model, optimizer, rate, config, sums, step)
+            sums, norm, stop = update(wrapped, optimizer, loss, micro_batches, config, seed, step, received)
             meter.add(sums, step)
             tracker.advance(sums.total / max(sums.counted, 1.0))
             try:
@@ -176,32 +169,37 @@ def _ahead(batches: MicroBatches, start: int, steps: int) -> Iterator[tuple[int,
             yield step, ready
 
 
-def _accumulate(
+def update(
     model: nn.Module,
+    optimizer: torch.optim.Optimizer,
     loss: Loss,
     micro_batches: list[tuple[int, Batch]],
-    context: AbstractContextManager,
-    received: list[int],
-) -> tuple[Sums, int]:
-    """Adds up gradients of the summed loss; returns the sums and the signal that asks for a stop (0 for none)."""
+    config: LoopConfig,
+    seed: int,
+    step: int,
+    received: Sequence[int] = (),
+) -> tuple[Sums, float, int]:
+    """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are those of `fit`.
+
+    Returns:
+        The sums, the gradient's norm before clipping, and the signal that asks for a stop (0 for none): one of those
+        `received` here or in another process.
+    """
     device = next(model.parameters()).device
-    sums, tokens = torch.zeros(3, dtype=torch.float64, device=device), 0
-    for number, (seed, batch) in enumerate(micro_batches):
-        torch.manual_seed(seed)
-        with distributed.no_sync(model) if number + 1 < len(micro_batches) else nullcontext():
-            with context:
+    found, tokens = torch.zeros(3, dtype=torch.float64, device=device), 0
+    for i, (number, batch) in enumerate(micro_batches, 1):
+        torch.manual_seed(dropout_seed(seed, step, number))
+        alone = distributed.no_sync(model) if i < len(micro_batches) else nullcontext()
+        with alone, training_products(device, config.precision):
+            with autocast(device, config.precision):
                 total, count, skipped = loss(model, batch)
             total.backward()
-        sums += torch.stack([value.double() for value in (total.detach(), count, skipped)])
+        found += torch.stack([value.double() for value in (total.detach(), count, skipped)])
         tokens += int(batch["attention_mask"].sum())  # on the host, as all batches
-    *values, stop = distributed.sum_over_processes([*sums.tolist(), float(tokens), float(max(received, default=0))])
-    return Sums(*values), max(received, default=0) or (int(signal.SIGTERM) if stop else 0)
+    signal_here = max(received, default=0)
+    *values, signals = distributed.sum_over_processes([*found.tolist(), float(tokens), float(signal_here)])
+    sums = Sums(*values)
 
-
-def _update(
-    model: nn.Module, optimizer: torch.optim.Optimizer, rate: float, config: LoopConfig, sums: Sums, step: int
-) -> float:
-    """One optimizer step on the mean gradient; returns its norm before clipping."""
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
     torch._foreach_mul_(gradients, distributed.world_size() / max(sums.counted, 1.0))
@@ -218,10 +216,10 @@ def _update(
     if clip_norm := config.optimizer.clip_norm:
         torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = learning_rate(config.optimizer, step, config.steps)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return norm
+    return sums, norm, signal_here or (int(signal.SIGTERM) if signals else 0)
 
 
 @contextmanager
