@@ -11,8 +11,6 @@ What a process can hold in memory at once is a *micro-batch*: groups are cut int
 and takes its share, so that resuming needs one integer and no process can fall out of step.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -30,26 +28,12 @@ TOKENS_OF_GROUP = 2048  # on a CPU, groups half as large took 17 to 28% more tim
 TOKENS_OF_HALF = 1024  # smaller batches still have two groups if each has this many tokens, so that lengths mix
 
 
-@dataclass(frozen=True)
-class SpecialTokens:
-    """Ids of the tokens that batches are made with."""
-
-    bos: int
-    eos: int
-    pad: int
-    mask: int
-
-    @classmethod
-    def of(cls, tokenizer: PreTrainedTokenizerBase) -> "SpecialTokens":
-        return cls(tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id)
-
-
 class MaskedBatches:
     """The micro-batches of every step, for one process of `world`.
 
     Args:
         source: the sequences.
-        special: ids of BOS, EOS, padding and [MASK].
+        tokenizer: tells the ids of BOS, EOS, padding and [MASK].
         tokens_per_batch: upper bound of the tokens of a step with BOS, EOS and padding, as fairseq's --max-tokens. A
             token counts once, however often it is repeated.
         tokens_per_micro_batch: about so many tokens, copies included, are in memory at once. Neither this nor `repeat`
@@ -65,7 +49,7 @@ class MaskedBatches:
     def __init__(
         self,
         source: Corpus,
-        special: SpecialTokens,
+        tokenizer: PreTrainedTokenizerBase,
         tokens_per_batch: int,
         tokens_per_micro_batch: int,
         mask_ratio: float,
@@ -74,8 +58,8 @@ class MaskedBatches:
         world: int = 1,
         repeat: int = 1,
     ) -> None:
-        self.source, self.special, self.mask_ratio, self.seed, self.repeat = source, special, mask_ratio, seed, repeat
-        self.tokens_per_micro_batch, self.rank, self.world = tokens_per_micro_batch, rank, world
+        self.source, self.tokenizer, self.mask_ratio, self.seed = source, tokenizer, mask_ratio, seed
+        self.tokens_per_micro_batch, self.rank, self.world, self.repeat = tokens_per_micro_batch, rank, world, repeat
         self.lengths = np.asarray(source.lengths, dtype=np.int64) + 2  # with BOS and EOS
         if not len(self.lengths):
             raise InputError("the corpus has no training sequences")
@@ -135,7 +119,7 @@ class MaskedBatches:
         micro_batches = [group[cut::cuts] for group in groups for cut in range(min(cuts, len(group)))]
         if len(micro_batches) < self.world:
             micro_batches = [np.array([example]) for group in groups for example in group]
-        settings = (self.special, self.seed, epoch, self.mask_ratio, self.repeat)
+        settings = (self.tokenizer, self.seed, epoch, self.mask_ratio, self.repeat)
         mine = list(enumerate(micro_batches))[self.rank :: self.world]
         return [(number, masked_batch(self.source, examples, *settings)) for number, examples in mine]
 
@@ -143,7 +127,7 @@ class MaskedBatches:
 def masked_batch(
     source: Corpus,
     examples: np.ndarray,
-    special: SpecialTokens,
+    tokenizer: PreTrainedTokenizerBase,
     seed: int,
     epoch: int,
     ratio: float,
@@ -162,12 +146,13 @@ def masked_batch(
         input_ids, attention_mask and labels, each [n, S]; labels are -100 where nothing was masked.
     """
     tokens, lengths = source.gather(examples)
-    ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=special.pad)
-    ids[:, 0] = special.bos
-    ids[np.arange(len(ids)), lengths + 1] = special.eos
+    ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    ids[:, 0] = bos
+    ids[np.arange(len(ids)), lengths + 1] = eos
     ids = np.repeat(ids, repeat, axis=1)
     attention = np.arange(ids.shape[1]) < (lengths[:, None] + 2) * repeat
-    free = attention & ~np.isin(ids, (special.bos, special.eos))
+    free = attention & ~np.isin(ids, (bos, eos))
     available = free.sum(1)
     draw = uniform(mix(seed, epoch, Purpose.MASK_COUNT, examples))
     count = np.minimum(np.floor(ratio * available + draw).astype(np.int64), available)
@@ -177,7 +162,7 @@ def masked_batch(
     rank = np.argsort(np.argsort(key, axis=1, kind="stable"), axis=1, kind="stable")
     masked = rank < count[:, None]
     return {
-        "input_ids": torch.from_numpy(np.where(masked, special.mask, ids)),
+        "input_ids": torch.from_numpy(np.where(masked, tokenizer.mask_token_id, ids)),
         "attention_mask": torch.from_numpy(attention.astype(np.int64)),
         "labels": torch.from_numpy(np.where(masked, ids, IGNORED)),
     }

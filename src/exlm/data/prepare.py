@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerFast
 
 from ..errors import InputError
 from ..pretrained import load_tokenizer, tokenizer_hash
-from ..storage import MANIFEST, entries
+from ..storage import MANIFEST, entries, new_directory
 from .chemistry import are_molecules
-from .corpus import FORMAT_VERSION, CorpusWriter, new_directory
+from .corpus import FORMAT_VERSION, CorpusWriter
 from .encoding import SKIPPED_COLUMNS, SPECIALS, Chunk, EncodedChunk, Encoder, count_smiles, map_chunks, read_chunks
 from .packing import Documents, pack
 from .readers import find_sources
@@ -85,8 +84,9 @@ def prepare(
         the manifest.
     """
     on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
-    options = {name: value for name, value in locals().items() if name not in ("output", "workers", "overwrite")}
-    _check_options(options, workers)
+    options = locals().copy()
+    _check_options(options)
+    options = {name: value for name, value in options.items() if name not in ("output", "workers", "overwrite")}
     sources, ignored = find_sources(inputs)
     packed, keep = documents != "none", on_invalid == "keep"
     passes: list[int] = []  # rows of every pass over the inputs so far
@@ -99,12 +99,12 @@ def prepare(
                 bar.update(len(chunk))
             passes.append(int(bar.n))
 
-    with new_directory(Path(output), overwrite) as (folder, scratch):
+    with new_directory(Path(output), overwrite) as folder:
         vocabulary = None if tokenizer in ("smiles", *TEXT_TOKENIZERS) else load_tokenizer(tokenizer)
         if check_molecules is None:
+            smiles = tokenizer == "smiles" or bool(vocabulary and splits_smiles(vocabulary.backend_tokenizer))
             sample = (row.text for chunk in read_chunks(sources, column) for row in chunk)
-            molecules = _are_molecules(vocabulary, sample) if vocabulary and not packed else tokenizer == "smiles"
-            check_molecules = molecules and not packed
+            check_molecules = not packed and (smiles or bool(vocabulary and are_molecules(sample)))
         options["check_molecules"] = check_molecules
         if tokenizer in TEXT_TOKENIZERS:
             texts = (row.text for chunk in read("vocabulary") for row in chunk if row.text)
@@ -116,48 +116,49 @@ def prepare(
         vocabulary.save_pretrained(folder)
         file, longest = str(folder / "tokenizer.json"), sys.maxsize if packed else max_length
         encoder = Encoder(file, vocabulary.unk_token_id, longest, check_molecules, keep, held_out, seed)
-        writer = CorpusWriter(folder, scratch / "staged", max(vocabulary.get_vocab().values()) + 1)  # some skip ids
+        writer = CorpusWriter(folder, max(vocabulary.get_vocab().values()) + 1)  # some skip ids
         with closing(map_chunks(encoder, read("tokenising"), workers)) as encoded:
             separator = vocabulary.eos_token_id if cross_documents else None
             examples = pack(encoded, max_length - SPECIALS, separator) if packed else encoded
             counts = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
         if drop_duplicates and writer.examples:
             writer.drop_duplicates()
-        histograms = writer.write_splits(max_length)
+        found = statistics(counts, writer.examples, writer.write_splits(max_length))
+        files, fingerprint = entries(folder.iterdir()), tokenizer_hash(vocabulary)
+        content = [files[name]["sha256"] for name in (*writer.shards, "train.npy", "valid.npy")]
         manifest = {
             "format_version": FORMAT_VERSION,
             "options": options,
             "sources": [asdict(source) for source in sources],
             "ignored_files": ignored,
-            **statistics(counts, writer.examples, histograms),
-            **_identity(folder, writer, vocabulary),
+            **found,
+            "tokenizer_hash": fingerprint,
+            "corpus_hash": hashlib.sha256("\n".join([fingerprint, *content]).encode()).hexdigest(),
+            "vocabulary_size": writer.vocabulary_size,
+            "pad_token_id": vocabulary.pad_token_id,
+            "token_dtype": writer.dtype.str,
+            "token_files": writer.shards,
+            "versions": {package: version(package) for package in ("exlm", "rdkit", "tokenizers")},
+            "files": files,
         }
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8")
     print(describe(manifest, output))
     return manifest
 
 
-def _check_options(options: dict[str, Any], workers: int) -> None:
-    if not 0 <= options["held_out"] < 1:
-        raise InputError(f"held_out is {options['held_out']} but must be at least 0 and less than 1")
-    if options["max_length"] <= SPECIALS:
-        raise InputError(f"max_length is {options['max_length']} but must be at least {SPECIALS + 1}")
-    for name, kind in (("on_invalid", OnInvalid), ("documents", Documents)):
-        if options[name] not in get_args(kind):
-            raise InputError(f"{name} is {options[name]} but must be one of {', '.join(get_args(kind))}")
-    if workers < 0:
-        raise InputError(f"workers is {workers} but must be 0 (one per core) or more")
+def _check_options(options: dict[str, Any]) -> None:
+    rules = [
+        ("held_out", "at least 0 and less than 1", 0 <= options["held_out"] < 1),
+        ("max_length", f"at least {SPECIALS + 1}", options["max_length"] > SPECIALS),
+        ("workers", "0 (one per core) or more", options["workers"] >= 0),
+    ]
+    for name, choices in (("on_invalid", get_args(OnInvalid)), ("documents", get_args(Documents))):
+        rules.append((name, f"one of {', '.join(choices)}", options[name] in choices))
+    for name, rule, met in rules:
+        if not met:
+            raise InputError(f"{name} is {options[name]} but must be {rule}")
     if options["documents"] != "none" and options["drop_duplicates"]:
         raise InputError("drop_duplicates compares rows, but these are packed; leave it out or use documents=none")
-
-
-def _are_molecules(tokenizer: PreTrainedTokenizerFast, rows: Iterable[str]) -> bool:
-    """Whether rows are to be checked as molecules: a SMILES tokenizer says so, or else the first rows."""
-    if splits_smiles(tokenizer.backend_tokenizer):
-        return True
-    found = are_molecules(rows)
-    print(f"the first rows {'are' if found else 'are not'} molecules, so check_molecules is {str(found).lower()}")
-    return found
 
 
 def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool) -> dict[str, Counter[str]]:
@@ -182,20 +183,3 @@ def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, 
                 most = total.most_common(MAX_STRINGS // 2) if len(total) > MAX_STRINGS else total
                 counts[kind] = Counter(dict(most))
     return counts
-
-
-def _identity(folder: Path, writer: CorpusWriter, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
-    """What tells this corpus from others, and what a reader needs to open its files."""
-    files = entries(folder.iterdir())
-    fingerprint = tokenizer_hash(tokenizer)
-    content = [files[name]["sha256"] for name in (*writer.shards, "train.npy", "valid.npy")]
-    return {
-        "tokenizer_hash": fingerprint,
-        "corpus_hash": hashlib.sha256("\n".join([fingerprint, *content]).encode()).hexdigest(),
-        "vocabulary_size": writer.vocabulary_size,
-        "pad_token_id": tokenizer.pad_token_id,
-        "token_dtype": writer.dtype.str,
-        "token_files": writer.shards,
-        "versions": {package: version(package) for package in ("exlm", "rdkit", "tokenizers")},
-        "files": files,
-    }

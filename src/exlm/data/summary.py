@@ -20,18 +20,15 @@ def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[s
         written: examples before duplicates were left out.
         histograms: per split, [longest + 1] the number of examples of each length.
     """
-    rows = counts["rows"]
-    if not written:
-        reasons = ", ".join(f"{n} {reason}" for reason, n in counts["invalid"].most_common()) or "none invalid"
-        found = f"{rows['rows']} ({rows['blank']} blank, {reasons})"
-        raise InputError(f"no usable row among {found}; check the column and tokenizer")
     if not histograms["train"].any():
-        raise InputError("every example was held out and none is left for training; lower held_out")
+        found = ", ".join(f"{n} {what}" for what, n in (counts["rows"] + counts["invalid"]).items())
+        raise InputError(f"no row is left for training ({found}); check the column, the tokenizer and held_out")
     lengths = histograms["train"] + histograms["valid"]
     below = np.cumsum(lengths)
     longest = int(np.flatnonzero(lengths)[-1])
     width = longest // BINS + 1
     bins = range(0, longest + 1, width)
+    rows = counts["rows"]
     return {
         "counts": {
             "rows": rows["rows"],
@@ -51,27 +48,16 @@ def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[s
 
 
 def describe(manifest: dict[str, Any], output: str) -> str:
-    """What a user must know of the result."""
-    counts = manifest["counts"]
-    documents = f" in {counts['documents']:,} documents" if "documents" in counts else ""
-    lines = [
-        f"{output}: {counts['rows']:,} rows{documents} gave {counts['train_examples']:,} training and "
-        f"{counts['valid_examples']:,} held-out sequences, {counts['train_tokens'] + counts['valid_tokens']:,} tokens, "
-        f"vocabulary {manifest['vocabulary_size']}"
-    ]
-    if counts["invalid"]:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts["invalid"].items())
-        lines.append(f"{counts['skipped']:,} rows skipped, {counts['kept_invalid']:,} kept ({reasons}): skipped.csv")
-    for kind, what in (("unknown_tokens", "unknown tokens"), ("spelled_pieces", "pieces spelled by characters")):
-        if counts[kind]:
-            common = ", ".join(list(manifest[f"most_frequent_{kind.split('_')[0]}"])[:5])
-            lines.append(f"{counts[kind]:,} {what}, most often {common}")
-    if counts["blank"] or counts["duplicates"]:
-        lines.append(f"{counts['blank']:,} blank rows, {counts['duplicates']:,} duplicates dropped")
-    if documents and manifest["options"]["held_out"] and not counts["valid_examples"]:
-        lines.append("no document was held out: there are few; raise held_out or choose another seed")
+    """What a user must know of the result: what was written, every count, and how long the sequences are."""
+    counts = dict(manifest["counts"])
+    counts |= counts.pop("invalid")
+    bins, checked = manifest["length_histogram"], manifest["options"]["check_molecules"]
+    lines = [f"{output}: " + ", ".join(f"{n:,} {what.replace('_', ' ')}" for what, n in counts.items() if n)]
+    lines.append(f"vocabulary {manifest['vocabulary_size']}, rows {'' if checked else 'not '}checked as molecules")
+    for kind in ("unknown", "spelled"):
+        if common := list(manifest[f"most_frequent_{kind}"])[:5]:
+            lines.append(f"most often {kind}: {', '.join(common)}")
     lines.append("tokens per sequence, special tokens not counted:")
-    bins = manifest["length_histogram"]
     most = max(bins.values())
     lines += [f"{name:>11} {'#' * -(-n * BAR // most):{BAR}} {n:,}" for name, n in bins.items()]
     return "\n".join(lines)

@@ -18,7 +18,7 @@ import torch
 from torch.optim import Optimizer
 from tqdm import tqdm
 
-from exlm.data.batching import MaskedBatches, SpecialTokens
+from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.model.heads import NO_PRIOR, Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
@@ -105,7 +105,7 @@ def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior:
     distributed.to_device(network)
     optimizer = build_optimizer(network, OptimizerConfig())
     sizes = (data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio)
-    masked = MaskedBatches(Corpus(data.corpus), SpecialTokens.of(tokenizer), *sizes, seed=0, repeat=data.repeat)
+    masked = MaskedBatches(Corpus(data.corpus), tokenizer, *sizes, seed=0, repeat=data.repeat)
     for step in itertools.count():
         batches = [complete_batch(network, batch, prior) for _, batch in masked(step)]
         tokens = sum(int(batch["attention_mask"].sum()) // data.repeat for batch in batches)
