@@ -11,6 +11,8 @@ What a process can hold in memory at once is a *micro-batch*: groups are cut int
 and takes its share, so that resuming needs one integer and no process can fall out of step.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -28,42 +30,28 @@ TOKENS_OF_GROUP = 2048  # on a CPU, groups half as large took 17 to 28% more tim
 TOKENS_OF_HALF = 1024  # smaller batches still have two groups if each has this many tokens, so that lengths mix
 
 
+@dataclass(eq=False)
 class MaskedBatches:
     """The micro-batches of every step, for one process of `world`.
 
-    Args:
-        source: the sequences.
-        tokenizer: tells the ids of BOS, EOS, padding and [MASK].
-        tokens_per_batch: upper bound of the tokens of a step with BOS, EOS and padding, as fairseq's --max-tokens. A
-            token counts once, however often it is repeated.
-        tokens_per_micro_batch: about so many tokens, copies included, are in memory at once. Neither this nor `repeat`
-            changes which sequences a step has.
-        mask_ratio, repeat: see `masked_batch`.
-        seed: of order and masks.
-        rank, world: number of this process and of all. Process `rank` gets micro-batches rank, rank + world, ...
-
-    Raises:
-        InputError: if the longest sequence does not fit a batch, or a batch has fewer sequences than processes.
+    InputError if the longest sequence does not fit a batch, or a batch has fewer sequences than processes.
     """
 
-    def __init__(
-        self,
-        source: Corpus,
-        tokenizer: PreTrainedTokenizerBase,
-        tokens_per_batch: int,
-        tokens_per_micro_batch: int,
-        mask_ratio: float,
-        seed: int,
-        rank: int = 0,
-        world: int = 1,
-        repeat: int = 1,
-    ) -> None:
-        self.source, self.tokenizer, self.mask_ratio, self.seed = source, tokenizer, mask_ratio, seed
-        self.tokens_per_micro_batch, self.rank, self.world, self.repeat = tokens_per_micro_batch, rank, world, repeat
-        self.lengths = np.asarray(source.lengths, dtype=np.int64) + 2  # with BOS and EOS
-        if not len(self.lengths):
-            raise InputError("the corpus has no training sequences")
-        longest = int(self.lengths.max())
+    source: Corpus
+    tokenizer: PreTrainedTokenizerBase  # tells the ids of BOS, EOS, padding and [MASK]
+    # Upper bound of a step with BOS, EOS and padding, as fairseq's --max-tokens. Copies do not count.
+    tokens_per_batch: int
+    # About so many tokens, copies included, are in memory at once. This and `repeat` do not change a step's sequences.
+    tokens_per_micro_batch: int
+    mask_ratio: float  # see `masked_batch`
+    seed: int  # of order and masks
+    rank: int = 0  # of this process, which gets micro-batches rank, rank + world, ...
+    world: int = 1  # number of processes
+    repeat: int = 1  # see `masked_batch`
+
+    def __post_init__(self) -> None:
+        self.lengths = np.asarray(self.source.lengths, dtype=np.int64) + 2  # with BOS and EOS
+        longest, tokens_per_batch = int(self.lengths.max()), self.tokens_per_batch
         if longest > tokens_per_batch:
             sizes = f"{longest} tokens but a batch may have {tokens_per_batch}"
             raise InputError(f"the longest sequence has {sizes}; raise tokens_per_batch")
@@ -84,8 +72,8 @@ class MaskedBatches:
         self._epoch: tuple[int, list[list[np.ndarray]]] = (-1, [])  # the last one asked for
         full = len(starts) // self.steps * self.steps  # the groups after these are not in every batch
         groups = np.diff(self._starts, append=len(bounds))[:full].reshape(-1, self.steps)  # their sizes
-        if groups.min(axis=1).sum() < world:
-            raise InputError(f"a batch has fewer sequences than the {world} processes; raise tokens_per_batch")
+        if groups.min(axis=1).sum() < self.world:
+            raise InputError(f"a batch has fewer sequences than the {self.world} processes; raise tokens_per_batch")
 
     def epoch(self, epoch: int) -> list[list[np.ndarray]]:
         """All batches of one epoch. A batch is a list of groups, a group an array of example numbers.

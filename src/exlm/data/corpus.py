@@ -29,7 +29,6 @@ SHARD_TOKENS = 2**28  # of a token file
 
 # While a corpus grows: index of an example's split, number of its document, and the two halves of its text's digest.
 EXAMPLE = np.dtype([*INDEX.descr, ("split", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")])
-BUCKET_SHIFT = np.uint64(58)  # leaves the first 6 bits of a digest: the number of its bucket, 0 to 63
 BLOCK = 2**18  # examples in memory at a time
 
 Split = Literal["train", "valid"]
@@ -95,11 +94,9 @@ class Corpus:
 
 
 class CorpusWriter:
-    """Appends examples to token files, and writes the two splits at the end.
+    """Appends examples to the token files of `folder`, and writes the two splits at the end.
 
-    Args:
-        folder: where the corpus grows.
-        vocabulary_size: one more than the largest token id; tells the type of the token files.
+    The largest token id, one less than `vocabulary_size`, tells the type of the token files.
     """
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
@@ -124,12 +121,12 @@ class CorpusWriter:
     def drop_duplicates(self) -> None:
         """Leave examples out of the splits if an earlier one has the same text.
 
-        Equal texts have equal digests and share a bucket, so one bucket at a time is compared in memory.
+        Equal texts have equal digests and share a bucket, numbered by 6 bits; one at a time is compared in memory.
         """
         staged = np.memmap(self.staged, EXAMPLE, "r+")
         for bucket in range(64):
             starts = range(0, len(staged), BLOCK)
-            found = [i + np.flatnonzero(staged["high"][i : i + BLOCK] >> BUCKET_SHIFT == bucket) for i in starts]
+            found = [i + np.flatnonzero(staged["high"][i : i + BLOCK] >> np.uint64(58) == bucket) for i in starts]
             inside = np.concatenate(found)
             repeated = pd.DataFrame(staged[["high", "low"]][inside]).duplicated().to_numpy()
             staged["split"][inside[repeated]] = DROPPED

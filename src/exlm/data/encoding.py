@@ -1,14 +1,15 @@
-"""From rows to tokens, one chunk of rows at a time: checks, tokens and content hashes, in several processes."""
+"""From rows to examples, a chunk of rows at a time: checks, tokens and hashes in several processes, and packing."""
 
 import gc
 import hashlib
 import multiprocessing
 import os
+import re
 import signal
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Set
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
@@ -18,15 +19,15 @@ from tokenizers import Encoding, Tokenizer
 
 from ..randomness import mix, uniform
 from .chemistry import molecule_problem
-from .corpus import EXAMPLE
+from .corpus import EXAMPLE, SPLITS
 from .readers import Source, read_rows
-from .tokenization import count_smiles_tokens, spelling_ids
+from .tokenization import SMILES_PATTERN, spelling_ids
 
 CHUNK_ROWS = 4096
 CHUNK_CHARACTERS = 2**21
 SPECIALS = 2  # BOS and EOS, added around every sequence
 TOO_LONG, UNKNOWN, NOT_REVERSIBLE, UNPARSABLE = "too_long", "unknown_token", "not_reversible", "unparsable"
-SKIPPED_COLUMNS = ("file", "row", "value", "reason", "detail", "action")  # of skipped.csv; action is kept or skipped
+NOTHING = np.empty(0, np.uint32)
 Result = TypeVar("Result")
 
 
@@ -48,7 +49,7 @@ class EncodedChunk:
 
     tokens: np.ndarray  # [sum of lengths] uint32, row after row, without special tokens
     examples: np.ndarray  # [kept] EXAMPLE
-    invalid: list[tuple[str, int, str, str, str, str]]  # lines of skipped.csv, see SKIPPED_COLUMNS
+    invalid: list[tuple[str, int, str, str, str, str]]  # lines of skipped.csv: file, row, value, reason, detail, action
     counts: dict[str, Counter[str]]  # of rows, invalid rows, and unknown and spelled strings, as `Encoder` has them
 
 
@@ -102,8 +103,9 @@ def _prepare_worker() -> None:
 
 
 def count_smiles(molecules_only: bool, chunk: Chunk) -> Counter[str]:
-    """SMILES tokens of the rows; with `molecules_only`, of those that RDKit reads."""
-    return count_smiles_tokens(r.text for r in chunk if not molecules_only or molecule_problem(r.text) is None)
+    """SMILES tokens of the rows, what is no SMILES left out; with `molecules_only`, of the rows that RDKit reads."""
+    rows = (row.text for row in chunk if not molecules_only or molecule_problem(row.text) is None)
+    return Counter(token for text in rows for token in re.findall(SMILES_PATTERN, text))
 
 
 @dataclass(frozen=True)
@@ -181,3 +183,50 @@ def _load(file: str) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True  # a "<mask>" in the text is text
     return tokenizer
+
+
+def pack(chunks: Iterable[EncodedChunk], length: int, separator: int | None) -> Iterator[EncodedChunk]:
+    """The chunks with examples in place of rows, then a chunk with the last examples.
+
+    The rows of documents, one right after another, are cut into examples. No token is dropped: the last example of a
+    split may be shorter. Documents that have tokens are counted, too. They are held out whole, as their first row says.
+    Beyond the chunk at hand, memory holds less than one example per split.
+
+    Args:
+        chunks: rows with the numbers of their documents.
+        length: tokens per example, special tokens not counted.
+        separator: token between documents in one unbroken stream; None if examples end with their documents.
+    """
+    rest = [NOTHING, NOTHING]  # of the training and of the held-out documents: tokens that are no example yet
+    begun = [False, False]
+    present, split = 0, 0  # number and split of the document at hand
+    for chunk in chunks:
+        examples: list[list[np.ndarray]] = [[], []]
+        lengths, documents = chunk.examples["length"].astype(np.int64), chunk.examples["document"]
+        first = np.flatnonzero(np.diff(documents, prepend=0))  # row of each document in the chunk
+        texts = np.split(chunk.tokens, (np.cumsum(lengths) - lengths)[first])[1:]
+        for row, tokens in zip(chunk.examples[first], texts, strict=True):
+            if not len(tokens):
+                continue
+            if row["document"] != present:
+                present, split = row["document"], row["split"]
+                chunk.counts["rows"]["documents"] += 1
+                if separator is None:
+                    examples[split] += [rest[split]] if len(rest[split]) else []
+                    rest[split] = NOTHING
+                elif begun[split]:
+                    tokens = np.insert(tokens, 0, separator)
+                begun[split] = True
+            tokens = np.concatenate([rest[split], tokens])
+            *full, rest[split] = np.split(tokens, range(length, len(tokens) + 1, length))
+            examples[split] += full
+        yield _with_examples(chunk, *examples)
+    last = ([tokens] if len(tokens) else [] for tokens in rest)
+    yield _with_examples(replace(chunk, invalid=[], counts={}), *last)
+
+
+def _with_examples(chunk: EncodedChunk, training: list[np.ndarray], held_out: list[np.ndarray]) -> EncodedChunk:
+    examples = np.zeros(len(training) + len(held_out), EXAMPLE)
+    examples["length"] = [len(tokens) for tokens in training + held_out]
+    examples["split"][len(training) :] = SPLITS.index("valid")
+    return replace(chunk, tokens=np.concatenate([NOTHING, *training, *held_out]), examples=examples)

@@ -179,10 +179,8 @@ def _hub(name: str, column: str | None) -> Iterator[object]:
         rows = load_dataset(found["name"], found["config"], split=found["split"] or "train", streaming=True)
         first: dict[str, object] = next(iter(rows), {})
     except Exception as error:  # the hub client raises anything from ConnectionError to ValueError
-        raise InputError(
-            f"{name} is neither a file here nor a Hugging Face data set that could be opened "
-            f"({type(error).__name__}); check the name and the network"
-        ) from error
+        kinds = f"neither a file here nor a Hugging Face data set that could be opened ({first_line(error)})"
+        raise InputError(f"{name} is {kinds}; check the name and the network") from error
     column = _choose_column(first, column, name)
     for record in rows:
         yield record[column]
