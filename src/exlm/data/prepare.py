@@ -149,8 +149,10 @@ def prepare(
 def _check_options(options: dict[str, Any], workers: int) -> None:
     if not 0 <= options["held_out"] < 1:
         raise InputError(f"held_out is {options['held_out']} but must be at least 0 and less than 1")
-    if options["max_length"] <= SPECIALS or workers < 0:
-        raise InputError(f"max_length must be at least {SPECIALS + 1}, and workers 0 (one per core) or more")
+    if options["max_length"] <= SPECIALS:
+        raise InputError(f"max_length is {options['max_length']} but must be at least {SPECIALS + 1}")
+    if workers < 0:
+        raise InputError(f"workers is {workers} but must be 0 (one per core) or more")
     for name, kind in (("on_invalid", OnInvalid), ("documents", Documents)):
         if options[name] not in get_args(kind):
             raise InputError(f"{name} is {options[name]} but must be one of {', '.join(get_args(kind))}")

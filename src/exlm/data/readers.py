@@ -77,7 +77,7 @@ def unreadable(name: str | Path) -> Iterator[None]:
     except UNREADABLE as error:
         reason = first_line(error)
         if isinstance(error, UnicodeDecodeError):
-            reason = f"it is not UTF-8: {not_utf8(str(name)) or reason}"
+            reason = f"it is not UTF-8: {not_utf8(name) or reason}"
         raise InputError(f"{name} cannot be read: {reason}; correct the file, or get a whole copy") from error
 
 
@@ -101,18 +101,18 @@ def read_rows(source: Source, column: str | None = None) -> Iterator[str]:
         raise InputError(f"{source.name} has no rows; remove it from the inputs")
 
 
-def open_text(name: str, errors: str = "strict", newline: str = "") -> TextIO:
+def open_text(name: str | Path, errors: str = "strict", newline: str = "") -> TextIO:
     """A UTF-8 file, plain or compressed as its name says (COMPRESSIONS). Damage raises one of UNREADABLE."""
     suffix = Path(name).suffix.lower()
     if suffix == ".zst":  # Arrow reads every frame and notices a cut; the zstandard package does neither
-        file: Any = pyarrow.input_stream(name, compression="zstd")
+        file: Any = pyarrow.input_stream(str(name), compression="zstd")
     else:
         opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)
         file = opener(name, "rb")
     return io.TextIOWrapper(file, "utf-8-sig", errors, newline=newline)
 
 
-def not_utf8(name: str) -> str | None:
+def not_utf8(name: str | Path) -> str | None:
     """The first line that is not UTF-8: decoding goes by blocks, so that its own error does not tell."""
     with suppress(*UNREADABLE), open_text(name, "surrogateescape") as file:
         for number, line in enumerate(file, 1):
