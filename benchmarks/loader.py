@@ -17,7 +17,7 @@ import torch
 import yaml
 
 from exlm import ExLMForMaskedLM
-from exlm.data.batching import MaskedBatches, SpecialTokens
+from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig
@@ -75,7 +75,7 @@ def measure_loader(corpus: Path, recipe: dict[str, Any], device: str, updates: i
     """
     tokenizer = load_tokenizer(str(corpus))
     sizes = {name: recipe["data"][name] for name in ("tokens_per_batch", "tokens_per_micro_batch", "mask_ratio")}
-    batches = MaskedBatches(Corpus(corpus), SpecialTokens.of(tokenizer), **sizes, seed=0)
+    batches = MaskedBatches(Corpus(corpus), tokenizer, **sizes, seed=0)
     train = Trainer(recipe, tokenizer, device)
     names = ("tokens", "places", "states", "expanded", "batches", "lattices", "updates")
     result = dict.fromkeys(names, 0.0)

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from exlm import ExLMForMaskedLM
-from exlm.data.batching import MaskedBatches, SpecialTokens
+from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.model.heads import Prior
 from exlm.pretrain import complete_batch, pretraining_loss
@@ -39,7 +39,7 @@ BATCHES, ROUNDS = 5, 6
 def ratios(corpus: str, layers: int, mask_ratio: float, tokens: int) -> dict[str, float]:
     """Time of an update of every model divided by the MLM's."""
     tokenizer = load_tokenizer(corpus)
-    batches = MaskedBatches(Corpus(corpus), SpecialTokens.of(tokenizer), tokens, 4 * tokens, mask_ratio, seed=0)
+    batches = MaskedBatches(Corpus(corpus), tokenizer, tokens, 4 * tokens, mask_ratio, seed=0)
     networks = {}
     for name, switches in MODELS.items():
         config = ArchitectureConfig(**SIZES, num_hidden_layers=layers, **switches).build(tokenizer)

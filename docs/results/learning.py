@@ -24,7 +24,6 @@ import pandas as pd
 import torch
 
 from exlm import ExLMForMaskedLM
-from exlm.data.batching import SpecialTokens
 from exlm.errors import InputError
 from exlm.pretrain import evaluate, held_out_batches, pretrain
 from exlm.pretrained import load_model
@@ -63,7 +62,7 @@ def trained(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> di
     scores = {}
     for ratio in RATIOS:
         held_out = replace(data, mask_ratio=ratio, eval_sequences=2000)
-        scores[str(ratio)] = evaluate(network, list(held_out_batches(held_out, SpecialTokens.of(tokenizer), 99, 0, 1)))
+        scores[str(ratio)] = evaluate(network, list(held_out_batches(held_out, tokenizer, 99, 0, 1)))
     curve = [record for record in read_log(place / "log.jsonl") if record["kind"] == "eval"]
     for path in place.glob("checkpoint-*"):
         shutil.rmtree(path)

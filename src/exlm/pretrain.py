@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
-from .data.batching import MaskedBatches, SpecialTokens, masked_batch
+from .data.batching import MaskedBatches, masked_batch
 from .data.corpus import Corpus
 from .errors import InputError
 from .model.evaluation import evaluate_batch, no_sums, summary
@@ -58,7 +59,6 @@ def pretrain(
     corpus = Corpus(data.corpus, "train")
     corpus.verify()
     tokenizer = load_tokenizer(data.corpus)
-    special = SpecialTokens.of(tokenizer)
     directory = Path(output)
     with distributed.process_group() as (rank, world), lock(directory) if rank == 0 else nullcontext():
         identity = {"tokenizer": corpus.tokenizer_hash, "corpus": corpus.corpus_hash, **identity_of(recipe, "model")}
@@ -78,13 +78,13 @@ def pretrain(
         if compile:
             for layer in network.exlm.layers:
                 layer.compile(dynamic=True)
-        held_out = list(held_out_batches(data, special, seed, rank, world))
+        held_out = list(held_out_batches(data, tokenizer, seed, rank, world))
 
         def measure(_: torch.nn.Module, step: int) -> dict[str, Any]:
             return evaluate(network, held_out, prior.at(step, train.steps))
 
         sizes = (data.tokens_per_batch, data.tokens_per_micro_batch)
-        masked = MaskedBatches(corpus, special, *sizes, data.mask_ratio, seed, rank, world, data.repeat)
+        masked = MaskedBatches(corpus, tokenizer, *sizes, data.mask_ratio, seed, rank, world, data.repeat)
 
         def micro_batches(step: int) -> list[tuple[int, dict[str, Any]]]:
             now = prior.at(step, train.steps)
@@ -134,7 +134,7 @@ def pretraining_loss(model: torch.nn.Module, batch: dict[str, Any]) -> tuple[Ten
 
 
 def held_out_batches(
-    data: DataConfig, special: SpecialTokens, seed: int, rank: int, world: int
+    data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int, rank: int, world: int
 ) -> Iterator[dict[str, Tensor]]:
     """This process's share of the held-out sequences, masked the same way in every run with this seed."""
     corpus = Corpus(data.corpus, "valid")
@@ -150,7 +150,7 @@ def held_out_batches(
         parts.append(chosen[start : start + size])
         start += size
     for part in parts[rank::world]:
-        yield masked_batch(corpus, part, special, seed, HELD_OUT_EPOCH, data.mask_ratio, data.repeat)
+        yield masked_batch(corpus, part, tokenizer, seed, HELD_OUT_EPOCH, data.mask_ratio, data.repeat)
 
 
 def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Prior | None = None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -40,8 +41,11 @@ def write_manifest(directory: Path, files: Iterable[Path], **further: Any) -> No
     sync(directory)
 
 
-def problem(directory: Path) -> str | None:
-    """What is wrong with a directory that has a manifest, with the name of the file; None if nothing is wrong."""
+def problem(directory: Path, contents: bool = True) -> str | None:
+    """What is wrong with a directory that has a manifest, with the name of the file; None if nothing is wrong.
+
+    Without `contents`, only the sizes of the files are compared.
+    """
     try:
         content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
         files = {name: (entry["bytes"], entry["sha256"]) for name, entry in content["files"].items()}
@@ -55,7 +59,7 @@ def problem(directory: Path) -> str | None:
             return f"{name} is missing"
         if path.stat().st_size != size:
             return f"{name} has {path.stat().st_size} bytes instead of {size} (truncated?)"
-        if sha256(path) != digest:
+        if contents and sha256(path) != digest:
             return f"{name} does not match its SHA-256 (damaged on disk or in a copy)"
     return None
 
@@ -70,6 +74,25 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_directory(path: Path, overwrite: bool) -> Iterator[Path]:
+    """An empty directory that takes the place of `path` at the end, or is removed on an error.
+
+    Raises:
+        InputError: if `path` exists, unless it has a manifest and may be overwritten.
+    """
+    if path.exists() and not (overwrite and (path / MANIFEST).is_file()):
+        raise InputError(f"the output {path} exists; choose another, or pass overwrite (it replaces a corpus only)")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent, ignore_cleanup_errors=True) as scratch:
+        partial = Path(scratch) / "partial"
+        partial.mkdir()
+        yield partial
+        if path.exists():
+            path.rename(Path(scratch) / "replaced")
+        partial.rename(path)
 
 
 def write_text(path: Path, text: str) -> None:

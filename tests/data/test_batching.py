@@ -1,13 +1,16 @@
 """Masks and batches as pure functions: statistics, budget, order and independence of how the work is shared."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from exlm import InputError
-from exlm.data.batching import MaskedBatches, SpecialTokens, masked_batch
+from exlm.data.batching import MaskedBatches, masked_batch
 from exlm.randomness import mix, uniform
 
-SPECIAL = SpecialTokens(bos=0, eos=2, pad=1, mask=99)
+BOS, PAD, EOS, MASK = 0, 1, 2, 99
+TOKENIZER = SimpleNamespace(bos_token_id=BOS, pad_token_id=PAD, eos_token_id=EOS, mask_token_id=MASK)
 
 
 class Sequences:
@@ -21,18 +24,18 @@ class Sequences:
     def gather(self, indices):
         lengths = self.lengths[indices]
         ids = self.tokens[indices][:, : lengths.max()].copy()
-        ids[np.arange(ids.shape[1]) >= lengths[:, None]] = SPECIAL.pad
+        ids[np.arange(ids.shape[1]) >= lengths[:, None]] = PAD
         return ids, lengths
 
 
 def _batches(source, budget):
-    return MaskedBatches(source, SPECIAL, budget, 10**6, 0.15, seed=0)
+    return MaskedBatches(source, TOKENIZER, budget, 10**6, 0.15, seed=0)
 
 
 def _masked(source, examples, ratio, seed=0, epoch=0):
     """[n, longest] bool, without BOS and EOS."""
-    batch = masked_batch(source, np.array(examples), SPECIAL, seed, epoch, ratio)
-    assert ((batch["input_ids"] == SPECIAL.mask) == (batch["labels"] != -100)).all()
+    batch = masked_batch(source, np.array(examples), TOKENIZER, seed, epoch, ratio)
+    assert ((batch["input_ids"] == MASK) == (batch["labels"] != -100)).all()
     return (batch["labels"] != -100).numpy()[:, 1:-1]
 
 
@@ -127,10 +130,10 @@ def test_a_sequence_longer_than_the_budget_is_an_error():
 def test_boundaries_between_documents_are_never_masked():
     """A packed sequence holds BOS and EOS of its documents; they are not words to guess."""
     source = Sequences()
-    source.tokens[:, 5::9], source.tokens[:, 6::9] = SPECIAL.eos, SPECIAL.bos
-    batch = masked_batch(source, np.arange(200), SPECIAL, seed=0, epoch=0, ratio=0.5)
+    source.tokens[:, 5::9], source.tokens[:, 6::9] = EOS, BOS
+    batch = masked_batch(source, np.arange(200), TOKENIZER, seed=0, epoch=0, ratio=0.5)
     labels = batch["labels"].numpy()
-    assert not np.isin(labels, (SPECIAL.bos, SPECIAL.eos)).any()
+    assert not np.isin(labels, (BOS, EOS)).any()
     for row in range(200):
         words = source.tokens[row, : source.lengths[row]]
         assert abs((labels[row] != -100).sum() - 0.5 * (~np.isin(words, (0, 2))).sum()) < 1
@@ -138,12 +141,12 @@ def test_boundaries_between_documents_are_never_masked():
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_processes_share_the_micro_batches_of_a_step_without_overlap(world):
-    single = MaskedBatches(Sequences(), SPECIAL, 512, 512 // world, 0.15, seed=0)
-    shares = [MaskedBatches(Sequences(), SPECIAL, 512, 512, 0.15, 0, rank, world) for rank in range(world)]
+    single = MaskedBatches(Sequences(), TOKENIZER, 512, 512 // world, 0.15, seed=0)
+    shares = [MaskedBatches(Sequences(), TOKENIZER, 512, 512, 0.15, 0, rank, world) for rank in range(world)]
     for step in range(5):
         rows = [row for share in shares for _, batch in share(step) for row in batch["input_ids"].tolist()]
         alone = [row for _, batch in single(step) for row in batch["input_ids"].tolist()]
-        strip = lambda lists: sorted(tuple(t for t in row if t != SPECIAL.pad) for row in lists)  # noqa: E731
+        strip = lambda lists: sorted(tuple(t for t in row if t != PAD) for row in lists)  # noqa: E731
         assert strip(rows) == strip(alone)
         assert sorted(number for share in shares for number, _ in share(step)) == list(range(world))
 
@@ -151,7 +154,7 @@ def test_processes_share_the_micro_batches_of_a_step_without_overlap(world):
 def test_leftovers_do_not_make_a_batch_too_small_for_several_processes():
     for budget in range(200, 600, 13):
         for rank in (0, 1):
-            share = MaskedBatches(Sequences(seed=budget), SPECIAL, budget, 100, 0.15, 0, rank, 2)
+            share = MaskedBatches(Sequences(seed=budget), TOKENIZER, budget, 100, 0.15, 0, rank, 2)
             for step in range(share.steps):
                 assert all(len(batch["input_ids"]) for _, batch in share(step))
 
@@ -162,7 +165,7 @@ def test_fewer_sequences_in_a_batch_than_processes_is_an_error_at_the_start():
     least = min(sum(map(len, batch)) for epoch in range(8) for batch in _batches(source, 4096).epoch(epoch))
     for world in range(1, 64):
         try:
-            MaskedBatches(source, SPECIAL, 4096, 100, 0.15, 0, 0, world)
+            MaskedBatches(source, TOKENIZER, 4096, 100, 0.15, 0, 0, world)
         except InputError as error:
             assert f"fewer sequences than the {world} processes" in str(error)
             break
@@ -173,9 +176,9 @@ def test_fewer_sequences_in_a_batch_than_processes_is_an_error_at_the_start():
 def test_a_masked_batch_restores_the_original_tokens():
     source = Sequences()
     examples = np.array([5, 17, 3])
-    batch = masked_batch(source, examples, SPECIAL, seed=0, epoch=2, ratio=0.3)
+    batch = masked_batch(source, examples, TOKENIZER, seed=0, epoch=2, ratio=0.3)
     ids, labels = batch["input_ids"].numpy(), batch["labels"].numpy()
-    assert ((ids == SPECIAL.mask) == (labels != -100)).all()
+    assert ((ids == MASK) == (labels != -100)).all()
     for row, example in enumerate(examples):
         n = source.lengths[example]
         restored = np.where(labels[row] == -100, ids[row], labels[row])
@@ -188,13 +191,13 @@ def test_a_masked_batch_restores_the_original_tokens():
 def test_repeated_tokens_stand_together_and_each_copy_is_masked_by_itself(repeat):
     source = Sequences()
     examples = np.array([5, 17, 3])
-    batch = masked_batch(source, examples, SPECIAL, seed=0, epoch=2, ratio=0.4, repeat=repeat)
+    batch = masked_batch(source, examples, TOKENIZER, seed=0, epoch=2, ratio=0.4, repeat=repeat)
     ids, labels = batch["input_ids"].numpy(), batch["labels"].numpy()
     restored = np.where(labels == -100, ids, labels).reshape(len(ids), -1, repeat)
     assert (restored == restored[..., :1]).all()
     for row, example in enumerate(examples):
         n = source.lengths[example]
-        expected = [SPECIAL.bos, *source.tokens[example, :n], SPECIAL.eos]
+        expected = [BOS, *source.tokens[example, :n], EOS]
         assert restored[row, : n + 2, 0].tolist() == expected
         assert batch["attention_mask"][row].sum() == (n + 2) * repeat
         assert abs((labels[row] != -100).sum() - 0.4 * n * repeat) < 1
@@ -205,9 +208,9 @@ def test_repeated_tokens_stand_together_and_each_copy_is_masked_by_itself(repeat
 @pytest.mark.parametrize("budget", [512, 4096])
 def test_repetition_and_memory_change_no_steps_sequences_and_micro_batches_are_small(budget):
     """How a step is cut is a matter of memory alone."""
-    whole = MaskedBatches(Sequences(3000), SPECIAL, budget, 10**6, 0.15, seed=0)
+    whole = MaskedBatches(Sequences(3000), TOKENIZER, budget, 10**6, 0.15, seed=0)
     for repeat, micro in ((1, 200), (4, 512)):
-        cut = MaskedBatches(Sequences(3000), SPECIAL, budget, micro, 0.15, seed=0, repeat=repeat)
+        cut = MaskedBatches(Sequences(3000), TOKENIZER, budget, micro, 0.15, seed=0, repeat=repeat)
         for step in range(4):
             found = [batch["input_ids"] for _, batch in cut(step)]
             assert sum(map(len, found)) == sum(len(batch["input_ids"]) for _, batch in whole(step))

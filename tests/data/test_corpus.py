@@ -15,7 +15,7 @@ import pytest
 import zstandard
 from rdkit import Chem, rdBase
 
-from exlm.data.chemistry import rdkit_problem
+from exlm.data.chemistry import molecule_problem
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.data.tokenization import smiles_tokenizer, train_smiles_tokenizer
@@ -205,7 +205,8 @@ def test_pieces_outside_the_vocabulary_are_spelled_counted_and_shown(tmp_path, c
     assert manifest["counts"]["unknown_tokens"] == 0
     assert manifest["counts"]["spelled_pieces"] == 5
     assert manifest["most_frequent_spelled"] == {"[14CH3]": 3, "[Cu+2]": 1, "Br": 1}
-    assert "5 pieces spelled by characters, most often [14CH3], [Cu+2], Br" in capsys.readouterr().out
+    assert "5 spelled pieces" in (printed := capsys.readouterr().out)
+    assert "most often spelled: [14CH3], [Cu+2], Br" in printed
 
 
 def test_error_names_file_row_value_and_leaves_nothing(tmp_path):
@@ -227,6 +228,21 @@ def test_rows_of_tables_do_not_count_the_header(tmp_path):
     manifest = _prepare(file, tmp_path / "out", held_out=0)
     assert manifest["counts"]["blank"] == 1
     assert _skipped(tmp_path / "out") == [(file, 3, "C(", "unparsable", "skipped")]
+
+
+def test_csv_fields_may_be_long_and_other_readers_keep_their_limit(tmp_path):
+    limit = csv.field_size_limit()
+    file = _write(tmp_path / "in.csv", ["smiles,notes", f"CC,{'x' * 2 * limit}", "CO,"])
+    _prepare(file, tmp_path / "out", held_out=0)
+    assert _texts(tmp_path / "out") == ["CC", "CO"]
+    assert csv.field_size_limit() == limit
+
+
+def test_an_open_quote_does_not_read_the_whole_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("exlm.data.readers.LONGEST_FIELD", 100)
+    file = _write(tmp_path / "in.csv", ["smiles,y", "CC,1", '"CO,2', *["CN,3"] * 100])
+    with pytest.raises(InputError, match=r"in\.csv, row 2: field larger than field limit \(100\).*a quote may be open"):
+        _prepare(file, tmp_path / "out")
 
 
 def test_missing_column_lists_the_columns(tmp_path):
@@ -280,7 +296,7 @@ def test_output_is_not_overwritten_unasked(smi, tmp_path):
 def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
     (tmp_path / "out").mkdir()
     _write(tmp_path / "out/thesis.txt", ["precious"])
-    with pytest.raises(InputError, match="not a corpus"):
+    with pytest.raises(InputError, match="replaces a corpus only"):
         _prepare(smi, tmp_path / "out", overwrite=True)
     assert (tmp_path / "out/thesis.txt").exists()
 
@@ -293,11 +309,15 @@ def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
         ("empty.csv.gz", gzip.compress(b""), "empty.csv.gz has no rows"),
         ("header.csv", b"smiles,y\n", "header.csv has no rows"),
         ("two.csv", b"smiles,SMILES\nC,C\n", "two.csv has 2 columns called smiles or mol or text.*'smiles', 'SMILES'"),
-        ("in.docx", b"x", "format of .*in.docx is not known"),
+        ("in.docx", b"x", "in.docx does not exist or has no .smi, .txt, "),
         ("cut.smi.gz", gzip.compress(b"CCO\n" * 1000)[:-9], "cut.smi.gz cannot be read"),
         ("cut.smi.xz", lzma.compress(os.urandom(999).hex().encode())[:-40], "cut.smi.xz cannot be read"),
         ("cut.smi.zst", zstandard.compress(b"CCO\n" * 1000)[:-3], "cut.smi.zst cannot be read"),
-        ("latin.txt", "café".encode("latin-1"), "latin.txt is not UTF-8: line 1 has the byte 0xe9 after 'caf'"),
+        (
+            "latin.txt",
+            "café".encode("latin-1"),
+            "latin.txt cannot be read: it is not UTF-8: line 1 has the byte 0xe9 after 'caf'",
+        ),
         ("bad.jsonl", b'{"smiles": "CC"}\nCC\n', "bad.jsonl, row 2: 'CC' is not a JSON object"),
         ("number.jsonl", b'{"smiles": 3}\n', "number.jsonl, row 1: 3 is not text"),
         ("blank.smi", b"\n\n", "no valid SMILES found"),
@@ -360,5 +380,5 @@ def test_molecule_check_agrees_with_rdkit(data_dir):
         smiles = [row["smiles"] for row in csv.DictReader(stream)]
     with rdBase.BlockLogs():
         bad = [s for s in smiles if Chem.MolFromSmiles(s) is None]
-        assert [s for s in smiles if rdkit_problem(s)] == bad
+        assert [s for s in smiles if molecule_problem(s)] == bad
     assert len(bad) == 8

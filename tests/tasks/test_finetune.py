@@ -91,7 +91,7 @@ def test_results_predictions_and_report_agree(pretrained, table, tmp_path):
     for seed in (0, 1):
         frame = pd.read_csv(out / f"seed-{seed}/predictions.csv", keep_default_na=False)
         assert len(frame) == 300 and list(frame["id"]) == [f"m{i}" for i in range(300)]
-        assert frame.loc[5, "problem"] == "RDKit cannot parse it" and frame.loc[5, "predicted nitrogen"] == ""
+        assert frame.loc[5, "problem"] == "not a SMILES string" and frame.loc[5, "predicted nitrogen"] == ""
         assert frame.loc[7, "problem"] == "" and frame.loc[7, "predicted nitrogen"] != ""
         test = frame[frame["split"] == "test"]
         labels, values = (test[[c]].astype(float).to_numpy() for c in ("nitrogen", "predicted nitrogen"))
@@ -220,7 +220,7 @@ def test_embeddings_do_not_depend_on_batches_and_mark_bad_rows(pretrained, table
     frame, array = pd.read_parquet(tmp_path / "e.parquet"), np.load(tmp_path / "e.npy")
     assert array.shape == (300, 32) and frame["row"].tolist() == list(range(300))
     np.testing.assert_allclose(np.stack(frame["embedding"]), array, atol=0.03)
-    assert np.isnan(array[5]).all() and frame.loc[5, "problem"] == "RDKit cannot parse it"
+    assert np.isnan(array[5]).all() and frame.loc[5, "problem"] == "not a SMILES string"
     assert np.isfinite(np.delete(array, [5, 7], 0)).all()
 
 
@@ -267,7 +267,7 @@ def test_moleculenet_brings_the_papers_hyperparameters_unless_overridden(tmp_pat
 
 
 BAD = {
-    "row error": (dict(on_invalid="error"), "row 5, value 'C1CC': RDKit cannot parse it"),
+    "row error": (dict(on_invalid="error"), "row 5, value 'C1CC': not a SMILES string"),
     "no such column": (dict(label_columns=["logP"]), "logP.*aromatic"),
     "no such file": (dict(dataset="nowhere.csv"), "nowhere.csv"),
     "unknown split": (dict(split="butina"), "scaffold"),

@@ -195,6 +195,6 @@ def test_molecules_are_told_from_text():
 
 def test_molecule_problem(capfd):
     assert molecule_problem("C[C@H](N)C(=O)O") is None
-    assert molecule_problem("c1ccccc") == "RDKit cannot parse it"
-    assert molecule_problem(" ") == "empty SMILES"
+    assert molecule_problem("c1ccccc") == "not a SMILES string"
+    assert molecule_problem(" ") == "not a SMILES string"
     assert capfd.readouterr().err == ""

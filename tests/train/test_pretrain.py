@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from exlm import ExLMForMaskedLM, InputError
-from exlm.data.batching import MaskedBatches, SpecialTokens
+from exlm.data.batching import MaskedBatches
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.heads import Prior
@@ -364,7 +364,7 @@ def test_what_remains_of_a_prior_is_part_of_the_model(recipe, decay, remains):
     result = pretrain(**recipe, prior=PriorConfig(10.0, 3.0, decay))
     model, tokenizer = load_model(recipe["output"], ExLMForMaskedLM)
     assert model.config.order_prior == remains and model.config.sticky_prior == remains * 0.3
-    batches = list(held_out_batches(recipe["data"], SpecialTokens.of(tokenizer), recipe["seed"], 0, 1))
+    batches = list(held_out_batches(recipe["data"], tokenizer, recipe["seed"], 0, 1))
     again = evaluate(model, batches)
     for name in ("loss", "nll", "joint_nll", "own_states", "one_per_mask"):
         assert again[name] == pytest.approx(result["evaluation"][name], rel=1e-6)

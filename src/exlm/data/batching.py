@@ -30,56 +30,28 @@ TOKENS_OF_GROUP = 2048  # on a CPU, groups half as large took 17 to 28% more tim
 TOKENS_OF_HALF = 1024  # smaller batches still have two groups if each has this many tokens, so that lengths mix
 
 
-@dataclass(frozen=True)
-class SpecialTokens:
-    """Ids of the tokens that batches are made with."""
-
-    bos: int
-    eos: int
-    pad: int
-    mask: int
-
-    @classmethod
-    def of(cls, tokenizer: PreTrainedTokenizerBase) -> "SpecialTokens":
-        return cls(tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id)
-
-
+@dataclass(eq=False)
 class MaskedBatches:
     """The micro-batches of every step, for one process of `world`.
 
-    Args:
-        source: the sequences.
-        special: ids of BOS, EOS, padding and [MASK].
-        tokens_per_batch: upper bound of the tokens of a step with BOS, EOS and padding, as fairseq's --max-tokens. A
-            token counts once, however often it is repeated.
-        tokens_per_micro_batch: about so many tokens, copies included, are in memory at once. Neither this nor `repeat`
-            changes which sequences a step has.
-        mask_ratio, repeat: see `masked_batch`.
-        seed: of order and masks.
-        rank, world: number of this process and of all. Process `rank` gets micro-batches rank, rank + world, ...
-
-    Raises:
-        InputError: if the longest sequence does not fit a batch, or a batch has fewer sequences than processes.
+    InputError if the longest sequence does not fit a batch, or a batch has fewer sequences than processes.
     """
 
-    def __init__(
-        self,
-        source: Corpus,
-        special: SpecialTokens,
-        tokens_per_batch: int,
-        tokens_per_micro_batch: int,
-        mask_ratio: float,
-        seed: int,
-        rank: int = 0,
-        world: int = 1,
-        repeat: int = 1,
-    ) -> None:
-        self.source, self.special, self.mask_ratio, self.seed, self.repeat = source, special, mask_ratio, seed, repeat
-        self.tokens_per_micro_batch, self.rank, self.world = tokens_per_micro_batch, rank, world
-        self.lengths = np.asarray(source.lengths, dtype=np.int64) + 2  # with BOS and EOS
-        if not len(self.lengths):
-            raise InputError("the corpus has no training sequences")
-        longest = int(self.lengths.max())
+    source: Corpus
+    tokenizer: PreTrainedTokenizerBase  # tells the ids of BOS, EOS, padding and [MASK]
+    # Upper bound of a step with BOS, EOS and padding, as fairseq's --max-tokens. Copies do not count.
+    tokens_per_batch: int
+    # About so many tokens, copies included, are in memory at once. This and `repeat` do not change a step's sequences.
+    tokens_per_micro_batch: int
+    mask_ratio: float  # see `masked_batch`
+    seed: int  # of order and masks
+    rank: int = 0  # of this process, which gets micro-batches rank, rank + world, ...
+    world: int = 1  # number of processes
+    repeat: int = 1  # see `masked_batch`
+
+    def __post_init__(self) -> None:
+        self.lengths = np.asarray(self.source.lengths, dtype=np.int64) + 2  # with BOS and EOS
+        longest, tokens_per_batch = int(self.lengths.max()), self.tokens_per_batch
         if longest > tokens_per_batch:
             sizes = f"{longest} tokens but a batch may have {tokens_per_batch}"
             raise InputError(f"the longest sequence has {sizes}; raise tokens_per_batch")
@@ -100,8 +72,8 @@ class MaskedBatches:
         self._epoch: tuple[int, list[list[np.ndarray]]] = (-1, [])  # the last one asked for
         full = len(starts) // self.steps * self.steps  # the groups after these are not in every batch
         groups = np.diff(self._starts, append=len(bounds))[:full].reshape(-1, self.steps)  # their sizes
-        if groups.min(axis=1).sum() < world:
-            raise InputError(f"a batch has fewer sequences than the {world} processes; raise tokens_per_batch")
+        if groups.min(axis=1).sum() < self.world:
+            raise InputError(f"a batch has fewer sequences than the {self.world} processes; raise tokens_per_batch")
 
     def epoch(self, epoch: int) -> list[list[np.ndarray]]:
         """All batches of one epoch. A batch is a list of groups, a group an array of example numbers.
@@ -135,7 +107,7 @@ class MaskedBatches:
         micro_batches = [group[cut::cuts] for group in groups for cut in range(min(cuts, len(group)))]
         if len(micro_batches) < self.world:
             micro_batches = [np.array([example]) for group in groups for example in group]
-        settings = (self.special, self.seed, epoch, self.mask_ratio, self.repeat)
+        settings = (self.tokenizer, self.seed, epoch, self.mask_ratio, self.repeat)
         mine = list(enumerate(micro_batches))[self.rank :: self.world]
         return [(number, masked_batch(self.source, examples, *settings)) for number, examples in mine]
 
@@ -143,7 +115,7 @@ class MaskedBatches:
 def masked_batch(
     source: Corpus,
     examples: np.ndarray,
-    special: SpecialTokens,
+    tokenizer: PreTrainedTokenizerBase,
     seed: int,
     epoch: int,
     ratio: float,
@@ -162,12 +134,13 @@ def masked_batch(
         input_ids, attention_mask and labels, each [n, S]; labels are -100 where nothing was masked.
     """
     tokens, lengths = source.gather(examples)
-    ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=special.pad)
-    ids[:, 0] = special.bos
-    ids[np.arange(len(ids)), lengths + 1] = special.eos
+    ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    ids[:, 0] = bos
+    ids[np.arange(len(ids)), lengths + 1] = eos
     ids = np.repeat(ids, repeat, axis=1)
     attention = np.arange(ids.shape[1]) < (lengths[:, None] + 2) * repeat
-    free = attention & ~np.isin(ids, (special.bos, special.eos))
+    free = attention & ~np.isin(ids, (bos, eos))
     available = free.sum(1)
     draw = uniform(mix(seed, epoch, Purpose.MASK_COUNT, examples))
     count = np.minimum(np.floor(ratio * available + draw).astype(np.int64), available)
@@ -177,7 +150,7 @@ def masked_batch(
     rank = np.argsort(np.argsort(key, axis=1, kind="stable"), axis=1, kind="stable")
     masked = rank < count[:, None]
     return {
-        "input_ids": torch.from_numpy(np.where(masked, special.mask, ids)),
+        "input_ids": torch.from_numpy(np.where(masked, tokenizer.mask_token_id, ids)),
         "attention_mask": torch.from_numpy(attention.astype(np.int64)),
         "labels": torch.from_numpy(np.where(masked, ids, IGNORED)),
     }

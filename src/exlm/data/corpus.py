@@ -14,9 +14,7 @@ Dropped duplicates stay in the token files, but no index points at them.
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -28,11 +26,9 @@ from ..storage import MANIFEST, problem
 FORMAT_VERSION = 1
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
 SHARD_TOKENS = 2**28  # of a token file
-REDO = "prepare the corpus again with exlm prepare"
 
 # While a corpus grows: index of an example's split, number of its document, and the two halves of its text's digest.
 EXAMPLE = np.dtype([*INDEX.descr, ("split", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")])
-BUCKET_SHIFT = np.uint64(58)  # leaves the first 6 bits of a digest: the number of its bucket, 0 to 63
 BLOCK = 2**18  # examples in memory at a time
 
 Split = Literal["train", "valid"]
@@ -54,11 +50,14 @@ class Corpus:
 
     def __init__(self, path: str | Path, split: Split = "train") -> None:
         self.path = Path(path)
-        self.manifest = self._read_manifest()
-        for name, entry in self.manifest["files"].items():
-            file = self.path / name
-            if not file.is_file() or file.stat().st_size != entry["bytes"]:
-                self.verify()  # says what is wrong
+        try:
+            self.manifest: dict[str, Any] = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+            version = self.manifest["format_version"]
+        except (OSError, ValueError, KeyError, TypeError):
+            version = None
+        if version != FORMAT_VERSION:
+            raise InputError(f"{path} is not a corpus of format {FORMAT_VERSION}; make one with exlm prepare")
+        self.verify(contents=False)
         self.corpus_hash: str = self.manifest["corpus_hash"]
         self.tokenizer_hash: str = self.manifest["tokenizer_hash"]
         self._index = np.load(self.path / f"{split}.npy", mmap_mode="r")
@@ -66,17 +65,6 @@ class Corpus:
         names = self.manifest["token_files"]
         self._shards = [np.memmap(self.path / name, self.manifest["token_dtype"], "r") for name in names]
         self._starts = np.cumsum([0] + [len(shard) for shard in self._shards[:-1]])
-
-    def _read_manifest(self) -> dict[str, Any]:
-        try:
-            manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            reason = f"it has no readable {MANIFEST}; make one with exlm prepare"
-            raise InputError(f"{self.path} is not a corpus: {reason}") from error
-        version = manifest.get("format_version") if isinstance(manifest, dict) else None
-        if version != FORMAT_VERSION:
-            raise InputError(f"{self.path} has corpus format {version}, this is {FORMAT_VERSION}; {REDO}")
-        return manifest
 
     def __len__(self) -> int:
         return len(self._index)
@@ -99,23 +87,20 @@ class Corpus:
             ids[inside & rows[:, None]] = self._shards[shard][position]
         return ids, lengths
 
-    def verify(self) -> None:
-        """Reads every file and compares it with the manifest; InputError naming the first file that differs."""
-        if reason := problem(self.path):
-            raise InputError(f"the corpus {self.path} is damaged: {reason}; {REDO}")
+    def verify(self, contents: bool = True) -> None:
+        """Compares every file, or its size alone, with the manifest; InputError naming the first that differs."""
+        if reason := problem(self.path, contents):
+            raise InputError(f"the corpus {self.path} is damaged: {reason}; prepare it again with exlm prepare")
 
 
 class CorpusWriter:
-    """Appends examples to token files, and writes the two splits at the end.
+    """Appends examples to the token files of `folder`, and writes the two splits at the end.
 
-    Args:
-        folder: where the corpus grows.
-        staged: an intermediate file, removed by the caller.
-        vocabulary_size: one more than the largest token id; tells the type of the token files.
+    The largest token id, one less than `vocabulary_size`, tells the type of the token files.
     """
 
-    def __init__(self, folder: Path, staged: Path, vocabulary_size: int) -> None:
-        self.folder, self.staged, self.vocabulary_size = folder, staged, vocabulary_size
+    def __init__(self, folder: Path, vocabulary_size: int) -> None:
+        self.folder, self.staged, self.vocabulary_size = folder, folder / "staged", vocabulary_size
         self.dtype = np.dtype("<u2" if vocabulary_size <= 65535 else "<u4")
         self.examples = self.tokens = self._in_shard = 0
         self.shards = ["tokens-00000.bin"]
@@ -136,12 +121,12 @@ class CorpusWriter:
     def drop_duplicates(self) -> None:
         """Leave examples out of the splits if an earlier one has the same text.
 
-        Equal texts have equal digests and share a bucket, so one bucket at a time is compared in memory.
+        Equal texts have equal digests and share a bucket, numbered by 6 bits; one at a time is compared in memory.
         """
         staged = np.memmap(self.staged, EXAMPLE, "r+")
         for bucket in range(64):
             starts = range(0, len(staged), BLOCK)
-            found = [i + np.flatnonzero(staged["high"][i : i + BLOCK] >> BUCKET_SHIFT == bucket) for i in starts]
+            found = [i + np.flatnonzero(staged["high"][i : i + BLOCK] >> np.uint64(58) == bucket) for i in starts]
             inside = np.concatenate(found)
             repeated = pd.DataFrame(staged[["high", "low"]][inside]).duplicated().to_numpy()
             staged["split"][inside[repeated]] = DROPPED
@@ -158,6 +143,7 @@ class CorpusWriter:
                 np.lib.format.write_array_header_1_0(stream, header)
                 for block in self._blocks(split):
                     stream.write(block[["offset", "length"]].astype(INDEX).tobytes())
+        self.staged.unlink()
         return histograms
 
     def _blocks(self, split: str) -> Iterator[np.ndarray]:
@@ -165,24 +151,3 @@ class CorpusWriter:
         with open(self.staged, "rb") as file:
             while len(block := np.fromfile(file, EXAMPLE, BLOCK)):
                 yield block[block["split"] == SPLITS.index(split)]
-
-
-@contextmanager
-def new_directory(output: Path, overwrite: bool) -> Iterator[tuple[Path, Path]]:
-    """(folder, scratch): `folder` takes the place of `output` if all goes well; `scratch` is always removed.
-
-    InputError if `output` exists, unless it is a corpus and may be overwritten.
-    """
-    if output.exists() and not overwrite:
-        raise InputError(f"the output {output} exists; choose another or pass overwrite")
-    if output.exists() and not (output / MANIFEST).is_file():
-        raise InputError(f"the output {output} is not a corpus and is not overwritten; remove it yourself")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent, ignore_cleanup_errors=True) as name:
-        scratch = Path(name)
-        folder = scratch / "corpus"
-        folder.mkdir()
-        yield folder, scratch
-        if output.exists():
-            output.rename(scratch / "replaced")
-        folder.rename(output)

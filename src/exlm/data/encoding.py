@@ -1,32 +1,33 @@
-"""From rows to tokens, one chunk of rows at a time: checks, tokens and content hashes, in several processes."""
+"""From rows to examples, a chunk of rows at a time: checks, tokens and hashes in several processes, and packing."""
 
 import gc
 import hashlib
 import multiprocessing
 import os
+import re
 import signal
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Set
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from ..randomness import mix, uniform
-from .chemistry import rdkit_problem
-from .corpus import EXAMPLE
+from .chemistry import molecule_problem
+from .corpus import EXAMPLE, SPLITS
 from .readers import Source, read_rows
-from .tokenization import count_smiles_tokens, spelling_ids
+from .tokenization import SMILES_PATTERN, spelling_ids
 
 CHUNK_ROWS = 4096
 CHUNK_CHARACTERS = 2**21
 SPECIALS = 2  # BOS and EOS, added around every sequence
 TOO_LONG, UNKNOWN, NOT_REVERSIBLE, UNPARSABLE = "too_long", "unknown_token", "not_reversible", "unparsable"
-SKIPPED_COLUMNS = ("file", "row", "value", "reason", "detail", "action")  # of skipped.csv; action is kept or skipped
+NOTHING = np.empty(0, np.uint32)
 Result = TypeVar("Result")
 
 
@@ -44,20 +45,12 @@ Chunk = list[Row]
 
 @dataclass
 class EncodedChunk:
-    """The kept rows of a chunk and what was found.
+    """The kept rows of a chunk and what was found."""
 
-    Attributes:
-        tokens: [sum of lengths] uint32, row after row, without special tokens.
-        examples: [kept] EXAMPLE.
-        invalid: lines of skipped.csv, see SKIPPED_COLUMNS.
-        counts: how often what occurred: kinds of rows ("rows"), reasons ("invalid"), strings of kept and skipped rows
-            that became <unk> ("unknown"), and SMILES tokens of kept rows that were spelled ("spelled").
-    """
-
-    tokens: np.ndarray
-    examples: np.ndarray
-    invalid: list[tuple[str, int, str, str, str, str]]
-    counts: dict[str, Counter[str]]
+    tokens: np.ndarray  # [sum of lengths] uint32, row after row, without special tokens
+    examples: np.ndarray  # [kept] EXAMPLE
+    invalid: list[tuple[str, int, str, str, str, str]]  # lines of skipped.csv: file, row, value, reason, detail, action
+    counts: dict[str, Counter[str]]  # of rows, invalid rows, and unknown and spelled strings, as `Encoder` has them
 
 
 def read_chunks(sources: Iterable[Source], column: str | None, rows_are_documents: bool = False) -> Iterator[Chunk]:
@@ -91,20 +84,16 @@ def map_chunks(
     workers, chunks = workers or cores, iter(chunks)
     # One worker is this process, which also does the first chunk: there is often no other.
     yield from map(function, islice(chunks, None if workers == 1 else 1))
-    available = multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("forkserver" if "forkserver" in available else "spawn")
+    context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once, shared by all workers
-    executor = ProcessPoolExecutor(workers, context, _prepare_worker)  # starts a process when it has work
     pending: deque[Future[Result]] = deque()
-    try:
+    with ProcessPoolExecutor(workers, context, _prepare_worker) as executor:  # starts a process when it has work
         for chunk in chunks:
             pending.append(executor.submit(function, chunk))
             if len(pending) > 2 * workers:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
-    finally:
-        executor.shutdown(cancel_futures=True)
 
 
 def _prepare_worker() -> None:
@@ -114,8 +103,9 @@ def _prepare_worker() -> None:
 
 
 def count_smiles(molecules_only: bool, chunk: Chunk) -> Counter[str]:
-    """SMILES tokens of the rows; with `molecules_only`, of those that RDKit reads."""
-    return count_smiles_tokens(r.text for r in chunk if not molecules_only or rdkit_problem(r.text) is None)
+    """SMILES tokens of the rows, what is no SMILES left out; with `molecules_only`, of the rows that RDKit reads."""
+    rows = (row.text for row in chunk if not molecules_only or molecule_problem(row.text) is None)
+    return Counter(token for text in rows for token in re.findall(SMILES_PATTERN, text))
 
 
 @dataclass(frozen=True)
@@ -140,7 +130,10 @@ class Encoder:
         count = Counter(rows=len(chunk), blank=len(chunk) - len(rows))
         counts = {"rows": count, "invalid": Counter[str](), "unknown": Counter[str](), "spelled": Counter[str]()}
         for row, tokens, restored in zip(rows, ids, decoded, strict=True):
-            unknown, spelled = _odd_strings(tokenizer, row.text, tokens, self.unknown_id, spelling)
+            unknown, spelled = [], []
+            if self.unknown_id in tokens or not spelling.isdisjoint(tokens):
+                found = tokenizer.encode(row.text, add_special_tokens=False)  # with offsets: slower than a batch
+                unknown, spelled = (_words(found, row.text, odd) for odd in ({self.unknown_id}, spelling))
             reason, detail = self._problem(row.text, len(tokens) + SPECIALS, restored, unknown)
             keep = not reason or (self.keep_invalid and reason != TOO_LONG)
             if keep:
@@ -167,7 +160,7 @@ class Encoder:
         """(reason, detail) of the first thing that is wrong with a row; empty if nothing is."""
         if length > self.max_length:
             return TOO_LONG, f"{length} tokens, at most {self.max_length}"
-        if self.molecules and (error := rdkit_problem(text)):
+        if self.molecules and (error := molecule_problem(text)):
             return UNPARSABLE, error
         if unknown:
             return UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(unknown))}"
@@ -176,17 +169,11 @@ class Encoder:
         return "", ""
 
 
-def _odd_strings(
-    tokenizer: Tokenizer, text: str, tokens: list[int], unknown_id: int | None, spelling: Set[int]
-) -> tuple[list[str], list[str]]:
-    """What of `text` became `<unk>`, and the SMILES tokens that the vocabulary has only character by character."""
-    if unknown_id not in tokens and spelling.isdisjoint(tokens):
-        return [], []
-    found = tokenizer.encode(text, add_special_tokens=False)  # with offsets, which a batch is faster without
-    unknown = [text[start:end] for i, (start, end) in zip(found.ids, found.offsets, strict=True) if i == unknown_id]
-    words = dict.fromkeys(word for i, word in zip(found.ids, found.word_ids, strict=True) if i in spelling)
+def _words(found: Encoding, text: str, ids: Set[int | None]) -> list[str]:
+    """The words of `text`, as the tokenizer splits it, that have a token of `ids`."""
+    words = dict.fromkeys(word for i, word in zip(found.ids, found.word_ids, strict=True) if i in ids)
     spans = [found.word_to_chars(word) for word in words if word is not None]
-    return unknown, [text[slice(*span)] for span in spans if span]
+    return [text[slice(*span)] for span in spans if span]
 
 
 @lru_cache(maxsize=1)
@@ -196,3 +183,50 @@ def _load(file: str) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True  # a "<mask>" in the text is text
     return tokenizer
+
+
+def pack(chunks: Iterable[EncodedChunk], length: int, separator: int | None) -> Iterator[EncodedChunk]:
+    """The chunks with examples in place of rows, then a chunk with the last examples.
+
+    The rows of documents, one right after another, are cut into examples. No token is dropped: the last example of a
+    split may be shorter. Documents that have tokens are counted, too. They are held out whole, as their first row says.
+    Beyond the chunk at hand, memory holds less than one example per split.
+
+    Args:
+        chunks: rows with the numbers of their documents.
+        length: tokens per example, special tokens not counted.
+        separator: token between documents in one unbroken stream; None if examples end with their documents.
+    """
+    rest = [NOTHING, NOTHING]  # of the training and of the held-out documents: tokens that are no example yet
+    begun = [False, False]
+    present, split = 0, 0  # number and split of the document at hand
+    for chunk in chunks:
+        examples: list[list[np.ndarray]] = [[], []]
+        lengths, documents = chunk.examples["length"].astype(np.int64), chunk.examples["document"]
+        first = np.flatnonzero(np.diff(documents, prepend=0))  # row of each document in the chunk
+        texts = np.split(chunk.tokens, (np.cumsum(lengths) - lengths)[first])[1:]
+        for row, tokens in zip(chunk.examples[first], texts, strict=True):
+            if not len(tokens):
+                continue
+            if row["document"] != present:
+                present, split = row["document"], row["split"]
+                chunk.counts["rows"]["documents"] += 1
+                if separator is None:
+                    examples[split] += [rest[split]] if len(rest[split]) else []
+                    rest[split] = NOTHING
+                elif begun[split]:
+                    tokens = np.insert(tokens, 0, separator)
+                begun[split] = True
+            tokens = np.concatenate([rest[split], tokens])
+            *full, rest[split] = np.split(tokens, range(length, len(tokens) + 1, length))
+            examples[split] += full
+        yield _with_examples(chunk, *examples)
+    last = ([tokens] if len(tokens) else [] for tokens in rest)
+    yield _with_examples(replace(chunk, invalid=[], counts={}), *last)
+
+
+def _with_examples(chunk: EncodedChunk, training: list[np.ndarray], held_out: list[np.ndarray]) -> EncodedChunk:
+    examples = np.zeros(len(training) + len(held_out), EXAMPLE)
+    examples["length"] = [len(tokens) for tokens in training + held_out]
+    examples["split"][len(training) :] = SPLITS.index("valid")
+    return replace(chunk, tokens=np.concatenate([NOTHING, *training, *held_out]), examples=examples)

@@ -7,7 +7,7 @@ import csv
 import hashlib
 import json
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict
@@ -16,22 +16,25 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerFast
 
 from ..errors import InputError
 from ..pretrained import load_tokenizer, tokenizer_hash
-from ..storage import MANIFEST, entries
+from ..storage import MANIFEST, entries, new_directory
 from .chemistry import are_molecules
-from .corpus import FORMAT_VERSION, CorpusWriter, new_directory
-from .encoding import SKIPPED_COLUMNS, SPECIALS, Chunk, EncodedChunk, Encoder, count_smiles, map_chunks, read_chunks
-from .packing import Documents, pack
+from .corpus import FORMAT_VERSION, CorpusWriter
+from .encoding import SPECIALS, Chunk, EncodedChunk, Encoder, count_smiles, map_chunks, pack, read_chunks
 from .readers import find_sources
-from .summary import describe, statistics
 from .tokenization import TEXT_TOKENIZERS, smiles_tokenizer, splits_smiles, train_text_tokenizer
 
 OnInvalid = Literal["error", "skip", "keep"]
+Documents = Literal["none", "row", "blank"]
+SKIPPED_COLUMNS = ("file", "row", "value", "reason", "detail", "action")  # of skipped.csv; action is kept or skipped
 MAX_STRINGS = 20_000  # different unknown or spelled strings that are counted at a time
+PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
+BINS, BAR = 8, 40  # of the printed histogram: rows, and characters of the longest bar
+REPORTED_STRINGS = 20
 
 
 def prepare(
@@ -51,7 +54,7 @@ def prepare(
     cross_documents: bool = True,
     vocabulary_size: int = 50265,
 ) -> dict[str, Any]:
-    """Tokenise molecules or text once, into a corpus that training maps into memory.
+    """Tokenise molecules or text once, into a corpus that training maps into memory; returns the manifest.
 
     The result depends on inputs and options but not on `workers`. It appears at `output` only when complete.
 
@@ -80,9 +83,6 @@ def prepare(
         cross_documents: pack all documents into one stream with EOS between them; otherwise no example has tokens of
             two documents, and the last one of each document is shorter.
         vocabulary_size: of bpe and wordpiece, special tokens included.
-
-    Returns:
-        the manifest.
     """
     on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
     options = {name: value for name, value in locals().items() if name not in ("output", "workers", "overwrite")}
@@ -99,12 +99,12 @@ def prepare(
                 bar.update(len(chunk))
             passes.append(int(bar.n))
 
-    with new_directory(Path(output), overwrite) as (folder, scratch):
+    with new_directory(Path(output), overwrite) as folder:
         vocabulary = None if tokenizer in ("smiles", *TEXT_TOKENIZERS) else load_tokenizer(tokenizer)
         if check_molecules is None:
+            smiles = tokenizer == "smiles" or bool(vocabulary and splits_smiles(vocabulary.backend_tokenizer))
             sample = (row.text for chunk in read_chunks(sources, column) for row in chunk)
-            molecules = _are_molecules(vocabulary, sample) if vocabulary and not packed else tokenizer == "smiles"
-            check_molecules = molecules and not packed
+            check_molecules = not packed and (smiles or bool(vocabulary and are_molecules(sample)))
         options["check_molecules"] = check_molecules
         if tokenizer in TEXT_TOKENIZERS:
             texts = (row.text for chunk in read("vocabulary") for row in chunk if row.text)
@@ -116,21 +116,30 @@ def prepare(
         vocabulary.save_pretrained(folder)
         file, longest = str(folder / "tokenizer.json"), sys.maxsize if packed else max_length
         encoder = Encoder(file, vocabulary.unk_token_id, longest, check_molecules, keep, held_out, seed)
-        writer = CorpusWriter(folder, scratch / "staged", max(vocabulary.get_vocab().values()) + 1)  # some skip ids
+        writer = CorpusWriter(folder, max(vocabulary.get_vocab().values()) + 1)  # some skip ids
         with closing(map_chunks(encoder, read("tokenising"), workers)) as encoded:
             separator = vocabulary.eos_token_id if cross_documents else None
             examples = pack(encoded, max_length - SPECIALS, separator) if packed else encoded
             counts = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
         if drop_duplicates and writer.examples:
             writer.drop_duplicates()
-        histograms = writer.write_splits(max_length)
+        found = statistics(counts, writer.examples, writer.write_splits(max_length))
+        files, fingerprint = entries(folder.iterdir()), tokenizer_hash(vocabulary)
+        content = [files[name]["sha256"] for name in (*writer.shards, "train.npy", "valid.npy")]
         manifest = {
             "format_version": FORMAT_VERSION,
             "options": options,
             "sources": [asdict(source) for source in sources],
             "ignored_files": ignored,
-            **statistics(counts, writer.examples, histograms),
-            **_identity(folder, writer, vocabulary),
+            **found,
+            "tokenizer_hash": fingerprint,
+            "corpus_hash": hashlib.sha256("\n".join([fingerprint, *content]).encode()).hexdigest(),
+            "vocabulary_size": writer.vocabulary_size,
+            "pad_token_id": vocabulary.pad_token_id,
+            "token_dtype": writer.dtype.str,
+            "token_files": writer.shards,
+            "versions": {package: version(package) for package in ("exlm", "rdkit", "tokenizers")},
+            "files": files,
         }
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8")
     print(describe(manifest, output))
@@ -142,22 +151,13 @@ def _check_options(options: dict[str, Any], workers: int) -> None:
         raise InputError(f"held_out is {options['held_out']} but must be at least 0 and less than 1")
     if options["max_length"] <= SPECIALS:
         raise InputError(f"max_length is {options['max_length']} but must be at least {SPECIALS + 1}")
+    if workers < 0:
+        raise InputError(f"workers is {workers} but must be 0 (one per core) or more")
     for name, kind in (("on_invalid", OnInvalid), ("documents", Documents)):
         if options[name] not in get_args(kind):
             raise InputError(f"{name} is {options[name]} but must be one of {', '.join(get_args(kind))}")
-    if workers < 0:
-        raise InputError(f"workers is {workers} but must be 0 (one per core) or more")
     if options["documents"] != "none" and options["drop_duplicates"]:
         raise InputError("drop_duplicates compares rows, but these are packed; leave it out or use documents=none")
-
-
-def _are_molecules(tokenizer: PreTrainedTokenizerFast, rows: Iterable[str]) -> bool:
-    """Whether rows are to be checked as molecules: a SMILES tokenizer says so, or else the first rows."""
-    if splits_smiles(tokenizer.backend_tokenizer):
-        return True
-    found = are_molecules(rows)
-    print(f"the first rows {'are' if found else 'are not'} molecules, so check_molecules is {str(found).lower()}")
-    return found
 
 
 def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool) -> dict[str, Counter[str]]:
@@ -165,37 +165,73 @@ def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, 
 
     Returns the counts of all chunks; of very many different strings, the most frequent ones.
     """
-    counts: dict[str, Counter[str]] = {}
+    counts = defaultdict[str, Counter[str]](Counter)
     with open(skipped, "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(SKIPPED_COLUMNS)
         for chunk in chunks:
             if stop and chunk.invalid:
                 name, row, value, reason, detail, _ = chunk.invalid[0]
-                raise InputError(
-                    f"{name}, row {row}: {value!r} is invalid ({reason}: {detail}); correct it or use on_invalid=skip"
-                )
+                found = f"{value!r} is invalid ({reason}: {detail})"
+                raise InputError(f"{name}, row {row}: {found}; correct it or use on_invalid=skip")
             table.writerows(chunk.invalid)
             writer.append(chunk.tokens, chunk.examples)
-            for kind, found in chunk.counts.items():
-                total = counts.get(kind, Counter()) + found
-                most = total.most_common(MAX_STRINGS // 2) if len(total) > MAX_STRINGS else total
-                counts[kind] = Counter(dict(most))
+            for kind, more in chunk.counts.items():
+                counts[kind] += more
+                if len(counts[kind]) > MAX_STRINGS:
+                    counts[kind] = Counter(dict(counts[kind].most_common(MAX_STRINGS // 2)))
     return counts
 
 
-def _identity(folder: Path, writer: CorpusWriter, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
-    """What tells this corpus from others, and what a reader needs to open its files."""
-    files = entries(folder.iterdir())
-    fingerprint = tokenizer_hash(tokenizer)
-    content = [files[name]["sha256"] for name in (*writer.shards, "train.npy", "valid.npy")]
+def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The manifest's account of the content; InputError if nothing is left for training.
+
+    It is made of the counts of all chunks (`EncodedChunk`), the number of examples before duplicates were left out, and
+    how many examples each split has of each length.
+    """
+    if not histograms["train"].any():
+        found = ", ".join(f"{n} {what}" for what, n in (counts["rows"] + counts["invalid"]).items())
+        raise InputError(f"no row is left for training ({found}); check the column, the tokenizer and held_out")
+    lengths = histograms["train"] + histograms["valid"]
+    below = np.cumsum(lengths)
+    longest = int(np.flatnonzero(lengths)[-1])
+    width = longest // BINS + 1
+    bins = range(0, longest + 1, width)
+    rows = counts["rows"]
     return {
-        "tokenizer_hash": fingerprint,
-        "corpus_hash": hashlib.sha256("\n".join([fingerprint, *content]).encode()).hexdigest(),
-        "vocabulary_size": writer.vocabulary_size,
-        "pad_token_id": tokenizer.pad_token_id,
-        "token_dtype": writer.dtype.str,
-        "token_files": writer.shards,
-        "versions": {package: version(package) for package in ("exlm", "rdkit", "tokenizers")},
-        "files": files,
+        "counts": {
+            "rows": rows["rows"],
+            "blank": rows["blank"],
+            "invalid": dict(sorted(counts["invalid"].items())),
+            **{kind: rows[kind] for kind in ("skipped", "kept_invalid", "unknown_tokens", "spelled_pieces")},
+            "duplicates": written - int(lengths.sum()),
+            **{f"{split}_examples": int(h.sum()) for split, h in histograms.items()},
+            **{f"{split}_tokens": int(h @ np.arange(len(h))) for split, h in histograms.items()},
+            **({"documents": rows["documents"]} if "documents" in rows else {}),
+        },
+        "length_percentiles": {str(p): int(np.searchsorted(below, max(1, p / 100 * below[-1]))) for p in PERCENTILES},
+        "length_histogram": {f"{a}-{a + width - 1}": int(lengths[a : a + width].sum()) for a in bins},
+        "most_frequent_unknown": dict(counts["unknown"].most_common(REPORTED_STRINGS)),
+        "most_frequent_spelled": dict(counts["spelled"].most_common(REPORTED_STRINGS)),
     }
+
+
+def describe(manifest: dict[str, Any], output: str) -> str:
+    """What a user must know of the result: what was written, what else was found, and how long the sequences are."""
+    counts, bins = manifest["counts"], manifest["length_histogram"]
+    checked = " checked as molecules" if manifest["options"]["check_molecules"] else ""
+    lines = [
+        f"{output}: {counts['rows']:,} rows{checked} gave {counts['train_examples']:,} training and "
+        f"{counts['valid_examples']:,} held-out sequences, {counts['train_tokens'] + counts['valid_tokens']:,} tokens, "
+        f"vocabulary {manifest['vocabulary_size']}"
+    ]
+    kinds = ("documents", "blank", "duplicates", "skipped", "kept_invalid", "unknown_tokens", "spelled_pieces")
+    found = {kind: counts.get(kind, 0) for kind in kinds} | counts["invalid"]
+    lines += [f"{n:,} {kind.replace('_', ' ')}" for kind, n in found.items() if n]
+    for kind in ("unknown", "spelled"):
+        if common := list(manifest[f"most_frequent_{kind}"])[:5]:
+            lines.append(f"most often {kind}: {', '.join(common)}")
+    lines.append("tokens per sequence, special tokens not counted:")
+    most = max(bins.values())
+    lines += [f"{name:>11} {'#' * -(-n * BAR // most):{BAR}} {n:,}" for name, n in bins.items()]
+    return "\n".join(lines)

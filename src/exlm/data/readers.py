@@ -8,23 +8,23 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import count
 from pathlib import Path
 from typing import Any, TextIO
 
 import pyarrow
 import pyarrow.parquet
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
 TEXT_COLUMNS = ("smiles", "mol", "text")
 LONGEST_FIELD = 2**24  # characters; an unclosed quote must not read the whole file into memory
 NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
-UNREADABLE = (OSError, EOFError, UnicodeError, csv.Error, lzma.LZMAError, zlib.error, pyarrow.ArrowInvalid)
+UNREADABLE = (OSError, EOFError, UnicodeError, lzma.LZMAError, zlib.error, pyarrow.ArrowInvalid)
 # OWNER/NAME/CONFIG:SPLIT
 HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(/(?P<config>[\w.-]+))?(:(?P<split>[\w.-]+))?")
 
@@ -41,32 +41,24 @@ class Source:
 def find_sources(inputs: list[str]) -> tuple[list[Source], int]:
     """The sources behind `inputs` (files, directories, hub names) in order, and how many files were left out.
 
-    InputError if an input does not exist, is empty, or has a format that cannot be read.
+    InputError if an input does not exist or has nothing in a format that can be read.
     """
-    if not inputs:
-        raise InputError("no input given; name at least one file, directory or Hugging Face data set")
     sources: list[Source] = []
     left_out = 0
     for name in inputs:
-        path, formats = Path(name), ", ".join(SUFFIXES)
-        if path.is_dir():
-            files = sorted(path.iterdir())
-            data = [f for f in files if f.is_file() and _format(f) and not f.name.lower().startswith(NOT_DATA)]
-            if not data:
-                raise InputError(f"the directory {path} has no {formats} file; name the files themselves")
-            sources += [Source(str(f), str(_format(f)), f.stat().st_size) for f in data]
-            left_out += len(files) - len(data)
-        elif path.is_file() and (known := _format(path)):
-            sources.append(Source(name, known, path.stat().st_size))
-        elif path.is_file():
-            raise InputError(
-                f"the format of {name} is not known; its name must end in {formats}, optionally "
-                f"followed by {', '.join(COMPRESSIONS)} (Parquet is compressed inside)"
-            )
-        elif _format(path) or not HUB_NAME.fullmatch(name):
-            raise InputError(f"the input {name} does not exist; check the path")
-        else:
+        path = Path(name)
+        if not path.exists() and not _format(path) and HUB_NAME.fullmatch(name):
             sources.append(Source(name, "hub", None))
+            continue
+        files, unwanted = (sorted(path.iterdir()), NOT_DATA) if path.is_dir() else ([path], ())
+        data = [f for f in files if f.is_file() and _format(f) and not f.name.lower().startswith(unwanted)]
+        if not data:
+            raise InputError(
+                f"the input {name} does not exist or has no {', '.join(SUFFIXES)} file, which may be compressed "
+                f"({', '.join(COMPRESSIONS)}) unless it is Parquet; check its path and its name"
+            )
+        sources += [Source(str(file), str(_format(file)), file.stat().st_size) for file in data]
+        left_out += len(files) - len(data)
     return sources, left_out
 
 
@@ -77,6 +69,18 @@ def _format(path: Path) -> str | None:
     return None if compressed and suffix == ".parquet" else SUFFIXES.get(suffix)
 
 
+@contextmanager
+def unreadable(name: str | Path) -> Iterator[None]:
+    """Turns what reading a damaged file raises (UNREADABLE) into an InputError that names the file and the reason."""
+    try:
+        yield
+    except UNREADABLE as error:
+        reason = first_line(error)
+        if isinstance(error, UnicodeDecodeError):
+            reason = f"it is not UTF-8: {not_utf8(name) or reason}"
+        raise InputError(f"{name} cannot be read: {reason}; correct the file, or get a whole copy") from error
+
+
 def read_rows(source: Source, column: str | None = None) -> Iterator[str]:
     """The value of every row, stripped; an empty string where the row is blank or the value missing.
 
@@ -84,42 +88,36 @@ def read_rows(source: Source, column: str | None = None) -> Iterator[str]:
     lines of a line file, data rows (without the header) of a table.
     """
     row = 0
-    try:
-        for value in READERS[source.reader](source.name, column):
-            if not isinstance(value, str | None):
-                where = f"{source.name}, row {row + 1}"
-                raise InputError(f"{where}: {value!r} is not text; choose another column with --column")
-            text = (value or "").strip()
-            text.encode()  # lone surrogates are no text; this raises UnicodeError
-            row += 1
+    with unreadable(source.name):
+        for row, value in enumerate(READERS[source.reader](source.name, column), 1):
+            try:
+                text = "" if value is None else value.strip()
+                text.encode()
+            except (AttributeError, UnicodeError):  # no string, or lone surrogates
+                where = f"{source.name}, row {row}"
+                raise InputError(f"{where}: {value!r} is not text; choose another column with --column") from None
             yield text
-    except UNREADABLE as error:
-        reason = f"cannot be read after row {row} ({error}); check that it is complete and UTF-8"
-        if isinstance(error, UnicodeDecodeError) and (line := not_utf8(source.name)):
-            reason = f"is not UTF-8: {line}; convert it, or remove what is damaged"
-        raise InputError(f"{source.name} {reason}") from error
     if not row:
         raise InputError(f"{source.name} has no rows; remove it from the inputs")
 
 
-def open_text(name: str, errors: str = "strict", newline: str = "") -> TextIO:
+def open_text(name: str | Path, errors: str = "strict", newline: str = "") -> TextIO:
     """A UTF-8 file, plain or compressed as its name says (COMPRESSIONS). Damage raises one of UNREADABLE."""
     suffix = Path(name).suffix.lower()
     if suffix == ".zst":  # Arrow reads every frame and notices a cut; the zstandard package does neither
-        file: Any = pyarrow.input_stream(name, compression="zstd")
+        file: Any = pyarrow.input_stream(str(name), compression="zstd")
     else:
         opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)
         file = opener(name, "rb")
     return io.TextIOWrapper(file, "utf-8-sig", errors, newline=newline)
 
 
-def not_utf8(name: str) -> str | None:
+def not_utf8(name: str | Path) -> str | None:
     """The first line that is not UTF-8: decoding goes by blocks, so that its own error does not tell."""
     with suppress(*UNREADABLE), open_text(name, "surrogateescape") as file:
         for number, line in enumerate(file, 1):
-            bad = next((character for character in line if "\udc80" <= character <= "\udcff"), None)
-            if bad:
-                return f"line {number} has the byte 0x{ord(bad) - 0xDC00:02x} after {line[: line.index(bad)][-20:]!r}"
+            if bad := re.search("[\udc80-\udcff]", line):
+                return f"line {number} has the byte 0x{ord(bad[0]) - 0xDC00:02x} after {line[: bad.start()][-20:]!r}"
     return None
 
 
@@ -133,30 +131,35 @@ def _smi(name: str, column: str | None) -> Iterator[str]:
 
 
 def _csv(name: str, column: str | None, **dialect: Any) -> Iterator[str]:
-    csv.field_size_limit(LONGEST_FIELD)
     with open_text(name) as file:
         rows = csv.reader(file, **dialect)
-        header = next(rows, None)
-        if header is None:
-            return
-        index = header.index(_choose_column(header, column, name))
-        for row in rows:
-            yield row[index] if index < len(row) else ""
+        for number in count():  # 0 is the header
+            limit = csv.field_size_limit(LONGEST_FIELD)
+            try:
+                row = next(rows, None)
+            except csv.Error as error:
+                raise InputError(f"{name}, row {number}: {error}; correct it, a quote may be open") from error
+            finally:
+                csv.field_size_limit(limit)  # other readers in this process have their own limit
+            if row is None:
+                return
+            if number == 0:
+                index = row.index(_choose_column(row, column, name))
+            else:
+                yield row[index] if index < len(row) else ""
 
 
 def _jsonl(name: str, column: str | None) -> Iterator[object]:
     chosen = ""
     with open_text(name) as file:
         for row, line in enumerate(file, 1):
-            where = f"{name}, row {row}"
             try:
-                record = json.loads(line) if line.strip() else {}
-            except ValueError:
-                record = None
-            if not isinstance(record, dict):
-                raise InputError(f"{where}: {line[:80].strip()!r} is not a JSON object; every line must be one")
+                record = dict(json.loads(line) if line.strip() else {})
+            except (ValueError, TypeError):
+                text = f"{line[:80].strip()!r} is not a JSON object; every line must be one"
+                raise InputError(f"{name}, row {row}: {text}") from None
             if record and not chosen:
-                chosen = _choose_column(record, column, where)
+                chosen = _choose_column(record, column, f"{name}, row {row}")
             yield record.get(chosen)
 
 
@@ -173,15 +176,13 @@ def _hub(name: str, column: str | None) -> Iterator[object]:
     found = HUB_NAME.fullmatch(name)
     assert found
     try:
-        rows = iter(load_dataset(found["name"], found["config"], split=found["split"] or "train", streaming=True))
-        first: dict[str, object] = next(rows, {})
+        rows = load_dataset(found["name"], found["config"], split=found["split"] or "train", streaming=True)
+        first: dict[str, object] = next(iter(rows), {})
     except Exception as error:  # the hub client raises anything from ConnectionError to ValueError
-        raise InputError(
-            f"{name} is neither a file here nor a Hugging Face data set that could be opened "
-            f"({type(error).__name__}); check the name and the network"
-        ) from error
+        kinds = f"neither a file here nor a Hugging Face data set that could be opened ({first_line(error)})"
+        raise InputError(f"{name} is {kinds}; check the name and the network") from error
     column = _choose_column(first, column, name)
-    for record in chain([first], rows):
+    for record in rows:
         yield record[column]
 
 
@@ -195,7 +196,7 @@ def _choose_column(columns: Iterable[str], wanted: str | None, where: str) -> st
     raise InputError(f"{where} has {problem}; name one with --column: {', '.join(map(repr, columns))}")
 
 
-READERS: dict[str, Callable[[str, str | None], Iterator[object]]] = {
+READERS: dict[str, Callable[[str, str | None], Iterator[Any]]] = {
     "lines": _lines,
     "smi": _smi,
     "csv": _csv,

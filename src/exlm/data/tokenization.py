@@ -8,6 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -36,13 +37,8 @@ ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as for BERT; ra
 
 
 def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Learn a `smiles_tokenizer` from rows, keeping only the counts in memory."""
-    return smiles_tokenizer(count_smiles_tokens(rows))
-
-
-def count_smiles_tokens(rows: Iterable[str]) -> Counter[str]:
-    """How often each token occurs. Text that is not SMILES is left out, so that it becomes `<unk>` later."""
-    return Counter(token for row in rows for token in re.findall(SMILES_PATTERN, row))
+    """Learn a `smiles_tokenizer` from rows. What is not SMILES is left out, so that it becomes `<unk>` later."""
+    return smiles_tokenizer(Counter(token for row in rows for token in re.findall(SMILES_PATTERN, row)))
 
 
 def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
@@ -87,10 +83,8 @@ def train_text_tokenizer(kind: str, rows: Iterable[str], vocabulary_size: int) -
     is too small for an alphabet.
     """
     if vocabulary_size < SMALLEST:
-        raise InputError(
-            f"vocabulary_size is {vocabulary_size} but must be at least {SMALLEST}: "
-            f"256 bytes and {len(ROBERTA)} special tokens"
-        )
+        needed = f"{SMALLEST}: 256 bytes and {len(ROBERTA)} special tokens"
+        raise InputError(f"vocabulary_size is {vocabulary_size} but must be at least {needed}")
     sample = evenly_spaced(rows, SAMPLE)
     if not sample:
         raise InputError("no text found to learn a vocabulary from; check the input and its column")
@@ -160,13 +154,12 @@ def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
 
 
 def _fast_tokenizer(tokenizer: Tokenizer, special: dict[str, str], **mask_options: bool) -> PreTrainedTokenizerFast:
-    """The Hugging Face class around `tokenizer`, to which the special tokens it lacks are added."""
-    mask = AddedToken(special["mask"], special=True, **mask_options)
-    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in list(special.values())[:-1]] + [mask])
-    named = {f"{name}_token": token for name, token in special.items()}
+    """The Hugging Face class around `tokenizer`, which adds the special tokens that it lacks."""
+    named: dict[str, Any] = {f"{name}_token": token for name, token in special.items()}
+    named["mask_token"] = AddedToken(special["mask"], special=True, **mask_options)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        **named | {"cls_token": special["bos"], "sep_token": special["eos"], "mask_token": mask},
+        **named | {"cls_token": special["bos"], "sep_token": special["eos"]},
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
     )

@@ -18,7 +18,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem.Draw import rdMolDraw2D
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chemistry import are_molecules, rdkit_problem
+from exlm.data.chemistry import are_molecules, molecule_problem
 from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError
 from exlm.filling import drawing, search, texts
@@ -117,7 +117,7 @@ def build_case(
         entry["pieces"] = _segments(example.ids, by_mask, tokenizer)
         if molecules:
             with rdBase.BlockLogs():
-                entry["problem"] = rdkit_problem(entry["text"])
+                entry["problem"] = molecule_problem(entry["text"])
                 entry["drawing"] = draw_molecule(entry["text"], entry["pieces"])
     return {
         "objective": network.config.objective,

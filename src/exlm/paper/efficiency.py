@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from exlm.data.batching import MaskedBatches, SpecialTokens
+from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
@@ -90,7 +90,7 @@ def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior:
     config = LoopConfig(precision=precision)  # type: ignore[arg-type]
     optimizer = build_optimizer(network, config.optimizer)
     sizes = (data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio)
-    masked = MaskedBatches(Corpus(data.corpus), SpecialTokens.of(tokenizer), *sizes, seed=0, repeat=data.repeat)
+    masked = MaskedBatches(Corpus(data.corpus), tokenizer, *sizes, seed=0, repeat=data.repeat)
     for step in itertools.count():
         batches = [(number, complete_batch(network, batch, prior)) for number, batch in masked(step)]
         tokens = sum(int(batch["attention_mask"].sum()) // data.repeat for _, batch in batches)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from exlm.data.batching import IGNORED, SpecialTokens
+from exlm.data.batching import IGNORED
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.objectives import visits
 from exlm.pretrain import evaluate, held_out_batches
@@ -36,7 +36,7 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
     """
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
     distributed.to_device(model)
-    batches = list(held_out_batches(data, SpecialTokens.of(tokenizer), seed, 0, 1))
+    batches = list(held_out_batches(data, tokenizer, seed, 0, 1))
     settings, alignment = {"mask_ratio": data.mask_ratio, "repeat": data.repeat}, None
     if model.transition is not None:
         found = evaluate(model, batches)
