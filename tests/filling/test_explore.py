@@ -9,12 +9,12 @@ import shutil
 
 import pytest
 import torch
+from exlm.filling.drawing import figure, page
 from matplotlib.patches import FancyBboxPatch
 
 from exlm import InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search
-from exlm.filling.drawing import figure, page
 from exlm.filling.explore import build_case, draw_molecule
 from exlm.filling.texts import FillOptions, encode, graphs, load_for_filling
 from exlm.model.configuration_exlm import ExLMConfig
@@ -113,17 +113,17 @@ def test_words_and_pieces(text):
     graph, tokenizer = graph_of(text, "This is [MASK], and I am very <mask> to see this.")
     assert [len(s["words"]) for s in case["states"]] == [0] + [3] * 8 + [0]
     assert case["states"][1]["words"][0][1] == pytest.approx(graph.probs[1].max().item())
-    assert [mask for _, mask in case["pieces"]] == [None, 0, None, 1, None]
+    assert [mask for _, mask in case["segments"]] == [None, 0, None, 1, None]
     assert case["masks"] == 2 and case["k"] == 4 and case["molecules"] is False and case["exact"] in (True, False)
     for entry in case["fillings"]:
-        assert "".join(part for part, _ in entry["pieces"]) == entry["text"]
-        assert [mask for _, mask in entry["pieces"] if mask is not None] == [0, 1]
+        assert "".join(part for part, _ in entry["segments"]) == entry["text"]
+        assert [mask for _, mask in entry["segments"] if mask is not None] == [0, 1]
 
 
 def test_masks_may_stay_empty_on_free_paths(smiles):
     case = case_of(smiles, TWO, FillOptions(tokens="1-2"))
     single = [e for e in case["fillings"] if len(e["path"]) == 3]
-    assert single and all([m for _, m in e["pieces"] if m is not None] == [0, 1] for e in single)
+    assert single and all([m for _, m in e["segments"] if m is not None] == [0, 1] for e in single)
     assert {e["length_probability"] for e in case["fillings"]} and case["free"]
 
 

@@ -1,34 +1,49 @@
 """A look inside the model: its states, their transitions and the best fillings of one text, as a page or a figure.
 
 This is the paper's case study (section 5 and the appendix "Detailed Case Study") for any model and any text.
-`build_case` collects the numbers as plain data, `drawing` shows them.
+`build_case` collects the numbers as plain data; `page` and `figure` show them. The page draws itself (`draw.js`,
+`events.js`).
 """
 
-import json
 import re
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+import numpy as np
+import pandas as pd
 import torch
-from matplotlib.colors import to_rgb
+from jinja2 import Environment, FileSystemLoader
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from rdkit import Chem, rdBase
 from rdkit.Chem.Draw import rdMolDraw2D
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import are_molecules, rdkit_problem
-from exlm.data.tokenization import SMILES_PATTERN
+from exlm.data.tokenization import SMILES_PATTERN, splits_smiles
 from exlm.errors import InputError
-from exlm.filling import drawing, search, texts
+from exlm.filling import search, texts
 from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.storage import replacing, write_text
 from exlm.train import distributed
 
+Case = dict[str, Any]
 Segment = tuple[str, int | None]  # of a text, and the mask it stands for
 
-MOLECULE = 360, 240  # pixels
-ATOM = re.compile(r"\[[^\]]+\]|Br?|Cl?|[NOSPFIbcnosp*]")
+TINTS, END_TINT = ("#BF9000", "#C55A11"), "#7F7F7F"  # the paper's, mask by mask, and of BOS and EOS
+LETTERS, TITLE = 11, 120  # of a word and of the text at most
+CELL, MATRIX = 0.38, 8.0  # inches of a cell, and of a matrix at most
+READABLE = 0.2  # inches of a cell that can hold a number
+WIDTH, HEIGHT = 0.62, 0.52  # of a state, where 1 is the distance from column to column, and from state to state
+BEND = 0.3  # of edges that have states in their way
+# Words are text, not formulas ($); letters stay letters in PDF.
+STYLE: dict[Any, Any] = {"font.size": 8, "text.parse_math": False, "pdf.fonttype": 42}
 
 
 def explore(
@@ -56,17 +71,19 @@ def explore(
         free: paths as the model was trained, which may skip a mask or stop at several of its states. Otherwise the
             fillings, and the weights of the states, are those of paths with one state in each mask.
     """
-    options = texts.FillOptions(n_best, tokens=tokens, free=free)
-    if Path(output).suffix not in (".html", ".svg", ".png", ".pdf"):
+    options, path = texts.FillOptions(n_best, tokens=tokens, free=free), Path(output)
+    if path.suffix not in (".html", ".svg", ".png", ".pdf"):
         raise InputError(f"cannot write {output}; the name must end in .html, .svg, .png or .pdf")
-    if words < 1:
-        raise InputError(f"words is {words}; it must be at least 1")
-    if not 0 <= threshold < 1:
-        raise InputError(f"threshold is {threshold}; it must be at least 0 and less than 1")
+    if words < 1 or not 0 <= threshold < 1:
+        raise InputError(f"words is {words}, threshold is {threshold}; give at least 1, and from 0 to less than 1")
     network, tokenizer = texts.load_for_filling(model)
     distributed.to_device(network)
     case = build_case(network, tokenizer, text, options, words) | {"model": model, "threshold": threshold}
-    drawing.write(case, Path(output))
+    if path.suffix == ".html":
+        write_text(path, page(case))
+    else:
+        with replacing(path) as partial, matplotlib.rc_context(STYLE):
+            figure(case).savefig(partial, format=path.suffix[1:], dpi=200, bbox_inches="tight")
     print(", ".join(f"{len(case[name])} {name}" for name in ("states", "edges", "fillings")) + f": {output}")
 
 
@@ -76,15 +93,15 @@ def build_case(
     text: str,
     options: texts.FillOptions | None = None,
     words: int = 5,
-) -> drawing.Case:
+) -> Case:
     """What the model says about one text, as JSON can hold it.
 
     Returns:
         objective, k, free, molecules (whether the text is a SMILES), masks, exact (of the fillings: see `fill`);
-        pieces: the text as [string, mask or None], masks being numbered from 0;
+        segments: the text as [string, mask or None], masks being numbered from 0;
         states: in the order of the lattice, the mask (-1 BOS, M EOS), the weight and the top words of each;
         edges: [u, v, probability] of every edge of the DAG; none without transitions (`mlm`, `ctc`);
-        fillings: see `fill`, with pieces, words, the most probable path from BOS to EOS, and of molecules drawing and
+        fillings: see `fill`, with segments, words, the most probable path from BOS to EOS, and of molecules drawing and
             problem.
 
     Raises InputError if there is nothing to fill, or the text is too long or cannot be encoded.
@@ -92,8 +109,6 @@ def build_case(
     options = options or texts.FillOptions(n_best=10)
     network.eval()
     (example,) = texts.encode(network, tokenizer, [text])
-    if example.problem == texts.NO_MASK:
-        raise InputError("there is no mask in the text; write [MASK] where something is to be filled in")
     if example.problem:
         raise InputError(f"the text cannot be filled: {example.problem}")
     (graph,) = texts.graphs(network, [example], tokenizer)
@@ -105,46 +120,40 @@ def build_case(
     states[0]["words"] = states[-1]["words"] = []  # these emit BOS and EOS, no word
     start, stop = (graph.links > -torch.inf).nonzero(as_tuple=True)
     edges = zip(start.tolist(), stop.tolist(), graph.links[start, stop].exp().tolist(), strict=True)
-    splitting = json.loads(tokenizer.backend_tokenizer.to_str())["pre_tokenizer"] or {}
-    smiles_tokens = splitting.get("pattern") == {"Regex": SMILES_PATTERN}
-    molecules = smiles_tokens or are_molecules([entry["text"] for entry in record["fillings"]])
+    fillings = record["fillings"]
+    molecules = splits_smiles(tokenizer.backend_tokenizer) or are_molecules([entry["text"] for entry in fillings])
     vocabulary = tokenizer.get_vocab()
-    for entry in record["fillings"]:
+    for entry in fillings:
         by_mask = [[vocabulary[token] for token in tokens] for tokens in entry["tokens"]]
-        path = search.best_paths(paths, torch.tensor([[token for tokens in by_mask for token in tokens]]))[0]
+        path = search.best_paths(paths, torch.tensor([list(chain(*by_mask))]))[0]
         entry["path"] = [0, *path.tolist(), len(states) - 1]
         entry["words"] = [[_word(tokenizer, token) for token in tokens] for tokens in by_mask]
-        entry["pieces"] = _segments(example.ids, by_mask, tokenizer)
+        entry["segments"] = _segments(example.ids, by_mask, tokenizer)
         if molecules:
             with rdBase.BlockLogs():
                 entry["problem"] = rdkit_problem(entry["text"])
-                entry["drawing"] = draw_molecule(entry["text"], entry["pieces"])
+                entry["drawing"] = draw_molecule(entry["text"], entry["segments"])
     return {
         "objective": network.config.objective,
         "k": network.config.states_per_mask,
         "free": options.free,
         "exact": record["exact"],
         "masks": graph.masks,
-        "pieces": _segments(example.ids, [[tokenizer.mask_token_id]] * graph.masks, tokenizer),
+        "segments": _segments(example.ids, [[tokenizer.mask_token_id]] * graph.masks, tokenizer),
         "states": states,
         "edges": [] if network.transition is None else list(edges),
-        "fillings": record["fillings"],
+        "fillings": fillings,
         "molecules": molecules,
     }
 
 
 def _segments(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[Segment]:
-    """The text cut where masks begin and end, or whole if its decoding joins characters across such a cut."""
-    at = [i for i, token in enumerate(ids) if token == tokenizer.mask_token_id]
-    segments: list[tuple[list[int], int | None]] = [(ids[1 : at[0]], None)]
-    for mask, (start, end) in enumerate(pairwise([*at, len(ids) - 1])):
-        segments += [(by_mask[mask], mask), (ids[start + 1 : end], None)]
-    beginnings = accumulate((tokens for tokens, _ in segments), initial=[])
-    decoded = [str(tokenizer.decode(tokens)) for tokens in beginnings]
-    if not all(longer.startswith(shorter) for shorter, longer in pairwise(decoded)):
-        return [(decoded[-1], None)]
-    cut = [(b[len(a) :], mask) for (a, b), (_, mask) in zip(pairwise(decoded), segments, strict=True)]
-    return [(text, mask) for text, mask in cut if text or mask is not None]
+    """The text of the tokens between the masks and in them, with the masks filled in."""
+    beginnings = list(accumulate(texts.filled_in(ids, by_mask, tokenizer)))
+    text = str(tokenizer.decode(beginnings[-1]))
+    # Where a character is spread over tokens of two segments, it is cut off from one of them.
+    ends = accumulate((len(tokenizer.decode(tokens)) for tokens in beginnings), max, initial=0)
+    return [(text[start:end], i // 2 if i % 2 else None) for i, (start, end) in enumerate(pairwise(ends))]
 
 
 def _word(tokenizer: PreTrainedTokenizerFast, token: int) -> str:
@@ -155,24 +164,88 @@ def _word(tokenizer: PreTrainedTokenizerFast, token: int) -> str:
 
 
 def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
-    """The molecule as SVG, or None where RDKit finds none or no atom. Atoms of a mask are marked in its colour.
-
-    `segments` are the SMILES cut where masks begin and end.
-    """
+    """The molecule as SVG, with the atoms of the masks in their colours; None where RDKit finds none or no atom."""
     molecule = Chem.MolFromSmiles(smiles)
     if molecule is None or not molecule.GetNumAtoms():
         return None
-    tokens = [(token, mask) for text, mask in segments for token in re.findall(SMILES_PATTERN, text)]
-    masks = [mask for token, mask in tokens if ATOM.fullmatch(token)]  # in the order of the SMILES, which is RDKit's
+    owner = [mask for text, mask in segments for _ in text]  # of every character
+    tokens = [(match[0], owner[match.start()]) for match in re.finditer(SMILES_PATTERN, smiles)]
+    masks = [mask for token, mask in tokens if token[0] in "[*" or token.isalpha()]  # of atoms, in RDKit's order
     if len(masks) != molecule.GetNumAtoms():
-        masks = []  # RDKit took atoms away: nobody knows which is which
-    tints = [tuple((value + 1) / 2 for value in to_rgb(tint)) for tint in drawing.TINTS]  # light, for a letter on top
-    marked = {atom: tints[mask % 2] for atom, mask in enumerate(masks) if mask is not None}
-    canvas = rdMolDraw2D.MolDraw2DSVG(*MOLECULE)
-    options: Any = canvas.drawOptions()
-    options.clearBackground, options.padding = False, 0.08
-    rdMolDraw2D.PrepareAndDrawMolecule(
-        canvas, molecule, highlightAtoms=list(marked), highlightAtomColors=marked, highlightBonds=[]
-    )
+        masks = []  # RDKit took hydrogens away: nobody knows which
+    marked = {atom: to_rgba(TINTS[mask % 2], 0.5) for atom, mask in enumerate(masks) if mask is not None}
+    canvas: Any = rdMolDraw2D.MolDraw2DSVG(360, 240)
+    canvas.drawOptions().clearBackground = False
+    rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule, "", list(marked), [], marked)
     canvas.FinishDrawing()
     return canvas.GetDrawingText()
+
+
+def page(case: Case) -> str:
+    """The page, which loads nothing. Whatever the case holds is inert: it is JSON in which no tag can begin or end."""
+    templates = Environment(loader=FileSystemLoader(Path(__file__).parent))
+    return templates.get_template("page.html").render(case=case)
+
+
+def figure(case: Case) -> Figure:
+    """The DAG of the states and, where the model has transitions, their matrix."""
+    cells = len(case["states"]) - 1
+    side = min(CELL * cells, MATRIX)
+    height, widths = side + 2, [1.67 * (case["masks"] + 2.05), side + 2][: 2 if case["edges"] else 1]
+    result = Figure((sum(widths), height), layout="constrained")
+    title = "".join(text if mask is None else f" [MASK {mask + 1}]" for text, mask in case["segments"])
+    result.suptitle(_shortened(" ".join(title.split()), TITLE), x=0.01, ha="left", fontsize=12)
+    axes = result.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
+    tints = [TINTS[s["mask"] % 2] if 0 <= s["mask"] < case["masks"] else END_TINT for s in case["states"]]
+    words = [[_shortened(word, LETTERS) for word, _ in state["words"][:3]] for state in case["states"]]
+    words[0], words[-1] = ["[BOS]"], ["[EOS]"]
+    _draw_dag(axes[0], case, tints, words, height)
+    if case["edges"]:
+        _draw_matrix(axes[1], case["edges"], tints, [", ".join(top) for top in words], side / cells)
+    return result
+
+
+def _shortened(text: str, letters: int) -> str:
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"
+
+
+def _draw_dag(axes: Axes, case: Case, tints: list[str], words: list[list[str]], height: float) -> None:
+    """A column of states for each mask, on `height` inches."""
+    x = pd.Series([state["mask"] for state in case["states"]])
+    column = x.groupby(x)
+    y = column.cumcount() - (column.transform("size") - 1) / 2
+    for a, b, tint, top in zip(x, y, tints, words, strict=True):
+        box = FancyBboxPatch((a - WIDTH / 2, b - HEIGHT / 2), WIDTH, HEIGHT, "round,pad=0,rounding_size=0.06")
+        axes.add_patch(box).set(facecolor=tint, edgecolor="none", zorder=2)
+        axes.text(a, b, top[0], color="white", weight="bold", fontsize=9, ha="center", va="center", zorder=3)
+    edges = [edge for edge in case["edges"] if edge[2] >= case["threshold"]]
+    for u, v, p in edges:  # on the right past other states of its mask, around masks that it leaves out, or straight
+        inside, upper = x[u] == x[v], y[u] + y[v] <= 0
+        bend = 0.0 if x[v] - x[u] == 1 else -BEND if inside or upper else BEND
+        ends = (x[u] + WIDTH / 2, y[u]), (x[v] + (WIDTH if inside else -WIDTH) / 2, y[v])
+        line = dict(color=tints[u], alpha=0.2 + 0.75 * p, linewidth=0.4 + 4 * p, shrinkA=0, shrinkB=0)
+        axes.add_patch(FancyArrowPatch(*ends, arrowstyle="-", connectionstyle=f"arc3,rad={bend}", **line))
+    tallest = max(y.max() + 0.9, height / 2)
+    axes.set(xlim=(-1.4, x.max() + 0.65), ylim=(tallest, -tallest))
+    axes.set_axis_off()
+
+
+def _draw_matrix(axes: Axes, edges: list[Any], tints: list[str], names: list[str], cell: float) -> None:
+    """Rows: where an edge starts. Columns: where it ends. EOS has no row, BOS no column. A cell has `cell` inches."""
+    centres = np.arange(len(names) - 1) + 0.5
+    values = np.full((len(centres), len(centres)), np.nan)
+    for u, v, p in edges:
+        values[u, v - 1] = p
+        if cell >= READABLE and p >= 0.005:  # an empty cell says nought as well
+            tone = "white" if p > 0.55 else "black"
+            axes.text(v - 0.5, u + 0.5, f"{p:.2f}", fontsize=18 * cell, ha="center", va="center", color=tone)
+    mesh = axes.pcolormesh(values, cmap="YlOrBr", vmin=0, vmax=1, edgecolors="#EEEEEE", linewidth=0.5)
+    axes.figure.colorbar(mesh, ax=axes, shrink=0.4, ticks=[0, 0.5, 1], label="transition probability")
+    axes.set(aspect="equal", ylim=(len(centres), 0))
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+    font: dict[str, Any] = dict(fontsize=min(8.0, 50 * cell), weight="bold", rotation_mode="anchor")
+    axes.set_xticks(centres, names[1:], rotation=52, ha="left", **font)
+    axes.set_yticks(centres, names[:-1], **font)
+    for label, tint in zip([*axes.get_xticklabels(), *axes.get_yticklabels()], tints[1:] + tints[:-1], strict=True):
+        label.set_color(tint)

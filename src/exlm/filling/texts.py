@@ -1,12 +1,10 @@
 """From texts with masks to their fillings: tokens, forward passes, search, and text again."""
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from pathlib import Path
+from itertools import chain, pairwise
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -20,7 +18,6 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrained import load_model
 from exlm.randomness import mix
 
-Method = Literal["beam", "viterbi", "sample"]
 Record = dict[str, Any]
 
 MASKS = re.compile(r"\[MASK\]|<mask>")  # beside the tokenizer's own mask token
@@ -33,17 +30,33 @@ TOP_WORDS = 5
 
 @dataclass
 class FillOptions:
-    """How to fill; see `fill`, which has the same options. `lengths` are the numbers of tokens that `tokens` names."""
+    """How to fill.
+
+    Attributes:
+        n_best: fillings, or samples, of each text (of each length, if there are several).
+        method: `beam` finds the most probable fillings, summed over all paths; `viterbi` the most probable pair of a
+            path and its tokens; `sample` draws paths and tokens.
+        tokens: how many tokens to put in altogether, as 3 or 2-4; sets `free`. One for each mask where absent.
+        free: paths as the model was trained, which may skip a mask or stop at several of its states, and so put no
+            token or several in its place. Otherwise each mask gets one token, from paths with one state in every
+            mask. `kept` is the share that these have of the probability of all paths with as many tokens; where it is
+            under a half, `warning` says that the probabilities then tell little of the model. It is 1 for a vanilla
+            MLM or ExLM without transitions, and null if paths are free.
+        states: add the states of every mask: how probable it is that a path passes through, and the top words.
+        beam: beginnings kept after each token.
+        seed: of the samples.
+        tokens_per_batch: expanded tokens in one forward pass.
+    """
 
     n_best: int = 5
-    method: Method = "beam"
+    method: Literal["beam", "viterbi", "sample"] = "beam"
     tokens: str | None = None
     free: bool = False
     states: bool = False
     beam: int = 64
     seed: int = 0
     tokens_per_batch: int = 4096
-    lengths: range | None = field(init=False, default=None)
+    lengths: range | None = field(init=False, default=None)  # the numbers of tokens that `tokens` names
 
     def __post_init__(self) -> None:
         for name in ("n_best", "beam", "tokens_per_batch"):
@@ -67,13 +80,10 @@ class Example(NamedTuple):
 
 def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:
     """A pre-trained model and its tokenizer. Raises InputError for a directory without a prediction head of ours."""
-    try:
-        names = json.loads((Path(path) / "config.json").read_text(encoding="utf-8")).get("architectures")
-    except (OSError, ValueError, AttributeError):
-        names = None  # said better by `load_model`
+    model, tokenizer = load_model(path, ExLMForMaskedLM)
+    names = model.config.architectures or []
     if names and ExLMForMaskedLM.__name__ not in names:
         raise InputError(f"{path} holds {', '.join(names)}; give the directory of a pre-trained ExLM, MLM or CTC model")
-    model, tokenizer = load_model(path, ExLMForMaskedLM)
     if model.config.repeat > 1:
         raise InputError(f"{path} was trained on repeated tokens (Repeated MLM); give a model trained on ordinary text")
     return model, tokenizer
@@ -139,10 +149,9 @@ def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrai
     hidden = network.states(lattice)
     lattice = lattice.to(hidden.device)
     if network.transition is None:
-        marginals = network.marginals(lattice, hidden).cpu()
-        counts = lattice.target_lengths.tolist()
+        marginals, counts = network.marginals(lattice, hidden).cpu(), lattice.target_lengths.tolist()
         return [search.independent(rows[1 : n - 1]) for rows, n in zip(marginals, counts, strict=True)]
-    logits, links = network.head(hidden).cpu(), network.transition(hidden, lattice).cpu()
+    logits, links = network.head(hidden).cpu(), network.links(hidden, lattice).cpu()
     masks = (lattice.ordinal - 1).cpu()
     return [
         Graph(logits[b, :n].double().softmax(-1), links[b, :n, :n].double(), masks[b, :n])
@@ -154,8 +163,7 @@ def searched(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float
     """The graph without the paths that `options` leave out, and the probabilities of the wished numbers of tokens."""
     graph = graph if options.free else search.one_per_mask(graph)
     probability = search.length_distribution(graph.links).exp().tolist()
-    wished = options.lengths or [graph.masks]
-    return graph, {m: p for m, p in enumerate(probability) if m in wished and p > 0}
+    return graph, {m: p for m, p in enumerate(probability) if m in (options.lengths or [graph.masks]) and p > 0}
 
 
 def fill_graph(
@@ -167,9 +175,8 @@ def fill_graph(
     """
     paths, lengths = searched(graph, options)
     if not lengths:
-        wished = options.lengths or [graph.masks]
-        wanted = " to ".join(map(str, sorted({wished[0], wished[-1]})))
-        return {"problem": f"no path puts {wanted} tokens into its masks ({len(graph.links) - 2} states)"}
+        wished = options.tokens or graph.masks
+        return {"problem": f"no path puts {wished} tokens into its masks ({len(graph.links) - 2} states)"}
     record: Record = {"fillings": [], "exact": True if options.method == "beam" else None}
     for length, chance in lengths.items():
         if options.method == "viterbi":
@@ -184,11 +191,12 @@ def fill_graph(
         mask_of = graph.mask[result.path].clamp(0, graph.masks - 1)
         for tokens, own, value in zip(result.tokens, mask_of, result.log_prob.tolist(), strict=True):
             by_mask = [tokens[own == mask].tolist() for mask in range(graph.masks)]
-            inside = iter(by_mask)
-            filled = [next(inside) if token == tokenizer.mask_token_id else [token] for token in ids[1:-1]]
-            entry: Record = {"text": tokenizer.decode(list(chain.from_iterable(filled)))}
-            entry["tokens"] = [tokenizer.convert_ids_to_tokens(tokens) for tokens in by_mask]
-            entry |= {"probability": math.exp(value), "log_probability": value}
+            entry: Record = {
+                "text": tokenizer.decode(list(chain(*filled_in(ids, by_mask, tokenizer)))),
+                "tokens": [tokenizer.convert_ids_to_tokens(tokens) for tokens in by_mask],
+                "probability": math.exp(value),
+                "log_probability": value,
+            }
             if result.path_log_prob is not None:
                 entry["path_probability"] = float(result.path_log_prob.exp())
             if options.free:
@@ -202,6 +210,13 @@ def fill_graph(
         masks = [state.pop("mask") for state in states]
         record["states"] = [[s for s, own in zip(states, masks, strict=True) if own == m] for m in range(graph.masks)]
     return record
+
+
+def filled_in(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[list[int]]:
+    """The tokens between the masks of a text (2 M + 1 lists: the first, third, ... one) and those in their places."""
+    at = [0, *(i for i, token in enumerate(ids) if token == tokenizer.mask_token_id), len(ids) - 1]
+    first, *others = [ids[a + 1 : b] for a, b in pairwise(at)]
+    return [first, *chain.from_iterable(zip(by_mask, others, strict=True))]
 
 
 def describe_states(graph: Graph, lengths: dict[int, float], count: int, spell: Callable[[int], Any]) -> list[Record]:
