@@ -9,13 +9,12 @@ import shutil
 
 import pytest
 import torch
-from exlm.filling.drawing import figure, page
 from matplotlib.patches import FancyBboxPatch
 
 from exlm import InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import search
-from exlm.filling.explore import build_case, draw_molecule
+from exlm.filling.explore import build_case, draw_molecule, figure, page
 from exlm.filling.texts import FillOptions, encode, graphs, load_for_filling
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
@@ -108,7 +107,7 @@ def test_the_path_of_a_filling_is_the_best_of_all_paths(smiles, free):
         assert tuple(entry["path"]) == max(scores, key=scores.__getitem__)
 
 
-def test_words_and_pieces(text):
+def test_words_and_segments(text):
     case = case_of(text, "This is [MASK], and I am very <mask> to see this.", words=3)
     graph, tokenizer = graph_of(text, "This is [MASK], and I am very <mask> to see this.")
     assert [len(s["words"]) for s in case["states"]] == [0] + [3] * 8 + [0]
@@ -180,27 +179,20 @@ def test_figures_are_written(capsys, text, tmp_path, ending, start):
     assert target.read_bytes().startswith(start) and list(tmp_path.iterdir()) == [target]
 
 
-def test_the_figure_has_a_node_for_each_state_and_values_that_hide_none(smiles):
+def test_the_figure_has_a_state_for_each_state_and_an_edge_for_each_probable_one(smiles):
     case = case_of(smiles, TWO) | {"threshold": 0.2}
-    shown = [f"{p:.2f}" for *_, p in case["edges"] if p >= 0.2]
     dag, matrix = figure(case).axes[:2]
-    labels = {text.get_text(): text for text in dag.texts}
     nodes = [patch for patch in dag.patches if isinstance(patch, FancyBboxPatch)]
-    assert len(nodes) == 8 and len({node.get_x() for node in nodes}) == 4 and {"[BOS]", "[EOS]"} <= set(labels)
-    values = [text for text in dag.texts if text.get_text() in shown]
-    assert 0 < len(values) == len(shown) == len(dag.patches) - len(nodes)
-    for value in values:  # above all nodes, and on none of them
-        assert value.get_zorder() > max(node.get_zorder() for node in nodes)
-        assert not any(
-            node.get_path().contains_point(value.get_position(), node.get_transform() - dag.transData) for node in nodes
-        )
+    assert len(nodes) == 8 and len({node.get_x() for node in nodes}) == 4
+    assert {"[BOS]", "[EOS]"} <= {text.get_text() for text in dag.texts}
+    assert 0 < sum(p >= 0.2 for *_, p in case["edges"]) == len(dag.patches) - len(nodes)
     assert len(matrix.get_xticklabels()) == len(matrix.get_yticklabels()) == 7
 
 
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        (("MODEL", "CCO"), "there is no mask in the text"),
+        (("MODEL", "CCO"), "the text cannot be filled: no mask"),
         (("MODEL", "C" * 70 + "[MASK]"), "too long: it expands to"),
         (("MODEL", "C!?[MASK]"), "not in the model's vocabulary"),
         (("MODEL", TWO, "--output", "page.txt"), "page.txt; the name must end in .html, .svg, .png or .pdf"),
@@ -223,7 +215,7 @@ def test_bad_input_is_named(capsys, smiles, tmp_path, monkeypatch, arguments, me
 
 
 def test_what_cannot_be_filled_raises(smiles):
-    with pytest.raises(InputError, match="no mask in the text"):
+    with pytest.raises(InputError, match="no mask"):
         case_of(smiles, "CCO")
 
 

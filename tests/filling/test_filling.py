@@ -69,7 +69,7 @@ GRAPHS = {
     "as many tokens as states": (random_graph(7, masks=2, k=2, vocabulary=3), 4),
     "one per mask": (search.one_per_mask(random_graph(8, masks=3, k=2)), 3),
     "one per mask, several boundary states": (search.one_per_mask(random_graph(9, masks=2, k=3, boundary=3)), 2),
-    "independent": (search.independent(torch.randn(3, 5).log_softmax(-1)), 3),
+    "one state for each mask": (search.one_per_mask(random_graph(16, masks=3, k=1)), 3),
     "sharp": (random_graph(10, masks=3, k=2, spread=30.0), 3),
 }
 every_graph = pytest.mark.parametrize("case", GRAPHS)
@@ -182,7 +182,7 @@ def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
     some, every = (enumerate_paths(g, 3) for g in (search.one_per_mask(graph), graph))
     expected = sum(map(math.exp, some.values())) / sum(map(math.exp, every.values()))
     assert 0 < search.kept(graph) == pytest.approx(expected) and expected < 1
-    assert search.kept(GRAPHS["independent"][0]) == search.kept(GRAPHS["one per mask"][0]) == 1
+    assert search.kept(GRAPHS["one state for each mask"][0]) == search.kept(GRAPHS["one per mask"][0]) == 1
 
 
 def test_many_masks_do_not_underflow():
@@ -321,7 +321,7 @@ def test_batches_order_and_padding_do_not_matter(any_model):
     texts = [f"{'C' * n}[MASK]{'[MASK]' * (n % 3)}O" for n in (3, 20, 1, 7, 12, 2)]
     for method in ("beam", "viterbi", "sample"):
         together = list(fill_texts(network, tokenizer, texts, FillOptions(method=method)))
-        small = list(fill_texts(network, tokenizer, texts, FillOptions(method=method, tokens_per_batch=1)))
+        small = list(fill_texts(network, tokenizer, texts, FillOptions(method=method), tokens_per_batch=1))
         assert [r["text"] for r in together] == texts and [r["line"] for r in together] == [1, 2, 3, 4, 5, 6]
         for one, other in zip(together, small, strict=True):
             assert [e["tokens"] for e in one["fillings"]] == [e["tokens"] for e in other["fillings"]]
@@ -340,8 +340,8 @@ def test_the_graph_holds_the_states_of_each_mask(model):
 
 def test_several_tokens_go_where_their_states_are(model):
     network, tokenizer = load_for_filling(str(model))
-    options = FillOptions(tokens="1-9", n_best=4, states=True)
-    (record,) = fill_texts(network, tokenizer, [TWO], options)
+    options = FillOptions(tokens="1-9", n_best=4)
+    (record,) = fill_texts(network, tokenizer, [TWO], options, states=True)
     by_length = {}
     for entry in record["fillings"]:
         first, second = (tokenizer.convert_tokens_to_string(part) for part in entry["tokens"])

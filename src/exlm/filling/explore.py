@@ -14,7 +14,6 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-import pandas as pd
 import torch
 from jinja2 import Environment, FileSystemLoader
 from matplotlib.axes import Axes
@@ -37,26 +36,21 @@ Case = dict[str, Any]
 Segment = tuple[str, int | None]  # of a text, and the mask it stands for
 
 TINTS, END_TINT = ("#BF9000", "#C55A11"), "#7F7F7F"  # the paper's, mask by mask, and of BOS and EOS
-LETTERS, TITLE = 11, 120  # of a word and of the text at most
-CELL, MATRIX = 0.38, 8.0  # inches of a cell, and of a matrix at most
-READABLE = 0.2  # inches of a cell that can hold a number
 WIDTH, HEIGHT = 0.62, 0.52  # of a state, where 1 is the distance from column to column, and from state to state
-BEND = 0.3  # of edges that have states in their way
-# Words are text, not formulas ($); letters stay letters in PDF.
-STYLE: dict[Any, Any] = {"font.size": 8, "text.parse_math": False, "pdf.fonttype": 42}
 
 
 def explore(
     model: str,
     text: str,
     output: str = "explore.html",
-    n_best: int = 10,
     words: int = 5,
     threshold: float = 0.05,
-    tokens: str | None = None,
-    free: bool = False,
+    n_best: int = 10,
+    **options: Any,
 ) -> None:
     """Shows the states of every mask, the transitions between them, and the best joint fillings of one text.
+
+    The weights of the states are those of the paths that the fillings are made of (see `free`).
 
     Args:
         model: a pre-trained model directory.
@@ -64,25 +58,25 @@ def explore(
         output: .html writes one page that needs nothing else: states and words under the mouse, a threshold for the
             edges, fillings to click on, drawn molecules. .svg, .png or .pdf writes a figure of the DAG and the
             transition matrix.
-        n_best: fillings (of each length, if there are several).
         words: most probable words that are shown of each state.
         threshold: edges of a smaller transition probability are hidden at first.
-        tokens: how many tokens to put in altogether, as 3 or 2-4; sets `free`. One for each mask where absent.
-        free: paths as the model was trained, which may skip a mask or stop at several of its states. Otherwise the
-            fillings, and the weights of the states, are those of paths with one state in each mask.
+        n_best: fillings (of each length, if there are several).
+        options: the others of `FillOptions`.
     """
-    options, path = texts.FillOptions(n_best, tokens=tokens, free=free), Path(output)
+    chosen, path = texts.FillOptions(n_best=n_best, **options), Path(output)
     if path.suffix not in (".html", ".svg", ".png", ".pdf"):
         raise InputError(f"cannot write {output}; the name must end in .html, .svg, .png or .pdf")
     if words < 1 or not 0 <= threshold < 1:
-        raise InputError(f"words is {words}, threshold is {threshold}; give at least 1, and from 0 to less than 1")
+        raise InputError(f"words is {words} and threshold is {threshold}; give at least 1 word, and 0 <= threshold < 1")
     network, tokenizer = texts.load_for_filling(model)
     distributed.to_device(network)
-    case = build_case(network, tokenizer, text, options, words) | {"model": model, "threshold": threshold}
+    case = build_case(network, tokenizer, text, chosen, words) | {"model": model, "threshold": threshold}
     if path.suffix == ".html":
         write_text(path, page(case))
     else:
-        with replacing(path) as partial, matplotlib.rc_context(STYLE):
+        # Words are text, not formulas ($); letters stay letters in PDF.
+        style: dict[Any, Any] = {"font.size": 8, "text.parse_math": False, "pdf.fonttype": 42}
+        with replacing(path) as partial, matplotlib.rc_context(style):
             figure(case).savefig(partial, format=path.suffix[1:], dpi=200, bbox_inches="tight")
     print(", ".join(f"{len(case[name])} {name}" for name in ("states", "edges", "fillings")) + f": {output}")
 
@@ -115,14 +109,14 @@ def build_case(
     record = texts.fill_graph(graph, example.ids, tokenizer, options)
     if "problem" in record:
         raise InputError(record["problem"])
-    paths, lengths = texts.searched(graph, options)
-    states = texts.describe_states(paths, lengths, words, partial(_word, tokenizer))
+    described = texts.describe_states(graph, options, words, partial(_word, tokenizer))
+    states = [{"mask": mask} | state for mask, state in zip(graph.mask.tolist(), described, strict=True)]
     states[0]["words"] = states[-1]["words"] = []  # these emit BOS and EOS, no word
     start, stop = (graph.links > -torch.inf).nonzero(as_tuple=True)
     edges = zip(start.tolist(), stop.tolist(), graph.links[start, stop].exp().tolist(), strict=True)
     fillings = record["fillings"]
     molecules = splits_smiles(tokenizer.backend_tokenizer) or are_molecules([entry["text"] for entry in fillings])
-    vocabulary = tokenizer.get_vocab()
+    (paths, _), vocabulary = texts.searched(graph, options), tokenizer.get_vocab()
     for entry in fillings:
         by_mask = [[vocabulary[token] for token in tokens] for tokens in entry["tokens"]]
         path = search.best_paths(paths, torch.tensor([list(chain(*by_mask))]))[0]
@@ -133,18 +127,10 @@ def build_case(
             with rdBase.BlockLogs():
                 entry["problem"] = rdkit_problem(entry["text"])
                 entry["drawing"] = draw_molecule(entry["text"], entry["segments"])
-    return {
-        "objective": network.config.objective,
-        "k": network.config.states_per_mask,
-        "free": options.free,
-        "exact": record["exact"],
-        "masks": graph.masks,
-        "segments": _segments(example.ids, [[tokenizer.mask_token_id]] * graph.masks, tokenizer),
-        "states": states,
-        "edges": [] if network.transition is None else list(edges),
-        "fillings": fillings,
-        "molecules": molecules,
-    }
+    case = {"objective": network.config.objective, "k": network.config.states_per_mask, "masks": graph.masks}
+    case |= {"free": options.free, "exact": record["exact"], "molecules": molecules}
+    case["segments"] = _segments(example.ids, [[tokenizer.mask_token_id]] * graph.masks, tokenizer)
+    return case | {"states": states, "edges": list(edges) if network.transition else [], "fillings": fillings}
 
 
 def _segments(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[Segment]:
@@ -190,14 +176,14 @@ def page(case: Case) -> str:
 def figure(case: Case) -> Figure:
     """The DAG of the states and, where the model has transitions, their matrix."""
     cells = len(case["states"]) - 1
-    side = min(CELL * cells, MATRIX)
+    side = min(0.38 * cells, 8.0)  # inches
     height, widths = side + 2, [1.67 * (case["masks"] + 2.05), side + 2][: 2 if case["edges"] else 1]
     result = Figure((sum(widths), height), layout="constrained")
     title = "".join(text if mask is None else f" [MASK {mask + 1}]" for text, mask in case["segments"])
-    result.suptitle(_shortened(" ".join(title.split()), TITLE), x=0.01, ha="left", fontsize=12)
+    result.suptitle(" ".join(title.split())[:120], x=0.01, ha="left", fontsize=12)
     axes = result.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
     tints = [TINTS[s["mask"] % 2] if 0 <= s["mask"] < case["masks"] else END_TINT for s in case["states"]]
-    words = [[_shortened(word, LETTERS) for word, _ in state["words"][:3]] for state in case["states"]]
+    words = [[word[:11] for word, _ in state["words"][:3]] for state in case["states"]]
     words[0], words[-1] = ["[BOS]"], ["[EOS]"]
     _draw_dag(axes[0], case, tints, words, height)
     if case["edges"]:
@@ -205,47 +191,40 @@ def figure(case: Case) -> Figure:
     return result
 
 
-def _shortened(text: str, letters: int) -> str:
-    return text if len(text) <= letters else f"{text[: letters - 1]}…"
-
-
 def _draw_dag(axes: Axes, case: Case, tints: list[str], words: list[list[str]], height: float) -> None:
     """A column of states for each mask, on `height` inches."""
-    x = pd.Series([state["mask"] for state in case["states"]])
-    column = x.groupby(x)
-    y = column.cumcount() - (column.transform("size") - 1) / 2
+    x = [state["mask"] for state in case["states"]]
+    y = [u - x.index(mask) - (x.count(mask) - 1) / 2 for u, mask in enumerate(x)]
     for a, b, tint, top in zip(x, y, tints, words, strict=True):
         box = FancyBboxPatch((a - WIDTH / 2, b - HEIGHT / 2), WIDTH, HEIGHT, "round,pad=0,rounding_size=0.06")
         axes.add_patch(box).set(facecolor=tint, edgecolor="none", zorder=2)
         axes.text(a, b, top[0], color="white", weight="bold", fontsize=9, ha="center", va="center", zorder=3)
-    edges = [edge for edge in case["edges"] if edge[2] >= case["threshold"]]
-    for u, v, p in edges:  # on the right past other states of its mask, around masks that it leaves out, or straight
-        inside, upper = x[u] == x[v], y[u] + y[v] <= 0
-        bend = 0.0 if x[v] - x[u] == 1 else -BEND if inside or upper else BEND
-        ends = (x[u] + WIDTH / 2, y[u]), (x[v] + (WIDTH if inside else -WIDTH) / 2, y[v])
-        line = dict(color=tints[u], alpha=0.2 + 0.75 * p, linewidth=0.4 + 4 * p, shrinkA=0, shrinkB=0)
-        axes.add_patch(FancyArrowPatch(*ends, arrowstyle="-", connectionstyle=f"arc3,rad={bend}", **line))
-    tallest = max(y.max() + 0.9, height / 2)
-    axes.set(xlim=(-1.4, x.max() + 0.65), ylim=(tallest, -tallest))
+    for u, v, p in case["edges"]:
+        if p >= case["threshold"]:
+            # To the right past other states of its mask, straight to the next mask, or around masks that it leaves out.
+            across, up = x[v] - x[u], y[u] + y[v] <= 0
+            bend = [-0.3, 0.0][across] if across < 2 else (-1 if up else 1) / across
+            ends = (x[u] + WIDTH / 2, y[u]), (x[v] + (-WIDTH if across else WIDTH) / 2, y[v])
+            line = dict(color=tints[u], alpha=0.2 + 0.75 * p, linewidth=0.4 + 4 * p, shrinkA=0, shrinkB=0)
+            axes.add_patch(FancyArrowPatch(*ends, arrowstyle="-", connectionstyle=f"arc3,rad={bend}", **line))
+    tallest = max(*y, height / 2 - 0.9) + 0.9
+    axes.set(xlim=(-1.4, case["masks"] + 0.65), ylim=(tallest, -tallest))
     axes.set_axis_off()
 
 
 def _draw_matrix(axes: Axes, edges: list[Any], tints: list[str], names: list[str], cell: float) -> None:
     """Rows: where an edge starts. Columns: where it ends. EOS has no row, BOS no column. A cell has `cell` inches."""
-    centres = np.arange(len(names) - 1) + 0.5
-    values = np.full((len(centres), len(centres)), np.nan)
+    values = np.full((len(names) - 1, len(names) - 1), np.nan)
     for u, v, p in edges:
         values[u, v - 1] = p
-        if cell >= READABLE and p >= 0.005:  # an empty cell says nought as well
+        if cell >= 0.2 and p >= 0.005:  # there is room for a number, and it is not 0.00
             tone = "white" if p > 0.55 else "black"
-            axes.text(v - 0.5, u + 0.5, f"{p:.2f}", fontsize=18 * cell, ha="center", va="center", color=tone)
-    mesh = axes.pcolormesh(values, cmap="YlOrBr", vmin=0, vmax=1, edgecolors="#EEEEEE", linewidth=0.5)
-    axes.figure.colorbar(mesh, ax=axes, shrink=0.4, ticks=[0, 0.5, 1], label="transition probability")
-    axes.set(aspect="equal", ylim=(len(centres), 0))
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+            axes.text(v - 1, u, f"{p:.2f}", fontsize=18 * cell, ha="center", va="center", color=tone)
+    image = axes.matshow(values, cmap="YlOrBr", vmin=0, vmax=1)
+    axes.figure.colorbar(image, ax=axes, shrink=0.4, ticks=[0, 0.5, 1], label="transition probability")
+    axes.tick_params(length=0, bottom=False)
     font: dict[str, Any] = dict(fontsize=min(8.0, 50 * cell), weight="bold", rotation_mode="anchor")
-    axes.set_xticks(centres, names[1:], rotation=52, ha="left", **font)
-    axes.set_yticks(centres, names[:-1], **font)
+    axes.set_xticks(range(len(values)), names[1:], rotation=52, ha="left", **font)
+    axes.set_yticks(range(len(values)), names[:-1], **font)
     for label, tint in zip([*axes.get_xticklabels(), *axes.get_yticklabels()], tints[1:] + tints[:-1], strict=True):
         label.set_color(tint)

@@ -4,14 +4,24 @@ import json
 from pathlib import Path
 from typing import Any
 
-from exlm.data.readers import UNREADABLE, open_text
+from tqdm import tqdm
+
+from exlm.data.readers import Source, read_rows
 from exlm.errors import InputError
 from exlm.filling.texts import MASKS, FillOptions, Record, fill_texts, load_for_filling
 from exlm.storage import replacing
 from exlm.train import distributed
 
 
-def fill(model: str, texts: list[str], file: str | None = None, output: str | None = None, **options: Any) -> None:
+def fill(
+    model: str,
+    texts: list[str],
+    file: str | None = None,
+    output: str | None = None,
+    states: bool = False,
+    tokens_per_batch: int = 4096,
+    **options: Any,
+) -> None:
     """Fills the masks of texts or SMILES jointly and prints or writes the fillings with their probabilities.
 
     Every line is kept, in its place; one without a mask, or too long, says so in `problem`.
@@ -23,6 +33,8 @@ def fill(model: str, texts: list[str], file: str | None = None, output: str | No
         output: JSONL file to write: line, text, fillings (text, tokens of each mask, probability, log_probability),
             exact (beam: whether it is proven that nothing more probable was missed), kept, warning and problem. A table
             is printed where absent.
+        states: add the states of every mask: how probable it is that a path passes through, and the top words.
+        tokens_per_batch: expanded tokens in one forward pass.
         options: those of `FillOptions`.
     """
     chosen = FillOptions(**options)
@@ -31,16 +43,13 @@ def fill(model: str, texts: list[str], file: str | None = None, output: str | No
     if output and Path(output).suffix != ".jsonl":
         raise InputError(f"cannot write {output}; the name must end in .jsonl")
     if file is not None:
-        try:
-            with open_text(file) as stream:
-                texts = [line.rstrip("\r\n") for line in stream]
-        except UNREADABLE as error:
-            raise InputError(f"{file} cannot be read: {error}") from error
+        texts = list(read_rows(Source(file, "lines", None)))
     network, tokenizer = load_for_filling(model)
     if not any(MASKS.search(text) or str(tokenizer.mask_token) in text for text in texts):
         raise InputError("there is no mask in any text; write [MASK] where something is to be filled in")
     distributed.to_device(network)
-    records = fill_texts(network, tokenizer, texts, chosen, progress=file is not None)
+    lines = fill_texts(network, tokenizer, texts, chosen, states, tokens_per_batch)
+    records = tqdm(lines, "fill", len(texts), unit="line", disable=file is None)
     if not output:
         print("\n\n".join(map(_table, records)))
         return

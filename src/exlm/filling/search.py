@@ -25,22 +25,14 @@ from torch.nn import functional as F
 
 from exlm.ops import alignment
 
-CANDIDATES = 200  # words of a state that continue more than one beginning
-
 
 @dataclass(frozen=True)
 class Graph:
-    """What a model says about the masks of one text.
+    """What a model says about the masks of one text."""
 
-    Attributes:
-        probs: [N, V] distribution of every state over the vocabulary; those of the first and last state are not used.
-        links: [N, N] log-probabilities of going from state u to state v > u; -inf where there is no edge.
-        mask: [N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS.
-    """
-
-    probs: Tensor
-    links: Tensor
-    mask: Tensor
+    probs: Tensor  # [N, V] distribution of every state over the vocabulary; those of the first and last are not used
+    links: Tensor  # [N, N] log-probabilities of going from state u to state v > u; -inf where there is no edge
+    mask: Tensor  # [N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS
 
     @property
     def masks(self) -> int:
@@ -50,21 +42,13 @@ class Graph:
 
 @dataclass(frozen=True)
 class Fillings:
-    """Fillings of equal length, the best first unless they were drawn.
+    """Fillings of equal length, the best first unless they were drawn."""
 
-    Attributes:
-        tokens: [n, m].
-        log_prob: [n] log p(y | m), summed over all paths.
-        path: [n, m] the state of each token: the path that was drawn, or else the most probable one.
-        proven: no filling that is missing is more probable than the last one. Only beam search proves it.
-        path_log_prob: [n] log p(path, y | m), of `viterbi` alone.
-    """
-
-    tokens: Tensor
-    log_prob: Tensor
-    path: Tensor
-    proven: bool = False
-    path_log_prob: Tensor | None = None
+    tokens: Tensor  # [n, m]
+    log_prob: Tensor  # [n] log p(y | m), summed over all paths
+    path: Tensor  # [n, m] the state of each token: the path that was drawn, or else the most probable one
+    proven: bool = False  # no filling that is missing is more probable than the last one; only beam search proves it
+    path_log_prob: Tensor | None = None  # [n] log p(path, y | m), of `viterbi` alone
 
 
 def one_per_mask(graph: Graph) -> Graph:
@@ -77,13 +61,6 @@ def kept(graph: Graph) -> float:
     """The share that `one_per_mask` keeps of the probability of all paths with as many tokens as there are masks."""
     some, every = (ways(links, graph.masks)[-1, 0] for links in (one_per_mask(graph).links, graph.links))
     return min(1.0, float((some - every).exp()))
-
-
-def independent(log_probs: Tensor) -> Graph:
-    """The graph of masks that know nothing of each other, from their log-probabilities [M, V]."""
-    probs = F.pad(log_probs.double().softmax(-1), (0, 0, 1, 1))
-    mask = torch.arange(-1, len(log_probs) + 1, device=probs.device)
-    return one_per_mask(Graph(probs, probs.new_zeros(len(probs), len(probs)), mask))
 
 
 def ways(links: Tensor, tokens: int) -> Tensor:
@@ -111,7 +88,7 @@ def log_probability(graph: Graph, tokens: Tensor) -> Tensor:
     return alignment.log_likelihood(*_aligned(graph, emission)) - ways(graph.links, tokens.shape[1])[-1, 0]
 
 
-def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, candidates: int = CANDIDATES) -> Fillings:
+def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, candidates: int = 200) -> Fillings:
     """The `n_best` most probable sequences of `tokens` tokens, or fewer where fewer exist.
 
     `width` beginnings are kept after each token. From the second token on, each is continued by the `candidates` most

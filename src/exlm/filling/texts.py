@@ -8,7 +8,6 @@ from itertools import chain, pairwise
 from typing import Any, Literal, NamedTuple
 
 import torch
-from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import InputError
@@ -21,11 +20,9 @@ from exlm.randomness import mix
 Record = dict[str, Any]
 
 MASKS = re.compile(r"\[MASK\]|<mask>")  # beside the tokenizer's own mask token
-NO_MASK = "no mask"
 LITTLE_KEPT = "these probabilities say little of the model, whose paths seldom have one state in every mask; see --free"
 LOGITS = 2**26  # held in memory at a time
 TEXTS = 5000  # filled before the first of them is handed on
-TOP_WORDS = 5
 
 
 @dataclass
@@ -42,26 +39,21 @@ class FillOptions:
             mask. `kept` is the share that these have of the probability of all paths with as many tokens; where it is
             under a half, `warning` says that the probabilities then tell little of the model. It is 1 for a vanilla
             MLM or ExLM without transitions, and null if paths are free.
-        states: add the states of every mask: how probable it is that a path passes through, and the top words.
         beam: beginnings kept after each token.
         seed: of the samples.
-        tokens_per_batch: expanded tokens in one forward pass.
     """
 
     n_best: int = 5
     method: Literal["beam", "viterbi", "sample"] = "beam"
     tokens: str | None = None
     free: bool = False
-    states: bool = False
     beam: int = 64
     seed: int = 0
-    tokens_per_batch: int = 4096
     lengths: range | None = field(init=False, default=None)  # the numbers of tokens that `tokens` names
 
     def __post_init__(self) -> None:
-        for name in ("n_best", "beam", "tokens_per_batch"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if min(self.n_best, self.beam) < 1:
+            raise InputError(f"n_best is {self.n_best} and beam is {self.beam}; both must be at least 1")
         if self.tokens is not None:
             match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(self.tokens).strip())
             self.lengths = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
@@ -94,30 +86,32 @@ def fill_texts(
     tokenizer: PreTrainedTokenizerFast,
     texts: Sequence[str],
     options: FillOptions | None = None,
-    progress: bool = False,
+    states: bool = False,
+    tokens_per_batch: int = 4096,
 ) -> Iterator[Record]:
     """One record per text, in order: see `output` of `fill`. Some thousand texts are filled at a time."""
     options = options or FillOptions()
     network.eval()
-    max_tokens = min(options.tokens_per_batch, LOGITS // network.config.vocab_size)
-    with tqdm(total=len(texts), desc="fill", unit="line", disable=not progress) as bar:
-        for start in range(0, len(texts), TEXTS):
-            examples = encode(network, tokenizer, texts[start : start + TEXTS])
-            records: list[Record] = [
-                {"line": line, "text": texts[line - 1], "fillings": []}
-                | {"exact": None, "kept": None, "warning": None, "problem": example.problem}
-                for line, example in enumerate(examples, start + 1)
-            ]
-            waiting = [i for i, example in enumerate(examples) if example.problem is None]
-            waiting.sort(key=lambda i: -examples[i].length)  # so that too large a batch fails at once
-            bar.update(len(examples) - len(waiting))
-            while waiting:
-                count = max(1, max_tokens // examples[waiting[0]].length)
-                rows, waiting = waiting[:count], waiting[count:]
-                for i, graph in zip(rows, graphs(network, [examples[i] for i in rows], tokenizer), strict=True):
-                    records[i] |= fill_graph(graph, examples[i].ids, tokenizer, options, start + i + 1)
-                    bar.update()
-            yield from records
+    max_tokens = min(tokens_per_batch, LOGITS // network.config.vocab_size)
+    for start in range(0, len(texts), TEXTS):
+        examples = encode(network, tokenizer, texts[start : start + TEXTS])
+        records: list[Record] = [
+            {"line": line, "text": texts[line - 1], "fillings": []}
+            | {"exact": None, "kept": None, "warning": None, "problem": example.problem}
+            for line, example in enumerate(examples, start + 1)
+        ]
+        waiting = [i for i, example in enumerate(examples) if example.problem is None]
+        waiting.sort(key=lambda i: -examples[i].length)  # so that too large a batch fails at once
+        while waiting:
+            count = max(1, max_tokens // examples[waiting[0]].length)
+            batch, waiting = waiting[:count], waiting[count:]
+            for i, graph in zip(batch, graphs(network, [examples[i] for i in batch], tokenizer), strict=True):
+                records[i] |= fill_graph(graph, examples[i].ids, tokenizer, options, start + i + 1)
+                if states and records[i]["fillings"]:
+                    described = describe_states(graph, options, 5, tokenizer.convert_ids_to_tokens)
+                    rows = list(zip(graph.mask.tolist(), described, strict=True))
+                    records[i]["states"] = [[state for own, state in rows if own == m] for m in range(graph.masks)]
+        yield from records
 
 
 def encode(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[Example]:
@@ -129,7 +123,7 @@ def encode(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: 
         more = ids.count(config.mask_token_id) * (config.states_per_mask - 1) + 2 * (config.states_per_boundary - 1)
         length, most, problem = len(ids) + more, config.max_position_embeddings, None
         if tokenizer.mask_token_id not in ids:
-            problem = NO_MASK
+            problem = "no mask"
         elif config.states_per_boundary > 1 and {config.bos_token_id, config.eos_token_id} & set(ids[1:-1]):
             problem = "an end of sequence inside the text, which has states of its own in this model; give one sequence"
         elif length > most:
@@ -148,15 +142,18 @@ def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrai
     lattice = network.exlm.expand(batch["input_ids"], batch["attention_mask"])
     hidden = network.states(lattice)
     lattice = lattice.to(hidden.device)
-    if network.transition is None:
-        marginals, counts = network.marginals(lattice, hidden).cpu(), lattice.target_lengths.tolist()
-        return [search.independent(rows[1 : n - 1]) for rows, n in zip(marginals, counts, strict=True)]
-    logits, links = network.head(hidden).cpu(), network.links(hidden, lattice).cpu()
-    masks = (lattice.ordinal - 1).cpu()
-    return [
+    if network.transition is None:  # masks know nothing of each other, and each has one state
+        logits, lengths = network.marginals(lattice, hidden).cpu(), lattice.target_lengths
+        links = logits.new_zeros(len(logits), logits.shape[1], logits.shape[1])
+        masks = torch.arange(-1, logits.shape[1] - 1).expand(len(logits), -1)
+    else:
+        logits, lengths = network.head(hidden).cpu(), lattice.state_lengths
+        links, masks = network.links(hidden, lattice).cpu(), (lattice.ordinal - 1).cpu()
+    result = [
         Graph(logits[b, :n].double().softmax(-1), links[b, :n, :n].double(), masks[b, :n])
-        for b, n in enumerate(lattice.state_lengths.tolist())
+        for b, n in enumerate(lengths.tolist())
     ]
+    return result if network.transition else [search.one_per_mask(graph) for graph in result]
 
 
 def searched(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float]]:
@@ -169,7 +166,7 @@ def searched(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float
 def fill_graph(
     graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int = 1
 ) -> Record:
-    """What `fill` writes of the text with these ids: fillings, exact, kept, warning and states, or the problem.
+    """What `fill` writes of the text with these ids: fillings, exact, kept and warning, or the problem.
 
     Samples depend on the number of the line.
     """
@@ -205,10 +202,6 @@ def fill_graph(
     if not options.free:
         record["kept"] = search.kept(graph)
         record["warning"] = LITTLE_KEPT if record["kept"] < 0.5 else None
-    if options.states:
-        states = describe_states(paths, lengths, TOP_WORDS, tokenizer.convert_ids_to_tokens)
-        masks = [state.pop("mask") for state in states]
-        record["states"] = [[s for s, own in zip(states, masks, strict=True) if own == m] for m in range(graph.masks)]
     return record
 
 
@@ -219,15 +212,16 @@ def filled_in(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTok
     return [first, *chain.from_iterable(zip(by_mask, others, strict=True))]
 
 
-def describe_states(graph: Graph, lengths: dict[int, float], count: int, spell: Callable[[int], Any]) -> list[Record]:
-    """`mask`, `weight` and the top `words`, each spelled and with its probability, of every state.
+def describe_states(graph: Graph, options: FillOptions, count: int, spell: Callable[[int], Any]) -> list[Record]:
+    """`weight` and the top `words`, each spelled and with its probability, of every state.
 
-    The weight is the probability that a path of the graph with one of these lengths passes through the state.
+    The weight is the probability that a path passes through the state, of those that the fillings are made of.
     """
-    weights = torch.stack([p * search.visits(graph, m) for m, p in lengths.items()]).sum(0) / sum(lengths.values())
+    paths, lengths = searched(graph, options)
+    weights = torch.stack([p * search.visits(paths, m) for m, p in lengths.items()]).sum(0) / sum(lengths.values())
     top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
-    rows = zip(graph.mask.tolist(), weights.tolist(), top.indices.tolist(), top.values.tolist(), strict=True)
+    rows = zip(weights.tolist(), top.indices.tolist(), top.values.tolist(), strict=True)
     return [
-        {"mask": mask, "weight": weight, "words": [[spell(token), p] for token, p in zip(tokens, probs, strict=True)]}
-        for mask, weight, tokens, probs in rows
+        {"weight": weight, "words": [[spell(token), p] for token, p in zip(tokens, probs, strict=True)]}
+        for weight, tokens, probs in rows
     ]
