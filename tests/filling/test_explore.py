@@ -159,12 +159,12 @@ def embedded(html):
 def test_the_page_is_whole_and_inert(text):
     case = case_of(text, HOSTILE)
     case["states"][1]["words"][0] = ["</script><b>\u2028", 0.5]
-    case["fillings"][0]["words"] = [["<img src=x>"], ["{{ case }} {% raw %}"]]
+    case["fillings"][0]["segments"] = [["<img src=x>", None], ["{{ case }} {% raw %}", 0]]
     html = page(case)
     data = embedded(html)
     assert "<" not in data and "\u2028" not in data and html.count("<script") == html.count("</script>") == 4
     assert json.loads(data)["states"][1]["words"][0] == ["</script><b>\u2028", 0.5]
-    assert json.loads(data)["fillings"][0]["words"] == [["<img src=x>"], ["{{ case }} {% raw %}"]]
+    assert json.loads(data)["fillings"][0]["segments"] == case["fillings"][0]["segments"]
     outside = html.replace(data, "")
     assert not re.search(r"(src|href)\s*=|@import|url\(|fetch\(|XMLHttp", outside)
     assert set(re.findall(r"https?://[^\"' ]+", outside)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
@@ -334,7 +334,7 @@ def test_a_molecule_is_drawn_large(opened, smiles, scheme):
 def test_hostile_text_stays_text(opened, text):
     case = case_of(text, HOSTILE)
     case["states"][1]["words"] = [['<img src=x onerror="window.hacked=1">', 0.5], ["</script>", 0.1]]
-    case["fillings"][1]["words"] = [['<svg onload="window.hacked=1">'], ["'\"`${1}"]]
+    case["fillings"][1]["segments"] = [['<svg onload="window.hacked=1">', None], ["'\"`${1}", 0]]
     tab = opened(case)
     tab.hover('[data-state="1"]')
     assert "<img src=x onerror" in tab.locator("#tip").inner_text()

@@ -147,7 +147,7 @@ function listed(entry, index) {
   const button = make("button", { type: "button", "aria-pressed": "false" }, make("li", {}, byId("fillings")));
   make("span", { class: "rank" }, button, index + 1);
   const words = make("span", { class: "words" }, button);
-  entry.words.forEach((part, mask) => chip(mask, part.join(" ") || "∅", words));
+  for (const [text, mask] of entry.segments) if (mask !== null) chip(mask, text.trim() || "∅", words);
   make("span", { class: "chance" }, button, number(entry.probability));
   if (entry.drawing) picture(entry.drawing, entry.text, make("span", { class: "drawn" }, button));
   else if (data.molecules) make("span", { class: "invalid" }, button, "no molecule");

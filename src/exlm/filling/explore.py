@@ -7,7 +7,6 @@ This is the paper's case study (section 5 and the appendix "Detailed Case Study"
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -95,11 +94,15 @@ def build_case(
         segments: the text as [string, mask or None], masks being numbered from 0;
         states: in the order of the lattice, the mask (-1 BOS, M EOS), the weight and the top words of each;
         edges: [u, v, probability] of every edge of the DAG; none without transitions (`mlm`, `ctc`);
-        fillings: see `fill`, with segments, words, the most probable path from BOS to EOS, and of molecules drawing and
-            problem.
+        fillings: see `fill`, with segments, the best path from BOS to EOS, and a molecule's drawing and problem.
 
     Raises InputError if there is nothing to fill, or the text is too long or cannot be encoded.
     """
+
+    def spell(token: int) -> str:
+        text = str(tokenizer.decode([token])).strip()
+        return text if text and text.isprintable() else str(tokenizer.convert_ids_to_tokens(token))
+
     options = options or texts.FillOptions(n_best=10)
     network.eval()
     (example,) = texts.encode(network, tokenizer, [text])
@@ -109,7 +112,7 @@ def build_case(
     record = texts.fill_graph(graph, example.ids, tokenizer, options)
     if "problem" in record:
         raise InputError(record["problem"])
-    described = texts.describe_states(graph, options, words, partial(_word, tokenizer))
+    described = texts.describe_states(graph, options, words, spell)
     states = [{"mask": mask} | state for mask, state in zip(graph.mask.tolist(), described, strict=True)]
     states[0]["words"] = states[-1]["words"] = []  # these emit BOS and EOS, no word
     start, stop = (graph.links > -torch.inf).nonzero(as_tuple=True)
@@ -121,7 +124,6 @@ def build_case(
         by_mask = [[vocabulary[token] for token in tokens] for tokens in entry["tokens"]]
         path = search.best_paths(paths, torch.tensor([list(chain(*by_mask))]))[0]
         entry["path"] = [0, *path.tolist(), len(states) - 1]
-        entry["words"] = [[_word(tokenizer, token) for token in tokens] for tokens in by_mask]
         entry["segments"] = _segments(example.ids, by_mask, tokenizer)
         if molecules:
             with rdBase.BlockLogs():
@@ -130,7 +132,7 @@ def build_case(
     case = {"objective": network.config.objective, "k": network.config.states_per_mask, "masks": graph.masks}
     case |= {"free": options.free, "exact": record["exact"], "molecules": molecules}
     case["segments"] = _segments(example.ids, [[tokenizer.mask_token_id]] * graph.masks, tokenizer)
-    return case | {"states": states, "edges": list(edges) if network.transition else [], "fillings": fillings}
+    return case | {"states": states, "edges": list(edges) if network.config.has_links else [], "fillings": fillings}
 
 
 def _segments(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[Segment]:
@@ -140,13 +142,6 @@ def _segments(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTok
     # Where a character is spread over tokens of two segments, it is cut off from one of them.
     ends = accumulate((len(tokenizer.decode(tokens)) for tokens in beginnings), max, initial=0)
     return [(text[start:end], i // 2 if i % 2 else None) for i, (start, end) in enumerate(pairwise(ends))]
-
-
-def _word(tokenizer: PreTrainedTokenizerFast, token: int) -> str:
-    """A token as people read it, or as it stands in the vocabulary where that is nothing to see."""
-    text = str(tokenizer.decode([token])).strip()
-    readable = text and text.isprintable() and "\ufffd" not in text
-    return text if readable else str(tokenizer.convert_ids_to_tokens(token))
 
 
 def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:

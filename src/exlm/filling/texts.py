@@ -94,11 +94,11 @@ def fill_texts(
     network.eval()
     max_tokens = min(tokens_per_batch, LOGITS // network.config.vocab_size)
     for start in range(0, len(texts), TEXTS):
-        examples = encode(network, tokenizer, texts[start : start + TEXTS])
+        chunk = texts[start : start + TEXTS]
+        examples = encode(network, tokenizer, chunk)
         records: list[Record] = [
-            {"line": line, "text": texts[line - 1], "fillings": []}
-            | {"exact": None, "kept": None, "warning": None, "problem": example.problem}
-            for line, example in enumerate(examples, start + 1)
+            dict(line=line, text=text, fillings=[], exact=None, kept=None, warning=None, problem=example.problem)
+            for line, (text, example) in enumerate(zip(chunk, examples, strict=True), start + 1)
         ]
         waiting = [i for i, example in enumerate(examples) if example.problem is None]
         waiting.sort(key=lambda i: -examples[i].length)  # so that too large a batch fails at once
@@ -142,7 +142,7 @@ def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrai
     lattice = network.exlm.expand(batch["input_ids"], batch["attention_mask"])
     hidden = network.states(lattice)
     lattice = lattice.to(hidden.device)
-    if network.transition is None:  # masks know nothing of each other, and each has one state
+    if not network.config.has_links:  # masks know nothing of each other, and each has one state
         logits, lengths = network.marginals(lattice, hidden).cpu(), lattice.target_lengths
         links = logits.new_zeros(len(logits), logits.shape[1], logits.shape[1])
         masks = torch.arange(-1, logits.shape[1] - 1).expand(len(logits), -1)
@@ -153,7 +153,7 @@ def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrai
         Graph(logits[b, :n].double().softmax(-1), links[b, :n, :n].double(), masks[b, :n])
         for b, n in enumerate(lengths.tolist())
     ]
-    return result if network.transition else [search.one_per_mask(graph) for graph in result]
+    return result if network.config.has_links else [search.one_per_mask(graph) for graph in result]
 
 
 def searched(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float]]:
