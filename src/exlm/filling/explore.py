@@ -49,8 +49,6 @@ def explore(
 ) -> None:
     """Shows the states of every mask, the transitions between them, and the best joint fillings of one text.
 
-    The weights of the states are those of the paths that the fillings are made of (see `free`).
-
     Args:
         model: a pre-trained model directory.
         text: with the tokenizer's mask token or [MASK] where something is to be filled in.
@@ -196,9 +194,9 @@ def _draw_dag(axes: Axes, case: Case, tints: list[str], words: list[list[str]], 
         axes.text(a, b, top[0], color="white", weight="bold", fontsize=9, ha="center", va="center", zorder=3)
     for u, v, p in case["edges"]:
         if p >= case["threshold"]:
-            # To the right past other states of its mask, straight to the next mask, or around masks that it leaves out.
-            across, up = x[v] - x[u], y[u] + y[v] <= 0
-            bend = [-0.3, 0.0][across] if across < 2 else (-1 if up else 1) / across
+            # Straight to the next mask, to the right past other states of its own, or around masks that it leaves out.
+            across, above = x[v] - x[u], y[u] + y[v] <= 0
+            bend = 0.0 if across == 1 else -0.3 if across == 0 else (-1 if above else 1) / across
             ends = (x[u] + WIDTH / 2, y[u]), (x[v] + (-WIDTH if across else WIDTH) / 2, y[v])
             line = dict(color=tints[u], alpha=0.2 + 0.75 * p, linewidth=0.4 + 4 * p, shrinkA=0, shrinkB=0)
             axes.add_patch(FancyArrowPatch(*ends, arrowstyle="-", connectionstyle=f"arc3,rad={bend}", **line))
