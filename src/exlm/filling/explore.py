@@ -196,7 +196,7 @@ def _draw_dag(axes: Axes, case: Case, tints: list[str], words: list[list[str]], 
         if p >= case["threshold"]:
             # Straight to the next mask, to the right past other states of its own, or around masks that it leaves out.
             across, above = x[v] - x[u], y[u] + y[v] <= 0
-            bend = 0.0 if across == 1 else -0.3 if across == 0 else (-1 if above else 1) / across
+            bend = 0.0 if across == 1 else -0.3 if across == 0 else (-1.3 if above else 1.3) / across
             ends = (x[u] + WIDTH / 2, y[u]), (x[v] + (-WIDTH if across else WIDTH) / 2, y[v])
             line = dict(color=tints[u], alpha=0.2 + 0.75 * p, linewidth=0.4 + 4 * p, shrinkA=0, shrinkB=0)
             axes.add_patch(FancyArrowPatch(*ends, arrowstyle="-", connectionstyle=f"arc3,rad={bend}", **line))
