@@ -14,7 +14,7 @@ from ..ops.transition import NO_PRIOR, Prior
 
 @dataclass
 class ArchitectureConfig:
-    """Encoder sizes and the switches of the method: one model, its baselines and its ablations.
+    """Encoder sizes and the switches of the method; they also select the baselines and ablations.
 
     Attributes:
         objective: `exlm` aligns targets with states through the transition matrix; `mlm` is the vanilla masked
@@ -27,7 +27,7 @@ class ArchitectureConfig:
         transition: `gated` mixes one distribution per head (the authors' release); `single` is the paper's equation.
         boundary_states: states of BOS and of EOS, 1 (paper) or `k` (release).
         hidden_size: width of the encoder.
-        num_hidden_layers: its layers.
+        num_hidden_layers: number of encoder layers.
         num_attention_heads: heads of every layer, and of the gated transition.
         intermediate_size: width inside the feed-forward blocks.
         hidden_dropout_prob: dropout on embeddings and on the output of every block.
@@ -35,13 +35,13 @@ class ArchitectureConfig:
         activation_dropout: dropout inside the feed-forward blocks.
         max_position_embeddings: rows of the position table that the gated transition adds to its features, and so
             the longest expanded sequence that can be pre-trained with it. The encoder itself has no such limit.
-        initializer_range: standard deviation of initial weights. Narrow models leave their start sooner with more.
-        rotary_base: longest wavelength of the positions, over 2 pi. Short sequences need less than the usual 10,000.
-        expanded_layers: how many of the last layers read the expanded sequence. `all` is the paper; with fewer, the
-            layers before them read one [MASK] each, as in an MLM, and masks are copied behind them (late expansion).
+        initializer_range: standard deviation of initial weights. Narrow models begin to learn sooner if it is larger.
+        rotary_base: longest wavelength of the rotary positions, divided by 2 pi. Short sequences need less than 10,000.
+        expanded_layers: how many of the last layers read the expanded sequence. `all` is the paper. With fewer (late
+            expansion), earlier layers read each [MASK] as one token, as in an MLM; masks are copied after these layers.
         copy_embedding: standard deviation of the initial embedding of the copy index, which is added to the copies of a
-            mask (and of BOS and EOS where they have k); 0 for none (paper). It helps copies to come to stand for
-            different readings.
+            mask (and of BOS and EOS if they have k); 0 for none (paper). It helps the copies of a mask to predict
+            different tokens.
     """
 
     objective: Literal["exlm", "mlm", "ctc"] = "exlm"
@@ -69,9 +69,14 @@ class ArchitectureConfig:
         return self.objective == "exlm"
 
     @property
+    def expands(self) -> bool:
+        """Whether a [MASK] becomes states with an index of their own. In an MLM it is a token like any other."""
+        return self.objective != "mlm"
+
+    @property
     def states_per_mask(self) -> int:
         """States each [MASK] becomes in the encoder."""
-        return 1 if self.objective == "mlm" else self.num_states
+        return self.num_states if self.expands else 1
 
     @property
     def states_per_boundary(self) -> int:
@@ -80,13 +85,13 @@ class ArchitectureConfig:
 
     @property
     def plain_layers(self) -> int:
-        """Layers that read the sequence before any expansion: none, but for late expansion."""
-        if self.objective == "mlm" or self.expanded_layers == "all":
+        """Layers that read the sequence before any expansion: 0 without late expansion."""
+        if not self.expands or self.expanded_layers == "all":
             return 0
         return self.num_hidden_layers - int(self.expanded_layers)
 
     def build(self, tokenizer: Any, repeat: int = 1, prior: Prior = NO_PRIOR) -> "ExLMConfig":
-        """The model's configuration for a tokenizer; `prior` is what remains of it at the end of training."""
+        """The model's configuration for a tokenizer; `prior` is the order prior at the end of training."""
         order, sticky = prior if self.has_links else NO_PRIOR
         tokens = [f"{name}_token_id" for name in ("bos", "pad", "eos", "unk", "mask")]
         rest = {name: getattr(tokenizer, name) for name in tokens} | {"vocab_size": len(tokenizer), "repeat": repeat}
@@ -94,10 +99,10 @@ class ArchitectureConfig:
 
 
 class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
-    """A model's architecture (see `ArchitectureConfig`), with what tokenizer, training and tasks add to it.
+    """A model's architecture (see `ArchitectureConfig`), with settings of its tokenizer, training and tasks.
 
     Raises:
-        InputError: that names the first setting that is impossible.
+        InputError: if a setting is impossible; the message names the first one.
     """
 
     model_type = "exlm"
@@ -106,15 +111,15 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     vocab_size: int = 50265
     hidden_act: Literal["gelu", "relu"] = "gelu"
     layer_norm_eps: float = 1e-5
-    order_prior: float = 0.0  # what remains of the prior at the end of training (`exlm.ops.transition.Prior`)
+    order_prior: float = 0.0  # the prior at the end of training (`exlm.ops.transition.Prior`)
     sticky_prior: float = 0.0
-    # Copies of each token in the input (Repeated MLM, paper, section 3.1). Batches for pre-training hold them already;
-    # the heads for tasks make them.
+    # Copies of each token in the input (Repeated MLM, paper, section 3.1). Batches for pre-training already hold them;
+    # for tasks the model makes them.
     repeat: int = 1
 
     classifier_dropout: float = 0.1  # before and inside the classification head
-    classifier_pooling: Literal["first", "mean"] = "first"  # the state it reads (paper: the first), or the mean
-    task_layers: int | None = None  # that the heads for tasks read: all, or with late expansion those before it
+    classifier_pooling: Literal["first", "mean"] = "first"  # it reads the first state (paper), or the mean
+    task_layers: int | None = None  # which task heads read; None: all, or those before a late expansion
 
     bos_token_id: int | None = 0
     pad_token_id: int | None = 1
@@ -152,7 +157,7 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
 
     @property
     def read_layers(self) -> int:
-        """Layers that the heads for tasks read."""
+        """How many of the first layers the heads for tasks read."""
         if self.task_layers is not None and not 1 <= self.task_layers <= self.num_hidden_layers:
             raise InputError(f"{self.task_layers} layers are to be read; the model has {self.num_hidden_layers}")
         return self.task_layers or self.plain_layers or self.num_hidden_layers

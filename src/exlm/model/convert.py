@@ -1,4 +1,4 @@
-"""Weights of the authors' release (a fairseq fork) to this library's model."""
+"""Converts weights of the authors' release (a fairseq fork) to this library's model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,12 +34,12 @@ PADDING_ROWS = 2  # the release's position table starts at padding_idx + 1
 def from_official(state_dict: Mapping[str, Any], num_states: int) -> ExLMForMaskedLM:
     """The release's checkpoint as a model in evaluation mode.
 
-    Sizes are inferred from the arrays; token ids are the release's (bos 0, pad 1, eos 2, unk 3, mask last), and
-    BOS and EOS are expanded into `num_states` states as there.
+    Sizes are inferred from the arrays. Token ids are the release's (bos 0, pad 1, eos 2, unk 3, mask last). BOS and EOS
+    are expanded into `num_states` states, as in the release.
 
     Args:
         state_dict: weights under the release's names, as tensors or arrays.
-        num_states: k, which the weights do not show.
+        num_states: k, which cannot be inferred from the weights.
 
     Raises:
         InputError: if a weight that the release always has is missing.

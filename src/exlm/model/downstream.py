@@ -1,6 +1,6 @@
 """Encoders with a head for a labelled task: classification, regression and question answering.
 
-In their `input_ids` [B, S] a [MASK] is an ordinary token. Each reads `config.read_layers` of the encoder's layers.
+In their `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the first `config.read_layers` layers.
 """
 
 import torch
@@ -30,7 +30,7 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
     ) -> SequenceClassifierOutput:
         """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given.
 
-        These are [B] class indices, or [B, num_labels] floats in which NaN marks a missing label.
+        Labels are [B] class indices, or [B, num_labels] floats in which NaN marks a missing label.
         """
         lattice = self.exlm.expand_unmasked(input_ids, attention_mask)
         logits = self.classifier(pooled(self.exlm, lattice, self.config.classifier_pooling))
@@ -58,13 +58,13 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
     ) -> QuestionAnsweringModelOutput:
         """Logits [B, S] of the answer's first and last token, and the mean loss if both positions [B] are given.
 
-        Padding gets a logit so low that it is never chosen, and yet finite, as is the sum of two of them.
+        Padding gets a logit so low that it is never chosen. It is finite, and so is the sum of two such logits.
         """
         lattice = self.exlm.expand_unmasked(input_ids, attention_mask)
         hidden = self.exlm.encode(lattice, depth=self.config.read_layers)
         first = lattice.first[:, :: self.config.repeat].clamp(max=hidden.shape[1] - 1)
         hidden = gather_rows(hidden, first.to(hidden.device))
-        with torch.autocast(hidden.device.type, enabled=False):  # bfloat16 logits would make ties of different spans
+        with torch.autocast(hidden.device.type, enabled=False):  # in bfloat16 different spans would have equal logits
             logits = self.qa_outputs(hidden.to(self.qa_outputs.weight.dtype))
         logits = logits.to(at_least_float32(logits.dtype))
         if attention_mask is not None:
@@ -78,7 +78,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
 
 
 def pooled(encoder: ExLMModel, lattice: Lattice, pooling: str) -> Tensor:
-    """One vector per sequence [B, D] of what `expand_unmasked` gives: the `first` position, or the `mean` of all."""
+    """One vector per sequence [B, D] of a lattice of `expand_unmasked`: the `first` position or the `mean` of all."""
     depth = encoder.config.read_layers
     if pooling == "first":
         first = torch.zeros_like(lattice.input_ids[:, :1])

@@ -1,7 +1,7 @@
 """Attention and layers of the encoder, a pre-LayerNorm Transformer: x + Attn(LN(x)), x + FFN(LN(x)).
 
-In the last layer only the positions that a head reads are computed: a quarter of the work of that layer in
-pre-training, exact for all objectives.
+The last layer computes only the positions that a head reads. In pre-training this takes a quarter of the layer's full
+work, and is exact for all objectives.
 """
 
 import torch
@@ -19,8 +19,8 @@ from .layout import Layout, Spans, gather_rows
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rate: float) -> Tensor:
     """Softmax attention; query [B, H, N, d], key, value [B, H, L, d], mask [B, 1, 1, L] bool, true where attended.
 
-    On a CPU the fused kernel's backward in bfloat16 is two to five times slower than plain products, and with dropout
-    it is not fused.
+    On a CPU the backward pass of PyTorch's fused kernel in bfloat16 is two to five times slower than plain products,
+    and with dropout there is no fused kernel. So plain products are used there.
     """
     if query.device.type != "cpu" or (query.dtype != torch.bfloat16 and rate == 0):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=rate)

@@ -1,10 +1,10 @@
-"""What an evaluation adds up over a batch of held-out sequences, in float32.
+"""Numbers that an evaluation sums over batches of held-out sequences, in float32.
 
-Marginal numbers judge every masked token alone. The joint ones judge all masked tokens of a sequence together, which is
-what transitions are for: with f the sum over all paths that emit the tokens (but nothing at BOS and EOS), and Z_m the
-same sum with all emissions 1, the tokens' probability among all fillings by as many tokens is f / Z_m. It can also be
-asked of the paths alone that give each mask one token. An MLM's tokens are independent: its joint probability is the
-product.
+Marginal numbers judge every masked token alone. Joint numbers judge all masked tokens of a sequence together, which is
+the purpose of transitions. Let f be the sum over all paths that emit the tokens (without the emissions of BOS and EOS),
+and Z_m the same sum with all emissions 1. Then f / Z_m is the tokens' probability among all fillings with as many
+tokens, m. Both sums can also be restricted to paths that give each mask one token. An MLM's tokens are independent: its
+joint probability is a product.
 """
 
 import math
@@ -23,7 +23,7 @@ from .objectives import exlm_marginals, visits
 
 
 def no_sums(config: PreTrainedConfig) -> dict[str, float]:
-    """What `evaluate_batch` adds up over no batch: a process may have none."""
+    """The sums of `evaluate_batch` over zero batches: a process may have none."""
     names = ["joint_nll", "total", "count", "infeasible", "masked", "correct", "nll"]
     if config.has_links:
         names += ["joint_nll_one_per_mask", "one_per_mask", "sequences"]
@@ -38,13 +38,13 @@ def evaluate_batch(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prio
     Args:
         model: in evaluation mode.
         batch: input_ids, attention_mask and labels, each [B, S].
-        prior: of the links, in place of the configuration's.
+        prior: the order prior, in place of the configuration's.
 
     Returns:
         `total`, `count` and `infeasible` of the objective; `masked` tokens, of which `correct`; their `nll` and
         `joint_nll`; with transitions also `joint_nll_one_per_mask`, `one_per_mask` (the share of paths that give each
-        mask one token, summed over `sequences` with masks) and `by_state_1` .. `by_state_k` (where masked tokens
-        stand: the probability of each state of their own mask).
+        mask one token, summed over `sequences` with masks) and `by_state_1` .. `by_state_k` (the probability that a
+        masked token is emitted by each state of its own mask).
     """
     lattice = model.exlm.expand(**batch)
     states = model.states(lattice)
@@ -111,5 +111,5 @@ def summary(sums: dict[str, float]) -> dict[str, Any]:
 
 
 def _perplexity(nll: float) -> float:
-    """e to the mean negative log-probability (nats), at most e^700: more is no finite number."""
+    """e to the mean negative log-probability (nats), at most e^700 so that it stays finite."""
     return math.exp(min(nll, 700.0))

@@ -1,7 +1,7 @@
-"""What reads the encoder's states: prediction of tokens, transitions between states, classification.
+"""The heads, which read the encoder's states: prediction of tokens, transitions between states, classification.
 
-Heads leave autocast: their products are small, and errors in log-probabilities add up along a path. Their products are
-true float32 on every processor (`exlm.ops.precision`); that with the vocabulary takes bfloat16 operands in training.
+Heads switch autocast off: their products are small, and errors in log-probabilities add up along a path. On a CPU they
+are true float32 (`exlm.ops.precision`); only the product with the vocabulary has bfloat16 operands in training.
 """
 
 import torch
@@ -32,10 +32,10 @@ class ExLMPredictionHead(nn.Module):
             return self.norm(self.activation(linear(hidden, self.dense)))
 
     def operands(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What `ops.emission` multiplies: hidden states [..., D], weight [V, D], bias [V].
+        """The inputs of `ops.emission`: hidden states [..., D], weight [V, D], bias [V].
 
-        The product with the vocabulary is the largest: its operands take the precision of autocast. Its sums are
-        float32 all the same.
+        The product with the vocabulary is the largest, so its operands have the precision of autocast. Its sums stay
+        float32.
         """
         transformed = self.transform(hidden)
         if torch.is_autocast_enabled(hidden.device.type):
@@ -68,7 +68,7 @@ class ExLMTransitionHead(nn.Module):
     def forward(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
         """states [B, N, D] of a lattice -> [B, N, N], at least float32: in bfloat16 a link would be off by 3% and more.
 
-        Where `prior` is given it takes the place of the configuration's.
+        If `prior` is given, it replaces the configuration's.
         """
         edges = transition.edge_mask(lattice.state_lengths, states.shape[1], lattice.ordinal if self.sparse else None)
         strength = self.prior if prior is None else prior

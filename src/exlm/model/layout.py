@@ -23,15 +23,15 @@ class Layout:
     input_ids: Tensor  # [R, L]
     position_ids: Tensor  # [R, L, A]
     copy: Tensor  # [R, L] state index
-    read: Tensor | None  # [R, N] the only positions of which the last layer computes anything; None for all
-    origin: Tensor | None = None  # [R, L] the position of the plain layout that each was copied from; late expansion
-    mask: Tensor | None = None  # [R, 1, 1, L] bool, true where attended; None where everything is
+    read: Tensor | None  # [R, N] the only positions that the last layer computes; None for all
+    origin: Tensor | None = None  # [R, L] late expansion: where in the plain layout each was copied from
+    mask: Tensor | None = None  # [R, 1, 1, L] bool, true where attended; None if everything is attended
     keys: Spans | None = None  # of all positions; packed only
     queries: Spans | None = None  # of the positions read; packed only
-    unpacked: Tensor | None = None  # [B, N] where the states of each sequence stand among those read; packed only
+    unpacked: Tensor | None = None  # [B, N] index of each sequence's states among those read; packed only
 
     def unpack(self, hidden: Tensor) -> Tensor:
-        """Hidden states read [R, N, D] as [B, N, D]; where a sequence has fewer, some other state is repeated."""
+        """The hidden states read, [R, N, D], as [B, N, D]; sequences with fewer states are padded with other states."""
         return hidden if self.unpacked is None else hidden[0][self.unpacked]
 
 
@@ -40,16 +40,16 @@ def arrange(
 ) -> Layout:
     """The layout of a batch on a device: packed, or with one sequence per row.
 
-    Read are the positions `read [B, N]`, of which the first `count [B]` are real; all where they are absent.
+    `read [B, N]` are the positions to read, of which the first `count [B]` are real; without them all are read.
     """
     mask = lattice.attention_mask
     tokens: dict[str, Any] = {name: getattr(lattice, name) for name in ("input_ids", "position_ids", "copy")}
-    if lattice.plain is not None:  # which starts at the first real token of each sequence
+    if lattice.plain is not None:  # its rows start at the first real token of each sequence
         plain = lattice.plain.attention_mask
         source = lattice.plain.first.gather(1, lattice.source).clamp(max=plain.shape[1] - 1)
         tokens["origin"] = _positions_among(plain if pack else torch.ones_like(plain)).gather(1, source)
     if not pack:
-        # Only where asking costs nothing: on a GPU it would wait for all work before it.
+        # Tested on the CPU only: to read the answer from a GPU would wait for all earlier work.
         whole = mask.device.type == "cpu" and bool(mask.all())
         return to_device(Layout(**tokens, read=read, mask=None if whole else mask[:, None, None, :]), device)
     real = mask.flatten().nonzero()[:, 0]
@@ -64,7 +64,7 @@ def arrange(
 
 
 def _positions_among(chosen: Tensor) -> Tensor:
-    """[B, S] where each true entry stands among all true entries."""
+    """[B, S] the index of each true entry among all true entries."""
     return (chosen.flatten().cumsum(0) - 1).clamp_(min=0).view_as(chosen)
 
 

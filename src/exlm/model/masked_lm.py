@@ -24,7 +24,7 @@ class ExLMMaskedLMOutput(MaskedLMOutput):
     at a [MASK] the log marginal distribution of that token.
     """
 
-    # What `exlm.model.objectives.Loss` holds, for averages over several batches.
+    # The fields of `exlm.model.objectives.Loss`, for averages over several batches.
     total: Tensor | None = None
     count: Tensor | None = None
     infeasible: Tensor | None = None
@@ -57,17 +57,17 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         prior: Prior | None = None,
         return_logits: bool | None = None,
     ) -> ExLMMaskedLMOutput:
-        """Loss if `labels` are given; logits if they are not, or if they are asked for.
+        """The loss if `labels` are given; logits without labels, or if `return_logits` asks for them.
 
         Args:
             input_ids: [B, S] with [MASK] in place.
             attention_mask: [B, S].
             labels: [B, S] original tokens at the masked positions, -100 elsewhere.
-            lattice: what `expand` makes of these three. Where it is given it alone is read, and `labels` only tell that
+            lattice: the result of `expand` for these three. If it is given, only it is read, and `labels` only say that
                 a loss is wanted.
-            prior: of the links, where it is not the configuration's (a schedule over training).
-            return_logits: whether logits come beside a loss. Where absent, in evaluation mode only: they take a product
-                with the vocabulary for every token.
+            prior: the order prior, if it is not the configuration's (a schedule over training).
+            return_logits: whether to return logits with a loss. Default: in evaluation mode only, because logits need a
+                product with the vocabulary for every token.
         """
         lattice = lattice or self.exlm.expand(input_ids, attention_mask, labels=labels)
         wanted = not self.training if return_logits is None else return_logits
@@ -87,7 +87,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         return output
 
     def states(self, lattice: Lattice) -> Tensor:
-        """Hidden states [B, N, D] of the lattice states: all that the heads ever see in training."""
+        """Hidden states [B, N, D] of the lattice states, the only ones that the heads read in training."""
         return self.exlm.encode(lattice, lattice.state_index, lattice.state_lengths)
 
     def links(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
@@ -106,8 +106,10 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             answers = targets[:, inside]
             losses = cross_entropy(*self.head.operands(states[:, inside].flatten(0, 1)), answers.flatten())
             return mlm_loss(losses.view_as(answers), lattice.target_is_mask[:, inside])
-        # Blocks are the masks, and BOS and EOS where they have k states, as in the release. `<unk>` is the blank: a
-        # target that is the blank itself cannot be aligned and is left out.
+        if config.objective != "ctc":
+            raise NotImplementedError(f"the loss of {config.objective}")
+        # A block is a mask; if BOS and EOS have k states, they are blocks too, as in the release. The blank is `<unk>`.
+        # A target that is itself `<unk>` cannot be aligned and is left out.
         blocks, chosen = ctc_blocks(states, lattice, config.states_per_mask, config.states_per_boundary)
         answers, counted = targets[:, chosen], lattice.target_is_mask[:, chosen]
         if config.states_per_boundary > 1:
@@ -124,6 +126,8 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             return exlm_marginals(visits(self.links(states, lattice, prior), lattice), self.head(states))
         if config.objective == "mlm":
             return self.head(states).log_softmax(-1)
+        if config.objective != "ctc":
+            raise NotImplementedError(f"the marginals of {config.objective}")
         blocks, chosen = ctc_blocks(states, lattice, config.states_per_mask, config.states_per_boundary)
         assert config.unk_token_id is not None  # the blank
         found = ctc_marginals(self.head(blocks), config.unk_token_id)
@@ -132,7 +136,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         return result
 
     def _logits(self, hidden: Tensor, states: Tensor, lattice: Lattice, prior: Prior | None) -> Tensor:
-        """[B, S, V]: of every input token those of its first state, and of the masks the log marginals."""
+        """[B, S, V]: the logits of every input token's first state; for masks the log marginals."""
         logits = self.head(gather_rows(hidden, lattice.first.clamp(max=hidden.shape[1] - 1)))
         marginal = self.marginals(lattice, states, prior)
         rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)

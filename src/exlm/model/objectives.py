@@ -1,8 +1,8 @@
-"""Objectives: from log-probabilities to a loss, and to marginal predictions; and the losses of tasks.
+"""Objectives: losses and marginal predictions from log-probabilities; and the losses of fine-tuning tasks.
 
 Losses are sums, not means, so that an update over several batches or processes is normalised by global counts.
-Marginals are log-probabilities [B, T, V] of every target given the input, the other targets summed out. Lattices are on
-the device of the other tensors.
+Marginals are log-probabilities [B, T, V] of every target given the input, summed over all values of the other targets.
+Lattices are on the device of the other tensors.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from ..ops import alignment
 from ..ops.expansion import Lattice
 from ..ops.precision import exact_products
 
-LEAST = -87.5  # log-probability of what is impossible, so that a mean over tokens stays a number
+LEAST = -87.5  # stands for log 0, so that a mean over tokens stays finite
 
 
 class Loss(NamedTuple):
@@ -35,7 +35,7 @@ def exlm_loss(emission: Tensor, transition: Tensor, lattice: Lattice) -> Loss:
 
 
 def visits(transition: Tensor, lattice: Lattice) -> Tensor:
-    """P(path is at state u when it emits target i) [B, T, N], over paths of T states, whatever they emit."""
+    """P(path is at state u when it emits target i) [B, T, N], over all paths of T states, by transitions alone."""
     free = transition.new_zeros(*lattice.targets.shape, transition.shape[1])
     return alignment.posterior(free, transition, lattice.target_lengths, lattice.state_lengths)[0]
 
@@ -44,7 +44,7 @@ def exlm_marginals(weights: Tensor, logits: Tensor) -> Tensor:
     """Exact: a mixture over the states, p(y_i) = sum_u P(path is at u when it emits i) p_u(y_i).
 
     Args:
-        weights: [B, T, N], what `visits` gives.
+        weights: [B, T, N], the result of `visits`.
         logits: [B, N, V] of the prediction head.
     """
     with torch.autocast(weights.device.type, enabled=False), exact_products(weights.device):
@@ -59,9 +59,9 @@ def mlm_loss(losses: Tensor, masked: Tensor) -> Loss:
 def ctc_blocks(
     states: Tensor, lattice: Lattice, states_per_mask: int, states_per_boundary: int
 ) -> tuple[Tensor, slice]:
-    """The states of each target [B, n, k, ...], and which targets these are: all if BOS and EOS have k states too.
+    """The k states of each target [B, n, k, ...], and a slice of these targets: all if BOS and EOS have k states too.
 
-    A sequence with fewer masks than others has its EOS and padding there: to be hidden by the caller.
+    In a sequence with fewer masks than others, some blocks hold EOS or padding. The caller must ignore these.
     """
     k, width = states_per_mask, lattice.targets.shape[1]
     if states_per_boundary > 1 or k == 1:
@@ -70,7 +70,7 @@ def ctc_blocks(
 
 
 def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
-    """log-probability that k states emit one target: blanks, a run of it, blanks (CTC, Graves et al. 2006).
+    """Log-probability that k states emit blanks, then one target at least once, then blanks (CTC, Graves et al. 2006).
 
     Args:
         target, blank: [k, ...] log-probabilities of the target and of the blank at each state; the result is [...].
@@ -85,7 +85,7 @@ def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
 
 
 def ctc_loss(target: Tensor, blank: Tensor, counted: Tensor) -> Loss:
-    """ExLM without transitions: the mean over a sequence's blocks of their own CTC loss.
+    """ExLM without transitions: each block has its own CTC loss; a sequence's loss is the mean over its blocks.
 
     Args:
         target, blank: [k, B, n] log-probabilities of each block's target and of the blank at the block's states.
@@ -98,7 +98,7 @@ def ctc_loss(target: Tensor, blank: Tensor, counted: Tensor) -> Loss:
 
 
 def ctc_marginals(logits: Tensor, blank_id: int) -> Tensor:
-    """Log-probabilities [B, n, V] of the target of each block from logits [B, n, k, V]; the blank is no answer."""
+    """Log-probabilities [B, n, V] of each block's target from logits [B, n, k, V]; the target cannot be the blank."""
     log_probs = logits.log_softmax(-1).movedim(2, 0)
     score = single_target_ctc(log_probs, log_probs[..., blank_id, None].expand_as(log_probs))
     score[..., blank_id] = -torch.inf
@@ -106,12 +106,12 @@ def ctc_marginals(logits: Tensor, blank_id: int) -> Tensor:
 
 
 def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None) -> tuple[Tensor, Tensor]:
-    """Sum over labelled entries, and their number.
+    """The sum of the losses of labelled entries, and the number of these entries.
 
     Args:
         logits: [B, tasks or classes].
         labels: [B] class indices (single_label_classification), else [B, tasks] with NaN where missing.
-        problem_type: as in transformers; inferred from the labels where it is None, as there.
+        problem_type: as in transformers; if it is None, it is inferred from the labels, as there.
     """
     if problem_type is None and logits.shape[1] > 1:
         problem_type = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
@@ -127,7 +127,7 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
 
 
 def span_loss(start_logits: Tensor, end_logits: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
-    """Sum over a batch of the mean of both cross entropies; logits [B, S], positions [B]."""
+    """Sum over a batch of the mean of the cross entropies of start and end; logits [B, S], positions [B]."""
     device = start_logits.device
     first = F.cross_entropy(start_logits, starts.to(device), reduction="sum")
     return (first + F.cross_entropy(end_logits, ends.to(device), reduction="sum")) / 2

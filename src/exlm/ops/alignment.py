@@ -34,7 +34,7 @@ Backend = Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]
 
 @cache
 def _gpu() -> Backend:
-    """The back end in Triton, or where there is no Triton that in PyTorch (said once in the log)."""
+    """The Triton back end; without Triton the PyTorch one, with one warning in the log."""
     try:
         from .alignment_triton import forward_backward
     except ImportError as error:
@@ -43,9 +43,9 @@ def _gpu() -> Backend:
     return forward_backward
 
 
-# Each back end: (emission, transition, target_lengths, state_lengths) -> (log f [B], posterior of the states
-# [B, T, N], expected use of the edges [B, N, N]); the posteriors are None if called with `gradients=False`.
-# The compiled ones leave to PyTorch what they cannot take.
+# Each back end: (emission, transition, target_lengths, state_lengths) -> (log f [B], posterior of the states [B, T, N],
+# expected use of the edges [B, N, N]); the posteriors are None if called with `gradients=False`. The compiled ones pass
+# inputs that they cannot handle to the PyTorch one.
 BACKENDS: dict[str, Backend] = {
     "reference": alignment_reference.forward_backward,
     "torch": alignment_torch.forward_backward,
@@ -55,12 +55,12 @@ BACKENDS: dict[str, Backend] = {
 
 
 def _backend(name: str, emission: Tensor) -> Backend:
-    """The back end called `name`; `auto` takes a compiled one, Triton on a GPU and C elsewhere."""
+    """The back end called `name`; `auto` means Triton on a GPU and C elsewhere."""
     return BACKENDS[("triton" if emission.is_cuda else "c") if name == "auto" else name]
 
 
 class _LogLikelihood(torch.autograd.Function):
-    """The gradient of log f is the posterior, so one forward and one reverse sweep replace a tape over targets."""
+    """The gradient of log f is the posterior: one forward and one reverse sweep, without autograd over the targets."""
 
     @staticmethod
     def forward(ctx: Any, backend: str, emission: Tensor, transition: Tensor, *lengths: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def posterior(
 ) -> tuple[Tensor, Tensor]:
     """Posterior [B, T, N] that target i is emitted by state u, and expected use [B, N, N] of every edge.
 
-    Rows of the first sum to 1 for every real target, the second sums to T - 1; both are 0 if there is no path.
+    The posterior sums to 1 over the states of every real target, the expected use to T - 1. Without a path both are 0.
     """
     inputs = _checked(emission, transition, target_lengths, state_lengths)
     _, at_state, on_edge = _backend(backend, emission)(*inputs, gradients=True)
@@ -124,7 +124,7 @@ def sample(
 def _checked(
     emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The inputs, with lengths as int64 on the device of `emission`, once all shapes are seen to agree."""
+    """The inputs after a check of all shapes; the lengths become int64 on the device of `emission`."""
     if emission.dim() != 3 or transition.shape != (emission.shape[0], emission.shape[2], emission.shape[2]):
         raise ValueError(
             f"emission must be [batch, targets, states] and transition [batch, states, states], "

@@ -1,4 +1,4 @@
-"""The compiled CPU back end: `_alignment.c` through ctypes. Float32; anything else goes to the PyTorch back end.
+"""The compiled CPU back end for float32: `_alignment.c` through ctypes. Other inputs go to the PyTorch back end.
 
 The library is built with the package where a compiler is found. Nothing is compiled at import or at first use.
 """
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled library, or None (said once in the log)."""
+    """The compiled library, or None, with one warning in the log."""
     for path in sorted(Path(__file__).parent.glob("_alignment*.so")):
         try:
             loaded = ctypes.CDLL(str(path))

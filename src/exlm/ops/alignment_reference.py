@@ -1,6 +1,6 @@
 """The alignment as the paper writes it, one sequence at a time, in float64, and differentiated by autograd.
 
-Slow and obvious; every other back end is tested against it.
+It is slow but easy to check; every other back end is tested against it.
 """
 
 import torch

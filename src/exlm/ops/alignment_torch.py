@@ -1,16 +1,16 @@
 """The default back end: exact, plain PyTorch, vectorised over the batch and a band of states.
 
-Three ideas make it fast without giving up exactness (scaled probabilities and max-shifted matrix products lose
-paths silently once emissions spread over some 80 nats):
+Three ideas make it fast and keep it exact. (Scaled probabilities and max-shifted matrix products silently lose paths
+once emissions spread over some 80 nats.)
 
-* Row-normalised logs. Every row of alpha is shifted to a maximum of 0 and the shifts are summed in float64, so
-  float32 rounding does not grow with the value of log f.
-* Weights instead of beta. The reverse sweep sends the posterior of row i back along the weights
-  exp(alpha[i-1, u] + E[u, v] - logsumexp), which are at most 1: nothing can overflow and NaN cannot arise.
-* A feasibility band. Target i can only sit on states i .. i + (N - T): earlier ones cannot be reached by i, from
-  later ones the end cannot be reached any more.
+* Row-normalised logs. Every row of alpha, the log-sums over the beginnings of paths, is shifted to a maximum of 0. The
+  shifts are summed in float64, so float32 rounding does not grow with the value of log f.
+* Weights instead of beta. The reverse sweep sends the posterior of row i back along the weights exp(alpha[i-1, u] +
+  E[u, v] - logsumexp), which are at most 1, so nothing can overflow or become NaN.
+* A feasibility band. Target i can only be at states i .. i + (N - T): it cannot reach earlier states, and from later
+  ones no path reaches the end.
 
-"No path" is a large finite negative number, so that there is never an inf - inf.
+"No path" is a large finite negative number, so that inf - inf never occurs.
 """
 
 from collections.abc import Callable
@@ -27,14 +27,14 @@ DEAD = -1e29
 
 
 class Sweep(NamedTuple):
-    """What a forward sweep leaves."""
+    """The results of a forward sweep."""
 
     alpha: Tensor  # [B, T, N] row-normalised
     total: Tensor  # [B, T, N] log-sum over the predecessors, or their maximum
     transition: Tensor  # [B, N, N] as it was used
     value: Tensor  # [B] log f, or the best path's log-probability
     end: Tensor  # [B, T, N] bool, true at the last target and state of every sequence that has a path
-    bands: list[tuple[slice, slice]]  # of row i = 1, 2, ... the predecessors and the states that it can use
+    bands: list[tuple[slice, slice]]  # for i = 1, 2, ...: the predecessors and the states of row i
 
 
 def feasible(emission: Tensor, target_lengths: Tensor, state_lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,13 +53,13 @@ def feasible(emission: Tensor, target_lengths: Tensor, state_lengths: Tensor) ->
 def forward(
     emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor, best: bool = False
 ) -> Sweep:
-    """Alpha of all targets; with `best` by the maximum over predecessors (Viterbi) in place of the log-sum."""
+    """Alpha of all targets; `best` takes the maximum over predecessors (Viterbi) instead of the log-sum."""
     batch, targets, states = emission.shape
     dtype = at_least_float32(emission.dtype)
     band, edges = feasible(emission, target_lengths, state_lengths)
     emission = emission.to(dtype).clamp(min=IMPOSSIBLE).masked_fill(~band, IMPOSSIBLE)
     transition = transition.to(dtype).clamp(min=IMPOSSIBLE).masked_fill(~edges, IMPOSSIBLE)
-    # A narrow band saves work, but on a GPU asking for it would wait for all work before.
+    # A narrow band saves work, but to read its width from a GPU the CPU would wait for all earlier work.
     narrow = batch and not emission.is_cuda
     width = max(int((state_lengths - target_lengths).max()), 0) + 1 if narrow else states
     bands = [(slice(i - 1, i - 1 + width), slice(i, i + width)) for i in range(1, min(targets, states))]
@@ -94,7 +94,7 @@ def _enter(alpha: Tensor, transition: Tensor, best: bool) -> Tensor:
 
 @fused
 def _share(alpha: Tensor, transition: Tensor, total: Tensor, posterior: Tensor) -> Tensor:
-    """The posterior [B, U] of a row shared out among predecessors: [B, V, U]."""
+    """The posterior [B, U] of a row, divided among its predecessors: [B, V, U]."""
     score = alpha[:, :, None] + transition
     return (score - total[:, None]).clamp_(max=0.0).exp_().mul_(posterior[:, None])
 

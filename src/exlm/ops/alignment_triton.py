@@ -1,13 +1,13 @@
-"""The GPU back end in Triton: float32 on CUDA; anything else goes to the PyTorch back end.
+"""The GPU back end in Triton, for float32 on CUDA. Anything else goes to the PyTorch back end.
 
 * `_sweep`: alpha and beta at once, one program per sequence and direction. Every row is shifted by the peak of the row
-  before, and only the value sums the shifts, in float64: float32 rounding does not grow with log f.
-* The posterior of the states is alpha + beta, normalised row by row: what the two are relative to drops out.
-* `_edge_posterior`: the posterior of a state is shared out among its predecessors with weights of at most 1, as in the
-  other back ends, but for all targets at once: one program per sequence and tile of edges.
+  before. Only the value sums the shifts, in float64, so float32 rounding does not grow with log f.
+* The posterior of the states is alpha + beta, normalised row by row, so that the shifts cancel.
+* `_edge_posterior`: the posterior of a state is divided among its predecessors with weights of at most 1, as in the
+  other back ends. Here this is done for all targets at once, by one program per sequence and tile of edges.
 
-All in base 2, "no path" is a large negative number. Both directions read the same inputs, those on a path of the right
-length, so that no posterior is NaN if the value is not. Nothing waits for the device: shapes alone decide on sizes.
+Logarithms are in base 2, and "no path" is a large negative number. Both directions read only inputs that a path of the
+right length can use, so no posterior is NaN if the value is not. Nothing waits for the GPU: sizes follow from shapes.
 """
 # mypy: disable-error-code="no-untyped-def, assignment"
 
@@ -22,16 +22,16 @@ from . import alignment_torch
 from .alignment_torch import DEAD, IMPOSSIBLE
 from .fusion import LOG2E, triton_works
 
-PERSISTENT = 768  # up to so many states one program walks all the rows; many share each row of a wider lattice
-LONGEST = 23_000  # states, so that offsets within a sequence fit int32, and its tiles of edges a grid
-LANES, ROWS, UNROLL = 128, 4, 8  # a sweep's tile: states; predecessors side by side; and in turn, one load each
+PERSISTENT = 768  # with at most so many states one program computes all rows; else many programs share each row
+LONGEST = 23_000  # most states: offsets within a sequence then fit int32, and the tiles of its edges fit a grid
+LANES, ROWS, UNROLL = 128, 4, 8  # a sweep's tile: states, predecessors read in parallel, and those read in turn
 TILE = 64  # side of a tile of edges
-PADDING = 64  # what may be read beyond a row of states: up to ROWS * UNROLL or TILE
+PADDING = 64  # entries that may be read beyond the end of a row of states: up to ROWS * UNROLL or TILE
 
 
 @triton.jit
 def _lengths(target_lengths, state_lengths, b, T, N):
-    """Targets of sequence b, and its states beyond them; no targets if the lengths allow no path."""
+    """Number of targets of sequence b, and states - targets; 0 targets if the lengths allow no path."""
     targets, states = tl.load(target_lengths + b), tl.load(state_lengths + b)
     possible = (targets >= 1) & (targets <= T) & (targets <= states) & (states <= N)
     possible &= (targets > 1) | (states == 1)
@@ -40,7 +40,7 @@ def _lengths(target_lengths, state_lengths, b, T, N):
 
 @triton.jit
 def _band(i, targets, slack):
-    """Range [low, high) of the states that target i can sit on: the first target has to start, the last one to end."""
+    """Range [low, high) of the states of target i; the first target has the first state, the last one the last."""
     return tl.where(i == targets - 1, i + slack, i), tl.where(i == 0, 1, i + slack + 1)
 
 
@@ -58,7 +58,7 @@ def _sweep(
 ):  # fmt: skip
     """Rows `first` to `last` - 1, counted along the sweep; the grid is (directions * batch, programs that share a row).
 
-    transposed  [batch, N, N]  transitions, so that neighbouring threads read neighbouring ones backwards, too
+    transposed  [batch, N, N]  transitions with axes swapped, so that the backward sweep reads memory in order
     rows        [directions, batch, T, N + PADDING]  out: alpha and beta, both with emission; IMPOSSIBLE on entry
     sums        [batch, T, N]  out: log-sum over the predecessors, relative to the alpha before; IMPOSSIBLE on entry
     peaks       [batch, T]  out: what the next alpha is shifted by; 0 on entry
@@ -84,7 +84,7 @@ def _sweep(
         before = tl.where(backward, i + 1, i - 1)
         from_row = rows + before * stride
         peak = tl.max(tl.load(from_row + column, mask=column < N, other=IMPOSSIBLE), 0)
-        peak = tl.where(peak > DEAD, peak, 0.0)  # a row that nothing reaches must not raise the ones behind it
+        peak = tl.where(peak > DEAD, peak, 0.0)  # a row that no path reaches must not raise the next rows
         tl.store(peaks + before, peak, mask=(tl.program_id(1) == 0) & (not backward))
         low, high = _band(before, targets, slack)
         first_state, end_state = _band(i, targets, slack)
@@ -98,7 +98,7 @@ def _sweep(
             begin_all, _ = _origins(left, low, high, backward)
             _, end_all = _origins(left + LANES - 1, low, high, backward)
             tile = edges + (row * N + c[None, :])
-            # Every (row, lane) has a sum of its own, relative to its own peak: no thread waits for another in the loop.
+            # Every (row, lane) has its own sum, relative to its own peak, so no thread waits for another in the loop.
             top = tl.full([ROWS, LANES], 1e8 * IMPOSSIBLE, tl.float32)  # below all scores, yet finite
             total = tl.full([ROWS, LANES], 1.0, tl.float32)
             for p in range(begin_all, end_all, ROWS * UNROLL):
@@ -141,7 +141,7 @@ def _edge_posterior(
     inside = (v[:, None] < u[None, :]) & (u < targets + slack)[None, :]
     tile = b * N * N + (v[:, None] * N + u[None, :])
     edge = tl.load(transition + tile, mask=inside, other=float("-inf")) * LOG2E
-    edge = tl.where(edge == edge, edge, float("-inf"))  # NaN on a path is in `at_state`; this one is on none
+    edge = tl.where(edge == edge, edge, float("-inf"))  # a NaN on a path is in `at_state`; this edge is on none
     rows, sums, at_state = rows + b * T * (N + PADDING), sums + b * T * N, at_state + b * T * N
     used = tl.zeros([TILE, TILE], tl.float32)
     for i in range(tl.maximum(tl.maximum(v0 + 1, u0) - slack, 1), tl.minimum(tl.minimum(v0 + 1, u0) + TILE, targets)):

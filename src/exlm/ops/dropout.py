@@ -1,7 +1,7 @@
-"""Dropout that does not dominate a step on a CPU.
+"""Fast dropout on a CPU.
 
-PyTorch draws one Bernoulli number at a time there, 10 to 15% of a pre-training step. Here one random 64-bit word
-serves four elements, and zeroing is a bitwise AND. Draws come from PyTorch's generator, so `torch.manual_seed` decides.
+PyTorch draws one Bernoulli number at a time on a CPU, which takes 10 to 15% of a pre-training step. Here one random
+64-bit word serves four elements, and a bitwise AND zeroes the dropped ones. `torch.manual_seed` seeds the draws.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ def _keep(x: Tensor, bits: Tensor, scale: float) -> Tensor:
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Zeroes elements of `x` with probability `p` < 1, to 1/32768 on a CPU, and scales the rest to the same mean."""
+    """Zeroes elements of `x` with probability `p` < 1 (on a CPU to 1/32768) and scales the rest to the same mean."""
     level = round(p * LEVELS)
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)

@@ -1,8 +1,8 @@
 """Emission: the log-probability of every target at every state, log softmax(H W^T + b) (paper, section 4.2).
 
-Of the N x V logits of a sequence, T columns and one normaliser per state are read. Both are taken from chunks of
-states, and the chunks are computed again for the gradient, so that no [B, N, V] tensor is ever held. Operands may be
-bfloat16, but logits are sums in float32 and stay so: in bfloat16 they would be off by 0.03 nats.
+Of a sequence's N x V logits only T columns and one normaliser per state are needed. Logits are computed in chunks of
+states, and again for the gradient, so no [B, N, V] tensor is ever held. Their operands may be bfloat16, but logits are
+summed and kept in float32: in bfloat16 they would be off by 0.03 nats.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from .fusion import exp_, fused
 from .precision import at_least_float32, exact_products, products
 
-# Logits held at a time, by type of device. Every chunk reads W and its gradient once, so it must not be small either.
+# Logits held at a time, by type of device. Chunks must not be small either: each reads all of W and its gradient.
 CHUNK = {"cpu": 2**24, "cuda": 2**26}
 
 
@@ -40,7 +40,7 @@ def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor)
 
 
 def _columns(hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """See `_Columns`; in the precision of the operands whatever autocast says."""
+    """`_Columns` in the precision of its operands, also under autocast."""
     with torch.autocast(hidden.device.type, enabled=False):
         return _Columns.apply(hidden, weight, bias, columns)
 
@@ -48,13 +48,13 @@ def _columns(hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor) -> t
 class _Columns(torch.autograd.Function):
     """Of logits = hidden @ weight.T + bias [R, V]: the given columns [R, T] of every row, and its logsumexp [R].
 
-    Both sweeps work on E = exp(logits - shift), where `shift` is a row's largest logit: with total = E.sum(1), the
+    Both passes compute E = exp(logits - shift), where `shift` is a row's largest logit. With total = E.sum(1), the
     softmax is E / total.
     """
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-        # Operands of the products: bfloat16 where `hidden` is, since sums are float32 all the same.
+        # The products have bfloat16 operands if `hidden` is bfloat16; their sums are float32 in any case.
         half = hidden.dtype == torch.bfloat16
         ctx.dtype = hidden.dtype if half else at_least_float32(torch.promote_types(hidden.dtype, weight.dtype))
         keep = any(ctx.needs_input_grad) and len(hidden) <= _chunk_rows(weight)
@@ -83,7 +83,7 @@ class _Columns(torch.autograd.Function):
         ]
         d_hidden, d_weight, d_bias = gradients
         for rows, softmax in chunks:
-            # Rounded only after the two have met: where a target is all but certain, they cancel.
+            # Both terms are added before rounding, since they cancel where a target is almost certain.
             d_logits = softmax.scatter_add_(1, columns[rows], d_picked[rows]).to(ctx.dtype)
             if d_hidden is not None:
                 _add_product(d_hidden[rows], d_logits, weight, beta=0, gradient=True)
@@ -108,7 +108,7 @@ def _logits(hidden: Tensor, weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, beta: float = 1, gradient: bool = False) -> Tensor:
-    """beta * total + left @ right in the place and in the precision of `total` [n, m].
+    """`total` [n, m] becomes beta * total + left @ right, in its own precision.
 
     On a CPU the product of bfloat16 operands of a gradient is rounded to bfloat16, as an encoder layer's gradient is.
     """
@@ -119,15 +119,15 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor, beta: float = 1, gr
         return torch.addmm(total, left, right, beta=beta, out=total, out_dtype=total.dtype)
     if gradient:
         return total.copy_(left @ right) if beta == 0 else total.add_(left @ right)
-    with products("medium"):  # the operands have no more than bfloat16's digits, so nothing is lost by it
+    with products("medium"):  # loses nothing: the operands have no more digits than bfloat16
         return torch.addmm(total, left.float(), right.float(), beta=beta, out=total)
 
 
 @fused
 def _normaliser(logits: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The shift [n, 1], finite also where every logit is -inf, and the total [n, 1]; E [n, V] if it is to be kept.
+    """The shift [n, 1], finite even if every logit of a row is -inf; the total [n, 1]; E [n, V] if `keep`, else None.
 
-    Overwrites the logits, since fresh memory for a chunk is slow on a CPU; a compiled call makes a copy of its own.
+    Overwrites the logits, since new memory for a chunk is slow on a CPU; a compiled call works on a copy.
     """
     if torch.compiler.is_compiling():
         logits = logits.clone()
@@ -139,5 +139,5 @@ def _normaliser(logits: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tenso
 
 @fused
 def _softmax_(logits: Tensor, bias: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """E [n, V] once more, its rows multiplied by the scale [n, 1], in the place of the logits."""
+    """E [n, V] computed again, rows multiplied by the scale [n, 1]; it overwrites the logits."""
     return exp_(logits.add_(bias).sub_(shift)).mul_(scale)

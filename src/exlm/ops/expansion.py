@@ -33,8 +33,8 @@ def to_device(record: Any, device: torch.device) -> Any:
 class Lattice:
     """The expanded input and the states among its positions.
 
-    Sizes depend on the data. `expand` therefore runs best on the host, where asking for them costs nothing, and
-    `to` brings the result to the device.
+    Sizes depend on the data, and to read them from a GPU the CPU would have to wait. So it is best to call `expand`
+    with tensors on the CPU and then bring the result to the device with `to`.
     """
 
     input_ids: Tensor  # [B, L] expanded token ids, padded on the right
@@ -53,7 +53,7 @@ class Lattice:
     plain: "Lattice | None" = None  # the same input without any copies, for layers before a late expansion
 
     def to(self, device: torch.device) -> "Lattice":
-        """On a device, for the heads: without `plain`, which the encoder alone reads."""
+        """The lattice on a device, for the heads; without `plain`, which only the encoder reads."""
         return to_device(replace(self, plain=None), device)
 
     @property
@@ -63,7 +63,7 @@ class Lattice:
 
 
 def _compact(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices [B, max count] of the true entries of `chosen [B, S]`, 0 on padding, and how many they are [B]."""
+    """Indices [B, max count] of the true entries of `chosen [B, S]`, 0 on padding, and their number [B]."""
     count = chosen.sum(1)
     index = torch.argsort((~chosen).to(torch.int8), dim=1, stable=True)[:, : max(int(count.max()), 1)]
     valid = torch.arange(index.shape[1], device=chosen.device) < count[:, None]
@@ -83,7 +83,7 @@ def expand(
 ) -> Lattice:
     """Copies every masked token, BOS and EOS, and lays out the lattice.
 
-    BOS and EOS are the first and the last real token of a sequence, whatever they are: mask what stands between them.
+    The first and last real token of a sequence count as BOS and EOS, whatever they are. Mask only tokens between them.
 
     Args:
         input_ids: [B, S] token ids with [MASK] in place.
@@ -91,9 +91,9 @@ def expand(
         masked: [B, S] bool, tokens to expand. BOS and EOS are states in any case.
         states_per_mask: k, copies of every masked token.
         states_per_boundary: copies of BOS and of EOS, 1 (paper, appendix on the case study) or k (release).
-        labels: [B, S] original tokens at the masked positions; the input's own tokens where absent.
+        labels: [B, S] original tokens at the masked positions; by default the input's tokens.
         pad_token_id: fills the expanded sequence on the right.
-        boundary_ids: tokens that are BOS or EOS wherever they stand, as in pairs and packed documents (release).
+        boundary_ids: tokens that count as BOS or EOS inside a sequence too, as in pairs and packed documents (release).
         rotary: `2d` gives each position its word and its state, `1d` its index in the expanded sequence.
     """
     real = attention_mask.bool()

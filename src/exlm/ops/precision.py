@@ -1,9 +1,8 @@
-"""How float32 matrix products are computed, decided for each product and put back afterwards.
+"""How float32 matrix products are computed: a setting for single products, restored afterwards.
 
-`torch.set_float32_matmul_precision` holds for a whole process. On a CPU, "medium" means a faster library everywhere,
-and on processors with AMX it also means that operands are rounded to bfloat16. Log-probabilities must not be rounded
-so: a link would be off by up to 0.2 nats. So nothing here leaves the setting changed, and what must be float32 says so
-itself.
+`torch.set_float32_matmul_precision` holds for a whole process. On a CPU, "medium" selects a faster library; on
+processors with AMX it also rounds operands to bfloat16. Log-probabilities must not be rounded so: a link would be off
+by up to 0.2 nats. So nothing here leaves the setting changed, and code that needs float32 asks for it.
 """
 
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ def at_least_float32(dtype: torch.dtype) -> torch.dtype:
 
 @contextmanager
 def products(level: str) -> Iterator[None]:
-    """Float32 products at a level of `torch.set_float32_matmul_precision`, for a while."""
+    """Inside the `with` block, float32 products use a level of `torch.set_float32_matmul_precision`."""
     before = torch.get_float32_matmul_precision()
     if before == level:
         yield
@@ -45,17 +44,17 @@ def _medium_is_exact() -> bool:
 
 
 def exact_level(device: torch.device) -> str:
-    """The fastest level at which products are float32."""
+    """The fastest level at which products are true float32."""
     return "medium" if device.type == "cpu" and _medium_is_exact() else "highest"
 
 
 def exact_products(device: torch.device) -> AbstractContextManager:
-    """Products in float32 whatever the process says. On a GPU the run decides: with bfloat16 it allows TF32."""
+    """True float32 products on a CPU, whatever the process's setting. A GPU keeps it: runs in bfloat16 allow TF32."""
     return products(exact_level(device) if device.type == "cpu" else torch.get_float32_matmul_precision())
 
 
 class _Linear(torch.autograd.Function):
-    """x [R, in] to [R, out], written out because its backward pass runs where the caller has no say."""
+    """x [R, in] to [R, out]. It has its own backward pass, so that `exact_products` holds there too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -74,7 +73,7 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(x: Tensor, layer: torch.nn.Linear) -> Tensor:
-    """`layer(x)` for x [..., in features] in the precision of the layer's weights, at least as exact as float32 is."""
+    """`layer(x)` for x [..., in features] in the precision of the layer's weights, with `exact_products`."""
     with torch.autocast(x.device.type, enabled=False):
         rows = _Linear.apply(x.to(layer.weight.dtype).flatten(0, -2), layer.weight, layer.bias)
     return rows.unflatten(0, x.shape[:-1])

@@ -38,7 +38,7 @@ def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class _Rotation(torch.autograd.Function):
-    """Written out because its gradient is a rotation too, backwards: no intermediate need be kept."""
+    """Has its own backward pass: the gradient is the inverse rotation, so no intermediate result is kept."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class _Rotation(torch.autograd.Function):
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    x = x.contiguous()  # then all but one of the passes below run over whole rows of L x head_dim
+    x = x.contiguous()  # then all steps below but one run over whole rows of L x head_dim
     first, second = x.unflatten(-1, cos.shape[-3:]).unbind(-2)
     swapped = torch.stack([second, first], dim=-2).flatten(-3)
     return (x * cos.flatten(-3)[:, None]).addcmul_(swapped, sin.flatten(-3)[:, None])

@@ -1,14 +1,15 @@
 """The transition matrix over the DAG of states, as log-probabilities (paper, section 4.2).
 
-`single` is the paper's equation, one softmax over Q K^T / sqrt(d); `gated` is what the authors' release trains:
-one such distribution per head, mixed by a learned gate. Both are at least float32 whatever the model's precision,
-since a bfloat16 log-probability is off by up to 3% per link.
+`single` is the paper's equation, one softmax over Q K^T / sqrt(d). `gated` is what the authors' release trains: one
+such distribution per head, mixed by a learned gate. Both are at least float32 in any model, since a bfloat16
+log-probability is off by up to 3% per link.
 
-Heads are mixed one after the other and computed again for the gradient, so that no [B, N, N, H] tensor is ever held.
+The mixture adds one head after the other and computes heads again for the gradient: no [B, N, N, H] tensor is held.
 
-An order prior (beyond the paper) keeps paths near their own masks while words are not learned yet: without it the full
-DAG settles on one certain path through the wrong masks. It is added to the scores of links before each head's softmax,
-as ALiBi (Press et al., 2022) does for attention and Badlani et al. (2021) for speech alignment.
+An order prior (not in the paper) favours paths that give each masked token a state of its own mask. Without it, the
+full DAG of small models settles on one path through the wrong masks before any word is learned. The prior is added to
+links' scores before each head's softmax, as in ALiBi (Press et al., 2022) for attention and in Badlani et al. (2021)
+for speech alignment.
 """
 
 from typing import Any, NamedTuple
@@ -24,9 +25,9 @@ from .precision import at_least_float32, exact_products
 class Prior(NamedTuple):
     """Strength of the order prior: beta for order, gamma for sticky copies.
 
-    The score of a link from a state of mask i to one of mask j (BOS is 0, EOS the last) gets - order * |j - i - 1|: a
-    penalty for each mask that is skipped, or for staying within one. It also gets + sticky if j = i + 1 and both states
-    are the same copy of their masks, so that copies come to stand for different readings.
+    To the score of a link from a state of mask i to one of mask j (BOS is 0, EOS the last), - order * |j - i - 1| is
+    added: a penalty for each skipped mask, or for staying within one. If j = i + 1 and both states are the same copy of
+    their masks, + sticky is added too. Copies then come to stand for different fillings.
     """
 
     order: float = 0.0
@@ -44,7 +45,7 @@ class LinkPrior(NamedTuple):
     copy: Tensor  # [B, N] which copy of its mask it is, from 1; 0 for BOS and EOS
 
     def add_to(self, scores: Tensor) -> Tensor:
-        """Adds the prior to scores [B, N, N], in their place."""
+        """Adds the prior to scores [B, N, N], in place."""
         order, sticky = self.strength
         ordinal = self.ordinal.to(scores.dtype)
         skipped = ordinal[:, None, :] - (ordinal + 1)[:, :, None]
@@ -68,7 +69,7 @@ def edge_mask(state_lengths: Tensor, width: int, group: Tensor | None = None) ->
 
 
 def single(query: Tensor, key: Tensor, edges: Tensor, prior: LinkPrior | None = None) -> Tensor:
-    """log softmax(Q K^T / sqrt(d)) over the valid successors of every state; query, key [B, N, d], else as `gated`."""
+    """log softmax(Q K^T / sqrt(d)) over the valid successors of every state; query, key [B, N, d]; rest as `gated`."""
     return gated(query[:, :, None], key[:, :, None], query.new_zeros(*query.shape[:2], 1), edges, prior)
 
 
@@ -104,14 +105,14 @@ class _Mixture(torch.autograd.Function):
                 mixture = _add_head(mixture, q, k, gate, floor)
         mixture.masked_fill_(~edges, -torch.inf)
         ctx.save_for_backward(query, key, log_gate, mixture)
-        ctx.prior = prior  # made again for the gradient: two numbers and integers are less than one for every link
+        ctx.prior = prior  # applied again in `backward`: it is smaller than a tensor with a number for every link
         return mixture
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, log_gate, mixture = ctx.saved_tensors
-        # Without an edge, or in a row whose gates are all -inf: no weight there, whatever the incoming gradient is.
+        # Where there is no edge, or a row's gates are all -inf, the gradient is 0 whatever comes in.
         dead = mixture == -torch.inf
         floor, grad = _floor(dead, mixture.dtype, ctx.prior), torch.where(dead, 0.0, grad)
         mixture = torch.where(dead, torch.inf, mixture)
@@ -125,19 +126,19 @@ class _Mixture(torch.autograd.Function):
 
 
 def _floor(dead: Tensor, dtype: torch.dtype, prior: LinkPrior | None) -> Tensor:
-    """Added to scores, it masks them; finite, since a softmax over nothing but -inf is NaN, and so is its gradient."""
+    """What is added to scores to mask them, finite because a softmax over -inf alone is NaN; it includes the prior."""
     floor = dead.to(dtype) * (torch.finfo(dtype).min / 2)
     return floor if prior is None else prior.add_to(floor)
 
 
 @fused
 def _add_head(mixture: Tensor, query: Tensor, key: Tensor, gate: Tensor, floor: Tensor) -> Tensor:
-    """The log of a sum [B, N, N] with one more head in it."""
+    """The mixture [B, N, N], a logarithm, with one more head added."""
     return torch.logaddexp(mixture, _log_softmax(query, key, floor).add_(gate))
 
 
 def _log_softmax(query: Tensor, key: Tensor, floor: Tensor) -> Tensor:
-    """Of one head: [B, N, N]."""
+    """The log transition matrix of one head, [B, N, N]."""
     scale = query.shape[-1] ** -0.5
     return torch.baddbmm(floor, query, key.transpose(1, 2), alpha=scale).log_softmax(-1)
 
@@ -148,7 +149,7 @@ def _head_gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients [B, N, d], [B, N, d], [B, N] of one head's query, key and gate.
 
-    A link's gradient goes to the heads by their share of the link, and through a head's softmax to its scores.
+    Each head gets its share of a link's gradient, and passes it through its softmax to its scores.
     """
     head = _log_softmax(query, key, floor)
     share = exp_((head + gate).sub_(mixture)).mul_(grad)
