@@ -186,7 +186,7 @@ def check(shape: Shape, contender: Contender, device: str) -> dict[str, float]:
     assert int(masked.sum()) == shape.batch * shape.masks
     with torch.no_grad():
         output = output_of(model, batch, "fp32")
-    if isinstance(output, MaskedLMOutput):
+    if not isinstance(output, ExLMMaskedLMOutput):
         assert output.logits is not None
         expected = F.cross_entropy(output.logits[masked.to(device)], batch["labels"][masked].to(device))
         torch.testing.assert_close(output.loss, expected, rtol=1e-4, atol=0.0)

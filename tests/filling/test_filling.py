@@ -69,7 +69,7 @@ GRAPHS = {
     "as many tokens as states": (random_graph(7, masks=2, k=2, vocabulary=3), 4),
     "one per mask": (search.one_per_mask(random_graph(8, masks=3, k=2)), 3),
     "one per mask, several boundary states": (search.one_per_mask(random_graph(9, masks=2, k=3, boundary=3)), 2),
-    "independent": (search.independent(torch.randn(3, 5).log_softmax(-1)), 3),
+    "one state for each mask": (search.one_per_mask(random_graph(16, masks=3, k=1)), 3),
     "sharp": (random_graph(10, masks=3, k=2, spread=30.0), 3),
 }
 every_graph = pytest.mark.parametrize("case", GRAPHS)
@@ -90,8 +90,7 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
     assert {tuple(y) for y in found.tokens.tolist()} == set(by_tokens)
     for y, p in zip(found.tokens.tolist(), found.log_prob.tolist(), strict=True):
         assert p == pytest.approx(by_tokens[tuple(y)], rel=1e-9, abs=1e-9)
-    paths = search.Chain(graph.links, tokens)
-    torch.testing.assert_close(search.log_probability(graph, paths, every), expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(search.log_probability(graph, every), expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("candidates", [1, 2, 200])
@@ -101,7 +100,7 @@ def test_what_a_narrow_beam_calls_proven_is_true(case, width, candidates):
     graph, tokens = GRAPHS[case]
     _, log_f = enumerate_fillings(graph, tokens)
     found = search.beam_search(graph, tokens, n_best=3, width=width, candidates=candidates)
-    best = (log_f.sort(descending=True).values - search.Chain(graph.links, tokens).log_mass)[:3]
+    best = (log_f.sort(descending=True).values - search.ways(graph.links, tokens)[-1, 0])[:3]
     assert (found.log_prob <= best[: len(found.log_prob)] + 1e-9).all()
     if found.proven:
         torch.testing.assert_close(found.log_prob, best, rtol=1e-9, atol=1e-9)
@@ -183,22 +182,16 @@ def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
     some, every = (enumerate_paths(g, 3) for g in (search.one_per_mask(graph), graph))
     expected = sum(map(math.exp, some.values())) / sum(map(math.exp, every.values()))
     assert 0 < search.kept(graph) == pytest.approx(expected) and expected < 1
-    assert search.kept(GRAPHS["independent"][0]) == search.kept(GRAPHS["one per mask"][0]) == 1
+    assert search.kept(GRAPHS["one state for each mask"][0]) == search.kept(GRAPHS["one per mask"][0]) == 1
 
 
 def test_many_masks_do_not_underflow():
     wide = random_graph(13, masks=300, k=2, vocabulary=5000, spread=3.0)
-    assert 0 < search.kept(wide) < 1 and search.Chain(wide.links, 300).log_mass < -800
+    assert 0 < search.kept(wide) < 1 and search.ways(wide.links, 300)[-1, 0] < -800
     graph = search.one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
     found = search.beam_search(graph, 300, n_best=3, width=4)
     assert found.log_prob.isfinite().all() and found.log_prob[0] < -2000
-    value = search.log_probability(graph, search.Chain(graph.links, 300), found.tokens)
-    torch.testing.assert_close(value, found.log_prob)
-
-
-def test_no_path_of_that_length():
-    with pytest.raises(ValueError, match="no path"):
-        search.beam_search(search.one_per_mask(random_graph(14, masks=2, k=2)), 3)
+    torch.testing.assert_close(search.log_probability(graph, found.tokens), found.log_prob)
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -328,7 +321,7 @@ def test_batches_order_and_padding_do_not_matter(any_model):
     texts = [f"{'C' * n}[MASK]{'[MASK]' * (n % 3)}O" for n in (3, 20, 1, 7, 12, 2)]
     for method in ("beam", "viterbi", "sample"):
         together = list(fill_texts(network, tokenizer, texts, FillOptions(method=method)))
-        small = list(fill_texts(network, tokenizer, texts, FillOptions(method=method, tokens_per_batch=1)))
+        small = list(fill_texts(network, tokenizer, texts, FillOptions(method=method), tokens_per_batch=1))
         assert [r["text"] for r in together] == texts and [r["line"] for r in together] == [1, 2, 3, 4, 5, 6]
         for one, other in zip(together, small, strict=True):
             assert [e["tokens"] for e in one["fillings"]] == [e["tokens"] for e in other["fillings"]]
@@ -347,8 +340,8 @@ def test_the_graph_holds_the_states_of_each_mask(model):
 
 def test_several_tokens_go_where_their_states_are(model):
     network, tokenizer = load_for_filling(str(model))
-    options = FillOptions(tokens="1-9", n_best=4, states=True)
-    (record,) = fill_texts(network, tokenizer, [TWO], options)
+    options = FillOptions(tokens="1-9", n_best=4)
+    (record,) = fill_texts(network, tokenizer, [TWO], options, states=True)
     by_length = {}
     for entry in record["fillings"]:
         first, second = (tokenizer.convert_tokens_to_string(part) for part in entry["tokens"])

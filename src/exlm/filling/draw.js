@@ -29,9 +29,9 @@ function chip(mask, text, parent) {
   element.append(text);
 }
 
-function showText(pieces, target, asMask) {
+function showText(segments, target, asMask) {
   target.replaceChildren();
-  for (const [text, mask] of pieces) {
+  for (const [text, mask] of segments) {
     if (mask === null) target.append(text);
     else {
       if (/^\s/.test(text)) target.append(" ");

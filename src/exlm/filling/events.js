@@ -135,7 +135,7 @@ function choose(index) {
   [...nodeLayer.children].forEach((item, u) => item.classList.toggle("on-path", !!path && path.includes(u)));
   pathLayer.replaceChildren();
   if (path && edges.length) path.slice(1).forEach((v, i) => make("svg:rect", { class: "cell-path", ...cellAt(path[i], v) }, pathLayer));
-  showText(entry ? entry.pieces : data.pieces, byId("filled"), !entry);
+  showText(entry ? entry.segments : data.segments, byId("filled"), !entry);
   byId("chance").textContent = entry ? `with probability ${number(entry.probability)}` : "";
   byId("molecule").replaceChildren();
   if (entry && entry.drawing) picture(entry.drawing, entry.text, byId("molecule"));
@@ -147,7 +147,7 @@ function listed(entry, index) {
   const button = make("button", { type: "button", "aria-pressed": "false" }, make("li", {}, byId("fillings")));
   make("span", { class: "rank" }, button, index + 1);
   const words = make("span", { class: "words" }, button);
-  entry.words.forEach((part, mask) => chip(mask, part.join(" ") || "∅", words));
+  for (const [text, mask] of entry.segments) if (mask !== null) chip(mask, text.trim() || "∅", words);
   make("span", { class: "chance" }, button, number(entry.probability));
   if (entry.drawing) picture(entry.drawing, entry.text, make("span", { class: "drawn" }, button));
   else if (data.molecules) make("span", { class: "invalid" }, button, "no molecule");
@@ -165,7 +165,7 @@ function about() {
 document.body.classList.toggle("smiles", data.molecules);
 byId("molecule").hidden = !data.molecules;
 about();
-showText(data.pieces, byId("input"), true);
+showText(data.segments, byId("input"), true);
 fillings.forEach(listed);
 document.addEventListener("keydown", event => { if (event.key === "Escape") leave(); });
 choose(0);

@@ -2,10 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
-from exlm.data.readers import UNREADABLE, open_text
+from tqdm import tqdm
+
+from exlm.data.readers import Source, read_rows
 from exlm.errors import InputError
-from exlm.filling.texts import MASKS, FillOptions, Method, Record, fill_texts, load_for_filling
+from exlm.filling.texts import MASKS, FillOptions, Record, fill_texts, load_for_filling
 from exlm.storage import replacing
 from exlm.train import distributed
 
@@ -15,14 +18,9 @@ def fill(
     texts: list[str],
     file: str | None = None,
     output: str | None = None,
-    n_best: int = 5,
-    method: Method = "beam",
-    tokens: str | None = None,
-    free: bool = False,
     states: bool = False,
-    beam: int = 64,
-    seed: int = 0,
     tokens_per_batch: int = 4096,
+    **options: Any,
 ) -> None:
     """Fills the masks of texts or SMILES jointly and prints or writes the fillings with their probabilities.
 
@@ -35,38 +33,25 @@ def fill(
         output: JSONL file to write: line, text, fillings (text, tokens of each mask, probability, log_probability),
             exact (beam: whether it is proven that nothing more probable was missed), kept, warning and problem. A table
             is printed where absent.
-        n_best: fillings, or samples, of each text (of each length, if there are several).
-        method: `beam` finds the most probable fillings, summed over all paths; `viterbi` the most probable pair of a
-            path and its tokens; `sample` draws paths and tokens.
-        tokens: how many tokens to put in altogether, as 3 or 2-4; sets `free`. One for each mask where absent.
-        free: paths as the model was trained, which may skip a mask or stop at several of its states, and so put no
-            token or several in its place. Otherwise each mask gets one token, from paths with one state in every
-            mask. `kept` is the share that these have of the probability of all paths with as many tokens; where it is
-            under a half, `warning` says that the probabilities then tell little of the model. It is 1 for a vanilla
-            MLM or ExLM without transitions, and null if paths are free.
         states: add the states of every mask: how probable it is that a path passes through, and the top words.
-        beam: beginnings kept after each token.
-        seed: of the samples.
         tokens_per_batch: expanded tokens in one forward pass.
+        options: those of `FillOptions`.
     """
+    chosen = FillOptions(**options)
     if bool(texts) == (file is not None):
         raise InputError("give either texts after the model or --file, a file with one text per line")
     if output and Path(output).suffix != ".jsonl":
         raise InputError(f"cannot write {output}; the name must end in .jsonl")
-    options = FillOptions(n_best, method, tokens, free, states, beam, seed, tokens_per_batch)
     if file is not None:
-        try:
-            with open_text(file) as stream:
-                texts = [line.rstrip("\r\n") for line in stream]
-        except UNREADABLE as error:
-            raise InputError(f"{file} cannot be read: {error}") from error
+        texts = list(read_rows(Source(file, "lines", None)))
     network, tokenizer = load_for_filling(model)
     if not any(MASKS.search(text) or str(tokenizer.mask_token) in text for text in texts):
         raise InputError("there is no mask in any text; write [MASK] where something is to be filled in")
     distributed.to_device(network)
-    records = fill_texts(network, tokenizer, texts, options, progress=file is not None)
+    lines = fill_texts(network, tokenizer, texts, chosen, states, tokens_per_batch)
+    records = tqdm(lines, "fill", len(texts), unit="line", disable=file is None)
     if not output:
-        print("\n\n".join([_table(record) for record in records]))
+        print("\n\n".join(map(_table, records)))
         return
     with replacing(Path(output)) as partial, partial.open("w", encoding="utf-8") as stream:
         bad = weak = 0
@@ -81,20 +66,19 @@ def _table(record: Record) -> str:
     """A record for people."""
     rows = [record["text"]]
     if record["problem"]:
-        rows.append(f"  {record['problem']}")
+        rows.append(record["problem"])
     if record["kept"] is not None:
-        rows.append(f"  kept {record['kept']:.4g} of the probability of all paths")
+        rows.append(f"kept {record['kept']:.4g} of the probability of all paths")
     if record["warning"]:
-        rows.append(f"  warning: {record['warning']}")
+        rows.append(f"warning: {record['warning']}")
     for entry in record["fillings"]:
-        chance = entry.get("length_probability")
-        count = sum(map(len, entry["tokens"]))
-        length = "" if chance is None else f"tokens {count} ({chance:.4f})  "
-        rows.append(f"  {entry['probability']:<11.4g}{length}{entry['text']}")
+        length = sum(map(len, entry["tokens"]))
+        free = f"tokens {length} ({entry['length_probability']:.4f})  " if "length_probability" in entry else ""
+        rows.append(f"{entry['probability']:<11.4g}{free}{entry['text']}")
     if record["exact"] is False:
-        rows.append("  more probable ones may have been missed; raise --beam")
+        rows.append("more probable ones may have been missed; raise --beam")
     for m, states in enumerate(record.get("states", []), 1):
         for c, state in enumerate(states, 1):
             words = "  ".join(f"{word} {p:.3f}" for word, p in state["words"])
-            rows.append(f"  mask {m} state {c}  weight {state['weight']:.3f}  {words}")
-    return "\n".join(rows)
+            rows.append(f"mask {m} state {c}  weight {state['weight']:.3f}  {words}")
+    return "\n  ".join(rows)

@@ -25,22 +25,14 @@ from torch.nn import functional as F
 
 from exlm.ops import alignment
 
-CANDIDATES = 200  # words of a state that continue more than one beginning
-
 
 @dataclass(frozen=True)
 class Graph:
-    """What a model says about the masks of one text.
+    """What a model says about the masks of one text."""
 
-    Attributes:
-        probs: [N, V] distribution of every state over the vocabulary; those of the first and last state are not used.
-        links: [N, N] log-probabilities of going from state u to state v > u; -inf where there is no edge.
-        mask: [N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS.
-    """
-
-    probs: Tensor
-    links: Tensor
-    mask: Tensor
+    probs: Tensor  # [N, V] distribution of every state over the vocabulary; those of the first and last are not used
+    links: Tensor  # [N, N] log-probabilities of going from state u to state v > u; -inf where there is no edge
+    mask: Tensor  # [N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS
 
     @property
     def masks(self) -> int:
@@ -50,21 +42,13 @@ class Graph:
 
 @dataclass(frozen=True)
 class Fillings:
-    """Fillings of equal length, the best first unless they were drawn.
+    """Fillings of equal length, the best first unless they were drawn."""
 
-    Attributes:
-        tokens: [n, m].
-        log_prob: [n] log p(y | m), summed over all paths.
-        path: [n, m] the state of each token: the path that was drawn, or else the most probable one.
-        proven: no filling that is missing is more probable than the last one. Only beam search proves it.
-        path_log_prob: [n] log p(path, y | m), of `viterbi` alone.
-    """
-
-    tokens: Tensor
-    log_prob: Tensor
-    path: Tensor
-    proven: bool = False
-    path_log_prob: Tensor | None = None
+    tokens: Tensor  # [n, m]
+    log_prob: Tensor  # [n] log p(y | m), summed over all paths
+    path: Tensor  # [n, m] the state of each token: the path that was drawn, or else the most probable one
+    proven: bool = False  # no filling that is missing is more probable than the last one; only beam search proves it
+    path_log_prob: Tensor | None = None  # [n] log p(path, y | m), of `viterbi` alone
 
 
 def one_per_mask(graph: Graph) -> Graph:
@@ -75,82 +59,60 @@ def one_per_mask(graph: Graph) -> Graph:
 
 def kept(graph: Graph) -> float:
     """The share that `one_per_mask` keeps of the probability of all paths with as many tokens as there are masks."""
-    some, every = (Chain(links, graph.masks).log_mass for links in (one_per_mask(graph).links, graph.links))
+    some, every = (ways(links, graph.masks)[-1, 0] for links in (one_per_mask(graph).links, graph.links))
     return min(1.0, float((some - every).exp()))
 
 
-def independent(log_probs: Tensor) -> Graph:
-    """The graph of masks that know nothing of each other, from their log-probabilities [M, V]."""
-    masks = len(log_probs)
-    probs = F.pad(log_probs.double().softmax(-1), (0, 0, 1, 1))
-    mask = torch.arange(-1, masks + 1, device=probs.device)
-    return one_per_mask(Graph(probs, probs.new_zeros(masks + 2, masks + 2), mask))
+def ways(links: Tensor, tokens: int) -> Tensor:
+    """Log-probabilities [m + 2, N] of all ways from each state to the last one in 0 .. m + 1 steps.
+
+    Row m + 1 - i is log R_i, and the first entry of the last row log Z_m (-inf where no path has m tokens).
+    """
+    rows = [torch.eye(1, len(links)).to(links)[0].flip(0).log()]
+    for _ in range(tokens + 1):
+        rows.append((links + rows[-1]).logsumexp(1))
+    return torch.stack(rows)
 
 
 def length_distribution(links: Tensor) -> Tensor:
-    """log-probability [N - 1] that a path emits m = 0 .. N-2 tokens, from the links [N, N]."""
-    reached, result = torch.eye(1, len(links)).to(links)[0].log(), []
-    for _ in range(len(links) - 1):
-        reached = (reached[:, None] + links).logsumexp(0)
-        result.append(reached[-1])
-    return torch.stack(result).log_softmax(0)  # of log-probabilities: divides by their sum, 1 but for dead ends
+    """Log-probability [N - 1] that a path emits m = 0 .. N-2 tokens, from the links [N, N].
 
-
-class Chain:
-    """The Markov chain of the paths with m tokens through links [N, N]. Raises ValueError if there is no such path.
-
-    `remaining` [m + 2, N] is log R, `log_mass` [] is log Z_m, and `start` [1, N] is the forward vector at BOS.
+    It is divided by the sum over m, which is 1 unless some paths end nowhere.
     """
-
-    def __init__(self, links: Tensor, tokens: int) -> None:
-        self.start = torch.eye(1, len(links)).to(links)
-        rows = [self.start[0].flip(0).log()]
-        for _ in range(tokens + 1):
-            rows.append((links + rows[-1]).logsumexp(1))
-        self.links, self.remaining, self.log_mass = links, torch.stack(rows[::-1]), rows[-1][0]
-        if self.log_mass == -torch.inf:
-            raise ValueError(f"no path through the {len(links)} states emits {tokens} tokens")
-
-    def step(self, i: int) -> Tensor:
-        """Log transition probabilities [N, N] of step i = 0 .. m. Rows of states that cannot be there are -inf."""
-        here, there = self.remaining[i], self.remaining[i + 1]
-        return torch.where(here[:, None] > -torch.inf, self.links + there - here[:, None], -torch.inf)
+    return ways(links, len(links) - 2)[1:, 0].log_softmax(0)
 
 
-def log_probability(graph: Graph, paths: Chain, tokens: Tensor) -> Tensor:
+def log_probability(graph: Graph, tokens: Tensor) -> Tensor:
     """log p(y | m) [n] of token sequences [n, m]."""
-    alpha = paths.start.expand(len(tokens), -1)
-    total = alpha.new_zeros(len(tokens))
-    for i, token in enumerate(tokens.unbind(1)):
-        alpha, joint = _scaled((alpha @ paths.step(i).exp()) * graph.probs[:, token].T)
-        total = total + joint.log()
-    return total
+    emission = graph.probs[:, tokens].log().permute(1, 2, 0)
+    return alignment.log_likelihood(*_aligned(graph, emission)) - ways(graph.links, tokens.shape[1])[-1, 0]
 
 
-def _scaled(alpha: Tensor) -> tuple[Tensor, Tensor]:
-    """Forward vectors [n, N] divided by their sums, and those sums [n]: what keeps long products in range."""
-    total = alpha.sum(1)
-    return alpha / total.clamp(min=torch.finfo(alpha.dtype).tiny)[:, None], total
-
-
-def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, candidates: int = CANDIDATES) -> Fillings:
+def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, candidates: int = 200) -> Fillings:
     """The `n_best` most probable sequences of `tokens` tokens, or fewer where fewer exist.
 
     `width` beginnings are kept after each token. From the second token on, each is continued by the `candidates` most
-    probable words of every state it can reach. Raises ValueError if no path has so many tokens.
+    probable words of every state it can reach.
     """
-    paths = Chain(graph.links, tokens)
+    mass = ways(graph.links, tokens).flip(0)  # log R_i
+
+    def step(i: int) -> Tensor:
+        """Log transition probabilities [N, N] of the Markov chain at step i; -inf in rows of states it cannot be at."""
+        here = mass[i][:, None]
+        return torch.where(here > -torch.inf, graph.links + mass[i + 1] - here, -torch.inf)
+
     # How probable all tokens after the i-th can at most be together, from the state of the i-th: logarithms [N].
     best = graph.probs.amax(1).log()
     ceilings = [torch.zeros_like(best)]
     for i in range(tokens - 1, 0, -1):
-        ceilings.append((paths.step(i) + best + ceilings[-1]).logsumexp(1))
+        ceilings.append((step(i) + best + ceilings[-1]).logsumexp(1))
     common = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
     rare = common.values[:, candidates:].sum(1)  # of the words left out, the most probable one
+    # Of every beginning: its tokens [n, i], log-probability [n], and probability of being at each state [n, N].
     found = torch.empty(1, 0, dtype=torch.long, device=best.device)
-    alpha, score, missed = paths.start, graph.probs.new_zeros(1), -torch.inf
+    score, alpha, missed = best.new_zeros(1), torch.eye(1, len(best)).to(best), -torch.inf
     for i, ceiling in enumerate(reversed(ceilings)):
-        arrived, scale = alpha @ paths.step(i).exp(), float(ceiling.max())
+        arrived, scale = alpha @ step(i).exp(), float(ceiling.max())
         bound = arrived * (ceiling - scale).exp()
         live = (bound > 0).any(0).nonzero()[:, 0]
         if len(found) == 1:  # one beginning is cheap to continue by every word
@@ -165,8 +127,9 @@ def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, can
         if not last and len(ranking.values) > keep:
             missed = max(missed, scale + float(ranking.values[keep]))
         parent, word = ranking.indices[:keep] // len(words), words[ranking.indices[:keep] % len(words)]
-        alpha, share = _scaled(arrived[parent] * graph.probs[:, word].T)
-        score = score[parent] + share.log()
+        alpha = arrived[parent] * graph.probs[:, word].T
+        share = alpha.sum(1)
+        alpha, score = alpha / share[:, None], score[parent] + share.log()
         found = torch.cat([found[parent], word[:, None]], dim=1)
     proven = missed == -torch.inf or (len(found) == n_best and float(score[-1]) >= missed)
     return Fillings(found, score, best_paths(graph, found), proven)
@@ -174,40 +137,38 @@ def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, can
 
 def best_paths(graph: Graph, tokens: Tensor) -> Tensor:
     """The most probable path [n, m] of every filling [n, m]."""
-    path, _ = alignment.best_path(*_aligned(graph, graph.probs[:, tokens].log().permute(1, 2, 0)))
-    return path[:, 1:-1]
-
-
-def _aligned(graph: Graph, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What `ops.alignment` takes: emissions [n, m + 2, N], from those of the tokens [n, m, N], links and lengths."""
-    count, tokens, states = log_probs.shape
-    lengths = torch.tensor([tokens + 2, states], device=log_probs.device)[:, None].expand(-1, count)
-    return F.pad(log_probs, (0, 0, 1, 1)), graph.links.expand(count, -1, -1), lengths[0], lengths[1]
+    emission = graph.probs[:, tokens].log().permute(1, 2, 0)
+    return alignment.best_path(*_aligned(graph, emission))[0][:, 1:-1]
 
 
 def viterbi(graph: Graph, tokens: int) -> Fillings:
     """The most probable pair of a path and its tokens. Summed over all paths, other tokens may be more probable."""
-    paths = Chain(graph.links, tokens)
-    best = graph.probs.max(1)
+    mass, best = ways(graph.links, tokens)[-1, 0], graph.probs.max(1)
     path, value = alignment.best_path(*_aligned(graph, best.values.log().expand(1, tokens, -1)))
     path = path[:, 1:-1]
     chosen = best.indices[path]
-    return Fillings(chosen, log_probability(graph, paths, chosen), path, path_log_prob=value - paths.log_mass)
+    return Fillings(chosen, log_probability(graph, chosen), path, path_log_prob=value - mass)
 
 
 def sample(graph: Graph, tokens: int, count: int, generator: torch.Generator | None = None) -> Fillings:
     """`count` fillings of `tokens` tokens drawn from p(y | m)."""
-    paths = Chain(graph.links, tokens)
     free = graph.probs.new_zeros(count, tokens, len(graph.links))
     path = alignment.sample(*_aligned(graph, free), generator=generator)[:, 1:-1]
     chosen = torch.empty_like(path)
     for state in path.unique():
         here = path == state
         chosen[here] = torch.multinomial(graph.probs[state], int(here.sum()), replacement=True, generator=generator)
-    return Fillings(chosen, log_probability(graph, paths, chosen), path)
+    return Fillings(chosen, log_probability(graph, chosen), path)
 
 
 def visits(graph: Graph, tokens: int) -> Tensor:
     """Probability [N] that a path of `tokens` tokens passes through each state, by the transitions alone."""
-    at_state, _ = alignment.posterior(*_aligned(graph, torch.zeros_like(graph.links[None, :1]).expand(-1, tokens, -1)))
+    at_state, _ = alignment.posterior(*_aligned(graph, graph.probs.new_zeros(1, tokens, len(graph.links))))
     return at_state[0].sum(0)
+
+
+def _aligned(graph: Graph, emission: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What `ops.alignment` takes, from the log emissions [n, m, N] of m tokens; BOS and EOS have none."""
+    count, tokens, states = emission.shape
+    lengths = torch.tensor([tokens + 2, states], device=emission.device)[:, None].expand(-1, count)
+    return F.pad(emission, (0, 0, 1, 1)), graph.links.expand(count, -1, -1), lengths[0], lengths[1]

@@ -1,16 +1,13 @@
 """From texts with masks to their fillings: tokens, forward passes, search, and text again."""
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from pathlib import Path
+from itertools import chain, pairwise
 from typing import Any, Literal, NamedTuple
 
 import torch
-from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import InputError
@@ -20,35 +17,43 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrained import load_model
 from exlm.randomness import mix
 
-Method = Literal["beam", "viterbi", "sample"]
 Record = dict[str, Any]
 
 MASKS = re.compile(r"\[MASK\]|<mask>")  # beside the tokenizer's own mask token
-NO_MASK = "no mask"
 LITTLE_KEPT = "these probabilities say little of the model, whose paths seldom have one state in every mask; see --free"
 LOGITS = 2**26  # held in memory at a time
 TEXTS = 5000  # filled before the first of them is handed on
-TOP_WORDS = 5
 
 
 @dataclass
 class FillOptions:
-    """How to fill; see `fill`, which has the same options. `lengths` are the numbers of tokens that `tokens` names."""
+    """How to fill.
+
+    Attributes:
+        n_best: fillings, or samples, of each text (of each length, if there are several).
+        method: `beam` finds the most probable fillings, summed over all paths; `viterbi` the most probable pair of a
+            path and its tokens; `sample` draws paths and tokens.
+        tokens: how many tokens to put in altogether, as 3 or 2-4; sets `free`. One for each mask where absent.
+        free: paths as the model was trained, which may skip a mask or stop at several of its states, and so put no
+            token or several in its place. Otherwise each mask gets one token, from paths with one state in every
+            mask. `kept` is the share that these have of the probability of all paths with as many tokens; where it is
+            under a half, `warning` says that the probabilities then tell little of the model. It is 1 for a vanilla
+            MLM or ExLM without transitions, and null if paths are free.
+        beam: beginnings kept after each token.
+        seed: of the samples.
+    """
 
     n_best: int = 5
-    method: Method = "beam"
+    method: Literal["beam", "viterbi", "sample"] = "beam"
     tokens: str | None = None
     free: bool = False
-    states: bool = False
     beam: int = 64
     seed: int = 0
-    tokens_per_batch: int = 4096
-    lengths: range | None = field(init=False, default=None)
+    lengths: range | None = field(init=False, default=None)  # the numbers of tokens that `tokens` names
 
     def __post_init__(self) -> None:
-        for name in ("n_best", "beam", "tokens_per_batch"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if min(self.n_best, self.beam) < 1:
+            raise InputError(f"n_best is {self.n_best} and beam is {self.beam}; both must be at least 1")
         if self.tokens is not None:
             match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(self.tokens).strip())
             self.lengths = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
@@ -67,13 +72,10 @@ class Example(NamedTuple):
 
 def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:
     """A pre-trained model and its tokenizer. Raises InputError for a directory without a prediction head of ours."""
-    try:
-        names = json.loads((Path(path) / "config.json").read_text(encoding="utf-8")).get("architectures")
-    except (OSError, ValueError, AttributeError):
-        names = None  # said better by `load_model`
+    model, tokenizer = load_model(path, ExLMForMaskedLM)
+    names = model.config.architectures or []
     if names and ExLMForMaskedLM.__name__ not in names:
         raise InputError(f"{path} holds {', '.join(names)}; give the directory of a pre-trained ExLM, MLM or CTC model")
-    model, tokenizer = load_model(path, ExLMForMaskedLM)
     if model.config.repeat > 1:
         raise InputError(f"{path} was trained on repeated tokens (Repeated MLM); give a model trained on ordinary text")
     return model, tokenizer
@@ -84,30 +86,32 @@ def fill_texts(
     tokenizer: PreTrainedTokenizerFast,
     texts: Sequence[str],
     options: FillOptions | None = None,
-    progress: bool = False,
+    states: bool = False,
+    tokens_per_batch: int = 4096,
 ) -> Iterator[Record]:
     """One record per text, in order: see `output` of `fill`. Some thousand texts are filled at a time."""
     options = options or FillOptions()
     network.eval()
-    max_tokens = min(options.tokens_per_batch, LOGITS // network.config.vocab_size)
-    with tqdm(total=len(texts), desc="fill", unit="line", disable=not progress) as bar:
-        for start in range(0, len(texts), TEXTS):
-            examples = encode(network, tokenizer, texts[start : start + TEXTS])
-            records: list[Record] = [
-                {"line": line, "text": texts[line - 1], "fillings": []}
-                | {"exact": None, "kept": None, "warning": None, "problem": example.problem}
-                for line, example in enumerate(examples, start + 1)
-            ]
-            waiting = [i for i, example in enumerate(examples) if example.problem is None]
-            waiting.sort(key=lambda i: -examples[i].length)  # so that too large a batch fails at once
-            bar.update(len(examples) - len(waiting))
-            while waiting:
-                count = max(1, max_tokens // examples[waiting[0]].length)
-                rows, waiting = waiting[:count], waiting[count:]
-                for i, graph in zip(rows, graphs(network, [examples[i] for i in rows], tokenizer), strict=True):
-                    records[i] |= fill_graph(graph, examples[i].ids, tokenizer, options, start + i + 1)
-                    bar.update()
-            yield from records
+    max_tokens = min(tokens_per_batch, LOGITS // network.config.vocab_size)
+    for start in range(0, len(texts), TEXTS):
+        chunk = texts[start : start + TEXTS]
+        examples = encode(network, tokenizer, chunk)
+        records: list[Record] = [
+            dict(line=line, text=text, fillings=[], exact=None, kept=None, warning=None, problem=example.problem)
+            for line, (text, example) in enumerate(zip(chunk, examples, strict=True), start + 1)
+        ]
+        waiting = [i for i, example in enumerate(examples) if example.problem is None]
+        waiting.sort(key=lambda i: -examples[i].length)  # so that too large a batch fails at once
+        while waiting:
+            count = max(1, max_tokens // examples[waiting[0]].length)
+            batch, waiting = waiting[:count], waiting[count:]
+            for i, graph in zip(batch, graphs(network, [examples[i] for i in batch], tokenizer), strict=True):
+                records[i] |= fill_graph(graph, examples[i].ids, tokenizer, options, start + i + 1)
+                if states and records[i]["fillings"]:
+                    described = describe_states(graph, options, 5, tokenizer.convert_ids_to_tokens)
+                    rows = list(zip(graph.mask.tolist(), described, strict=True))
+                    records[i]["states"] = [[state for own, state in rows if own == m] for m in range(graph.masks)]
+        yield from records
 
 
 def encode(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[Example]:
@@ -119,7 +123,7 @@ def encode(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: 
         more = ids.count(config.mask_token_id) * (config.states_per_mask - 1) + 2 * (config.states_per_boundary - 1)
         length, most, problem = len(ids) + more, config.max_position_embeddings, None
         if tokenizer.mask_token_id not in ids:
-            problem = NO_MASK
+            problem = "no mask"
         elif config.states_per_boundary > 1 and {config.bos_token_id, config.eos_token_id} & set(ids[1:-1]):
             problem = "an end of sequence inside the text, which has states of its own in this model; give one sequence"
         elif length > most:
@@ -138,38 +142,38 @@ def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrai
     lattice = network.exlm.expand(batch["input_ids"], batch["attention_mask"])
     hidden = network.states(lattice)
     lattice = lattice.to(hidden.device)
-    if network.transition is None:
-        marginals = network.marginals(lattice, hidden).cpu()
-        counts = lattice.target_lengths.tolist()
-        return [search.independent(rows[1 : n - 1]) for rows, n in zip(marginals, counts, strict=True)]
-    logits, links = network.head(hidden).cpu(), network.transition(hidden, lattice).cpu()
-    masks = (lattice.ordinal - 1).cpu()
-    return [
+    if not network.config.has_links:  # masks know nothing of each other, and each has one state
+        logits, lengths = network.marginals(lattice, hidden).cpu(), lattice.target_lengths
+        links = logits.new_zeros(len(logits), logits.shape[1], logits.shape[1])
+        masks = torch.arange(-1, logits.shape[1] - 1).expand(len(logits), -1)
+    else:
+        logits, lengths = network.head(hidden).cpu(), lattice.state_lengths
+        links, masks = network.links(hidden, lattice).cpu(), (lattice.ordinal - 1).cpu()
+    result = [
         Graph(logits[b, :n].double().softmax(-1), links[b, :n, :n].double(), masks[b, :n])
-        for b, n in enumerate(lattice.state_lengths.tolist())
+        for b, n in enumerate(lengths.tolist())
     ]
+    return result if network.config.has_links else [search.one_per_mask(graph) for graph in result]
 
 
 def searched(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float]]:
     """The graph without the paths that `options` leave out, and the probabilities of the wished numbers of tokens."""
     graph = graph if options.free else search.one_per_mask(graph)
     probability = search.length_distribution(graph.links).exp().tolist()
-    wished = options.lengths or [graph.masks]
-    return graph, {m: p for m, p in enumerate(probability) if m in wished and p > 0}
+    return graph, {m: p for m, p in enumerate(probability) if m in (options.lengths or [graph.masks]) and p > 0}
 
 
 def fill_graph(
     graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int = 1
 ) -> Record:
-    """What `fill` writes of the text with these ids: fillings, exact, kept, warning and states, or the problem.
+    """What `fill` writes of the text with these ids: fillings, exact, kept and warning, or the problem.
 
     Samples depend on the number of the line.
     """
     paths, lengths = searched(graph, options)
     if not lengths:
-        wished = options.lengths or [graph.masks]
-        wanted = " to ".join(map(str, sorted({wished[0], wished[-1]})))
-        return {"problem": f"no path puts {wanted} tokens into its masks ({len(graph.links) - 2} states)"}
+        wished = options.tokens or graph.masks
+        return {"problem": f"no path puts {wished} tokens into its masks ({len(graph.links) - 2} states)"}
     record: Record = {"fillings": [], "exact": True if options.method == "beam" else None}
     for length, chance in lengths.items():
         if options.method == "viterbi":
@@ -184,11 +188,12 @@ def fill_graph(
         mask_of = graph.mask[result.path].clamp(0, graph.masks - 1)
         for tokens, own, value in zip(result.tokens, mask_of, result.log_prob.tolist(), strict=True):
             by_mask = [tokens[own == mask].tolist() for mask in range(graph.masks)]
-            inside = iter(by_mask)
-            filled = [next(inside) if token == tokenizer.mask_token_id else [token] for token in ids[1:-1]]
-            entry: Record = {"text": tokenizer.decode(list(chain.from_iterable(filled)))}
-            entry["tokens"] = [tokenizer.convert_ids_to_tokens(tokens) for tokens in by_mask]
-            entry |= {"probability": math.exp(value), "log_probability": value}
+            entry: Record = {
+                "text": tokenizer.decode(list(chain(*filled_in(ids, by_mask, tokenizer)))),
+                "tokens": [tokenizer.convert_ids_to_tokens(tokens) for tokens in by_mask],
+                "probability": math.exp(value),
+                "log_probability": value,
+            }
             if result.path_log_prob is not None:
                 entry["path_probability"] = float(result.path_log_prob.exp())
             if options.free:
@@ -197,22 +202,26 @@ def fill_graph(
     if not options.free:
         record["kept"] = search.kept(graph)
         record["warning"] = LITTLE_KEPT if record["kept"] < 0.5 else None
-    if options.states:
-        states = describe_states(paths, lengths, TOP_WORDS, tokenizer.convert_ids_to_tokens)
-        masks = [state.pop("mask") for state in states]
-        record["states"] = [[s for s, own in zip(states, masks, strict=True) if own == m] for m in range(graph.masks)]
     return record
 
 
-def describe_states(graph: Graph, lengths: dict[int, float], count: int, spell: Callable[[int], Any]) -> list[Record]:
-    """`mask`, `weight` and the top `words`, each spelled and with its probability, of every state.
+def filled_in(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[list[int]]:
+    """The tokens between the masks of a text (2 M + 1 lists: the first, third, ... one) and those in their places."""
+    at = [0, *(i for i, token in enumerate(ids) if token == tokenizer.mask_token_id), len(ids) - 1]
+    first, *others = [ids[a + 1 : b] for a, b in pairwise(at)]
+    return [first, *chain.from_iterable(zip(by_mask, others, strict=True))]
 
-    The weight is the probability that a path of the graph with one of these lengths passes through the state.
+
+def describe_states(graph: Graph, options: FillOptions, count: int, spell: Callable[[int], Any]) -> list[Record]:
+    """`weight` and the top `words`, each spelled and with its probability, of every state.
+
+    The weight is the probability that a path passes through the state, of those that the fillings are made of.
     """
-    weights = torch.stack([p * search.visits(graph, m) for m, p in lengths.items()]).sum(0) / sum(lengths.values())
+    paths, lengths = searched(graph, options)
+    weights = torch.stack([p * search.visits(paths, m) for m, p in lengths.items()]).sum(0) / sum(lengths.values())
     top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
-    rows = zip(graph.mask.tolist(), weights.tolist(), top.indices.tolist(), top.values.tolist(), strict=True)
+    rows = zip(weights.tolist(), top.indices.tolist(), top.values.tolist(), strict=True)
     return [
-        {"mask": mask, "weight": weight, "words": [[spell(token), p] for token, p in zip(tokens, probs, strict=True)]}
-        for mask, weight, tokens, probs in rows
+        {"weight": weight, "words": [[spell(token), p] for token, p in zip(tokens, probs, strict=True)]}
+        for weight, tokens, probs in rows
     ]
