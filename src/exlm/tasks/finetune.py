@@ -82,7 +82,7 @@ def finetune(
         write_yaml(directory / "recipe.yaml", recipe)
         write_text(directory / "invalid_rows.csv", trainer.invalid.to_csv(index=False))
         report = run_grid(directory, trainer.train_seed, chosen, seeds, settings, trainer.metric)
-    _print_result(report, directory, start_from)
+    _print_result(report, directory)
     return report
 
 
@@ -92,16 +92,14 @@ def _announce(trainer: Trainer) -> None:
     print(f"{dataset}: {trainer.summary}")
     for difference in trainer.data_settings["departures"]:
         print(f"note: {difference}; scores do not compare with published ones")
-    if not len(invalid):
-        return
-    examples = "; ".join(
-        f"{row.part} row {row.row}, value {str(row.value)[:80]!r}: {row.reason}".strip()
-        for row in invalid.head(3).itertuples()
-    )
-    if trainer.task.on_invalid == "error":
-        raise InputError(f"{dataset}: {examples}; correct or remove it, or set task.on_invalid to skip")
-    actions = [f"{count} {action}; " for action, count in invalid.get("action", pd.Series()).value_counts().items()]
-    print(f"{len(invalid)} rows have something wrong ({''.join(actions)}see invalid_rows.csv), the first: {examples}")
+    if len(invalid):
+        first = invalid.iloc[0]
+        example = f"{first.part} row {first.row}, value {str(first.value)[:80]!r}: {first.reason}".strip()
+        if trainer.task.on_invalid == "error":
+            raise InputError(f"{dataset}: {example}; correct or remove it, or set task.on_invalid to skip")
+        counts = invalid.get("action", pd.Series()).value_counts()
+        actions = "".join(f"{count} {action}; " for action, count in counts.items())
+        print(f"{len(invalid)} rows have something wrong ({actions}see invalid_rows.csv), the first: {example}")
 
 
 def finished_runs(
@@ -121,15 +119,8 @@ def run_grid(
     """Runs every cell with every seed in `CELL/seed-N`, unless it is finished, and writes `results.json`.
 
     The best cell has the best median of `metric` on valid; only its weights are kept. A cell whose training stops
-    itself does not end a grid, and counts as the worst.
-
-    Args:
-        directory: of all runs.
-        train_seed: (run directory, hyper-parameters, seed) -> result of the run.
-        grid: from `cells`.
-        seeds: of every cell.
-        settings: what finished runs must have been made with, beside the hyper-parameters; InputError for others.
-        metric: chooses the cell.
+    itself does not end a grid, and counts as the worst. Finished runs must have been made with the same `settings`
+    and hyper-parameters; InputError for others.
 
     Returns:
         The content of `results.json`: the summaries of the best cell by split, its runs, and every cell's summary.
@@ -186,24 +177,24 @@ def _drop_weights(cell: Path, seeds: Sequence[int]) -> None:
             path.unlink()
 
 
-def _print_result(report: dict[str, Any], directory: Path, start_from: str | None) -> None:
+def _print_result(report: dict[str, Any], directory: Path) -> None:
     """Prints the main metric, and which cell of how many it is of."""
     split = "test" if "test" in report else "valid"
-    name, seeds = report["metric"], len(report["seeds"])
+    name, seeds, start_from = report["metric"], len(report["seeds"]), report["settings"]["start_from"]
     summary = report[split][name]
     value = "{median:.4f}".format(**summary)
     if seeds > 1:
         value += " (median of {} seeds, {min:.4f} to {max:.4f}; mean {mean:.4f} +- {std:.4f})".format(seeds, **summary)
-    note = "" if np.isfinite(summary["mean"]) else f" (not defined: the {split} part has only one class)"
-    if split == "valid":
-        note += "; valid also chose the epoch" + (" and the cell" if "cells" in report else "")
-    if "cells" in report:
-        note += f"; best of {len(report['cells'])} cells: {report['best']}"
+    notes = {
+        f"not defined: the {split} part has only one class": not np.isfinite(summary["mean"]),
+        "valid also chose the epoch and, of a grid, the cell": split == "valid",
+        f"best of {len(report.get('cells', []))} cells: {report['best']}": "cells" in report,
+        f"started from {start_from}": start_from is not None,
+    }
+    print("; ".join([f"{split} {name} {value}", *(note for note, holds in notes.items() if holds)]))
     if "mismatched" in report:
-        note += f"; mismatched {report['mismatched'][name]['median']:.4f}"
-    if start_from:
-        note += f"; started from {start_from}"
-    print(f"{split} {name} {value}{note}; everything is in {directory}")
+        print("mismatched {} {median:.4f}".format(name, **report["mismatched"][name]))
+    print(f"everything is in {directory}")
 
 
 def seed_directories(path: str) -> list[Path]:
