@@ -18,9 +18,9 @@ from exlm.pretrained import save_model
 from exlm.tasks.answers import N_BEST, answer, best_spans, make_windows, span_training_loss, vote, window_batches
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.inference import pad
+from exlm.tasks.metrics import em_and_f1, evaluate_answers, normalize_answer
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.questions import read_questions
-from exlm.tasks.squad_metrics import em_and_f1, evaluate_answers, normalize_answer
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
 

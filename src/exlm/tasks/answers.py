@@ -56,8 +56,7 @@ def make_windows(
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
     for row, question, context, answers in questions[["question", "context", "answers"]].itertuples():
         if (taken := size(question)) > room - stride - LEAST_STEP and taken + size(context) > room:
-            why = f"a question longer than the window: of {max_length} tokens it takes {taken}"
-            too_long.append((row, question, why))
+            too_long.append((row, question, f"longer than the window: of {max_length} tokens it takes {taken}"))
             continue
         encoding = tokenizer(question, context, max_length=max_length, stride=stride, **options)
         of_question = [_window(row, encoding, number, tokenizer) for number in range(len(encoding["input_ids"]))]
@@ -98,10 +97,9 @@ def _label(windows: list[Window], text: str, start: int) -> bool:
 def window_batches(
     windows: list[Window], tokenizer: PreTrainedTokenizerFast, batch_size: int, seed: int
 ) -> ShuffledBatches:
-    """Batches of the windows that can be learned from.
+    """Batches of the windows that can be learned from (InputError if there is none).
 
     Besides the inputs they hold start_positions and end_positions [B], which count the padding on the left.
-    Raises InputError if there is no window to learn from.
     """
     trainable = np.flatnonzero([window.label is not None for window in windows])
     if not len(trainable):

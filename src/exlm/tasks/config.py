@@ -62,7 +62,7 @@ class TaskConfig:
             raise InputError("task.test names a file but task.valid does not; name both")
         if self.valid and self.split not in (None, "parts"):
             raise InputError("task.split and task.valid exclude each other; name a split or the files of the parts")
-        for name, least in (("train_rows", 1), ("max_length", 3)):
+        for name, least in (("train_rows", 1), ("max_length", 3), ("stride", 0), ("max_answer", 1)):
             if (value := getattr(self, name)) is not None and value < least:
                 raise InputError(f"{name} is {value}; it must be at least {least}")
 

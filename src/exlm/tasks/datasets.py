@@ -51,10 +51,7 @@ FILE_ENDING = r"(-0.*)?\.(csv|json|parquet|tsv|txt)(\.gz|\.xz|\.zst)?"  # the hu
 
 
 def data_folder(dataset: str, data_dir: str | None, below: str) -> Path:
-    """The folder of a named data set's files: `data_dir`, else the folder `below` in $EXLM_DATA.
-
-    Raises InputError if neither is given.
-    """
+    """The folder of a named data set's files: `data_dir`, else the one `below` $EXLM_DATA; InputError if neither is."""
     if data_dir:
         return Path(data_dir)
     if base := os.environ.get("EXLM_DATA"):
@@ -66,10 +63,7 @@ def data_folder(dataset: str, data_dir: str | None, below: str) -> Path:
 
 
 def find_file(folder: Path, names: Sequence[str]) -> Path:
-    """The file of a folder with the first of the names that is there, in any case and with any ending that can be read.
-
-    Raises InputError if there is none, or several.
-    """
+    """The one file of a folder with the first of the names that is there, in any case and with any FILE_ENDING."""
     found: list[Path] = []
     for name in names:
         pattern = re.compile(re.escape(name) + FILE_ENDING, re.IGNORECASE)
@@ -99,22 +93,15 @@ def size_differences(found: dict[str, int], published: dict[str, int], unit: str
     return [
         f"{split} has {found[split]:,} {unit}, {of} has {size:,}" if split in found else f"{split} is missing"
         for split, size in published.items()
-        if split not in found or _differs(found[split], size)
+        if abs(found.get(split, 0) - size) > size // 1000
     ]
 
 
-def _differs(rows: int, published: int) -> bool:
-    return abs(rows - published) > published // 1000
-
-
 def molnet_differences(path: str | Path, rows: int, usable: int) -> list[str]:
-    """How a table differs in size from the MoleculeNet set that its file is named after (nothing for other files).
-
-    rows: as read; usable: those that can be trained on or scored.
-    """
+    """How the rows and the usable rows of a file differ in number from the MoleculeNet set that it is named after."""
     known = {name.lower(): entry for key, entry in MOLECULENET.items() for name in (key, *entry.other_names)}
     entry = known.get(Path(path).name.lower().removesuffix(".gz").removesuffix(".csv"))
-    if entry is None or not (_differs(rows, entry.rows) or _differs(usable, entry.rows)):
+    if entry is None or max(abs(rows - entry.rows), abs(usable - entry.rows)) <= entry.rows // 1000:
         return []
     can_be_used = f" ({usable:,} usable)" if usable != rows else ""
     return [f"the table has {rows:,} rows{can_be_used}, the published one {entry.rows:,}"]
@@ -128,10 +115,8 @@ def glue_name(name: str) -> str | None:
 def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, list[str]]:
     """The train and development sets of a GLUE task (a key of GLUE), and how they differ in size from the published.
 
-    data_dir: a folder with one folder per task, each with the original TSV files, the hub's Parquet files or
-        CSV files (compressed or not); or the name of a hub data set. $EXLM_DATA/text/glue where absent.
-
-    Raises InputError, with the folder looked at, for files, columns or labels that are not there.
+    `data_dir` ($EXLM_DATA/text/glue where absent) has one folder per task, each with the original TSV files, the hub's
+    Parquet files or CSV files; or it is the name of a hub data set. InputError for what is not there.
     """
     task = GLUE[name]
     if data_dir and not Path(data_dir).exists() and data_dir.count("/") == 1:

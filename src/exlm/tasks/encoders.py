@@ -8,17 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import (
-    MODEL_FOR_QUESTION_ANSWERING_MAPPING,
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    AutoConfig,
-    AutoModel,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.errors import InputError, first_line
 from exlm.pretrained import fingerprint, load_fast_tokenizer, load_tokenizer, verify
@@ -27,8 +20,8 @@ from exlm.tasks.config import FinetuneConfig
 Head = Literal["classification", "question_answering"]  # regression has a head of the first kind
 
 MODEL_CLASSES: dict[Head, Any] = {
-    "classification": MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    "question_answering": MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+    "classification": transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    "question_answering": transformers.MODEL_FOR_QUESTION_ANSWERING_MAPPING,
 }
 # What the families call the same thing.
 HEADS = ("classifier", "qa_outputs", "logits_proj")
@@ -150,7 +143,7 @@ def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_
         model, found = model_class.from_pretrained(name, **options)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise InputError(f"the model in {name} cannot be loaded: {first_line(error)}") from error
-    for weight, size, expected in found["mismatched_keys"]:
+    for weight, size, expected in sorted(found["mismatched_keys"]):
         if not (new_head and set(HEADS) & set(weight.split("."))):
             raise InputError(
                 f"{name}: {weight} has the size {[*size]}, not {[*expected]} as in config.json; restore it"

@@ -26,7 +26,6 @@ RESULT, REPORT = "result.json", "results.json"
 Trainer = Classification | QuestionAnswering
 Result = dict[str, Any]  # of one seed; "scores" holds the metrics of every split but train
 TrainSeed = Callable[[Path, FinetuneConfig, int], Result]
-Summary = dict[str, dict[str, dict[str, float]]]  # split -> metric -> mean, median, ...
 
 
 def finetune(
@@ -64,8 +63,7 @@ def finetune(
         raise InputError("fine-tuning is one process; start it without torchrun, and other tasks beside it")
     start = str(best_seed_directory(start_from)) if start_from else None
     fingerprints = {"model_sha256": encoder_fingerprint(model)}
-    if start:
-        fingerprints["start_sha256"] = encoder_fingerprint(start)
+    fingerprints |= {"start_sha256": encoder_fingerprint(start)} if start else {}
     task, known = resolve(task)
     precision = used_precision(distributed.device(), train.precision)  # auto differs between machines
     named = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
@@ -127,7 +125,7 @@ def run_grid(
     """
     finished = finished_runs(directory, grid, seeds, settings)
     runs: dict[str, list[Result]] = {}
-    summaries: dict[str, Summary] = {}
+    summaries: dict[str, dict[str, Any]] = {}  # by cell, split and metric: mean, median, ...
 
     def train(name: str, seed: int) -> Result:
         run_dir = directory / name / f"seed-{seed}"
@@ -150,8 +148,10 @@ def run_grid(
         runs[name] = [finished[name, seed] or train(name, seed) for seed in seeds]
         summaries[name] = _summary(runs[name])
         previous, best = best, max(best, name, key=median)  # the first of equals
-        for worse in {previous, name} - {best}:
-            _drop_weights(directory / worse, seeds)
+        for worse in {previous, name} - {best}:  # a hundred runs would fill the disk; scores and predictions stay
+            for path in (directory / worse).glob("seed-*/*"):
+                if path.is_file() and path.name not in (RESULT, "log.jsonl") and "predictions" not in path.name:
+                    path.unlink()
     for i, seed in enumerate(seeds):  # a cell that was not the best of an earlier grid has lost its weights
         if "stopped" not in runs[best][i] and not any((directory / best / f"seed-{seed}").glob("*.safetensors")):
             runs[best][i] = train(best, seed)
@@ -164,37 +164,29 @@ def run_grid(
     return report
 
 
-def _summary(runs: Sequence[Result]) -> Summary:
+def _summary(runs: Sequence[Result]) -> dict[str, Any]:
     """Of all seeds; one whose training stopped leaves nothing defined."""
     runs = [run for run in runs if "stopped" in run][:1] or runs
     return {split: summarise([run["scores"][split] for run in runs]) for split in runs[0]["scores"]}
 
 
-def _drop_weights(cell: Path, seeds: Sequence[int]) -> None:
-    """A grid of a hundred runs would fill the disk; the scores, logs and predictions stay."""
-    for path in (path for seed in seeds for path in (cell / f"seed-{seed}").glob("*")):
-        if path.is_file() and path.name not in (RESULT, "log.jsonl") and not path.name.startswith("predictions"):
-            path.unlink()
-
-
 def _print_result(report: dict[str, Any], directory: Path) -> None:
     """Prints the main metric, and which cell of how many it is of."""
     split = "test" if "test" in report else "valid"
-    name, seeds, start_from = report["metric"], len(report["seeds"]), report["settings"]["start_from"]
+    name, seeds = report["metric"], len(report["seeds"])
     summary = report[split][name]
     value = "{median:.4f}".format(**summary)
     if seeds > 1:
         value += " (median of {} seeds, {min:.4f} to {max:.4f}; mean {mean:.4f} +- {std:.4f})".format(seeds, **summary)
-    notes = {
-        f"not defined: the {split} part has only one class": not np.isfinite(summary["mean"]),
-        "valid also chose the epoch and, of a grid, the cell": split == "valid",
-        f"best of {len(report.get('cells', []))} cells: {report['best']}": "cells" in report,
-        f"started from {start_from}": start_from is not None,
-    }
-    print("; ".join([f"{split} {name} {value}", *(note for note, holds in notes.items() if holds)]))
+    value += "" if np.isfinite(summary["mean"]) else f" (not defined: the {split} part has only one class)"
+    value += "; valid also chose the epoch and, of a grid, the cell" if split == "valid" else ""
+    if "cells" in report:
+        value += f"; best of {len(report['cells'])} cells: {report['best']}"
     if "mismatched" in report:
-        print("mismatched {} {median:.4f}".format(name, **report["mismatched"][name]))
-    print(f"everything is in {directory}")
+        value += f"; mismatched {report['mismatched'][name]['median']:.4f}"
+    if start_from := report["settings"]["start_from"]:
+        value += f"; started from {start_from}"
+    print(f"{split} {name} {value}; everything is in {directory}")
 
 
 def seed_directories(path: str) -> list[Path]:

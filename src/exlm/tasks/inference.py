@@ -53,9 +53,8 @@ def tokenize_rows(
 ) -> Rows:
     """Tokens of every row.
 
-    Over-long molecules are left out, and so are those that RDKit cannot parse or that have tokens outside the
-    vocabulary, unless `keep_doubtful`. Over-long text is cut; that, unknown tokens and one empty text of two are
-    caveats, and the row is kept.
+    Over-long molecules are left out, and unless `keep_doubtful` those that RDKit cannot parse or that have tokens
+    outside the vocabulary. Over-long text is cut; that, unknown tokens and one empty text of two are caveats.
     """
     texts, pairs = table.texts, table.pairs
     examples = tokenize(texts, tokenizer, pairs)

@@ -19,8 +19,8 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_differences, squad_files
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer, load_finetuned
 from exlm.tasks.frames import plain_suffix, read_frame, with_columns, write_frame
+from exlm.tasks.metrics import ANSWER_METRICS, evaluate_answers
 from exlm.tasks.questions import read_questions
-from exlm.tasks.squad_metrics import METRICS, evaluate_answers
 from exlm.tasks.supervised import train_best_epoch
 from exlm.train import distributed
 
@@ -38,15 +38,12 @@ class QuestionAnswering:
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         self.metric = task.metric or "f1"
-        if self.metric not in METRICS:
-            raise InputError(f"question answering has no metric {self.metric!r}; use one of {', '.join(METRICS)}")
+        if self.metric not in ANSWER_METRICS:
+            raise InputError(f"question answering has no metric {self.metric!r}; use {' or '.join(ANSWER_METRICS)}")
         if task.train_rows is not None:
             raise InputError("question answering always trains on all questions; leave out task.train_rows")
         self.new_network = partial(load_encoder, model, from_scratch=from_scratch, start_from=start_from)
         self.tokenizer, window = load_encoder_tokenizer(model, task.max_length or DEFAULT_WINDOW)
-        for name, value, least in (("stride", task.stride, 0), ("max_answer", task.max_answer, 1)):
-            if value < least:
-                raise InputError(f"{name} is {value}; it must be at least {least}")
         if window < (least := task.stride + 2 * LEAST_STEP):
             raise InputError(
                 f"a window (task.max_length) has {window} tokens; it must have at least {least}, {2 * LEAST_STEP} more "

@@ -24,14 +24,12 @@ def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFram
     Answers that do not stand where the file says are dropped. Questions are left out that lose all their answers that
     way, have no question or context, are no valid Unicode, or are marked impossible and yet answered.
 
-    Returns:
-        the questions that can be used, and the problems of all others and of the dropped answers. The columns of the
-        questions are id (the row number where the file has none), question, context (unchanged: answers are cut out
-        of it) and answers, a list of reference answers (text, first character in the context), empty where the
-        context does not answer the question. The index is the row number.
+    Returns the questions that can be used, and the problems of all others and of the dropped answers. The columns of
+    the questions are id (the row number where the file has none), question, context (unchanged: answers are cut out
+    of it) and answers, a list of reference answers (text, first character in the context), empty where the context
+    does not answer the question. The index is the row number.
 
-    Raises:
-        InputError: if the file cannot be read, lacks something, has an id twice, or no question can be used.
+    Raises InputError if the file cannot be read, lacks something, has an id twice, or no question can be used.
     """
     path = Path(path)
     kept: dict[int, tuple[Any, ...]] = {}

@@ -86,10 +86,7 @@ def random_split(rows: Sequence[int] | np.ndarray, fractions: Sequence[float], s
 
 
 def column_split(frame: pd.DataFrame, column: str) -> Split:
-    """Split by a column that holds train, valid (or val, validation, dev) or test in every row, any case.
-
-    Raises InputError for an absent column and for any other value.
-    """
+    """Split by a column with train, valid (or val, validation, dev) or test in every row; else InputError."""
     check_columns(frame, "the table to split", column)
     values = frame[column].astype(str).str.strip().str.lower().replace(OTHER_NAMES)
     for row in np.flatnonzero(~values.isin(SPLITS)):
@@ -101,7 +98,7 @@ def column_split(frame: pd.DataFrame, column: str) -> Split:
 def index_split(path: str | Path, n_rows: int) -> Split:
     """Read {"train": [...], "valid": [...], "test": [...]} from JSON, plain or compressed; valid may be absent.
 
-    Raises InputError for a file of another form, and for rows that are repeated or outside 0 .. n_rows - 1.
+    Raises InputError for another form, and for rows that are repeated or outside 0 .. n_rows - 1.
     """
     content = read_json(path)
     lists = isinstance(content, dict) and all(isinstance(rows, list) for rows in content.values())

@@ -60,17 +60,13 @@ def make_table(
 ) -> LabelledTable:
     """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
 
-    frame: of one file, or of several by their part (train, valid, ...). Those are joined; columns that not all of
-        them have are filled with "".
-    path: where the frame comes from, for messages.
-    text_column: None takes the one column named smiles, mol, text or sentence, in any case.
-    label_columns: None takes the only other column, the only numeric one, or all numeric ones if they
-        hold nothing but 0 and 1.
-    task_type: None infers it: one 0/1 column is binary, several are multilabel, one column of 2 to 50
-        distinct words or 2 to 10 distinct whole numbers is multiclass, anything else is regression. (Without label
-        columns nothing can be inferred and the table says regression.)
-    classes: the classes that the labels index, where the task or a model has fixed them.
-    pair_column: the second text, for tasks on pairs.
+    `frame` is one file, or several by their part (train, valid, ...), which are joined; columns that not all of them
+    have are filled with "". `path` is for messages. `pair_column` has the second text, for tasks on pairs, and
+    `classes` are those that the labels index, where the task or a model has fixed them. What is None is inferred:
+    the text column is the one named smiles, mol, text or sentence; the labels are the only other column, the only
+    numeric one, or all numeric ones if they hold nothing but 0 and 1. One 0/1 column is binary, several are multilabel,
+    one column of 2 to 50 distinct words or 2 to 10 distinct whole numbers is multiclass, anything else is regression
+    (and so says a table without labels).
 
     Raises InputError for unusable columns, values that are not labels of the task, and no usable row.
     """
