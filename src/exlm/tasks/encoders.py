@@ -145,9 +145,7 @@ def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_
         raise InputError(f"the model in {name} cannot be loaded: {first_line(error)}") from error
     for weight, size, expected in sorted(found["mismatched_keys"]):
         if not (new_head and set(HEADS) & set(weight.split("."))):
-            raise InputError(
-                f"{name}: {weight} has the size {[*size]}, not {[*expected]} as in config.json; restore it"
-            )
+            raise InputError(f"{name}: {weight} has size {[*size]}, by config.json {[*expected]}; restore one of them")
     return model.float()
 
 
