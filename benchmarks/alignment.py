@@ -49,7 +49,7 @@ def double(lattice: Lattice) -> Lattice:
     return lattice[0].double(), lattice[1].double(), lattice[2], lattice[3]
 
 
-def plain_loop(emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor) -> Tensor:
+def plain_loop(emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor) -> Tensor:
     """What one would write first: logsumexp over predecessors, one target after another, full lengths only."""
     floor = transition.clamp(min=-1e30)  # the gradient of logsumexp over a row of -inf is NaN
     alpha = torch.full_like(emission[:, 0], -1e30)

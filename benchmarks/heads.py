@@ -50,7 +50,7 @@ def dense_loss(model: ExLMForMaskedLM, hidden: Tensor, lattice: Lattice) -> Tens
     alpha[:, 0] = emitted[:, 0, 0]
     for i in range(1, emitted.shape[1]):
         alpha = torch.logsumexp(alpha[:, :, None] + transition, 1) + emitted[:, i]
-    return (-alpha[:, -1] / lattice.num_targets).sum()
+    return (-alpha[:, -1] / lattice.target_lengths).sum()
 
 
 def dense_transition(model: ExLMForMaskedLM, hidden: Tensor, lattice: Lattice) -> Tensor:

@@ -1,7 +1,7 @@
-"""The `exlm` command, up to the point where it needs the library.
+"""The `exlm` command, without importing the library until a command needs it.
 
-This module stands outside of the package, because importing `exlm` imports PyTorch and transformers, which takes
-seconds: help, the version and mistyped commands are answered without them.
+This module is outside the package because importing `exlm` imports PyTorch and transformers, which takes seconds.
+General help, the version and mistyped commands are answered without them.
 
 Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 + n interrupted by signal n.
 """
@@ -16,7 +16,7 @@ from typing import NamedTuple, NoReturn
 
 
 class Command(NamedTuple):
-    """A command; the function behind it has its name, and the function's other arguments are the options."""
+    """A command. Its function has the command's name; the function's arguments that are not in `words` are options."""
 
     module: str
     words: tuple[str, ...]  # arguments without a name; the last may end in ? (at most one), * (any number) or +
@@ -81,7 +81,7 @@ def function_of(name: str) -> Callable:
 
 
 def _checked(name: str, words: list[str], options: list[str]) -> tuple[list[str], list[str]]:
-    """The leading words and the options, once there are as many words as the command takes; a recipe is an option."""
+    """The leading words and the options, after a check of the number of words; a recipe becomes the option --config."""
     wanted = COMMANDS[name].words
     needed = [word for word in wanted if word[-1] not in "?*"]
     several = wanted[-1][-1] in "*+"

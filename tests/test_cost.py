@@ -125,8 +125,8 @@ def test_bytes():
 def test_a_shape_counts_what_the_lattice_holds(batch, model):
     lattice = model("exlm").exlm.expand(**batch)
     assert lattice.input_ids.shape[1] == SMALL.expanded
-    assert lattice.num_states.tolist() == [SMALL.states] * 2
-    assert lattice.num_targets.tolist() == [SMALL.targets] * 2
+    assert lattice.state_lengths.tolist() == [SMALL.states] * 2
+    assert lattice.target_lengths.tolist() == [SMALL.targets] * 2
 
 
 SMALL = Shape(2, 20, 0.3, 3, 32, 3, 4, 48, 50)

@@ -1,5 +1,5 @@
-"""Commands as typed functions: arguments, YAML recipes, `--section.key value` overrides and help all come from the
-functions' signatures and docstrings (jsonargparse). `exlm_command.COMMANDS` lists the commands.
+"""Makes commands from typed functions: jsonargparse reads arguments, YAML recipes, `--section.key value` overrides and
+help from their signatures and docstrings. `exlm_command.COMMANDS` lists the commands.
 """
 
 import signal
@@ -15,14 +15,14 @@ from .errors import InputError, Interrupted, TrainingStopped
 
 
 def run(name: str, function: Callable, words: tuple[str, ...], example: str, arguments: list[str]) -> tuple[int, str]:
-    """Calls a command's function; (0, "") or an exit status and why, in one sentence.
+    """Calls a command's function. Returns (0, ""), or an exit status and the reason in one sentence.
 
     Args:
-        name: of the command.
-        function: behind it.
+        name: the command's name.
+        function: the function behind it.
         words: the function's arguments that are given without a name; the last may end in ?, * or +, as in argparse.
-        example: what may stand behind the name, for the help.
-        arguments: of the command line.
+        example: the arguments of the example in the help.
+        arguments: those given on the command line.
     """
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -63,7 +63,7 @@ def build_parser(name: str, function: Callable, words: tuple[str, ...], example:
 
 
 def _parse(parser: ArgumentParser, arguments: list[str]) -> dict[str, Any]:
-    """The function's keyword arguments. Whatever the parser dislikes becomes one sentence."""
+    """The function's keyword arguments. Any error of the parser becomes an InputError of one sentence."""
     try:
         config = parser.instantiate(parser.parse_args(arguments)).as_dict()
     except (ArgumentError, TypeError, ValueError) as error:
@@ -73,7 +73,7 @@ def _parse(parser: ArgumentParser, arguments: list[str]) -> dict[str, Any]:
 
 
 def _with_lists(function: Callable, arguments: list[str]) -> list[str]:
-    """The arguments with `a,b` in brackets where an option wants a list."""
+    """The arguments, with brackets around `a,b` if the option is a list."""
     result = list(arguments)
     for i, (option, value) in enumerate(zip(arguments, arguments[1:], strict=False), 1):
         if option.startswith("--") and value[:1] not in ("[", "-") and _takes_list(function, option[2:].split(".")):
@@ -91,7 +91,7 @@ def _takes_list(owner: Any, names: list[str]) -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    """Our own message if one is behind the parser's, else the parser's first lines."""
+    """The message of an InputError if one caused the parser's error, else the parser's own message in one line."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, InputError):

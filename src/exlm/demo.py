@@ -1,4 +1,4 @@
-"""The main job on what a fresh machine has: molecules that ship with an installed package."""
+"""A small complete run on molecules that come with an installed package."""
 
 import time
 from pathlib import Path
@@ -34,7 +34,7 @@ def demo(output: str = "demo-output", steps: int = 450, epochs: int = 5, seeds: 
         output: directory for everything; run again to resume.
         steps: pre-training updates.
         epochs: fine-tuning epochs.
-        seeds: of fine-tuning; 0, 1 and 2 where absent.
+        seeds: seeds of fine-tuning; 0, 1 and 2 by default.
     """
     started = time.monotonic()
     directory = Path(output)
@@ -49,7 +49,7 @@ def demo(output: str = "demo-output", steps: int = 450, epochs: int = 5, seeds: 
         updates = steps
         if name == MLM_SAME_TIME:
             slower = results[EXLM]["training_seconds"] / results[MLM]["training_seconds"]
-            updates = round(steps * min(max(slower, 1.0), 2.0))  # a busy machine must not make this run endless
+            updates = round(steps * min(max(slower, 1.0), 2.0))  # at most 2, in case other work slowed ExLM
         results[name] = pretrain(
             output=str(run_dir),
             data=DataConfig(str(corpus), mask_ratio=MASK_RATIO, tokens_per_batch=2048, tokens_per_micro_batch=4096),
@@ -124,7 +124,7 @@ def _write_molecules(molecules: Path, solubility: Path) -> None:
 
 
 def _markdown(rows: dict[str, dict[str, str]]) -> str:
-    """A table, its columns padded to the same width."""
+    """A Markdown table; all cells of a column have the same width."""
     lines = [["", *next(iter(rows.values()))], *([name, *row.values()] for name, row in rows.items())]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * width for width in widths])

@@ -2,14 +2,14 @@
 
 
 class InputError(ValueError):
-    """A file, row, option or checkpoint cannot be used; the message says which one and the way out.
+    """A file, row, option or checkpoint cannot be used; the message says which one and what to do.
 
     The command line prints the message alone and exits with status 2.
     """
 
 
 class Diverged(InputError):
-    """A trained model whose outputs are not numbers."""
+    """The outputs of a trained model are not numbers."""
 
 
 class TrainingStopped(RuntimeError):
@@ -28,5 +28,5 @@ class Interrupted(RuntimeError):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says, cut to one line."""
+    """The first line of a library's error message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

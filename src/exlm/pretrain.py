@@ -45,10 +45,10 @@ def pretrain(
         data: corpus, masking and batches.
         model: architecture and objective.
         train: length of the run, optimizer, precision, evaluation and checkpoints.
-        seed: of initial weights, order, masks and dropout.
-        prior: of the links between states, and its schedule. An MLM has none.
+        seed: seed of initial weights, order, masks and dropout.
+        prior: order prior of the links between states, and its schedule. An MLM has none.
         compile: compile the encoder layers with torch.compile.
-        resume_anyway: go on from a checkpoint although training settings (not data or model) have changed.
+        resume_anyway: continue from a checkpoint although training settings (not data or model) have changed.
 
     Returns:
         The final evaluation, also in `result.json`.
@@ -64,7 +64,7 @@ def pretrain(
         identity = {"tokenizer": corpus.tokenizer_hash, "corpus": corpus.corpus_hash, **identity_of(recipe, "model")}
         settings = identity_of(recipe, "train") | identity_of(recipe, "data") | {"seed": seed}
         settings["train.precision"] = used_precision(distributed.device(), train.precision)
-        if model.objective == "exlm":
+        if model.has_links:
             settings |= identity_of(recipe, "prior")
         finished = finished_result(directory / "result.json", "identity", identity | settings)
         if finished and problem(directory) is None:
@@ -123,12 +123,12 @@ def pretrain(
 
 
 def complete_batch(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prior) -> dict[str, Any]:
-    """The batch with its expansion and prior, so that the thread that makes batches ahead does this too."""
+    """The batch with its expansion and prior; called in the thread that makes the next batches."""
     return {**batch, "lattice": model.exlm.expand(**batch), "prior": prior}
 
 
 def pretraining_loss(model: torch.nn.Module, batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
-    """(sum, count, infeasible sequences) of any objective."""
+    """The loss of any objective: (sum, count, sequences without an alignment)."""
     output = model(**batch)
     return output.total, output.count, output.infeasible
 
@@ -145,7 +145,7 @@ def held_out_batches(
     chosen = chosen[np.argsort(-corpus.lengths[chosen], kind="stable")]
     parts, start = [], 0
     while start < len(chosen):
-        # An evaluation holds the predictions of every token: as few sequences as in training.
+        # An evaluation holds the predictions of every token, so it takes no more tokens than a micro-batch.
         size = max(1, data.tokens_per_micro_batch // ((int(corpus.lengths[chosen[start]]) + 2) * data.repeat))
         parts.append(chosen[start : start + size])
         start += size
@@ -154,12 +154,12 @@ def held_out_batches(
 
 
 def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Prior | None = None) -> dict[str, Any]:
-    """Objective per count, and accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`).
+    """Mean objective, and accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`).
 
     Args:
-        model: is put in evaluation mode.
-        batches: this process's share.
-        prior: of the links, in place of the configuration's.
+        model: the model; it is put in evaluation mode.
+        batches: this process's share of the held-out batches.
+        prior: the order prior, in place of the configuration's.
     """
     model.eval()
     sums = no_sums(model.config)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
 from . import storage
 from .errors import InputError, first_line
@@ -18,7 +18,7 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **further: Any) -> None:
     """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them, and the manifest.
 
-    Everything is written beside its place first; the manifest is replaced last.
+    Everything is first written to a temporary folder in `directory` and then moved; the manifest is moved last.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-") as name:
@@ -37,7 +37,7 @@ def fingerprint(path: str) -> str:
 
 
 def verify(path: str) -> None:
-    """Raises InputError if `path` is not a model directory or a file in it is not what was written."""
+    """Raises InputError if `path` is not a model directory, or if a file in it has changed since it was written."""
     directory = Path(path)
     if not (directory / "config.json").is_file():
         raise InputError(f"{path} is not a model directory (no config.json); give the output of a finished run")
@@ -55,19 +55,27 @@ def load_model(
 
     Args:
         path: a directory that `from_pretrained` can read.
-        model_class: the class to load; heads that the directory lacks are initialised from the global generator.
+        model_class: the class to load; a head that the directory lacks gets random weights from PyTorch's generator.
         changes: settings that replace those of the directory.
-        from_scratch: take only the configuration and initialise all weights from the global generator.
+        from_scratch: take only the configuration; all weights are drawn from PyTorch's generator.
 
     Raises:
-        InputError: if it is not a model directory, a file is damaged, or model and tokenizer do not fit.
+        InputError: if it is not a model directory, a file is damaged, or model and tokenizer do not match.
     """
     verify(path)
     tokenizer = load_tokenizer(path)
     try:
         config = AutoConfig.from_pretrained(path)
+        if config.model_type != "exlm":
+            raise InputError(
+                f"{path} holds a {config.model_type} model; give the directory of an ExLM, MLM or CTC model"
+            )
         config.update(changes or {})
-        _check_fit(path, config, tokenizer)
+        if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
+            raise InputError(
+                f"the tokenizer in {path} ({len(tokenizer)} tokens, mask {tokenizer.mask_token_id}) is not the model's "
+                f"({config.vocab_size} tokens, mask {config.mask_token_id}); restore the tokenizer files"
+            )
         model = model_class(config) if from_scratch else model_class.from_pretrained(path, config=config)
     except InputError:
         raise
@@ -76,18 +84,10 @@ def load_model(
     return model, tokenizer
 
 
-def _check_fit(path: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast) -> None:
-    if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
-        raise InputError(
-            f"the tokenizer in {path} ({len(tokenizer)} tokens, mask {tokenizer.mask_token_id}) is not the model's "
-            f"({config.vocab_size} tokens, mask {config.mask_token_id}); restore the tokenizer files"
-        )
-
-
 def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
     """A fast tokenizer from a directory or the Hugging Face hub, with `bos`, `eos`, `pad` and `mask` tokens.
 
-    Where `bos` or `eos` is missing, `cls` and `sep` take its place (as for BERT).
+    If `bos` or `eos` is missing, `cls` or `sep` takes its place (as for BERT).
 
     Raises:
         InputError: if there is no such tokenizer, it is not a fast one, or a special token is missing.
@@ -105,7 +105,7 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
 
 
 def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
-    """SHA-256 of what the tokenizer does to text, in hexadecimal; padding and truncation do not count."""
+    """SHA-256 of the tokenizer's definition without padding and truncation, in hexadecimal."""
     definition = json.loads(tokenizer.backend_tokenizer.to_str())
     definition["padding"] = definition["truncation"] = None
     return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
@@ -120,9 +120,8 @@ def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # damaged tokenizers raise anything, even a bare Exception
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"no tokenizer could be loaded from {name} ({reason.rstrip('.')}); give a directory saved with "
+            f"no tokenizer could be loaded from {name} ({first_line(error).rstrip('.')}); give a directory saved with "
             "save_pretrained, or a hub name"
         ) from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):

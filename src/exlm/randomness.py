@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """Keeps draws for different uses independent."""
+    """What a draw is for; draws for different purposes are independent."""
 
     MASK_POSITIONS = 1
     MASK_COUNT = 2

@@ -1,27 +1,26 @@
-"""What a pre-training is made of: data and masks, architecture, and the prior of the links between states."""
+"""The settings of a pre-training: data and masks, architecture, and the prior of the links between states."""
 
-import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from .errors import InputError
-from .model.configuration_exlm import BoundaryStates, Dag, ExLMConfig, Objective, Rotary, Transition
-from .model.heads import NO_PRIOR, Prior
+from .model.configuration_exlm import ArchitectureConfig as ArchitectureConfig  # also a part of a recipe
+from .model.heads import Prior
 
-# Settings that change nothing about what a run computes.
+# Settings that do not change what a run computes.
 REPORTING = ("log_every", "eval_every", "save_every", "keep_checkpoints", "eval_sequences", "corpus")
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What to train on, and how it is cut and masked.
+    """What to train on, and how it is divided and masked.
 
     Attributes:
         corpus: directory written by `exlm prepare`.
         mask_ratio: share of tokens replaced by [MASK].
-        repeat: copies of each token, masked one by one (Repeated MLM); a fine-tuning then repeats its input alike.
-        tokens_per_batch: upper bound of one update's sequences x longest sequence, over all processes, without copies.
+        repeat: copies of each token, masked one by one (Repeated MLM); fine-tuning then repeats its input too.
+        tokens_per_batch: upper bound of sequences x longest sequence in one update, over all processes, without copies.
         tokens_per_micro_batch: the same for one forward and backward pass, with copies; smaller needs less memory.
         eval_sequences: held-out sequences used in an evaluation; 0 takes all.
     """
@@ -43,80 +42,18 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class ArchitectureConfig:
-    """Encoder sizes and the switches of the method, with the defaults of `exlm.ExLMConfig`, which says what each does.
-
-    Attributes:
-        objective: `exlm`, `mlm` (vanilla) or `ctc` (without transitions).
-        num_states: k, hidden states per [MASK].
-        rotary: `2d`, or `1d` for the ablation.
-        dag: `full` or `sparse`.
-        transition: `gated` (release) or `single` (paper's equation).
-        boundary_states: states of BOS and EOS, `1` or `k`.
-        hidden_size: width of the encoder.
-        num_hidden_layers: its layers.
-        num_attention_heads: heads of every layer, and of the gated transition.
-        intermediate_size: width inside the feed-forward blocks.
-        hidden_dropout_prob: dropout on embeddings and on the output of every block.
-        attention_probs_dropout_prob: dropout on attention weights.
-        activation_dropout: dropout inside the feed-forward blocks.
-        max_position_embeddings: longest expanded sequence of the gated transition.
-        initializer_range: standard deviation of initial weights. Narrow models leave their start sooner with more.
-        rotary_base: longest wavelength of the positions, over 2 pi. Short sequences need less than the usual 10,000.
-        expanded_layers: how many of the last layers read the expanded sequence, `all` (paper) or fewer (late
-            expansion).
-        copy_embedding: standard deviation of the initial embedding of the copy index; 0 for none (paper).
-    """
-
-    objective: Objective = ExLMConfig.objective
-    num_states: int = ExLMConfig.num_states
-    rotary: Rotary = ExLMConfig.rotary
-    dag: Dag = ExLMConfig.dag
-    transition: Transition = ExLMConfig.transition
-    boundary_states: BoundaryStates = ExLMConfig.boundary_states
-    hidden_size: int = ExLMConfig.hidden_size
-    num_hidden_layers: int = ExLMConfig.num_hidden_layers
-    num_attention_heads: int = ExLMConfig.num_attention_heads
-    intermediate_size: int = ExLMConfig.intermediate_size
-    hidden_dropout_prob: float = ExLMConfig.hidden_dropout_prob
-    attention_probs_dropout_prob: float = ExLMConfig.attention_probs_dropout_prob
-    activation_dropout: float = ExLMConfig.activation_dropout
-    max_position_embeddings: int = ExLMConfig.max_position_embeddings
-    initializer_range: float = ExLMConfig.initializer_range
-    rotary_base: float = ExLMConfig.rotary_base
-    expanded_layers: int | Literal["all"] = ExLMConfig.expanded_layers
-    copy_embedding: float = ExLMConfig.copy_embedding
-
-    def build(self, tokenizer: Any, repeat: int = 1, prior: Prior = NO_PRIOR) -> ExLMConfig:
-        """The model configuration for a tokenizer; `prior` is what remains of it at the end of training."""
-        order, sticky = prior if self.objective == "exlm" else NO_PRIOR
-        return ExLMConfig(
-            **dataclasses.asdict(self),
-            repeat=repeat,
-            order_prior=order,
-            sticky_prior=sticky,
-            vocab_size=len(tokenizer),
-            bos_token_id=tokenizer.bos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-            unk_token_id=tokenizer.unk_token_id,
-            mask_token_id=tokenizer.mask_token_id,
-        )
-
-
-@dataclass(frozen=True)
 class PriorConfig:
-    """What is added to the links between states by their order alone, beyond the paper (all 0: the paper).
+    """The order prior: terms added to the scores of links between states, not in the paper (all 0: the paper).
 
-    With the full DAG a small model settles on one certain path through the wrong masks before it has learned any word,
-    and predicts no more than frequencies. The order prior keeps paths near their own masks.
+    With the full DAG a small model settles on one path through the wrong masks before it has learned any word, and then
+    predicts only token frequencies. The prior favours paths that give each masked token a state of its own mask.
 
     Attributes:
         order: penalty on a link's score for every mask it skips, and for staying within a mask.
-        sticky: bonus on a link's score from a copy of one mask to the same copy of the next; copies then come to stand
-            for different readings.
-        decay: where the prior stays, absent; or the two fractions of the run between which it falls linearly to 0. What
-            remains at the end is part of the model.
+        sticky: bonus on a link's score from a copy of one mask to the same copy of the next. Copies then come to stand
+            for different fillings.
+        decay: two fractions of the run between which the prior falls linearly to 0; without it the prior is constant.
+            The prior at the end is part of the model.
     """
 
     order: float = 0.0
@@ -130,7 +67,7 @@ class PriorConfig:
             raise InputError(f"prior.decay is {self.decay}; give two fractions of the run as [0.0, 0.5]")
 
     def at(self, step: int, steps: int) -> Prior:
-        """In update `step` (0-based) of `steps`, and after the last one for `step` = `steps`."""
+        """The prior in update `step` (0-based) of `steps`; `step` = `steps` gives the prior after the last update."""
         begin, end = self.decay or (math.inf, math.inf)
         left = 1.0 if step / steps <= begin else max(0.0, (end - step / steps) / (end - begin))
         return Prior(left * self.order, left * self.sticky)
@@ -139,7 +76,7 @@ class PriorConfig:
 def identity_of(recipe: dict[str, Any], section: str) -> dict[str, Any]:
     """The settings of a section of a recipe that a resumed run must share, by `section.name`.
 
-    Left out is what changes only where a run lies and when it reports.
+    Settings that only change where a run is stored or when it reports are left out.
     """
     flat: dict[str, Any] = {}
     for key, value in recipe[section].items():

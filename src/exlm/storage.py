@@ -1,4 +1,4 @@
-"""Files that can be trusted: manifests of SHA-256 sums, atomic writes, a lock per directory, and what wrote them."""
+"""Reliable files: manifests of SHA-256 sums, atomic writes, a lock per directory, and a record of the machine."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ MANIFEST = "manifest.json"
 
 
 def sha256(path: Path) -> str:
-    """Of a file's content, in hexadecimal."""
+    """SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -32,39 +32,37 @@ def entries(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
 
 
 def write_manifest(directory: Path, files: Iterable[Path], **further: Any) -> None:
-    """`manifest.json`: size and SHA-256 of all `files`, and `further` entries. Everything is synced to disk."""
+    """Writes `manifest.json`: size and SHA-256 of all `files`, and `further` entries. Everything is synced to disk."""
     files = list(files)
     for path in files:
         sync(path)
-    target = directory / MANIFEST
-    write_text(target, json.dumps({"files": entries(files), **further}, indent=1))
+    write_text(directory / MANIFEST, json.dumps({"files": entries(files), **further}, indent=1))
     sync(directory)
 
 
 def problem(directory: Path) -> str | None:
-    """What is wrong with a directory that has a manifest, naming the file, or None."""
+    """What is wrong with a directory that has a manifest, with the name of the file; None if nothing is wrong."""
     try:
-        files = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["files"]
-        reasons = [_file_problem(directory, name, entry["bytes"], entry["sha256"]) for name, entry in files.items()]
+        content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        files = {name: (entry["bytes"], entry["sha256"]) for name, entry in content["files"].items()}
     except FileNotFoundError:
         return f"{MANIFEST} is missing (the write was interrupted)"
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{MANIFEST} is damaged"
-    return next((reason for reason in reasons if reason), None)
-
-
-def _file_problem(directory: Path, name: str, size: int, digest: str) -> str | None:
-    path = directory / name
-    if Path(name).name != name or not path.is_file():
-        return f"{name} is missing"
-    if path.stat().st_size != size:
-        return f"{name} has {path.stat().st_size} bytes instead of {size} (truncated?)"
-    return None if sha256(path) == digest else f"{name} does not match its SHA-256 (damaged on disk or in a copy)"
+    for name, (size, digest) in files.items():
+        path = directory / name
+        if Path(name).name != name or not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != size:
+            return f"{name} has {path.stat().st_size} bytes instead of {size} (truncated?)"
+        if sha256(path) != digest:
+            return f"{name} does not match its SHA-256 (damaged on disk or in a copy)"
+    return None
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`; what was written there takes its place at the end, or is removed on an error."""
+    """Yields a temporary name beside `path`. The file written there is renamed to `path`, or on an error removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".partial-{path.name}")
     try:
@@ -82,7 +80,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, tuples, paths and NaN as what YAML and JSON can hold."""
+    """The value in types of YAML and JSON: dataclasses become dicts, tuples lists, paths strings, NaN null."""
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, dict):
@@ -115,9 +113,9 @@ def finished_result(path: Path, entry: str, settings: dict[str, Any]) -> dict[st
     """What a finished run wrote, or None where there is no such run.
 
     Args:
-        path: of its result, a JSON file.
-        entry: of the result that holds the settings it was made with.
-        settings: that it must have been made with.
+        path: the run's result, a JSON file.
+        entry: the entry of the result that holds the run's settings.
+        settings: the settings that the run must have had.
 
     Raises:
         InputError: naming the first setting that differs.
@@ -139,7 +137,7 @@ def finished_result(path: Path, entry: str, settings: dict[str, Any]) -> dict[st
 
 @contextmanager
 def lock(directory: Path) -> Iterator[None]:
-    """Two runs must not write into one directory.
+    """Locks a directory, so that two runs cannot write into it at once.
 
     Raises:
         InputError: if another process holds the lock.
@@ -154,7 +152,7 @@ def lock(directory: Path) -> Iterator[None]:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, device, version of PyTorch and threads of this process: recorded beside every result."""
+    """Processor, device, PyTorch version and threads of this process; they are recorded with every result."""
     return {
         "processor": processor(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
@@ -164,7 +162,7 @@ def machine() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The processor's name and the number of its cores that may be used."""
+    """The processor's name and the number of cores that this process may use."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from exlm import InputError
-from exlm.data.batching import BatchPlan, MaskedBatches, SpecialTokens, choose_masked, masked_batch
+from exlm.data.batching import MaskedBatches, SpecialTokens, masked_batch
 from exlm.randomness import mix, uniform
 
 SPECIAL = SpecialTokens(bos=0, eos=2, pad=1, mask=99)
@@ -13,10 +13,10 @@ SPECIAL = SpecialTokens(bos=0, eos=2, pad=1, mask=99)
 class Sequences:
     """Random sequences in memory."""
 
-    def __init__(self, count=500, seed=0):
+    def __init__(self, count=500, seed=0, lengths=None):
         rng = np.random.default_rng(seed)
-        self.lengths = rng.integers(1, 60, count)
-        self.tokens = rng.integers(4, 90, (count, 60))
+        self.lengths = rng.integers(1, 60, count) if lengths is None else np.array(lengths)
+        self.tokens = rng.integers(4, 90, (len(self.lengths), self.lengths.max()))
 
     def gather(self, indices):
         lengths = self.lengths[indices]
@@ -25,34 +25,44 @@ class Sequences:
         return ids, lengths
 
 
+def _batches(source, budget):
+    return MaskedBatches(source, SPECIAL, budget, 10**6, 0.15, seed=0)
+
+
+def _masked(source, examples, ratio, seed=0, epoch=0):
+    """[n, longest] bool, without BOS and EOS."""
+    batch = masked_batch(source, np.array(examples), SPECIAL, seed, epoch, ratio)
+    assert ((batch["input_ids"] == SPECIAL.mask) == (batch["labels"] != -100)).all()
+    return (batch["labels"] != -100).numpy()[:, 1:-1]
+
+
 def test_mask_ratio_is_met_in_expectation_and_rounded_per_sequence():
-    lengths = np.full(20000, 41)
-    masked = choose_masked(lengths, 41, np.arange(20000), seed=1, epoch=0, ratio=0.15)
+    masked = _masked(Sequences(lengths=[41] * 20000), range(20000), 0.15, seed=1)
     counts = masked.sum(1)
     assert set(counts) == {6, 7}  # 41 x 0.15 = 6.15
     assert abs(counts.mean() - 6.15) < 4 * 0.36 / 20000**0.5
     assert abs(masked.mean(0) - 0.15).max() < 5 * (0.15 * 0.85 / 20000) ** 0.5
 
 
-@pytest.mark.parametrize("ratio,expected", [(0.5, 0.5), (0.787, 0.787)])
-def test_high_ratios(ratio, expected):
-    masked = choose_masked(np.full(2000, 60), 60, np.arange(2000), 0, 0, ratio)
-    assert masked.mean() == pytest.approx(expected, abs=0.01)
+@pytest.mark.parametrize("ratio", [0.5, 0.787])
+def test_high_ratios(ratio):
+    masked = _masked(Sequences(lengths=[60] * 2000), range(2000), ratio)
+    assert masked.mean() == pytest.approx(ratio, abs=0.01)
 
 
 def test_masks_change_with_seed_epoch_and_example_and_with_nothing_else():
-    lengths, examples = np.array([30, 40, 50]), np.array([7, 8, 9])
-    base = choose_masked(lengths, 50, examples, 0, 0, 0.3)
-    assert np.array_equal(base, choose_masked(lengths, 50, examples, 0, 0, 0.3))
-    assert np.array_equal(base[1:2, :40], choose_masked(lengths[1:2], 40, examples[1:2], 0, 0, 0.3))
-    for other in (choose_masked(lengths, 50, examples, 1, 0, 0.3), choose_masked(lengths, 50, examples, 0, 1, 0.3)):
-        assert not np.array_equal(base, other)
-    assert not np.array_equal(base[0, :30], choose_masked(lengths[:1], 30, examples[1:2], 0, 0, 0.3)[0])
+    source = Sequences(lengths=[30, 40, 50, 30])
+    base = _masked(source, [0, 1, 2], 0.3)
+    assert np.array_equal(base, _masked(source, [0, 1, 2], 0.3))
+    assert np.array_equal(base[1:2, :40], _masked(source, [1], 0.3))
+    for change in ({"seed": 1}, {"epoch": 1}):
+        assert not np.array_equal(base, _masked(source, [0, 1, 2], 0.3, **change))
+    assert not np.array_equal(base[0, :30], _masked(source, [3], 0.3)[0])
 
 
 def test_padding_is_never_masked():
     lengths = np.array([1, 5, 20])
-    masked = choose_masked(lengths, 20, np.arange(3), 0, 0, 0.9)
+    masked = _masked(Sequences(lengths=lengths), range(3), 0.9)
     assert not masked[np.arange(20) >= lengths[:, None]].any()
 
 
@@ -65,7 +75,7 @@ def test_random_bits_are_uniform_and_independent():
 
 @pytest.mark.parametrize("budget,groups", [(512, 1), (2048, 2), (5000, 2), (9000, 4)])
 def test_an_epoch_holds_every_example_once_within_the_budget(budget, groups):
-    plan = BatchPlan(Sequences(3000).lengths, budget, seed=0)
+    plan = _batches(Sequences(3000), budget)
     batches = plan.epoch(0)
     found = [group for batch in batches for group in batch]
     assert sorted(np.concatenate(found)) == list(range(3000))
@@ -76,7 +86,7 @@ def test_an_epoch_holds_every_example_once_within_the_budget(budget, groups):
 
 
 def test_padding_stays_below_six_percent():
-    plan = BatchPlan(np.random.default_rng(0).integers(20, 60, 5000), 4096, seed=0)
+    plan = _batches(Sequences(lengths=np.random.default_rng(0).integers(20, 60, 5000)), 4096)
     padded = sum(len(group) * plan.lengths[group].max() for batch in plan.epoch(0) for group in batch)
     assert plan.lengths.sum() / padded > 0.94
 
@@ -84,7 +94,7 @@ def test_padding_stays_below_six_percent():
 def test_a_batch_mixes_lengths_and_a_group_does_not():
     """No batch is of short or of long sequences only, so that its gradient is that of the corpus."""
     source = Sequences(6000)
-    plan = MaskedBatches(source, SPECIAL, 8192, 4096, 0.15, seed=0).plan
+    plan = _batches(source, 8192)
     tokens = []
     for batch in plan.epoch(0)[:-1]:
         lengths = [plan.lengths[group] for group in batch]
@@ -96,23 +106,22 @@ def test_a_batch_mixes_lengths_and_a_group_does_not():
 
 def test_few_sequences_share_a_batch_all_the_same():
     for count in range(1, 12):
-        plan = BatchPlan(Sequences(count).lengths, 4096, seed=0)
+        plan = _batches(Sequences(count), 4096)
         groups = [group for batch in plan.epoch(0) for group in batch]
         assert sorted(np.concatenate(groups)) == list(range(count)) and all(len(group) for group in groups)
 
 
 def test_steps_run_through_epochs_that_differ():
-    plan = BatchPlan(Sequences().lengths, 512, seed=0)
-    first = len(plan.epoch(0))
-    assert plan.batch(first - 1)[0] == 0 and plan.batch(first)[0] == 1
-    again = BatchPlan(Sequences().lengths, 512, seed=0).batch(3)[1]
-    assert all(np.array_equal(a, b) for a, b in zip(plan.batch(3)[1], again, strict=True))
-    assert not any(np.array_equal(a[0], b[0]) for a, b in zip(plan.epoch(0), plan.epoch(1), strict=False))
+    batches = _batches(Sequences(), 512)
+    assert not any(np.array_equal(a[0], b[0]) for a, b in zip(batches.epoch(0), batches.epoch(1), strict=True))
+    ids = [batches(step)[0][1]["input_ids"].tolist() for step in (3, batches.steps + 3, 3)]
+    assert ids[0] == ids[2] != ids[1]
+    assert _batches(Sequences(), 512)(batches.steps + 3)[0][1]["input_ids"].tolist() == ids[1]
 
 
 def test_a_sequence_longer_than_the_budget_is_an_error():
     with pytest.raises(InputError, match="62 tokens but a batch may have 32"):
-        BatchPlan(np.array([10, 60]), 32, seed=0)
+        _batches(Sequences(lengths=[10, 60]), 32)
 
 
 def test_boundaries_between_documents_are_never_masked():
@@ -143,20 +152,22 @@ def test_leftovers_do_not_make_a_batch_too_small_for_several_processes():
     for budget in range(200, 600, 13):
         for rank in (0, 1):
             share = MaskedBatches(Sequences(seed=budget), SPECIAL, budget, 100, 0.15, 0, rank, 2)
-            for step in range(len(share.plan.epoch(0))):
+            for step in range(share.steps):
                 assert all(len(batch["input_ids"]) for _, batch in share(step))
 
 
-def test_no_batch_of_any_epoch_has_fewer_sequences_than_were_promised():
-    rng = np.random.default_rng(0)
-    plan = BatchPlan(rng.integers(20, 499, 3000), 4096, seed=0)
-    found = min(sum(map(len, batch)) for epoch in range(8) for batch in plan.epoch(epoch))
-    assert 0 < plan.smallest_batch() <= found
-
-
 def test_fewer_sequences_in_a_batch_than_processes_is_an_error_at_the_start():
-    with pytest.raises(InputError, match="fewer sequences than the 9 processes"):
-        MaskedBatches(Sequences(), SPECIAL, 200, 100, 0.15, 0, 0, 9)
+    """The least that any batch of any epoch has is known: the sizes of groups do not change, only which meet."""
+    source = Sequences(lengths=np.random.default_rng(0).integers(20, 499, 3000))
+    least = min(sum(map(len, batch)) for epoch in range(8) for batch in _batches(source, 4096).epoch(epoch))
+    for world in range(1, 64):
+        try:
+            MaskedBatches(source, SPECIAL, 4096, 100, 0.15, 0, 0, world)
+        except InputError as error:
+            assert f"fewer sequences than the {world} processes" in str(error)
+            break
+        assert world <= least
+    assert 1 < world < 63
 
 
 def test_a_masked_batch_restores_the_original_tokens():

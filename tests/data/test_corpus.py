@@ -331,7 +331,7 @@ def test_reader_notices_damage(smi, tmp_path):
     with pytest.raises(InputError, match="tokens-00000.bin has"):
         Corpus(out)
     tokens.unlink()
-    with pytest.raises(InputError, match="lost its file tokens-00000.bin"):
+    with pytest.raises(InputError, match="tokens-00000.bin is missing"):
         Corpus(out)
     with pytest.raises(InputError, match="not a corpus"):
         Corpus(tmp_path)

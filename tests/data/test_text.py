@@ -63,7 +63,7 @@ def _joined(documents, separator):
 
 def test_ids_and_templates(trained, kind):
     special = ROBERTA if kind == "bpe" else BERT
-    assert trained.convert_ids_to_tokens([0, 1, 2, 3, len(trained) - 1]) == list(special)
+    assert trained.convert_ids_to_tokens([0, 1, 2, 3, len(trained) - 1]) == list(special.values())
     a, b = trained("fox", add_special_tokens=False)["input_ids"], trained("dogs", add_special_tokens=False)["input_ids"]
     assert trained("fox")["input_ids"] == [0, *a, 2]
     assert trained("fox", "dogs")["input_ids"] == [0, *a, *[2] * (2 if kind == "bpe" else 1), *b, 2]
@@ -173,6 +173,20 @@ def test_wordpiece_counts_unknown_characters_and_keeps_their_rows(text_file, tmp
     manifest = _prepare(str(other), tmp_path / "out", tokenizer=str(tmp_path / "first"))
     assert manifest["most_frequent_unknown"] == {"狐": 1}
     assert load_tokenizer(tmp_path / "out").decode(_examples(tmp_path / "out")[0]) == "the fox [UNK] jumps"
+
+
+@pytest.mark.parametrize("lines, molecules", [(WORDS, False), (["CCO", "c1ccccc1", "C(", "CN"], True)])
+def test_the_rows_say_whether_a_saved_text_tokenizer_reads_molecules(text_file, tmp_path, capsys, lines, molecules):
+    _prepare(text_file, tmp_path / "first")
+    other = tmp_path / "other.txt"
+    other.write_text("\n".join(lines))
+    options = {"tokenizer": str(tmp_path / "first"), "documents": "none"}
+    manifest = _prepare(str(other), tmp_path / "out", **options)
+    assert manifest["options"]["check_molecules"] is molecules
+    assert manifest["counts"]["skipped"] == molecules  # the molecule that RDKit cannot read
+    assert f"so check_molecules is {str(molecules).lower()}" in capsys.readouterr().out
+    assert _prepare(str(other), tmp_path / "all", check_molecules=False, **options)["counts"]["skipped"] == 0
+    assert "check_molecules" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

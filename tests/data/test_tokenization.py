@@ -50,11 +50,6 @@ def test_vocabulary_order():
     assert tokens[7:-1] == sorted({*FIRST, *MARKED} - {"C", "N", "O"})
 
 
-def test_min_frequency():
-    tokenizer = train_smiles_tokenizer(["C[14C]C", "C[13C]", "[13C]"], min_frequency=2)
-    assert tokenizer.tokenize("[13C][14C]") == ["[13C]", "[", "##1", "##4", "##C", "##]"]
-
-
 @pytest.mark.parametrize(
     "piece", ["[14CH2-]", "[Fe@TH2+3]", "[*:12]", "[#6]", "[se]", "%42", "%(100)", "->", "<-", "Br", "Cl", "[nH]", "#"]
 )

@@ -42,8 +42,8 @@ def pack(monkeypatch):
 def hidden_states(model, lattice, read):
     if read == "all":
         return model.encode(lattice), lattice.attention_mask
-    real = torch.arange(lattice.state_index.shape[1]) < lattice.num_states[:, None]
-    return model.encode(lattice, lattice.state_index, lattice.num_states), real
+    real = torch.arange(lattice.state_index.shape[1]) < lattice.state_lengths[:, None]
+    return model.encode(lattice, lattice.state_index, lattice.state_lengths), real
 
 
 @pytest.mark.parametrize("read", READS)
@@ -110,7 +110,7 @@ def test_the_last_layer_does_not_compute_what_nobody_reads(tiny_config, tiny_bat
     for layer in model.layers:
         layer.ffn_in.register_forward_hook(lambda _, inputs, __: rows.append(inputs[0].shape[1]))
     lattice = model.expand(**tiny_batch)
-    model.encode(lattice, lattice.state_index, lattice.num_states)
+    model.encode(lattice, lattice.state_index, lattice.state_lengths)
     assert rows == [lattice.input_ids.shape[1], lattice.state_index.shape[1]]
 
 

@@ -110,7 +110,7 @@ def test_logits_at_masks_are_the_exact_marginals(tiny_config, switches):
         emission = emission.transpose(1, 2).contiguous()
         emission[:, 0] = emission[:, -1] = 0.0  # BOS and EOS are known
         matrix = model.transition(states, lattice).double()
-        joint = alignment.log_likelihood(emission, matrix, lattice.num_targets, lattice.num_states)
+        joint = alignment.log_likelihood(emission, matrix, lattice.target_lengths, lattice.state_lengths)
     table = joint.softmax(0).reshape(8, 8)
     logits = model(row).logits[0]
     torch.testing.assert_close(logits[1].softmax(-1), table.sum(1), atol=1e-6, rtol=1e-5)
@@ -124,7 +124,7 @@ def test_one_state_per_mask_and_a_path_through_all_of_them_is_the_vanilla_loss(t
     states = model.states(lattice)
     log_probs, matrix = model.head(states).log_softmax(-1), model.transition(states, lattice)
     expected = torch.zeros(())
-    for b, n in enumerate(lattice.num_targets.tolist()):
+    for b, n in enumerate(lattice.target_lengths.tolist()):
         score = log_probs[b, range(n), lattice.targets[b, :n]].sum() + sum(matrix[b, i, i + 1] for i in range(n - 1))
         expected = expected - score / n
     torch.testing.assert_close(model(**tiny_batch).total, expected)

@@ -44,14 +44,14 @@ def test_expanded_tokens_and_hidden_states(model, inputs, case):
 def test_logits_of_the_states(model, inputs, case):
     lattice = model.exlm.expand(**inputs)
     logits = model.head(model.states(lattice))
-    for b, n in enumerate(lattice.num_states.tolist()):
+    for b, n in enumerate(lattice.state_lengths.tolist()):
         close(logits[b, :n], case["logits"][b][lattice.state_index[b, :n]])
 
 
 def test_links(model, inputs, case):
     lattice = model.exlm.expand(**inputs)
     ours = model.transition(model.states(lattice), lattice)
-    for b, n in enumerate(lattice.num_states.tolist()):
+    for b, n in enumerate(lattice.state_lengths.tolist()):
         index = lattice.state_index[b, :n]
         theirs = torch.tensor(case["links"][b])[index][:, index]
         assert torch.equal(theirs.isfinite(), ours[b, :n, :n].isfinite())

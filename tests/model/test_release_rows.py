@@ -17,9 +17,9 @@ def losses_of(tiny_config, monkeypatch):
     model = ExLMForMaskedLM(tiny_config(boundary_states="k", num_states=2)).eval()
     each = []
 
-    def spy(emission, transition, num_targets, num_states, original=alignment.log_likelihood):
-        each.append(-original(emission, transition, num_targets, num_states) / num_targets)
-        return -each[-1] * num_targets
+    def spy(emission, transition, target_lengths, state_lengths, original=alignment.log_likelihood):
+        each.append(-original(emission, transition, target_lengths, state_lengths) / target_lengths)
+        return -each[-1] * target_lengths
 
     monkeypatch.setattr(alignment, "log_likelihood", spy)
 

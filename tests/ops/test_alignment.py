@@ -55,10 +55,10 @@ def random_case(seed, batch=6, targets=5, states=9, spread=1.0, missing=0.0, dty
     transition = scores.masked_fill(~upper, -INF).log_softmax(-1).nan_to_num(-INF, neginf=-INF)
     transition = transition.masked_fill(torch.rand(transition.shape, generator=g) < missing, -INF)
     emission = emission.masked_fill(torch.rand(emission.shape, generator=g) < missing / 2, -INF)
-    num_targets = torch.randint(1, targets + 1, (batch,), generator=g)
-    num_states = torch.randint(1, states + 1, (batch,), generator=g)
-    num_targets[0], num_states[0] = targets, states
-    return emission.to(dtype), transition.to(dtype), num_targets, num_states
+    target_lengths = torch.randint(1, targets + 1, (batch,), generator=g)
+    state_lengths = torch.randint(1, states + 1, (batch,), generator=g)
+    target_lengths[0], state_lengths[0] = targets, states
+    return emission.to(dtype), transition.to(dtype), target_lengths, state_lengths
 
 
 CASES = {
@@ -77,12 +77,12 @@ CASES = {
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", CASES)
 def test_value_and_gradients_equal_enumeration(backend, case):
-    emission, transition, num_targets, num_states = random_case(**CASES[case])
+    emission, transition, target_lengths, state_lengths = random_case(**CASES[case])
     emission.requires_grad_(), transition.requires_grad_()
-    value = alignment.log_likelihood(emission, transition, num_targets, num_states, backend=backend)
+    value = alignment.log_likelihood(emission, transition, target_lengths, state_lengths, backend=backend)
     weights = torch.arange(1.0, len(value) + 1, dtype=value.dtype)
     torch.where(value == -INF, 0.0, value * weights).sum().backward()
-    for b, (targets, states) in enumerate(zip(num_targets.tolist(), num_states.tolist(), strict=True)):
+    for b, (targets, states) in enumerate(zip(target_lengths.tolist(), state_lengths.tolist(), strict=True)):
         expected, at_state, on_edge, _ = enumerate_sequence(emission[b], transition[b], targets, states)
         assert value[b].item() == pytest.approx(expected, rel=1e-10)
         torch.testing.assert_close(emission.grad[b], at_state * (b + 1), rtol=1e-8, atol=1e-10)
@@ -121,9 +121,9 @@ def test_counting_identity(backend, targets, states):
 def test_infeasible_is_minus_infinity_with_zero_gradient_beside_feasible_ones(backend):
     emission, transition, _, _ = random_case(11, batch=4, targets=4, states=6, dtype=torch.float32)
     emission[2, 1] = -INF
-    num_targets, num_states = torch.tensor([4, 4, 4, 3]), torch.tensor([6, 3, 6, 5])
+    target_lengths, state_lengths = torch.tensor([4, 4, 4, 3]), torch.tensor([6, 3, 6, 5])
     emission.requires_grad_(), transition.requires_grad_()
-    value = alignment.log_likelihood(emission, transition, num_targets, num_states, backend=backend)
+    value = alignment.log_likelihood(emission, transition, target_lengths, state_lengths, backend=backend)
     assert value.isfinite().tolist() == [True, False, False, True]
     assert (value[1:3] == -INF).all()
     value.sum().backward()
@@ -208,62 +208,62 @@ def test_without_the_compiled_library_pytorch_takes_over(monkeypatch):
 
 
 def test_posterior_identities():
-    emission, transition, num_targets, num_states = random_case(13, targets=6, states=12, dtype=torch.float32)
-    at_state, on_edge = alignment.posterior(emission, transition, num_targets, num_states)
-    feasible = alignment.log_likelihood(emission, transition, num_targets, num_states) > -INF
-    real = torch.arange(6) < num_targets[:, None]
+    emission, transition, target_lengths, state_lengths = random_case(13, targets=6, states=12, dtype=torch.float32)
+    at_state, on_edge = alignment.posterior(emission, transition, target_lengths, state_lengths)
+    feasible = alignment.log_likelihood(emission, transition, target_lengths, state_lengths) > -INF
+    real = torch.arange(6) < target_lengths[:, None]
     torch.testing.assert_close(at_state.sum(2), (real & feasible[:, None]).float(), atol=1e-5, rtol=0)
-    torch.testing.assert_close(on_edge.sum((1, 2)), (num_targets - 1) * feasible.float(), atol=1e-4, rtol=0)
+    torch.testing.assert_close(on_edge.sum((1, 2)), (target_lengths - 1) * feasible.float(), atol=1e-4, rtol=0)
     assert (at_state >= 0).all() and (on_edge >= 0).all()
 
 
 def test_shifting_emissions_shifts_the_value_and_leaves_the_posterior():
-    emission, transition, num_targets, num_states = random_case(14, targets=4, states=9)
-    num_targets[:], num_states[:] = 4, 9
+    emission, transition, target_lengths, state_lengths = random_case(14, targets=4, states=9)
+    target_lengths[:], state_lengths[:] = 4, 9
     shifted = emission + torch.tensor([-1000.0, 3.0, -50.0, 0.5])[None, :, None]
-    before = alignment.log_likelihood(emission, transition, num_targets, num_states)
-    after = alignment.log_likelihood(shifted, transition, num_targets, num_states)
+    before = alignment.log_likelihood(emission, transition, target_lengths, state_lengths)
+    after = alignment.log_likelihood(shifted, transition, target_lengths, state_lengths)
     torch.testing.assert_close(after, before - 1046.5)
-    left, right = (alignment.posterior(e, transition, num_targets, num_states)[0] for e in (emission, shifted))
+    left, right = (alignment.posterior(e, transition, target_lengths, state_lengths)[0] for e in (emission, shifted))
     torch.testing.assert_close(left, right)
 
 
 def test_batching_with_padding_equals_one_by_one():
-    emission, transition, num_targets, num_states = random_case(15, batch=5, targets=6, states=12)
-    together = alignment.log_likelihood(emission, transition, num_targets, num_states)
-    for b, (t, n) in enumerate(zip(num_targets.tolist(), num_states.tolist(), strict=True)):
+    emission, transition, target_lengths, state_lengths = random_case(15, batch=5, targets=6, states=12)
+    together = alignment.log_likelihood(emission, transition, target_lengths, state_lengths)
+    for b, (t, n) in enumerate(zip(target_lengths.tolist(), state_lengths.tolist(), strict=True)):
         alone = alignment.log_likelihood(
             emission[b : b + 1, :t, :n],
             transition[b : b + 1, :n, :n],
-            num_targets[b : b + 1],
-            num_states[b : b + 1],
+            target_lengths[b : b + 1],
+            state_lengths[b : b + 1],
         )
         torch.testing.assert_close(alone[0], together[b])
 
 
 @pytest.mark.parametrize("padding", [7.0, INF, float("nan")])
 def test_padding_content_is_never_read(padding):
-    emission, transition, num_targets, num_states = random_case(16, batch=5, targets=6, states=12)
-    value = alignment.log_likelihood(emission, transition, num_targets, num_states)
+    emission, transition, target_lengths, state_lengths = random_case(16, batch=5, targets=6, states=12)
+    value = alignment.log_likelihood(emission, transition, target_lengths, state_lengths)
     emission, transition = emission.clone(), transition.clone()
-    for b, (t, n) in enumerate(zip(num_targets.tolist(), num_states.tolist(), strict=True)):
+    for b, (t, n) in enumerate(zip(target_lengths.tolist(), state_lengths.tolist(), strict=True)):
         emission[b, t:] = emission[b, :, n:] = padding
         transition[b, n:] = transition[b, :, n:] = padding
     transition.masked_fill_(torch.ones_like(transition).tril().bool(), padding)
     for backend in BACKENDS:
-        again = alignment.log_likelihood(emission, transition, num_targets, num_states, backend=backend)
+        again = alignment.log_likelihood(emission, transition, target_lengths, state_lengths, backend=backend)
         torch.testing.assert_close(again, value)
         single = alignment.log_likelihood(
-            emission.float(), transition.float(), num_targets, num_states, backend=backend
+            emission.float(), transition.float(), target_lengths, state_lengths, backend=backend
         )
         torch.testing.assert_close(single.double(), value, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_best_path_is_the_best_of_all(case):
-    emission, transition, num_targets, num_states = random_case(**CASES[case])
-    path, score = alignment.best_path(emission, transition, num_targets, num_states)
-    for b, (t, n) in enumerate(zip(num_targets.tolist(), num_states.tolist(), strict=True)):
+    emission, transition, target_lengths, state_lengths = random_case(**CASES[case])
+    path, score = alignment.best_path(emission, transition, target_lengths, state_lengths)
+    for b, (t, n) in enumerate(zip(target_lengths.tolist(), state_lengths.tolist(), strict=True)):
         best = enumerate_sequence(emission[b], transition[b], t, n)[3]
         assert (path[b, t:] == -1).all()
         if best is None:
@@ -304,10 +304,10 @@ def test_sample_marks_sequences_without_a_path():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("integers", [torch.int32, torch.int64])
 def test_half_precision_inputs_and_any_integer_lengths_are_accepted(dtype, integers):
-    emission, transition, num_targets, num_states = random_case(24, targets=5, states=9)
+    emission, transition, target_lengths, state_lengths = random_case(24, targets=5, states=9)
     emission, transition = emission.to(dtype).requires_grad_(), transition.to(dtype)
-    value = alignment.log_likelihood(emission, transition, num_targets.to(integers), num_states.to(integers))
-    expected = alignment.log_likelihood(emission.double(), transition.double(), num_targets, num_states)
+    value = alignment.log_likelihood(emission, transition, target_lengths.to(integers), state_lengths.to(integers))
+    expected = alignment.log_likelihood(emission.double(), transition.double(), target_lengths, state_lengths)
     assert value.dtype == torch.float32
     torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=1e-5)
     torch.where(value == -INF, 0.0, value).sum().backward()
@@ -326,8 +326,8 @@ def test_an_empty_batch_and_a_sequence_without_targets(backend):
 
 
 def test_shape_errors_name_the_shapes():
-    emission, transition, num_targets, num_states = random_case(19)
+    emission, transition, target_lengths, state_lengths = random_case(19)
     with pytest.raises(ValueError, match=r"\[batch, states, states\]"):
-        alignment.log_likelihood(emission, transition[:, :3], num_targets, num_states)
-    with pytest.raises(ValueError, match="num_states"):
-        alignment.log_likelihood(emission, transition, num_targets, num_states.float())
+        alignment.log_likelihood(emission, transition[:, :3], target_lengths, state_lengths)
+    with pytest.raises(ValueError, match="state_lengths"):
+        alignment.log_likelihood(emission, transition, target_lengths, state_lengths.float())

@@ -27,10 +27,10 @@ def test_positions_are_word_and_state():
 
 def test_states_and_targets_run_from_bos_to_eos():
     result = lattice()
-    assert result.num_states.tolist() == [4, 4]
+    assert result.state_lengths.tolist() == [4, 4]
     assert result.state_index.tolist() == [[0, 2, 3, 5], [0, 1, 2, 3]]
     assert result.targets.tolist() == [[0, 6, 2], [0, 8, 2]]
-    assert result.num_targets.tolist() == [3, 3]
+    assert result.target_lengths.tolist() == [3, 3]
     assert result.target_is_mask.tolist() == [[False, True, False]] * 2
     assert result.ordinal.tolist() == [[0, 1, 1, 2]] * 2
     assert result.state_copy.tolist() == [[0, 1, 2, 0]] * 2
@@ -40,7 +40,7 @@ def test_boundary_states_expand_bos_and_eos_like_masks():
     result = lattice(k=2, boundary=2)
     assert result.input_ids[1].tolist() == [0, 0, 9, 9, 2, 2, 1, 1]
     assert result.position_ids[1, :6].tolist() == [[0, 1], [0, 2], [1, 1], [1, 2], [2, 1], [2, 2]]
-    assert result.num_states.tolist() == [6, 6]
+    assert result.state_lengths.tolist() == [6, 6]
     assert result.ordinal[1].tolist() == [0, 0, 1, 1, 2, 2]
     assert result.state_copy[1].tolist() == [0, 0, 1, 2, 0, 0]
 
@@ -67,7 +67,7 @@ def test_a_batch_equals_its_sequences_one_by_one():
         size = alone.input_ids.shape[1]
         assert torch.equal(together.input_ids[b, :size], alone.input_ids[0])
         assert torch.equal(together.position_ids[b, :size], alone.position_ids[0])
-        assert torch.equal(together.state_index[b, : alone.num_states], alone.state_index[0])
+        assert torch.equal(together.state_index[b, : alone.state_lengths], alone.state_index[0])
 
 
 PAIR = torch.tensor([[0, 5, 9, 2, 7, 2], [0, 2, 9, 2, 1, 1]])

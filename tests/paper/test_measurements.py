@@ -93,9 +93,11 @@ def test_where_targets_stand_agrees_with_sampled_paths(corpus, switches):
         links = model.transition(model.states(lattice), lattice)
     free = links.new_zeros(1, lattice.targets.shape[1], links.shape[1])
     many = 4000
-    paths = sample(*(x.expand(many, *x.shape[1:]) for x in (free, links, lattice.num_targets, lattice.num_states)))
+    paths = sample(
+        *(x.expand(many, *x.shape[1:]) for x in (free, links, lattice.target_lengths, lattice.state_lengths))
+    )
     counts = torch.zeros(3)
-    masks = range(1, int(lattice.num_targets) - 1)
+    masks = range(1, int(lattice.target_lengths) - 1)
     for path in paths.tolist():
         for target in masks:
             place = int(lattice.state_index[0, path[target]])

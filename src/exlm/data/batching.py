@@ -7,11 +7,10 @@ A step of the optimizer takes one batch of at most `tokens_per_batch` tokens. A 
   its short or long sequences.
 - Which sequences share a group, and which groups share a batch, is random and differs from epoch to epoch.
 
-What a process can hold in memory at once is a *micro-batch*: groups are cut into them. Every process computes the same
-plan and takes its share, so that resuming needs one integer and no process can fall out of step.
+What a process can hold in memory at once is a *micro-batch*: groups are cut into them. Every process plans all batches
+and takes its share, so that resuming needs one integer and no process can fall out of step.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,84 +44,14 @@ class SpecialTokens:
         return cls(tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id)
 
 
-class BatchPlan:
-    """The batches of all epochs. The last batches of an epoch may be smaller than the budget.
-
-    Args:
-        lengths: [examples] tokens per sequence, special tokens not counted.
-        tokens_per_batch: upper bound of the tokens of a batch with BOS, EOS and padding, as fairseq's --max-tokens.
-        seed: of the order.
-
-    Raises:
-        InputError: if the longest sequence does not fit the budget.
-    """
-
-    def __init__(self, lengths: np.ndarray, tokens_per_batch: int, seed: int) -> None:
-        self.lengths = np.asarray(lengths, dtype=np.int64) + 2
-        self.seed = seed
-        if not len(self.lengths):
-            raise InputError("the corpus has no training sequences")
-        longest = int(self.lengths.max())
-        if longest > tokens_per_batch:
-            raise InputError(
-                f"the longest sequence has {longest} tokens but a batch may have {tokens_per_batch}; "
-                "raise tokens_per_batch"
-            )
-        wanted = max(tokens_per_batch // TOKENS_OF_GROUP, min(2, tokens_per_batch // TOKENS_OF_HALF))
-        self.groups_per_batch = max(1, min(GROUPS, wanted, tokens_per_batch // longest))
-        self.tokens_per_group = tokens_per_batch // self.groups_per_batch
-        self._epoch: tuple[int, list[list[np.ndarray]]] | None = None  # the last one asked for
-        self._starts = [0]  # first step of each epoch so far
-
-    def epoch(self, epoch: int) -> list[list[np.ndarray]]:
-        """All batches of one epoch. A batch is a list of groups, a group an array of example numbers."""
-        if self._epoch is None or self._epoch[0] != epoch:
-            self._epoch = (epoch, self._plan(epoch))
-        return self._epoch[1]
-
-    def batch(self, step: int) -> tuple[int, list[np.ndarray]]:
-        """(epoch, groups) of a step."""
-        while step >= self._starts[-1]:
-            self._starts.append(self._starts[-1] + len(self.epoch(len(self._starts) - 1)))
-        epoch = int(np.searchsorted(self._starts, step, side="right")) - 1
-        return epoch, self.epoch(epoch)[step - self._starts[epoch]]
-
-    def smallest_batch(self) -> int:
-        """Sequences that every batch of every epoch has: the sizes of groups do not change, only which meet."""
-        batches = self.epoch(0)
-        groups = min(map(len, batches))
-        return sum(min(len(batch[layer]) for batch in batches) for layer in range(groups))
-
-    def _plan(self, epoch: int) -> list[list[np.ndarray]]:
-        """Sorts sequences by length, cuts them into groups, and cuts the groups into layers: the longest, the next, and
-        so on, as many layers as a batch has groups. A batch takes one group of each layer, at random.
-        """
-        key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
-        groups = list(self._cut(np.lexsort((key, -(self.lengths // LENGTH_STEP)))))
-        batches = -(-len(groups) // self.groups_per_batch)
-        key = mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(groups)))
-        layers = [start + np.argsort(key[start : start + batches]) for start in range(0, len(groups), batches)]
-        return [[groups[layer[i]] for layer in layers if i < len(layer)] for i in range(batches)]
-
-    def _cut(self, order: np.ndarray) -> Iterator[np.ndarray]:
-        """Groups of the examples in `order`, which is from the longest to the shortest: what is left over is short."""
-        longest = np.minimum(self.lengths[order] // LENGTH_STEP * LENGTH_STEP + LENGTH_STEP - 1, self.lengths.max())
-        start = 0
-        while start < len(order):
-            size = max(1, self.tokens_per_group // int(longest[start]))
-            if len(order) - start - size < SMALLEST_GROUP:
-                size = len(order) - start
-            yield order[start : start + size]
-            start += size
-
-
 class MaskedBatches:
     """The micro-batches of every step, for one process of `world`.
 
     Args:
         source: the sequences.
         special: ids of BOS, EOS, padding and [MASK].
-        tokens_per_batch: of a step (see BatchPlan), where a token counts once, however often it is repeated.
+        tokens_per_batch: upper bound of the tokens of a step with BOS, EOS and padding, as fairseq's --max-tokens. A
+            token counts once, however often it is repeated.
         tokens_per_micro_batch: about so many tokens, copies included, are in memory at once. Neither this nor `repeat`
             changes which sequences a step has.
         mask_ratio, repeat: see `masked_batch`.
@@ -146,10 +75,49 @@ class MaskedBatches:
         repeat: int = 1,
     ) -> None:
         self.source, self.special, self.mask_ratio, self.seed, self.repeat = source, special, mask_ratio, seed, repeat
-        self.plan = BatchPlan(source.lengths, tokens_per_batch, seed)
         self.tokens_per_micro_batch, self.rank, self.world = tokens_per_micro_batch, rank, world
-        if self.plan.smallest_batch() < world:
+        self.lengths = np.asarray(source.lengths, dtype=np.int64) + 2  # with BOS and EOS
+        if not len(self.lengths):
+            raise InputError("the corpus has no training sequences")
+        longest = int(self.lengths.max())
+        if longest > tokens_per_batch:
+            sizes = f"{longest} tokens but a batch may have {tokens_per_batch}"
+            raise InputError(f"the longest sequence has {sizes}; raise tokens_per_batch")
+        wanted = max(tokens_per_batch // TOKENS_OF_GROUP, min(2, tokens_per_batch // TOKENS_OF_HALF))
+        groups_per_batch = max(1, min(GROUPS, wanted, tokens_per_batch // longest))
+        self.tokens_per_group = tokens_per_batch // groups_per_batch
+        # Groups are the same cuts of every epoch's order, from the longest sequences to the shortest: what is left over
+        # at the end is short.
+        bounds = np.sort(self.lengths // LENGTH_STEP)[::-1] * LENGTH_STEP + LENGTH_STEP - 1
+        starts, end = [], 0
+        while end < len(bounds):
+            starts.append(end)
+            end += max(1, self.tokens_per_group // min(int(bounds[end]), longest))
+            if len(bounds) - end < SMALLEST_GROUP:
+                end = len(bounds)
+        self._starts = np.array(starts)
+        self.steps = -(-len(starts) // groups_per_batch)  # of an epoch
+        self._epoch: tuple[int, list[list[np.ndarray]]] = (-1, [])  # the last one asked for
+        full = len(starts) // self.steps * self.steps  # the groups after these are not in every batch
+        groups = np.diff(self._starts, append=len(bounds))[:full].reshape(-1, self.steps)  # their sizes
+        if groups.min(axis=1).sum() < world:
             raise InputError(f"a batch has fewer sequences than the {world} processes; raise tokens_per_batch")
+
+    def epoch(self, epoch: int) -> list[list[np.ndarray]]:
+        """All batches of one epoch. A batch is a list of groups, a group an array of example numbers.
+
+        Of the groups, sorted by length, the longest are a layer, the next are one, and so on. A batch has one group of
+        each layer, chosen at random, except for the last batches, which may lack one.
+        """
+        if self._epoch[0] != epoch:
+            key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
+            groups = np.split(np.lexsort((key, -(self.lengths // LENGTH_STEP))), self._starts[1:])
+            key = mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(groups)))
+            firsts = range(0, len(groups), self.steps)
+            layers = [first + np.argsort(key[first : first + self.steps]) for first in firsts]
+            batches = [[groups[layer[i]] for layer in layers if i < len(layer)] for i in range(self.steps)]
+            self._epoch = epoch, batches
+        return self._epoch[1]
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
         """(number, micro-batch) for every micro-batch of this process.
@@ -157,23 +125,19 @@ class MaskedBatches:
         The number, which seeds dropout, counts the micro-batches of all processes, so that the result does not depend
         on how they are spread.
         """
-        epoch, groups = self.plan.batch(step)
-        mine = list(enumerate(self._micro_batches(groups)))[self.rank :: self.world]
-        settings = (self.special, self.seed, epoch, self.mask_ratio, self.repeat)
-        return [(number, masked_batch(self.source, examples, *settings)) for number, examples in mine]
-
-    def _micro_batches(self, groups: list[np.ndarray]) -> list[np.ndarray]:
-        """The examples of every micro-batch: small enough, and equally many micro-batches for all processes as far as
-        there are sequences.
-        """
-        lengths = self.plan.lengths
+        epoch, number = divmod(step, self.steps)
+        groups = self.epoch(epoch)[number]
         # A group may exceed its budget by a few sequences, which are no reason for one more micro-batch.
-        tokens = max(min(len(group) * int(lengths[group].max()), self.plan.tokens_per_group) for group in groups)
+        tokens = max(min(len(group) * int(self.lengths[group].max()), self.tokens_per_group) for group in groups)
         cuts = -(-tokens * self.repeat // self.tokens_per_micro_batch)  # of every group
-        while cuts * len(groups) % self.world:
+        while cuts * len(groups) % self.world:  # equally many micro-batches for all processes
             cuts += 1
-        found = [group[cut::cuts] for group in groups for cut in range(min(cuts, len(group)))]
-        return found if len(found) >= self.world else [np.array([i]) for group in groups for i in group]
+        micro_batches = [group[cut::cuts] for group in groups for cut in range(min(cuts, len(group)))]
+        if len(micro_batches) < self.world:
+            micro_batches = [np.array([example]) for group in groups for example in group]
+        settings = (self.special, self.seed, epoch, self.mask_ratio, self.repeat)
+        mine = list(enumerate(micro_batches))[self.rank :: self.world]
+        return [(number, masked_batch(self.source, examples, *settings)) for number, examples in mine]
 
 
 def masked_batch(
@@ -187,62 +151,33 @@ def masked_batch(
 ) -> dict[str, Tensor]:
     """Sequences for masked language modelling: BOS and EOS added, chosen tokens replaced by [MASK].
 
-    With `repeat` every token stands there so many times, and every copy is masked by itself (Repeated MLM, paper,
-    section 3.1). BOS and EOS have copies too, so that a task can repeat whatever it reads in the same way. BOS and EOS
-    are never masked, not even between the documents of a packed sequence.
+    Of each sequence a share of `ratio` is masked, rounded up or down at random so that it is met on average. Which
+    tokens depends on (seed, epoch, example) alone. BOS and EOS are never masked and do not count, not even between the
+    documents of a packed sequence.
+
+    With `repeat` every token, BOS and EOS too, stands there so many times, and every copy is masked by itself
+    (Repeated MLM, paper, section 3.1).
 
     Returns:
         input_ids, attention_mask and labels, each [n, S]; labels are -100 where nothing was masked.
     """
     tokens, lengths = source.gather(examples)
-    tokens, lengths = np.repeat(tokens, repeat, axis=1), lengths * repeat
-    fixed = np.isin(tokens, (special.bos, special.eos))
-    masked = choose_masked(lengths, tokens.shape[1], examples, seed, epoch, ratio, fixed)
-    ids = np.full((len(tokens), tokens.shape[1] + 2 * repeat), special.pad, dtype=np.int64)
-    labels = np.full_like(ids, IGNORED)
-    inside = np.arange(tokens.shape[1]) < lengths[:, None]
-    ids[:, :repeat] = special.bos
-    ids[:, repeat:-repeat] = np.where(inside, np.where(masked, special.mask, tokens), special.pad)
-    np.put_along_axis(ids, lengths[:, None] + repeat + np.arange(repeat), special.eos, axis=1)
-    labels[:, repeat:-repeat] = np.where(masked, tokens, IGNORED)
-    attention = np.arange(ids.shape[1]) < lengths[:, None] + 2 * repeat
-    return {
-        "input_ids": torch.from_numpy(ids),
-        "attention_mask": torch.from_numpy(attention.astype(np.int64)),
-        "labels": torch.from_numpy(labels),
-    }
-
-
-def choose_masked(
-    lengths: np.ndarray,
-    width: int,
-    examples: np.ndarray,
-    seed: int,
-    epoch: int,
-    ratio: float,
-    fixed: np.ndarray | None = None,
-) -> np.ndarray:
-    """Which tokens to mask: per sequence a probabilistically rounded `ratio` of its tokens, uniformly chosen.
-
-    Args:
-        lengths: [n] tokens per sequence.
-        width: padded length.
-        examples: [n] identity of each sequence in its corpus.
-        seed, epoch: as in training.
-        ratio: expected share of masked tokens.
-        fixed: [n, width] bool, tokens that are never masked and do not count, as BOS and EOS between documents.
-
-    Returns:
-        [n, width] bool.
-    """
-    position = np.arange(width)
-    free = position < lengths[:, None]
-    if fixed is not None:
-        free &= ~fixed
-        lengths = free.sum(1)
+    ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=special.pad)
+    ids[:, 0] = special.bos
+    ids[np.arange(len(ids)), lengths + 1] = special.eos
+    ids = np.repeat(ids, repeat, axis=1)
+    attention = np.arange(ids.shape[1]) < (lengths[:, None] + 2) * repeat
+    free = attention & ~np.isin(ids, (special.bos, special.eos))
+    available = free.sum(1)
     draw = uniform(mix(seed, epoch, Purpose.MASK_COUNT, examples))
-    count = np.floor(ratio * lengths + draw).astype(np.int64)
+    count = np.minimum(np.floor(ratio * available + draw).astype(np.int64), available)
+    position = np.arange(ids.shape[1]) - repeat  # the first token after BOS is number 0
     key = mix(seed, epoch, Purpose.MASK_POSITIONS, examples[:, None], position)
     key[~free] = np.iinfo(np.uint64).max
     rank = np.argsort(np.argsort(key, axis=1, kind="stable"), axis=1, kind="stable")
-    return rank < np.minimum(count, lengths)[:, None]
+    masked = rank < count[:, None]
+    return {
+        "input_ids": torch.from_numpy(np.where(masked, special.mask, ids)),
+        "attention_mask": torch.from_numpy(attention.astype(np.int64)),
+        "labels": torch.from_numpy(np.where(masked, ids, IGNORED)),
+    }

@@ -20,19 +20,19 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
 import numpy as np
+import pandas as pd
 
 from ..errors import InputError
-from ..randomness import mix, uniform
 from ..storage import MANIFEST, problem
 
 FORMAT_VERSION = 1
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
 SHARD_TOKENS = 2**28  # of a token file
+REDO = "prepare the corpus again with exlm prepare"
 
-# Of the intermediate files that are gone when a corpus is complete.
-STAGED = np.dtype([("offset", "<i8"), ("length", "<u4"), ("split", "u1")])
-DIGEST = np.dtype([("high", "<u8"), ("low", "<u8"), ("example", "<i8")])
-BUCKETS = 64  # files of digests, sorted one at a time
+# While a corpus grows: index of an example's split, number of its document, and the two halves of its text's digest.
+EXAMPLE = np.dtype([*INDEX.descr, ("split", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")])
+BUCKET_SHIFT = np.uint64(58)  # leaves the first 6 bits of a digest: the number of its bucket, 0 to 63
 BLOCK = 2**18  # examples in memory at a time
 
 Split = Literal["train", "valid"]
@@ -43,29 +43,22 @@ DROPPED = len(SPLITS)  # the "split" of staged duplicates
 class Corpus:
     """One split of a corpus written by `exlm prepare`.
 
-    Args:
-        path: the directory.
-        split: `train` or `valid`.
-
     Attributes:
         lengths: [examples] uint32, memory-mapped; tokens per example without special tokens.
         manifest: the parsed manifest.
         corpus_hash: identifies tokens, split and tokenizer.
         tokenizer_hash: to compare with `exlm.pretrained.tokenizer_hash` of a model's tokenizer.
 
-    Raises:
-        InputError: if `path` is no corpus, or a file is missing or has another size than when it was written.
+    InputError if `path` is no corpus, or a file is missing or has another size than when it was written.
     """
 
     def __init__(self, path: str | Path, split: Split = "train") -> None:
         self.path = Path(path)
-        self.manifest = _read_manifest(self.path)
+        self.manifest = self._read_manifest()
         for name, entry in self.manifest["files"].items():
             file = self.path / name
-            if not file.is_file():
-                raise InputError(f"the corpus {self.path} has lost its file {name}; {_REDO}")
-            if (size := file.stat().st_size) != entry["bytes"]:
-                raise InputError(f"{file} has {size} bytes instead of {entry['bytes']}; {_REDO}")
+            if not file.is_file() or file.stat().st_size != entry["bytes"]:
+                self.verify()  # says what is wrong
         self.corpus_hash: str = self.manifest["corpus_hash"]
         self.tokenizer_hash: str = self.manifest["tokenizer_hash"]
         self._index = np.load(self.path / f"{split}.npy", mmap_mode="r")
@@ -73,28 +66,30 @@ class Corpus:
         names = self.manifest["token_files"]
         self._shards = [np.memmap(self.path / name, self.manifest["token_dtype"], "r") for name in names]
         self._starts = np.cumsum([0] + [len(shard) for shard in self._shards[:-1]])
-        self._pad: int = self.manifest["pad_token_id"]
+
+    def _read_manifest(self) -> dict[str, Any]:
+        try:
+            manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            reason = f"it has no readable {MANIFEST}; make one with exlm prepare"
+            raise InputError(f"{self.path} is not a corpus: {reason}") from error
+        version = manifest.get("format_version") if isinstance(manifest, dict) else None
+        if version != FORMAT_VERSION:
+            raise InputError(f"{self.path} has corpus format {version}, this is {FORMAT_VERSION}; {REDO}")
+        return manifest
 
     def __len__(self) -> int:
         return len(self._index)
 
     def __getitem__(self, i: int) -> np.ndarray:
         """[length] int64 token ids of example i, without special tokens."""
-        ids, _ = self.gather(np.array([i]))
-        return ids[0]
+        return self.gather(np.array([i]))[0][0]
 
     def gather(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Several examples at once.
-
-        Args:
-            indices: [n] example numbers, in any order.
-
-        Returns:
-            [n, longest] int64 ids without special tokens, padded with the pad id; [n] int64 lengths.
-        """
+        """Examples `indices` [n]: [n, longest] int64 ids without special tokens, padded, and [n] int64 lengths."""
         entries = self._index[np.asarray(indices, dtype=np.int64)]
         offsets, lengths = entries["offset"], entries["length"].astype(np.int64)
-        ids = np.full((len(entries), int(lengths.max(initial=0))), self._pad, dtype=np.int64)
+        ids = np.full((len(entries), int(lengths.max(initial=0))), self.manifest["pad_token_id"], dtype=np.int64)
         inside = np.arange(ids.shape[1]) < lengths[:, None]
         shard_of = np.searchsorted(self._starts, offsets, side="right") - 1
         for shard in np.unique(shard_of):
@@ -105,13 +100,9 @@ class Corpus:
         return ids, lengths
 
     def verify(self) -> None:
-        """Reads every file and compares it with the manifest.
-
-        Raises:
-            InputError: naming the first file that differs.
-        """
+        """Reads every file and compares it with the manifest; InputError naming the first file that differs."""
         if reason := problem(self.path):
-            raise InputError(f"the corpus {self.path} is damaged: {reason}; {_REDO}")
+            raise InputError(f"the corpus {self.path} is damaged: {reason}; {REDO}")
 
 
 class CorpusWriter:
@@ -119,85 +110,68 @@ class CorpusWriter:
 
     Args:
         folder: where the corpus grows.
-        staging: directory for intermediate files, removed by the caller.
+        staged: an intermediate file, removed by the caller.
         vocabulary_size: one more than the largest token id; tells the type of the token files.
-        held_out, seed: share of examples, and the choice of them, that become `valid`.
     """
 
-    def __init__(self, folder: Path, staging: Path, vocabulary_size: int, held_out: float, seed: int) -> None:
-        self.folder, self.staging, self.vocabulary_size = folder, staging, vocabulary_size
+    def __init__(self, folder: Path, staged: Path, vocabulary_size: int) -> None:
+        self.folder, self.staged, self.vocabulary_size = folder, staged, vocabulary_size
         self.dtype = np.dtype("<u2" if vocabulary_size <= 65535 else "<u4")
-        self.held_out, self.seed = held_out, seed
         self.examples = self.tokens = self._in_shard = 0
         self.shards = ["tokens-00000.bin"]
 
-    def append(self, tokens: np.ndarray, lengths: np.ndarray, digests: np.ndarray) -> None:
-        """Add a chunk: tokens [sum of lengths], lengths [n], digests [n, 2] uint64 of the texts."""
+    def append(self, tokens: np.ndarray, examples: np.ndarray) -> None:
+        """Add examples [n] EXAMPLE, whose offsets are set here, and their tokens [sum of lengths]."""
         if self._in_shard and self._in_shard + len(tokens) > SHARD_TOKENS:
             self.shards.append(f"tokens-{len(self.shards):05d}.bin")
             self._in_shard = 0
-        _append(self.folder / self.shards[-1], tokens.astype(self.dtype))
-        high, low = digests.T
-        offsets, split = self.tokens + np.cumsum(lengths) - lengths, is_held_out(digests, self.held_out, self.seed)
-        _append(self.staging / "examples", np.rec.fromarrays([offsets, lengths, split], STAGED))
-        records = np.rec.fromarrays([high, low, self.examples + np.arange(len(digests))], DIGEST)
-        bucket = high % BUCKETS
-        for b in np.unique(bucket):
-            _append(self.staging / f"digests-{b:02d}", records[bucket == b])
-        self.examples += len(lengths)
+        examples["offset"] = self.tokens + np.cumsum(examples["length"]) - examples["length"]
+        for file, array in (self.folder / self.shards[-1], tokens.astype(self.dtype)), (self.staged, examples):
+            with open(file, "ab") as stream:
+                stream.write(array.tobytes())
+        self.examples += len(examples)
         self.tokens += len(tokens)
         self._in_shard += len(tokens)
 
     def drop_duplicates(self) -> None:
         """Leave examples out of the splits if an earlier one has the same text.
 
-        Equal texts share a bucket, so one bucket at a time is sorted in memory: 24 bytes for every 64th example.
+        Equal texts have equal digests and share a bucket, so one bucket at a time is compared in memory.
         """
-        if not self.examples:
-            return
-        staged = np.memmap(self.staging / "examples", STAGED, "r+")
-        for bucket in self.staging.glob("digests-*"):
-            records = np.fromfile(bucket, DIGEST)
-            records = records[np.lexsort((records["low"], records["high"]))]  # stable: the first stays first
-            repeated = (np.diff(records["high"]) == 0) & (np.diff(records["low"]) == 0)
-            staged["split"][records["example"][1:][repeated]] = DROPPED
+        staged = np.memmap(self.staged, EXAMPLE, "r+")
+        for bucket in range(64):
+            starts = range(0, len(staged), BLOCK)
+            found = [i + np.flatnonzero(staged["high"][i : i + BLOCK] >> BUCKET_SHIFT == bucket) for i in starts]
+            inside = np.concatenate(found)
+            repeated = pd.DataFrame(staged[["high", "low"]][inside]).duplicated().to_numpy()
+            staged["split"][inside[repeated]] = DROPPED
         staged.flush()
 
     def write_splits(self, max_length: int) -> dict[str, np.ndarray]:
-        """Write `train.npy` and `valid.npy`.
-
-        Returns:
-            per split, [max_length + 1] the number of examples of each length.
-        """
+        """Write `train.npy` and `valid.npy`; per split, [max_length + 1] the number of examples of each length."""
         histograms = {split: np.zeros(max_length + 1, np.int64) for split in SPLITS}
         for split, histogram in histograms.items():
-            for block in self._staged(split):
+            for block in self._blocks(split):
                 histogram += np.bincount(block["length"], minlength=max_length + 1)
             header = {"descr": INDEX.descr, "fortran_order": False, "shape": (int(histogram.sum()),)}
             with open(self.folder / f"{split}.npy", "wb") as stream:
                 np.lib.format.write_array_header_1_0(stream, header)
-                for block in self._staged(split):
+                for block in self._blocks(split):
                     stream.write(block[["offset", "length"]].astype(INDEX).tobytes())
         return histograms
 
-    def _staged(self, split: str) -> Iterator[np.ndarray]:
-        """The examples of one split in blocks."""
-        with open(self.staging / "examples", "rb") as file:
-            while len(block := np.fromfile(file, STAGED, BLOCK)):
+    def _blocks(self, split: str) -> Iterator[np.ndarray]:
+        """The staged examples of one split, as many at a time as memory should hold."""
+        with open(self.staged, "rb") as file:
+            while len(block := np.fromfile(file, EXAMPLE, BLOCK)):
                 yield block[block["split"] == SPLITS.index(split)]
-
-
-def is_held_out(digests: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """[n] bool for digests [n, 2]: equal texts have equal digests, so they never end up in both splits."""
-    return uniform(mix(seed, digests[:, 0])) < share
 
 
 @contextmanager
 def new_directory(output: Path, overwrite: bool) -> Iterator[tuple[Path, Path]]:
-    """(folder, staging): `folder` takes the place of `output` if all goes well; `staging` is always removed.
+    """(folder, scratch): `folder` takes the place of `output` if all goes well; `scratch` is always removed.
 
-    Raises:
-        InputError: if `output` exists, unless it is a corpus and may be overwritten.
+    InputError if `output` exists, unless it is a corpus and may be overwritten.
     """
     if output.exists() and not overwrite:
         raise InputError(f"the output {output} exists; choose another or pass overwrite")
@@ -205,31 +179,10 @@ def new_directory(output: Path, overwrite: bool) -> Iterator[tuple[Path, Path]]:
         raise InputError(f"the output {output} is not a corpus and is not overwritten; remove it yourself")
     output.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent, ignore_cleanup_errors=True) as name:
-        folder, staging = Path(name, "corpus"), Path(name, "staging")
+        scratch = Path(name)
+        folder = scratch / "corpus"
         folder.mkdir()
-        staging.mkdir()
-        yield folder, staging
+        yield folder, scratch
         if output.exists():
-            output.rename(Path(name, "replaced"))
+            output.rename(scratch / "replaced")
         folder.rename(output)
-
-
-def _append(file: Path, array: np.ndarray) -> None:
-    with open(file, "ab") as stream:
-        stream.write(array.tobytes())
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path} is not a corpus: it has no readable {MANIFEST}; make one with exlm prepare"
-        ) from error
-    version = manifest.get("format_version") if isinstance(manifest, dict) else None
-    if version != FORMAT_VERSION:
-        raise InputError(f"{path} has corpus format {version}, this is {FORMAT_VERSION}; {_REDO}")
-    return manifest
-
-
-_REDO = "prepare the corpus again with exlm prepare"

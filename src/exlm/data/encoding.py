@@ -6,19 +6,19 @@ import multiprocessing
 import os
 import signal
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Set
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, groupby, islice
-from operator import itemgetter
+from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from rdkit import rdBase
 from tokenizers import Tokenizer
 
+from ..randomness import mix, uniform
 from .chemistry import rdkit_problem
+from .corpus import EXAMPLE
 from .readers import Source, read_rows
 from .tokenization import count_smiles_tokens, spelling_ids
 
@@ -26,43 +26,38 @@ CHUNK_ROWS = 4096
 CHUNK_CHARACTERS = 2**21
 SPECIALS = 2  # BOS and EOS, added around every sequence
 TOO_LONG, UNKNOWN, NOT_REVERSIBLE, UNPARSABLE = "too_long", "unknown_token", "not_reversible", "unparsable"
+SKIPPED_COLUMNS = ("file", "row", "value", "reason", "detail", "action")  # of skipped.csv; action is kept or skipped
 Result = TypeVar("Result")
 
 
-@dataclass
-class Chunk:
-    """Consecutive rows of one source, blank ones left out."""
+class Row(NamedTuple):
+    """A row of a source, an empty text if it is blank."""
 
     source: str
-    rows: list[int] = field(default_factory=list)  # their numbers in the source, from 1
-    texts: list[str] = field(default_factory=list)
-    documents: list[int] = field(default_factory=list)  # number of the document of each row
-    total: int = 0  # rows, blank ones included
+    number: int  # from 1
+    document: int
+    text: str
 
 
-class InvalidRow(NamedTuple):
-    """A line of skipped.csv."""
-
-    file: str
-    row: int
-    value: str
-    reason: str
-    detail: str
-    action: str  # kept or skipped
+Chunk = list[Row]
 
 
 @dataclass
 class EncodedChunk:
-    """The kept rows of a chunk, concatenated, and what was found."""
+    """The kept rows of a chunk and what was found.
 
-    tokens: np.ndarray  # [sum of lengths] uint32, no special tokens
-    lengths: np.ndarray  # [kept] int64
-    digests: np.ndarray  # [kept, 2] uint64, blake2b-128 of the text
-    documents: np.ndarray  # [kept] int64
-    invalid: list[InvalidRow] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)  # of rows and blank rows
-    unknown: Counter[str] = field(default_factory=Counter)  # strings in kept and skipped rows that became <unk>
-    spelled: Counter[str] = field(default_factory=Counter)  # SMILES tokens of kept rows that were spelled
+    Attributes:
+        tokens: [sum of lengths] uint32, row after row, without special tokens.
+        examples: [kept] EXAMPLE.
+        invalid: lines of skipped.csv, see SKIPPED_COLUMNS.
+        counts: how often what occurred: kinds of rows ("rows"), reasons ("invalid"), strings of kept and skipped rows
+            that became <unk> ("unknown"), and SMILES tokens of kept rows that were spelled ("spelled").
+    """
+
+    tokens: np.ndarray
+    examples: np.ndarray
+    invalid: list[tuple[str, int, str, str, str, str]]
+    counts: dict[str, Counter[str]]
 
 
 def read_chunks(sources: Iterable[Source], column: str | None, rows_are_documents: bool = False) -> Iterator[Chunk]:
@@ -73,19 +68,15 @@ def read_chunks(sources: Iterable[Source], column: str | None, rows_are_document
     document = 0
     for source in sources:
         document += 1
-        chunk, size = Chunk(source.name), 0
-        for row, text in enumerate(read_rows(source, column), 1):
+        chunk, size = [], 0
+        for number, text in enumerate(read_rows(source, column), 1):
             document += rows_are_documents or not text
-            if text:
-                chunk.rows.append(row)
-                chunk.texts.append(text)
-                chunk.documents.append(document)
-            chunk.total += 1
+            chunk.append(Row(source.name, number, document, text))
             size += len(text)
-            if chunk.total == CHUNK_ROWS or size >= CHUNK_CHARACTERS:
+            if len(chunk) == CHUNK_ROWS or size >= CHUNK_CHARACTERS:
                 yield chunk
-                chunk, size = Chunk(source.name), 0
-        if chunk.total:
+                chunk, size = [], 0
+        if chunk:
             yield chunk
 
 
@@ -94,24 +85,19 @@ def map_chunks(
 ) -> Generator[Result, None, None]:
     """The results of `function` for every chunk, in order, computed by `workers` processes (0 is one per core).
 
-    With one worker, or one chunk, all happens in this process. At most a few chunks per worker are in memory at once.
-    Closing the generator ends the processes.
+    At most a few chunks per worker are in memory at once. Closing the generator ends the processes.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = workers or cores
-    chunks = iter(chunks)
-    first = list(islice(chunks, 2))
-    if workers == 1 or len(first) < 2:
-        yield from map(function, chain(first, chunks))
-        return
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context = multiprocessing.get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload([__name__])  # imported once, shared by all workers
-    executor = ProcessPoolExecutor(workers, context, _prepare_worker)
+    workers, chunks = workers or cores, iter(chunks)
+    # One worker is this process, which also does the first chunk: there is often no other.
+    yield from map(function, islice(chunks, None if workers == 1 else 1))
+    available = multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if "forkserver" in available else "spawn")
+    context.set_forkserver_preload([__name__])  # imported once, shared by all workers
+    executor = ProcessPoolExecutor(workers, context, _prepare_worker)  # starts a process when it has work
     pending: deque[Future[Result]] = deque()
     try:
-        for chunk in chain(first, chunks):
+        for chunk in chunks:
             pending.append(executor.submit(function, chunk))
             if len(pending) > 2 * workers:
                 yield pending.popleft().result()
@@ -129,90 +115,78 @@ def _prepare_worker() -> None:
 
 def count_smiles(molecules_only: bool, chunk: Chunk) -> Counter[str]:
     """SMILES tokens of the rows; with `molecules_only`, of those that RDKit reads."""
-    with rdBase.BlockLogs():
-        return count_smiles_tokens(t for t in chunk.texts if not molecules_only or rdkit_problem(t) is None)
+    return count_smiles_tokens(r.text for r in chunk if not molecules_only or rdkit_problem(r.text) is None)
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Turns the rows of a chunk into tokens, and leaves out invalid ones unless they are to be kept.
+    """Turns the rows of a chunk into tokens, and leaves out blank rows, and invalid ones unless they are to be kept."""
 
-    Args:
-        tokenizer_file: a tokenizer.json.
-        unknown_id: id of the token for unknown text, if the tokenizer has one.
-        max_length: tokens of a valid row, BOS and EOS included. Longer rows are never kept.
-        molecules: a valid row must be SMILES that RDKit reads and that decodes to itself.
-        keep_invalid: keep other invalid rows.
-    """
-
-    tokenizer_file: str
-    unknown_id: int | None
-    max_length: int
-    molecules: bool
-    keep_invalid: bool
+    tokenizer_file: str  # a tokenizer.json
+    unknown_id: int | None  # of the token for unknown text, if the tokenizer has one
+    max_length: int  # tokens of a valid row, BOS and EOS included; longer rows are never kept
+    molecules: bool  # a valid row must be SMILES that RDKit reads and that decodes to itself
+    keep_invalid: bool  # other invalid rows
+    held_out: float  # share of the rows that become `valid`, chosen by their content
+    seed: int  # of this choice
 
     def __call__(self, chunk: Chunk) -> EncodedChunk:
-        tokenizer, texts = _load(self.tokenizer_file), chunk.texts
+        tokenizer = _load(self.tokenizer_file)
         spelling = spelling_ids(tokenizer)
-        ids = [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-        decoded = tokenizer.decode_batch(ids, skip_special_tokens=False) if self.molecules else texts
-        kept: list[int] = []
-        invalid: list[InvalidRow] = []
-        unknown: Counter[str] = Counter()
-        spelled: Counter[str] = Counter()
-        with rdBase.BlockLogs():
-            for i, text in enumerate(texts):
-                strange = _unknown_strings(tokenizer, text, self.unknown_id) if self.unknown_id in ids[i] else []
-                reason, detail = self._problem(text, len(ids[i]), decoded[i].strip(), strange)
-                keep = not reason or (self.keep_invalid and reason != TOO_LONG)
-                if reason:
-                    action = "kept" if keep else "skipped"
-                    invalid.append(InvalidRow(chunk.source, chunk.rows[i], text, reason, detail, action))
-                if keep or reason == UNKNOWN:
-                    unknown.update(strange)
-                if keep:
-                    kept.append(i)
-                    if not spelling.isdisjoint(ids[i]):
-                        spelled.update(_spelled_tokens(tokenizer, text))
-        hashes = b"".join(hashlib.blake2b(texts[i].encode(), digest_size=16).digest() for i in kept)
-        return EncodedChunk(
-            np.fromiter((t for i in kept for t in ids[i]), np.uint32),
-            np.array([len(ids[i]) for i in kept], np.int64),
-            np.frombuffer(hashes, "<u8").reshape(-1, 2),
-            np.array([chunk.documents[i] for i in kept], np.int64),
-            invalid,
-            Counter(rows=chunk.total, blank=chunk.total - len(texts)),
-            unknown,
-            spelled,
-        )
+        rows = [row for row in chunk if row.text]
+        ids = [e.ids for e in tokenizer.encode_batch_fast([row.text for row in rows], add_special_tokens=False)]
+        decoded = tokenizer.decode_batch(ids, skip_special_tokens=False) if self.molecules else [""] * len(ids)
+        kept, invalid = [], []
+        count = Counter(rows=len(chunk), blank=len(chunk) - len(rows))
+        counts = {"rows": count, "invalid": Counter[str](), "unknown": Counter[str](), "spelled": Counter[str]()}
+        for row, tokens, restored in zip(rows, ids, decoded, strict=True):
+            unknown, spelled = _odd_strings(tokenizer, row.text, tokens, self.unknown_id, spelling)
+            reason, detail = self._problem(row.text, len(tokens) + SPECIALS, restored, unknown)
+            keep = not reason or (self.keep_invalid and reason != TOO_LONG)
+            if keep:
+                kept.append((row, tokens))
+                counts["spelled"].update(spelled)
+            if keep or reason == UNKNOWN:
+                counts["unknown"].update(unknown)
+            if reason:
+                action = "kept" if keep else "skipped"
+                invalid.append((row.source, row.number, row.text, reason, detail, action))
+                counts["invalid"][reason] += 1
+                count["kept_invalid" if keep else "skipped"] += 1
+        count.update(unknown_tokens=counts["unknown"].total(), spelled_pieces=counts["spelled"].total())
+        examples = np.zeros(len(kept), EXAMPLE)
+        examples["length"] = [len(tokens) for _, tokens in kept]
+        examples["document"] = [row.document for row, _ in kept]
+        hashes = b"".join(hashlib.blake2b(row.text.encode(), digest_size=16).digest() for row, _ in kept)
+        examples["high"], examples["low"] = np.frombuffer(hashes, "<u8").reshape(-1, 2).T
+        examples["split"] = uniform(mix(self.seed, examples["high"])) < self.held_out  # the same for equal texts
+        joined = np.fromiter(chain.from_iterable(tokens for _, tokens in kept), np.uint32)
+        return EncodedChunk(joined, examples, invalid, counts)
 
-    def _problem(self, text: str, tokens: int, decoded: str, unknown: list[str]) -> tuple[str, str]:
+    def _problem(self, text: str, length: int, decoded: str, unknown: list[str]) -> tuple[str, str]:
         """(reason, detail) of the first thing that is wrong with a row; empty if nothing is."""
-        length = tokens + SPECIALS
         if length > self.max_length:
             return TOO_LONG, f"{length} tokens, at most {self.max_length}"
         if self.molecules and (error := rdkit_problem(text)):
             return UNPARSABLE, error
         if unknown:
             return UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(unknown))}"
-        if self.molecules and decoded != text:
-            return NOT_REVERSIBLE, f"decodes to {decoded}"
+        if self.molecules and decoded.strip() != text:
+            return NOT_REVERSIBLE, f"decodes to {decoded.strip()}"
         return "", ""
 
 
-def _unknown_strings(tokenizer: Tokenizer, text: str, unknown_id: int | None) -> list[str]:
-    """The substrings of `text` that became `<unk>`."""
-    encoding = tokenizer.encode(text, add_special_tokens=False)
-    spans = zip(encoding.ids, encoding.offsets, strict=True)
-    return [text[start:end] for i, (start, end) in spans if i == unknown_id]
-
-
-def _spelled_tokens(tokenizer: Tokenizer, text: str) -> list[str]:
-    """The SMILES tokens of `text` that the vocabulary has only character by character."""
-    encoding = tokenizer.encode(text, add_special_tokens=False)
-    spans = zip(encoding.word_ids, encoding.offsets, strict=True)
-    words = [[span for _, span in word] for _, word in groupby(spans, itemgetter(0))]
-    return [text[word[0][0] : word[-1][1]] for word in words if len(word) > 1]
+def _odd_strings(
+    tokenizer: Tokenizer, text: str, tokens: list[int], unknown_id: int | None, spelling: Set[int]
+) -> tuple[list[str], list[str]]:
+    """What of `text` became `<unk>`, and the SMILES tokens that the vocabulary has only character by character."""
+    if unknown_id not in tokens and spelling.isdisjoint(tokens):
+        return [], []
+    found = tokenizer.encode(text, add_special_tokens=False)  # with offsets, which a batch is faster without
+    unknown = [text[start:end] for i, (start, end) in zip(found.ids, found.offsets, strict=True) if i == unknown_id]
+    words = dict.fromkeys(word for i, word in zip(found.ids, found.word_ids, strict=True) if i in spelling)
+    spans = [found.word_to_chars(word) for word in words if word is not None]
+    return unknown, [text[slice(*span)] for span in spans if span]
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,7 @@ import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
@@ -22,14 +22,16 @@ from transformers import PreTrainedTokenizerFast
 from ..errors import InputError
 from ..pretrained import load_tokenizer, tokenizer_hash
 from ..storage import MANIFEST, entries
+from .chemistry import are_molecules
 from .corpus import FORMAT_VERSION, CorpusWriter, new_directory
-from .encoding import SPECIALS, Chunk, EncodedChunk, Encoder, InvalidRow, count_smiles, map_chunks, read_chunks
+from .encoding import SKIPPED_COLUMNS, SPECIALS, Chunk, EncodedChunk, Encoder, count_smiles, map_chunks, read_chunks
 from .packing import Documents, pack
 from .readers import find_sources
-from .summary import Summary, describe
-from .tokenization import TEXT_TOKENIZERS, smiles_tokenizer, train_text_tokenizer
+from .summary import describe, statistics
+from .tokenization import TEXT_TOKENIZERS, smiles_tokenizer, splits_smiles, train_text_tokenizer
 
 OnInvalid = Literal["error", "skip", "keep"]
+MAX_STRINGS = 20_000  # different unknown or spelled strings that are counted at a time
 
 
 def prepare(
@@ -67,8 +69,9 @@ def prepare(
         drop_duplicates: keep only the first of equal rows.
         on_invalid: stop at the first invalid row, skip invalid rows, or keep them (with `<unk>` tokens). By default
             they are skipped, but kept where rows are packed.
-        check_molecules: a row must be SMILES that RDKit reads and that decodes to itself. By default on, but off for
-            bpe and wordpiece and where rows are packed.
+        check_molecules: a row must be SMILES that RDKit reads and that decodes to itself. By default on for SMILES
+            tokenizers, off for bpe and wordpiece and where rows are packed; for other saved tokenizers the first rows
+            decide.
         workers: processes; 0 is one per core.
         seed: of the held-out choice.
         overwrite: replace the corpus at `output`.
@@ -80,34 +83,45 @@ def prepare(
 
     Returns:
         the manifest.
-
-    Raises:
-        InputError: for unusable inputs or options, an invalid row with `on_invalid="error"`, no usable row.
     """
-    packed = documents != "none"
-    on_invalid = on_invalid or ("keep" if packed else "skip")
-    if check_molecules is None:
-        check_molecules = tokenizer not in TEXT_TOKENIZERS and not packed
-    options = _options(locals())
+    on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
+    options = {name: value for name, value in locals().items() if name not in ("output", "workers", "overwrite")}
+    _check_options(options, workers)
     sources, ignored = find_sources(inputs)
-    read = partial(read_chunks, sources, column, documents == "row")
-    with new_directory(Path(output), overwrite) as (folder, staging):
-        molecules_only = check_molecules and on_invalid != "keep"
-        vocabulary, rows = _vocabulary(tokenizer, vocabulary_size, read, molecules_only, workers)
+    packed, keep = documents != "none", on_invalid == "keep"
+    passes: list[int] = []  # rows of every pass over the inputs so far
+
+    def read(title: str) -> Iterator[Chunk]:
+        total = passes[0] if passes else None
+        with tqdm(desc=title, total=total, unit=" rows", unit_scale=True, disable=None) as bar:
+            for chunk in read_chunks(sources, column, documents == "row"):
+                yield chunk
+                bar.update(len(chunk))
+            passes.append(int(bar.n))
+
+    with new_directory(Path(output), overwrite) as (folder, scratch):
+        vocabulary = None if tokenizer in ("smiles", *TEXT_TOKENIZERS) else load_tokenizer(tokenizer)
+        if check_molecules is None:
+            sample = (row.text for chunk in read_chunks(sources, column) for row in chunk)
+            molecules = _are_molecules(vocabulary, sample) if vocabulary and not packed else tokenizer == "smiles"
+            check_molecules = molecules and not packed
+        options["check_molecules"] = check_molecules
+        if tokenizer in TEXT_TOKENIZERS:
+            texts = (row.text for chunk in read("vocabulary") for row in chunk if row.text)
+            vocabulary = train_text_tokenizer(tokenizer, texts, vocabulary_size)
+        elif not vocabulary:
+            count = partial(count_smiles, check_molecules and not keep)
+            with closing(map_chunks(count, read("vocabulary"), workers)) as counted:
+                vocabulary = smiles_tokenizer(sum(counted, Counter()))
         vocabulary.save_pretrained(folder)
-        longest = sys.maxsize if packed else max_length
-        unknown, keep = vocabulary.unk_token_id, on_invalid == "keep"
-        encoder = Encoder(str(folder / "tokenizer.json"), unknown, longest, check_molecules, keep)
-        ids = max(vocabulary.get_vocab().values()) + 1  # some tokenizers skip ids
-        writer = CorpusWriter(folder, staging, ids, held_out, seed)
-        with (
-            _progress("tokenising", rows) as bar,
-            closing(map_chunks(encoder, _counted(read(), bar), workers)) as encoded,
-        ):
+        file, longest = str(folder / "tokenizer.json"), sys.maxsize if packed else max_length
+        encoder = Encoder(file, vocabulary.unk_token_id, longest, check_molecules, keep, held_out, seed)
+        writer = CorpusWriter(folder, scratch / "staged", max(vocabulary.get_vocab().values()) + 1)  # some skip ids
+        with closing(map_chunks(encoder, read("tokenising"), workers)) as encoded:
             separator = vocabulary.eos_token_id if cross_documents else None
-            examples = pack(encoded, max_length - SPECIALS, separator, held_out, seed) if packed else encoded
-            summary = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
-        if drop_duplicates:
+            examples = pack(encoded, max_length - SPECIALS, separator) if packed else encoded
+            counts = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
+        if drop_duplicates and writer.examples:
             writer.drop_duplicates()
         histograms = writer.write_splits(max_length)
         manifest = {
@@ -115,7 +129,7 @@ def prepare(
             "options": options,
             "sources": [asdict(source) for source in sources],
             "ignored_files": ignored,
-            **summary.statistics(writer.examples, histograms),
+            **statistics(counts, writer.examples, histograms),
             **_identity(folder, writer, vocabulary),
         }
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8")
@@ -123,66 +137,51 @@ def prepare(
     return manifest
 
 
-def _options(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The options that shape the result, checked."""
-    if not 0 <= arguments["held_out"] < 1:
-        raise InputError(f"held_out is {arguments['held_out']} but must be at least 0 and less than 1")
-    if arguments["max_length"] <= SPECIALS:
-        raise InputError(f"max_length is {arguments['max_length']} but must be at least {SPECIALS + 1}")
+def _check_options(options: dict[str, Any], workers: int) -> None:
+    if not 0 <= options["held_out"] < 1:
+        raise InputError(f"held_out is {options['held_out']} but must be at least 0 and less than 1")
+    if options["max_length"] <= SPECIALS:
+        raise InputError(f"max_length is {options['max_length']} but must be at least {SPECIALS + 1}")
     for name, kind in (("on_invalid", OnInvalid), ("documents", Documents)):
-        if arguments[name] not in get_args(kind):
-            raise InputError(f"{name} is {arguments[name]} but must be one of {', '.join(get_args(kind))}")
-    if arguments["workers"] < 0:
-        raise InputError(f"workers is {arguments['workers']} but must be 0 (one per core) or more")
-    if arguments["packed"] and arguments["drop_duplicates"]:
+        if options[name] not in get_args(kind):
+            raise InputError(f"{name} is {options[name]} but must be one of {', '.join(get_args(kind))}")
+    if workers < 0:
+        raise InputError(f"workers is {workers} but must be 0 (one per core) or more")
+    if options["documents"] != "none" and options["drop_duplicates"]:
         raise InputError("drop_duplicates compares rows, but these are packed; leave it out or use documents=none")
-    return {k: v for k, v in arguments.items() if k not in ("output", "workers", "overwrite", "packed")}
 
 
-def _progress(title: str, rows: float | None = None) -> tqdm:
-    return tqdm(desc=title, total=rows, unit=" rows", unit_scale=True, disable=None)
+def _are_molecules(tokenizer: PreTrainedTokenizerFast, rows: Iterable[str]) -> bool:
+    """Whether rows are to be checked as molecules: a SMILES tokenizer says so, or else the first rows."""
+    if splits_smiles(tokenizer.backend_tokenizer):
+        return True
+    found = are_molecules(rows)
+    print(f"the first rows {'are' if found else 'are not'} molecules, so check_molecules is {str(found).lower()}")
+    return found
 
 
-def _counted(source: Iterable[Chunk], bar: tqdm) -> Iterator[Chunk]:
-    for chunk in source:
-        yield chunk
-        bar.update(chunk.total)
+def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool) -> dict[str, Counter[str]]:
+    """Writes examples, and a table of the invalid rows. With `stop`, the first of them is an InputError.
 
-
-def _vocabulary(
-    name: str, size: int, read: Callable[[], Iterator[Chunk]], molecules_only: bool, workers: int
-) -> tuple[PreTrainedTokenizerFast, float | None]:
-    """The tokenizer called `name`, and the number of all rows if they had to be read for it."""
-    if name != "smiles" and name not in TEXT_TOKENIZERS:
-        return load_tokenizer(name), None
-    with _progress("vocabulary") as bar:
-        chunks = _counted(read(), bar)
-        if name in TEXT_TOKENIZERS:
-            return train_text_tokenizer(name, (text for chunk in chunks for text in chunk.texts), size), bar.n
-        counts: Counter[str] = Counter()
-        with closing(map_chunks(partial(count_smiles, molecules_only), chunks, workers)) as counted:
-            for found in counted:
-                counts.update(found)
-        return smiles_tokenizer(counts), bar.n
-
-
-def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool) -> Summary:
-    """Writes examples, and a table of the invalid rows. With `stop`, the first of them is an InputError."""
-    summary = Summary()
+    Returns the counts of all chunks; of very many different strings, the most frequent ones.
+    """
+    counts: dict[str, Counter[str]] = {}
     with open(skipped, "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(InvalidRow._fields)
+        table.writerow(SKIPPED_COLUMNS)
         for chunk in chunks:
             if stop and chunk.invalid:
-                row = chunk.invalid[0]
+                name, row, value, reason, detail, _ = chunk.invalid[0]
                 raise InputError(
-                    f"{row.file}, row {row.row}: {row.value!r} is invalid ({row.reason}: {row.detail}); "
-                    "correct it or use on_invalid=skip"
+                    f"{name}, row {row}: {value!r} is invalid ({reason}: {detail}); correct it or use on_invalid=skip"
                 )
             table.writerows(chunk.invalid)
-            writer.append(chunk.tokens, chunk.lengths, chunk.digests)
-            summary.add(chunk)
-    return summary
+            writer.append(chunk.tokens, chunk.examples)
+            for kind, found in chunk.counts.items():
+                total = counts.get(kind, Counter()) + found
+                most = total.most_common(MAX_STRINGS // 2) if len(total) > MAX_STRINGS else total
+                counts[kind] = Counter(dict(most))
+    return counts
 
 
 def _identity(folder: Path, writer: CorpusWriter, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:

@@ -4,10 +4,10 @@ All are stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer` loads wit
 always give the same tokenizer. Ids: BOS 0, PAD 1, EOS 2, UNK 3, then what was learned, MASK last.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -26,84 +26,69 @@ FIRST = r"BCNOSPFIbcnosp().=#-+\/:~@?>*$%[<0123456789"
 OTHERS = "ABCDEFGHIKLMNOPRSTUVWXYZabcdefghiklmnoprstuvy0123456789@+-:*()#>]"
 MARKED = frozenset(f"{MARK}{character}" for character in OTHERS)
 
+# Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it.
+ROBERTA = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}  # of SMILES tokenizers, too
+BERT = {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
+
 SAMPLE = 2**26  # characters of text to learn from: more change little, and the trainer holds all their words
+SMALLEST = 256 + len(ROBERTA)  # vocabulary of text: the bytes and the special tokens
 ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as for BERT; rarer ones become [UNK]
 
 
-class Specials(NamedTuple):
-    """Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it."""
-
-    bos: str = "<s>"
-    pad: str = "<pad>"
-    eos: str = "</s>"
-    unk: str = "<unk>"
-    mask: str = "<mask>"
+def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:
+    """Learn a `smiles_tokenizer` from rows, keeping only the counts in memory."""
+    return smiles_tokenizer(count_smiles_tokens(rows))
 
 
-ROBERTA = Specials()  # of SMILES tokenizers, too
-BERT = Specials(bos="[CLS]", pad="[PAD]", eos="[SEP]", unk="[UNK]", mask="[MASK]")
-
-
-def count_smiles_tokens(lines: Iterable[str]) -> Counter[str]:
+def count_smiles_tokens(rows: Iterable[str]) -> Counter[str]:
     """How often each token occurs. Text that is not SMILES is left out, so that it becomes `<unk>` later."""
-    return Counter(token for line in lines for token in re.findall(SMILES_PATTERN, line))
+    return Counter(token for row in rows for token in re.findall(SMILES_PATTERN, row))
 
 
-def smiles_tokenizer(counts: Mapping[str, int], min_frequency: int = 1) -> PreTrainedTokenizerFast:
-    """The SMILES tokenizer whose vocabulary is every token counted at least `min_frequency` times, and an alphabet.
+def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
+    """The SMILES tokenizer whose vocabulary is every counted token, and an alphabet.
 
     Tokens are those of Schwaller et al. (2018), extended by the ring closures `%(100)` and the dative bonds
     `->` and `<-` of RDKit. Tokens outside the vocabulary are spelled, without loss: `[14C]` then becomes
     `[ ##1 ##4 ##C ##]`. After the special tokens, ids go by falling frequency (ties in alphabetical order), then
     come the rest of the alphabet of spelling, and `<mask>`. What is not SMILES becomes `<unk>`; nothing is dropped.
-
-    Raises:
-        InputError: if no token is left.
     """
-    tokens = sorted((t for t, n in counts.items() if n >= min_frequency), key=lambda t: (-counts[t], t))
-    if not tokens:
+    if not counts:
         raise InputError("no valid SMILES found to learn a vocabulary from; check the input and its column")
+    tokens = sorted(counts, key=lambda token: (-counts[token], token))
     alphabet = sorted(MARKED.union(FIRST).difference(tokens))
-    bos, *others, mask = ROBERTA
-    vocabulary = {token: i for i, token in enumerate([bos, *others, *tokens, *alphabet, mask])}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=ROBERTA.unk, continuing_subword_prefix=MARK))
+    bos, pad, eos, unk, mask = ROBERTA.values()
+    vocabulary = {token: i for i, token in enumerate([bos, pad, eos, unk, *tokens, *alphabet, mask])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unk, continuing_subword_prefix=MARK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SMILES_PATTERN), "isolated")
     tokenizer.decoder = decoders.Sequence([decoders.Replace(MARK, ""), decoders.Fuse()])
-    eos = ROBERTA.eos
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{bos} $A {eos}",
-        pair=f"{bos} $A {eos} $B {eos}",
-        special_tokens=[(bos, vocabulary[bos]), (eos, vocabulary[eos])],
+        single=f"{bos} $A {eos}", pair=f"{bos} $A {eos} $B {eos}", special_tokens=[(bos, 0), (eos, 2)]
     )
     return _fast_tokenizer(tokenizer, ROBERTA)
 
 
-def train_smiles_tokenizer(lines: Iterable[str], min_frequency: int = 1) -> PreTrainedTokenizerFast:
-    """Learn a SMILES tokenizer (see `smiles_tokenizer`) from lines, keeping only the counts in memory."""
-    return smiles_tokenizer(count_smiles_tokens(lines), min_frequency)
+def splits_smiles(tokenizer: Tokenizer) -> bool:
+    """Whether this is a `smiles_tokenizer`: it is known by its way to split, which is saved with it."""
+    splitter = tokenizer.pre_tokenizer
+    return splitter is not None and json.loads(splitter.__getstate__()).get("pattern") == {"Regex": SMILES_PATTERN}
 
 
 def spelling_ids(tokenizer: Tokenizer) -> frozenset[int]:
     """Ids of the tokens found only where a SMILES token is spelled; none if `tokenizer` is of another kind."""
-    if not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.Split):
-        return frozenset()
-    return frozenset(i for i in map(tokenizer.token_to_id, MARKED) if i is not None)
+    found = map(tokenizer.token_to_id, MARKED) if splits_smiles(tokenizer) else ()
+    return frozenset(i for i in found if i is not None)
 
 
 def train_text_tokenizer(kind: str, rows: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
-    """Learn a tokenizer from at most SAMPLE characters of `rows`, evenly spaced.
+    """Learn a tokenizer of a `kind` of TEXT_TOKENIZERS from at most SAMPLE characters of `rows`, evenly spaced.
 
-    Args:
-        kind: `bpe` or `wordpiece`, the keys of TEXT_TOKENIZERS.
-        rows: text; read once.
-        vocabulary_size: with special tokens. Few rows may give fewer tokens.
-
-    Raises:
-        InputError: if there is no text, or the vocabulary is too small for an alphabet.
+    It has at most `vocabulary_size` tokens, special tokens included. InputError if there is no text, or the vocabulary
+    is too small for an alphabet.
     """
-    if vocabulary_size < 256 + len(ROBERTA):
+    if vocabulary_size < SMALLEST:
         raise InputError(
-            f"vocabulary_size is {vocabulary_size} but must be at least {256 + len(ROBERTA)}: "
+            f"vocabulary_size is {vocabulary_size} but must be at least {SMALLEST}: "
             f"256 bytes and {len(ROBERTA)} special tokens"
         )
     sample = evenly_spaced(rows, SAMPLE)
@@ -133,20 +118,25 @@ def _bpe(rows: list[str], size: int) -> PreTrainedTokenizerFast:
     trainer = trainers.BpeTrainer(
         vocab_size=size - 1,  # the mask follows
         min_frequency=2,
-        special_tokens=[*ROBERTA[:-1]],
+        special_tokens=list(ROBERTA.values())[:-1],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(rows, trainer)
-    ids = tokenizer.get_vocab()
-    bos, eos = ((token, ids[token]) for token in (ROBERTA.bos, ROBERTA.eos))
-    tokenizer.post_processor = processors.RobertaProcessing(eos, bos, add_prefix_space=False)
+    ends = (ROBERTA["eos"], 2), (ROBERTA["bos"], 0)
+    tokenizer.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=False)
     # as RoBERTa's: the mask stands for a word and the space before it
-    return _fast_tokenizer(tokenizer, ROBERTA, mask_takes_space=True)
+    return _fast_tokenizer(tokenizer, ROBERTA, lstrip=True)
 
 
 def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
-    learner = _bert_tokenizer({})
+    def untrained(vocabulary: dict[str, int]) -> Tokenizer:
+        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=BERT["unk"]))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return tokenizer
+
+    learner = untrained({})
     # The trainer would number inner characters (`##a`) in random order and break ties by number: they are given first.
     counts: Counter[str] = Counter()
     for row in rows:
@@ -156,36 +146,27 @@ def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
     trainer = trainers.WordPieceTrainer(
         vocab_size=size - 1,  # the mask follows
         min_frequency=2,
-        special_tokens=[*BERT[:-1], *(f"##{c}" for c in alphabet)],
+        special_tokens=[*list(BERT.values())[:-1], *(f"##{c}" for c in alphabet)],
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
     learner.train_from_iterator(rows, trainer)
     # What was learned goes into a new tokenizer, which does not treat the alphabet as special tokens.
-    ids = learner.get_vocab()
-    tokenizer = _bert_tokenizer(ids)
-    bos, eos = ((token, ids[token]) for token in (BERT.bos, BERT.eos))
-    tokenizer.post_processor = processors.BertProcessing(eos, bos)
+    tokenizer = untrained(learner.get_vocab())
+    tokenizer.post_processor = processors.BertProcessing((BERT["eos"], 2), (BERT["bos"], 0))
     tokenizer.decoder = decoders.WordPiece()
     return _fast_tokenizer(tokenizer, BERT)
 
 
-def _bert_tokenizer(vocabulary: dict[str, int]) -> Tokenizer:
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=BERT.unk))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return tokenizer
-
-
-def _fast_tokenizer(tokenizer: Tokenizer, special: Specials, mask_takes_space: bool = False) -> PreTrainedTokenizerFast:
-    """The Hugging Face class around `tokenizer`. Tokens it lacks are added; the mask may take the space before it."""
-    mask = AddedToken(special.mask, lstrip=mask_takes_space, special=True)
-    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special[:-1]] + [mask])
-    named = {f"{name}_token": token for name, token in special._asdict().items()}
+def _fast_tokenizer(tokenizer: Tokenizer, special: dict[str, str], **mask_options: bool) -> PreTrainedTokenizerFast:
+    """The Hugging Face class around `tokenizer`, to which the special tokens it lacks are added."""
+    mask = AddedToken(special["mask"], special=True, **mask_options)
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in list(special.values())[:-1]] + [mask])
+    named = {f"{name}_token": token for name, token in special.items()}
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        **named | {"cls_token": special.bos, "sep_token": special.eos, "mask_token": mask},
+        **named | {"cls_token": special["bos"], "sep_token": special["eos"], "mask_token": mask},
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
     )

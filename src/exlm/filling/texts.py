@@ -140,13 +140,13 @@ def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrai
     lattice = lattice.to(hidden.device)
     if network.transition is None:
         marginals = network.marginals(lattice, hidden).cpu()
-        counts = lattice.num_targets.tolist()
+        counts = lattice.target_lengths.tolist()
         return [search.independent(rows[1 : n - 1]) for rows, n in zip(marginals, counts, strict=True)]
     logits, links = network.head(hidden).cpu(), network.transition(hidden, lattice).cpu()
     masks = (lattice.ordinal - 1).cpu()
     return [
         Graph(logits[b, :n].double().softmax(-1), links[b, :n, :n].double(), masks[b, :n])
-        for b, n in enumerate(lattice.num_states.tolist())
+        for b, n in enumerate(lattice.state_lengths.tolist())
     ]
 
 

@@ -1,32 +1,20 @@
 """Configuration of the encoder, of its pre-training objective and of every ablation."""
 
+import dataclasses
 import math
-from typing import Any, Literal, get_args
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
 
 from transformers import PreTrainedConfig
 
 from ..errors import InputError
-
-Objective = Literal["exlm", "mlm", "ctc"]
-Rotary = Literal["2d", "1d"]
-Dag = Literal["full", "sparse"]
-Transition = Literal["gated", "single"]
-BoundaryStates = Literal[1, "k"]
-Pooling = Literal["first", "mean"]
-Activation = Literal["gelu", "relu"]
-CHOICES = {
-    "objective": Objective,
-    "rotary": Rotary,
-    "dag": Dag,
-    "transition": Transition,
-    "boundary_states": BoundaryStates,
-    "classifier_pooling": Pooling,
-    "hidden_act": Activation,
-}
+from ..ops.transition import NO_PRIOR, Prior
 
 
-class ExLMConfig(PreTrainedConfig):
-    """One model, its baselines and its ablations, as switches.
+@dataclass
+class ArchitectureConfig:
+    """Encoder sizes and the switches of the method; they also select the baselines and ablations.
 
     Attributes:
         objective: `exlm` aligns targets with states through the transition matrix; `mlm` is the vanilla masked
@@ -38,101 +26,42 @@ class ExLMConfig(PreTrainedConfig):
         dag: `full` links every state to all later ones; `sparse` only to states of other masks.
         transition: `gated` mixes one distribution per head (the authors' release); `single` is the paper's equation.
         boundary_states: states of BOS and of EOS, 1 (paper) or `k` (release).
-        expanded_layers: how many of the last layers read the expanded sequence. `all` is the paper; with fewer, the
-            layers before them read one [MASK] each, as in an MLM, and masks are copied behind them (late expansion).
-        copy_embedding: standard deviation of the initial embedding of the copy index, which is added to the copies of a
-            mask (and of BOS and EOS where they have k); 0 for none (paper). It helps copies to come to stand for
-            different readings.
-        order_prior: penalty on the score of a link for every mask it skips; 0 for none (paper).
-        sticky_prior: bonus on the score of a link from a copy of one mask to the same copy of the next; 0 for none
-            (paper).
-        task_layers: how many of the layers the heads for tasks read; where None all, or with late expansion those
-            before it.
+        hidden_size: width of the encoder.
+        num_hidden_layers: number of encoder layers.
+        num_attention_heads: heads of every layer, and of the gated transition.
+        intermediate_size: width inside the feed-forward blocks.
+        hidden_dropout_prob: dropout on embeddings and on the output of every block.
+        attention_probs_dropout_prob: dropout on attention weights.
+        activation_dropout: dropout inside the feed-forward blocks.
         max_position_embeddings: rows of the position table that the gated transition adds to its features, and so
             the longest expanded sequence that can be pre-trained with it. The encoder itself has no such limit.
-        repeat: copies of each token in the input (Repeated MLM, paper, section 3.1). Batches for pre-training hold them
-            already; the heads for tasks make them.
-        classifier_dropout: dropout before and inside the classification head.
-        classifier_pooling: what the classification head reads, the `first` state (paper) or the `mean` over tokens.
+        initializer_range: standard deviation of initial weights. Narrow models begin to learn sooner if it is larger.
+        rotary_base: longest wavelength of the rotary positions, divided by 2 pi. Short sequences need less than 10,000.
+        expanded_layers: how many of the last layers read the expanded sequence. `all` is the paper. With fewer (late
+            expansion), earlier layers read each [MASK] as one token, as in an MLM; masks are copied after these layers.
+        copy_embedding: standard deviation of the initial embedding of the copy index, which is added to the copies of a
+            mask (and of BOS and EOS if they have k); 0 for none (paper). It helps the copies of a mask to predict
+            different tokens.
     """
 
-    model_type = "exlm"
-    keys_to_ignore_at_inference = ["total", "count", "infeasible"]  # compute_metrics of a Trainer sees logits alone
-
-    vocab_size: int = 50265
+    objective: Literal["exlm", "mlm", "ctc"] = "exlm"
+    num_states: int = 4
+    rotary: Literal["2d", "1d"] = "2d"
+    dag: Literal["full", "sparse"] = "full"
+    transition: Literal["gated", "single"] = "gated"
+    boundary_states: Literal[1, "k"] = 1
     hidden_size: int = 768
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
     intermediate_size: int = 3072
-    hidden_act: Activation = "gelu"
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     activation_dropout: float = 0.0
-    classifier_dropout: float = 0.1
-    classifier_pooling: Pooling = "first"
-    layer_norm_eps: float = 1e-5
+    max_position_embeddings: int = 2048
     initializer_range: float = 0.02
     rotary_base: float = 10000.0
-    max_position_embeddings: int = 2048
-
-    objective: Objective = "exlm"
-    num_states: int = 4
-    rotary: Rotary = "2d"
-    dag: Dag = "full"
-    transition: Transition = "gated"
-    boundary_states: BoundaryStates = 1
     expanded_layers: int | Literal["all"] = "all"
     copy_embedding: float = 0.0
-    order_prior: float = 0.0
-    sticky_prior: float = 0.0
-    task_layers: int | None = None
-    repeat: int = 1
-
-    bos_token_id: int | None = 0
-    pad_token_id: int | None = 1
-    eos_token_id: int | None = 2
-    unk_token_id: int | None = 3
-    mask_token_id: int | None = None
-    tie_word_embeddings: bool = True
-
-    def __post_init__(self, **kwargs: Any) -> None:
-        super().__post_init__(**kwargs)
-        for name, choice in CHOICES.items():
-            allowed = get_args(choice)
-            if getattr(self, name) not in allowed:
-                raise InputError(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(str, allowed))}")
-        for name in (
-            "vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "repeat",
-        ):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if not 1 <= self.num_states <= 64:
-            raise InputError(f"num_states is {self.num_states}; it must lie between 1 and 64")
-        for name in ("copy_embedding", "order_prior", "sticky_prior"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be 0 or a positive number")
-        last = self.expanded_layers
-        if last != "all" and not (isinstance(last, int) and 1 <= last <= self.num_hidden_layers):
-            raise InputError(f"expanded_layers is {last}; it must be all, or from 1 to {self.num_hidden_layers}")
-        axes = 2 if self.rotary == "2d" else 1
-        if self.hidden_size % (2 * axes * self.num_attention_heads):
-            raise InputError(
-                f"hidden_size {self.hidden_size} must be a multiple of {2 * axes} x {self.num_attention_heads} heads "
-                f"for {self.rotary} rotary positions"
-            )
-        for name in (
-            "hidden_dropout_prob",
-            "attention_probs_dropout_prob",
-            "activation_dropout",
-            "classifier_dropout",
-        ):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must lie in [0, 1)")
 
     @property
     def has_links(self) -> bool:
@@ -151,14 +80,79 @@ class ExLMConfig(PreTrainedConfig):
 
     @property
     def plain_layers(self) -> int:
-        """Layers that read the sequence before any expansion: none, but for late expansion."""
+        """Layers that read the sequence before any expansion: 0 without late expansion."""
         if self.objective == "mlm" or self.expanded_layers == "all":
             return 0
         return self.num_hidden_layers - int(self.expanded_layers)
 
+    def build(self, tokenizer: Any, repeat: int = 1, prior: Prior = NO_PRIOR) -> "ExLMConfig":
+        """The model's configuration for a tokenizer; `prior` is the order prior at the end of training."""
+        order, sticky = prior if self.has_links else NO_PRIOR
+        tokens = [f"{name}_token_id" for name in ("bos", "pad", "eos", "unk", "mask")]
+        rest = {name: getattr(tokenizer, name) for name in tokens} | {"vocab_size": len(tokenizer), "repeat": repeat}
+        return ExLMConfig(**dataclasses.asdict(self), **rest, order_prior=order, sticky_prior=sticky)
+
+
+class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
+    """A model's architecture (see `ArchitectureConfig`), with settings of its tokenizer, training and tasks.
+
+    Raises:
+        InputError: if a setting is impossible; the message names the first one.
+    """
+
+    model_type = "exlm"
+    keys_to_ignore_at_inference = ["total", "count", "infeasible"]  # compute_metrics of a Trainer sees logits alone
+
+    vocab_size: int = 50265
+    hidden_act: Literal["gelu", "relu"] = "gelu"
+    layer_norm_eps: float = 1e-5
+    order_prior: float = 0.0  # the prior at the end of training (`exlm.ops.transition.Prior`)
+    sticky_prior: float = 0.0
+    # Copies of each token in the input (Repeated MLM, paper, section 3.1). Batches for pre-training already hold them;
+    # for tasks the model makes them.
+    repeat: int = 1
+
+    classifier_dropout: float = 0.1  # before and inside the classification head
+    classifier_pooling: Literal["first", "mean"] = "first"  # it reads the first state (paper), or the mean
+    task_layers: int | None = None  # which task heads read; None: all, or those before a late expansion
+
+    bos_token_id: int | None = 0
+    pad_token_id: int | None = 1
+    eos_token_id: int | None = 2
+    unk_token_id: int | None = 3
+    mask_token_id: int | None = None
+    tie_word_embeddings: bool = True
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        super().__post_init__(**kwargs)
+        for name, kind in (ArchitectureConfig.__annotations__ | ExLMConfig.__annotations__).items():
+            allowed = get_args(kind)
+            if get_origin(kind) is Literal and getattr(self, name) not in allowed:
+                raise InputError(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(str, allowed))}")
+        sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "repeat")
+        strengths = ("copy_embedding", "order_prior", "sticky_prior")
+        rates = ("hidden_dropout_prob", "attention_probs_dropout_prob", "activation_dropout", "classifier_dropout")
+        layers = range(1, self.num_hidden_layers + 1)
+        rules: dict[str, tuple[Callable[[Any], bool], str]] = {
+            **dict.fromkeys(sizes, (lambda x: x >= 1, "be at least 1")),
+            "num_states": (lambda x: 1 <= x <= 64, "lie between 1 and 64"),
+            **dict.fromkeys(strengths, (lambda x: 0 <= x < math.inf, "be 0 or a positive number")),
+            "expanded_layers": (lambda x: x == "all" or x in layers, f"be all, or from 1 to {self.num_hidden_layers}"),
+            **dict.fromkeys(rates, (lambda x: 0 <= x < 1, "lie in [0, 1)")),
+        }
+        for name, (fulfilled_by, rule) in rules.items():
+            if not fulfilled_by(getattr(self, name)):
+                raise InputError(f"{name} is {getattr(self, name)}; it must {rule}")
+        axes = 2 if self.rotary == "2d" else 1
+        if self.hidden_size % (2 * axes * self.num_attention_heads):
+            raise InputError(
+                f"hidden_size {self.hidden_size} must be a multiple of {2 * axes} x {self.num_attention_heads} heads "
+                f"for {self.rotary} rotary positions"
+            )
+
     @property
     def read_layers(self) -> int:
-        """Layers that the heads for tasks read."""
+        """How many of the first layers the heads for tasks read."""
         if self.task_layers is not None and not 1 <= self.task_layers <= self.num_hidden_layers:
             raise InputError(f"{self.task_layers} layers are to be read; the model has {self.num_hidden_layers}")
         return self.task_layers or self.plain_layers or self.num_hidden_layers

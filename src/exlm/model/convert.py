@@ -1,4 +1,4 @@
-"""Weights of the authors' release (a fairseq fork) to this library's model."""
+"""Converts weights of the authors' release (a fairseq fork) to this library's model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +11,7 @@ from .configuration_exlm import ExLMConfig
 from .masked_lm import ExLMForMaskedLM
 
 TRUNK = "encoder.sentence_encoder."
+EMBEDDINGS, POSITIONS, GATE = TRUNK + "embed_tokens.weight", "encoder.link_positional.weight", "encoder.gate_linear"
 LAYER = {
     "attention_norm": "self_attn_layer_norm",
     "attention.output": "self_attn.out_proj",
@@ -24,28 +25,40 @@ HEADS = {
     "head.norm": "encoder.lm_head.layer_norm",
     "transition.query": "encoder.query_linear",
     "transition.key": "encoder.key_linear",
-    "transition.gate": "encoder.gate_linear",
+    "transition.gate": GATE,
 }
+KINDS = ("weight", "bias")
 PADDING_ROWS = 2  # the release's position table starts at padding_idx + 1
 
 
 def from_official(state_dict: Mapping[str, Any], num_states: int) -> ExLMForMaskedLM:
     """The release's checkpoint as a model in evaluation mode.
 
-    Sizes are inferred from the arrays; token ids are the release's (bos 0, pad 1, eos 2, unk 3, mask last), and
-    BOS and EOS are expanded into `num_states` states as there.
+    Sizes are inferred from the arrays. Token ids are the release's (bos 0, pad 1, eos 2, unk 3, mask last). BOS and EOS
+    are expanded into `num_states` states, as in the release.
 
     Args:
         state_dict: weights under the release's names, as tensors or arrays.
-        num_states: k, which the weights do not show.
+        num_states: k, which cannot be inferred from the weights.
 
     Raises:
         InputError: if a weight that the release always has is missing.
     """
     weights = {name: torch.as_tensor(value) for name, value in state_dict.items()}
     try:
-        config = _infer_config(weights, num_states)
-        translated = _translate(weights, config)
+        vocabulary, width = weights[EMBEDDINGS].shape
+        config = ExLMConfig(
+            vocab_size=vocabulary,
+            hidden_size=width,
+            num_hidden_layers=len({name.split(".")[3] for name in weights if name.startswith(TRUNK + "layers.")}),
+            num_attention_heads=len(weights[GATE + ".weight"]),
+            intermediate_size=len(weights[TRUNK + "layers.0.fc1.weight"]),
+            max_position_embeddings=len(weights[POSITIONS]) - PADDING_ROWS,
+            mask_token_id=vocabulary - 1,
+            num_states=num_states,
+            boundary_states="k",
+        )
+        translated = _translate(weights, config.num_hidden_layers)
     except KeyError as missing:
         raise InputError(f"the state dict has no weight {missing}; is it a checkpoint of the ExLM release?") from None
     model = ExLMForMaskedLM(config)
@@ -53,40 +66,19 @@ def from_official(state_dict: Mapping[str, Any], num_states: int) -> ExLMForMask
     return model.eval()
 
 
-def _infer_config(weights: Mapping[str, Tensor], num_states: int) -> ExLMConfig:
-    vocabulary, width = weights[TRUNK + "embed_tokens.weight"].shape
-    layers = {name.split(".")[3] for name in weights if name.startswith(TRUNK + "layers.")}
-    return ExLMConfig(
-        vocab_size=vocabulary,
-        hidden_size=width,
-        num_hidden_layers=len(layers),
-        num_attention_heads=len(weights["encoder.gate_linear.weight"]),
-        intermediate_size=len(weights[TRUNK + "layers.0.fc1.weight"]),
-        max_position_embeddings=len(weights["encoder.link_positional.weight"]) - PADDING_ROWS,
-        mask_token_id=vocabulary - 1,
-        objective="exlm",
-        num_states=num_states,
-        boundary_states="k",
-        transition="gated",
-    )
-
-
-def _translate(weights: Mapping[str, Tensor], config: ExLMConfig) -> dict[str, Tensor]:
-    embeddings = weights[TRUNK + "embed_tokens.weight"]
-    result = {
-        "exlm.embeddings.weight": embeddings,
-        "head.decoder.weight": embeddings,
+def _translate(weights: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
+    """The weights under this library's names."""
+    modules = dict(HEADS)
+    for i in range(layers):
+        modules |= {f"exlm.layers.{i}.{ours}": f"{TRUNK}layers.{i}.{theirs}" for ours, theirs in LAYER.items()}
+    result = {f"{ours}.{kind}": weights[f"{theirs}.{kind}"] for ours, theirs in modules.items() for kind in KINDS}
+    for i in range(layers):
+        for kind in KINDS:
+            projections = [weights[f"{TRUNK}layers.{i}.self_attn.{name}_proj.{kind}"] for name in "qkv"]
+            result[f"exlm.layers.{i}.attention.qkv.{kind}"] = torch.cat(projections)
+    return result | {
+        "exlm.embeddings.weight": weights[EMBEDDINGS],
+        "head.decoder.weight": weights[EMBEDDINGS],
         "head.decoder.bias": weights["encoder.lm_head.bias"],
-        "transition.positions.weight": weights["encoder.link_positional.weight"][PADDING_ROWS:],
+        "transition.positions.weight": weights[POSITIONS][PADDING_ROWS:],
     }
-    for i in range(config.num_hidden_layers):
-        theirs, ours = f"{TRUNK}layers.{i}.", f"exlm.layers.{i}."
-        for kind in ("weight", "bias"):
-            parts = [weights[f"{theirs}self_attn.{name}_proj.{kind}"] for name in "qkv"]
-            result[f"{ours}attention.qkv.{kind}"] = torch.cat(parts)
-            for name, source in LAYER.items():
-                result[f"{ours}{name}.{kind}"] = weights[f"{theirs}{source}.{kind}"]
-    for name, source in HEADS.items():
-        for kind in ("weight", "bias"):
-            result[f"{name}.{kind}"] = weights[f"{source}.{kind}"]
-    return result

@@ -1,10 +1,14 @@
-"""Encoders with a head for a labelled task: classification, regression and question answering."""
+"""Encoders with a head for a labelled task: classification, regression and question answering.
+
+In their `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the first `config.read_layers` layers.
+"""
 
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import QuestionAnsweringModelOutput, SequenceClassifierOutput
 
 from ..ops.expansion import Lattice
+from ..ops.precision import at_least_float32
 from .configuration_exlm import ExLMConfig
 from .heads import ExLMClassificationHead
 from .layout import gather_rows
@@ -26,10 +30,7 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
     ) -> SequenceClassifierOutput:
         """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given.
 
-        Args:
-            input_ids: [B, S]; [MASK] tokens are ordinary tokens here.
-            attention_mask: [B, S].
-            labels: [B] class indices, or [B, num_labels] floats in which NaN marks a missing label.
+        Labels are [B] class indices, or [B, num_labels] floats in which NaN marks a missing label.
         """
         lattice = self.exlm.expand_unmasked(input_ids, attention_mask)
         logits = self.classifier(pooled(self.exlm, lattice, self.config.classifier_pooling))
@@ -55,41 +56,29 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
     ) -> QuestionAnsweringModelOutput:
-        """Logits [B, S] of the first and the last token of the answer, and the mean loss if both positions are given.
+        """Logits [B, S] of the answer's first and last token, and the mean loss if both positions [B] are given.
 
-        Padding gets a logit so low that it is never chosen, and yet finite, as is the sum of two of them.
-
-        Args:
-            input_ids: [B, S]; [MASK] tokens are ordinary tokens here.
-            attention_mask: [B, S].
-            start_positions: [B] the first token of the answer.
-            end_positions: [B] its last token.
+        Padding gets a logit so low that it is never chosen. It is finite, and so is the sum of two such logits.
         """
         lattice = self.exlm.expand_unmasked(input_ids, attention_mask)
         hidden = self.exlm.encode(lattice, depth=self.config.read_layers)
         first = lattice.first[:, :: self.config.repeat].clamp(max=hidden.shape[1] - 1)
         hidden = gather_rows(hidden, first.to(hidden.device))
-        with torch.autocast(hidden.device.type, enabled=False):  # bfloat16 logits would make ties of different spans
+        with torch.autocast(hidden.device.type, enabled=False):  # in bfloat16 different spans would have equal logits
             logits = self.qa_outputs(hidden.to(self.qa_outputs.weight.dtype))
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = logits.to(at_least_float32(logits.dtype))
         if attention_mask is not None:
             padding = ~attention_mask.bool().to(logits.device)
             logits = logits.masked_fill(padding[..., None], torch.finfo(logits.dtype).min / 2)
         start, end = logits.unbind(-1)
-        if start_positions is None or end_positions is None:
-            return QuestionAnsweringModelOutput(start_logits=start, end_logits=end)
-        loss = span_loss(start, end, start_positions, end_positions) / len(start)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = span_loss(start, end, start_positions, end_positions) / len(start)
         return QuestionAnsweringModelOutput(loss=loss, start_logits=start, end_logits=end)
 
 
 def pooled(encoder: ExLMModel, lattice: Lattice, pooling: str) -> Tensor:
-    """One vector per sequence [B, D]: the `first` position, or the `mean` over the real ones.
-
-    Args:
-        encoder: of whose layers `config.read_layers` are used.
-        lattice: what `expand_unmasked` gives.
-        pooling: `first` or `mean`.
-    """
+    """One vector per sequence [B, D] of a lattice of `expand_unmasked`: the `first` position or the `mean` of all."""
     depth = encoder.config.read_layers
     if pooling == "first":
         first = torch.zeros_like(lattice.input_ids[:, :1])

@@ -1,29 +1,26 @@
 """Attention and layers of the encoder, a pre-LayerNorm Transformer: x + Attn(LN(x)), x + FFN(LN(x)).
 
-In the last layer only the positions that a head reads are computed: a quarter of the work of that layer in
-pre-training, exact for all objectives.
+The last layer computes only the positions that a head reads. In pre-training this takes a quarter of the layer's full
+work, and is exact for all objectives.
 """
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import varlen
+from transformers.activations import ACT2FN
 
 from ..ops.dropout import Dropout, dropout
 from ..ops.rotary import apply_rotary
 from .configuration_exlm import ExLMConfig
 from .layout import Layout, Spans, gather_rows
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
-
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rate: float) -> Tensor:
     """Softmax attention; query [B, H, N, d], key, value [B, H, L, d], mask [B, 1, 1, L] bool, true where attended.
 
-    On a CPU the fused kernel's backward in bfloat16 is two to five times slower than plain products, and with dropout
-    it is not fused.
+    On a CPU the backward pass of PyTorch's fused kernel in bfloat16 is two to five times slower than plain products,
+    and with dropout there is no fused kernel. So plain products are used there.
     """
     if query.device.type != "cpu" or (query.dtype != torch.bfloat16 and rate == 0):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=rate)
@@ -36,7 +33,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, ra
 def packed_attention(query: Tensor, key: Tensor, value: Tensor, queries: Spans, keys: Spans) -> Tensor:
     """Attention within each sequence of a packed row; query [1, H, N, d], key, value [1, H, L, d]."""
     query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
-    mixed = varlen.varlen_attn(query, key, value, queries.offsets, keys.offsets, queries.longest, keys.longest)
+    mixed = varlen.varlen_attn(query, key, value, queries.cu_seqlens, keys.cu_seqlens, queries.longest, keys.longest)
     assert isinstance(mixed, Tensor)
     return mixed.transpose(0, 1)[None]
 
@@ -92,7 +89,7 @@ class ExLMLayer(nn.Module):
         self.ffn_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.ffn_in = nn.Linear(config.hidden_size, config.intermediate_size)
         self.ffn_out = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.activation = ACT2FN[config.hidden_act]
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.activation_dropout = Dropout(config.activation_dropout)
 

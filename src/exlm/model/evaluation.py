@@ -1,10 +1,10 @@
-"""What an evaluation adds up over a batch of held-out sequences, in float32.
+"""Numbers that an evaluation sums over batches of held-out sequences, in float32.
 
-Marginal numbers judge every masked token alone. The joint ones judge all masked tokens of a sequence together, which is
-what transitions are for: with f the sum over all paths that emit the tokens (but nothing at BOS and EOS), and Z_m the
-same sum with all emissions 1, the tokens' probability among all fillings by as many tokens is f / Z_m. It can also be
-asked of the paths alone that give each mask one token. An MLM's tokens are independent: its joint probability is the
-product.
+Marginal numbers judge every masked token alone. Joint numbers judge all masked tokens of a sequence together, which is
+the purpose of transitions. Let f be the sum over all paths that emit the tokens (without the emissions of BOS and EOS),
+and Z_m the same sum with all emissions 1. Then f / Z_m is the tokens' probability among all fillings with as many
+tokens, m. Both sums can also be restricted to paths that give each mask one token. An MLM's tokens are independent: its
+joint probability is a product.
 """
 
 import math
@@ -17,9 +17,18 @@ from transformers import PreTrainedConfig
 from ..ops import alignment
 from ..ops.emission import emission
 from ..ops.expansion import Lattice
-from .heads import Prior
+from ..ops.transition import Prior
 from .masked_lm import ExLMForMaskedLM
 from .objectives import exlm_marginals, visits
+
+
+def no_sums(config: PreTrainedConfig) -> dict[str, float]:
+    """The sums of `evaluate_batch` over zero batches: a process may have none."""
+    names = ["joint_nll", "total", "count", "infeasible", "masked", "correct", "nll"]
+    if config.has_links:
+        names += ["joint_nll_one_per_mask", "one_per_mask", "sequences"]
+        names += [f"by_state_{c}" for c in range(1, config.num_states + 1)]
+    return dict.fromkeys(names, 0.0)
 
 
 @torch.no_grad()
@@ -29,58 +38,48 @@ def evaluate_batch(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prio
     Args:
         model: in evaluation mode.
         batch: input_ids, attention_mask and labels, each [B, S].
-        prior: of the links, in place of the configuration's.
+        prior: the order prior, in place of the configuration's.
 
     Returns:
         `total`, `count` and `infeasible` of the objective; `masked` tokens, of which `correct`; their `nll` and
         `joint_nll`; with transitions also `joint_nll_one_per_mask`, `one_per_mask` (the share of paths that give each
-        mask one token, summed over `sequences` with masks) and `by_state_1` .. `by_state_k` (where masked tokens
-        stand).
+        mask one token, summed over `sequences` with masks) and `by_state_1` .. `by_state_k` (the probability that a
+        masked token is emitted by each state of its own mask).
     """
     lattice = model.exlm.expand(**batch)
     states = model.states(lattice)
     lattice = lattice.to(states.device)
     loss = model.loss(states, lattice, prior)
     sums = {"total": loss.total, "count": loss.counted, "infeasible": loss.infeasible}
+    chosen = lattice.target_is_mask
     if not model.config.has_links:
         marginals = model.marginals(lattice, states)
     else:
         links = model.links(states, lattice, prior)
         weights = visits(links, lattice)
         marginals = exlm_marginals(weights, model.head(states))
-        sums |= joint_sums(emission(*model.head.operands(states), lattice.targets), links, lattice)
-        own = own_states(weights, lattice, model.config.num_states).sum(0)
-        sums |= {f"by_state_{c}": share for c, share in enumerate(own, 1)}
-    chosen = lattice.target_is_mask
+        sums |= _joint_sums(emission(*model.head.operands(states), lattice.targets), links, lattice)
+        rows, targets = chosen.nonzero(as_tuple=True)
+        own, copy = lattice.ordinal[rows] == targets[:, None], lattice.state_copy[rows]
+        each = [(weights[chosen] * (own & (copy == c))).sum(1) for c in range(1, model.config.num_states + 1)]
+        sums |= {f"by_state_{c}": share for c, share in enumerate(torch.stack(each, dim=1).sum(0), 1)}
     found, answers = marginals[chosen], lattice.targets[chosen]
     nll = -found.gather(1, answers[:, None]).double().sum()
     sums |= {"masked": chosen.sum(), "correct": (found.argmax(-1) == answers).sum(), "nll": nll}
     return {name: float(value) for name, value in ({"joint_nll": nll} | sums).items()}
 
 
-def no_sums(config: PreTrainedConfig) -> dict[str, float]:
-    """What `evaluate_batch` adds up over no batch: a process may have none."""
-    names = ["joint_nll", "total", "count", "infeasible", "masked", "correct", "nll"]
-    if config.has_links:
-        names += ["joint_nll_one_per_mask", "one_per_mask", "sequences"]
-        names += [f"by_state_{c}" for c in range(1, config.num_states + 1)]
-    return dict.fromkeys(names, 0.0)
-
-
-def joint_sums(scores: Tensor, matrix: Tensor, lattice: Lattice) -> dict[str, Tensor]:
-    """Joint numbers of `evaluate_batch`.
-
-    Args:
-        scores: [B, T, N] emissions of the targets.
-        matrix: [B, N, N] log transitions.
-        lattice: on the same device.
-    """
+def _joint_sums(scores: Tensor, links: Tensor, lattice: Lattice) -> dict[str, Tensor]:
+    """Joint numbers of `evaluate_batch` from the emissions [B, T, N] of the targets and the links [B, N, N]."""
     free = torch.zeros_like(scores)
     scores = torch.where(lattice.target_is_mask[:, :, None], scores, free)
     next_mask = lattice.ordinal[:, :, None] + 1 == lattice.ordinal[:, None, :]
-    one_each = matrix.masked_fill(~next_mask, -torch.inf)
-    value, every = (log_sum(x, matrix, lattice) for x in (scores, free))
-    value_one, every_one = (log_sum(x, one_each, lattice) for x in (scores, free))
+    one_each = links.masked_fill(~next_mask, -torch.inf)
+    value, every, value_one, every_one = (
+        alignment.log_likelihood(x, edges, lattice.target_lengths, lattice.state_lengths).double()
+        for edges in (links, one_each)
+        for x in (scores, free)
+    )
     masked = lattice.target_is_mask.any(1)
     return {
         "joint_nll": (every - value)[masked].sum(),
@@ -88,30 +87,6 @@ def joint_sums(scores: Tensor, matrix: Tensor, lattice: Lattice) -> dict[str, Te
         "one_per_mask": (every_one - every)[masked].exp().sum(),
         "sequences": masked.sum(),
     }
-
-
-def log_sum(scores: Tensor, matrix: Tensor, lattice: Lattice) -> Tensor:
-    """log of the sum over all paths [B], in float64."""
-    return alignment.log_likelihood(scores, matrix, lattice.num_targets, lattice.num_states).double()
-
-
-def own_states(weights: Tensor, lattice: Lattice, num_states: int) -> Tensor:
-    """Probability of each masked target on each state of its own mask.
-
-    Args:
-        weights: [B, T, N], that a path is at state u when it emits target i.
-        lattice: whose states and targets these are.
-        num_states: k.
-
-    Returns:
-        [masked targets, k].
-    """
-    rows = lattice.target_is_mask.nonzero()[:, 0]
-    target = torch.arange(weights.shape[1], device=weights.device)[:, None]
-    real = torch.arange(weights.shape[2], device=weights.device) < lattice.num_states[:, None]
-    own = ((lattice.ordinal[:, None, :] == target) & real[:, None, :])[lattice.target_is_mask]
-    chosen, copy = weights[lattice.target_is_mask] * own, lattice.state_copy[rows]
-    return torch.stack([(chosen * (copy == c)).sum(1) for c in range(1, num_states + 1)], dim=1)
 
 
 def summary(sums: dict[str, float]) -> dict[str, Any]:
@@ -122,9 +97,9 @@ def summary(sums: dict[str, float]) -> dict[str, Any]:
         "loss": sums["total"] / max(sums["count"], 1.0),
         "accuracy": sums["correct"] / masked,
         "nll": nll,
-        "perplexity": perplexity(nll),
+        "perplexity": _perplexity(nll),
         "joint_nll": joint,
-        "joint_perplexity": perplexity(joint),
+        "joint_perplexity": _perplexity(joint),
         "infeasible": sums["infeasible"],
     }
     if "sequences" in sums:
@@ -135,6 +110,6 @@ def summary(sums: dict[str, float]) -> dict[str, Any]:
     return result
 
 
-def perplexity(nll: float) -> float:
-    """e to the mean negative log-probability (nats), at most e^700: more is no finite number."""
+def _perplexity(nll: float) -> float:
+    """e to the mean negative log-probability (nats), at most e^700 so that it stays finite."""
     return math.exp(min(nll, 700.0))

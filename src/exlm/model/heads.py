@@ -1,21 +1,19 @@
-"""What reads the encoder's states: prediction of tokens, transitions between states, classification.
+"""The heads, which read the encoder's states: prediction of tokens, transitions between states, classification.
 
-Heads leave autocast: their products are small, and errors in log-probabilities add up along a path. Their products are
-true float32 on every processor (`exlm.ops.precision`); that with the vocabulary takes bfloat16 operands in training.
+Heads switch autocast off: their products are small, and errors in log-probabilities add up along a path. On a CPU they
+are true float32 (`exlm.ops.precision`); only the product with the vocabulary has bfloat16 operands in training.
 """
-
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers.activations import ACT2FN
 
 from ..errors import InputError
 from ..ops import transition
 from ..ops.expansion import Lattice
-from ..ops.precision import linear
-from ..ops.transition import LinkPrior
+from ..ops.precision import at_least_float32, linear
+from ..ops.transition import NO_PRIOR, LinkPrior, Prior
 from .configuration_exlm import ExLMConfig
-from .encoder import ACTIVATIONS
 
 
 class ExLMPredictionHead(nn.Module):
@@ -25,7 +23,7 @@ class ExLMPredictionHead(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.activation = ACT2FN[config.hidden_act]
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
 
     def transform(self, hidden: Tensor) -> Tensor:
@@ -34,10 +32,10 @@ class ExLMPredictionHead(nn.Module):
             return self.norm(self.activation(linear(hidden, self.dense)))
 
     def operands(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What `ops.emission` multiplies: hidden states [..., D], weight [V, D], bias [V].
+        """The inputs of `ops.emission`: hidden states [..., D], weight [V, D], bias [V].
 
-        The product with the vocabulary is the one that counts: its operands take the precision of autocast. Its sums
-        are float32 all the same.
+        The product with the vocabulary is the largest, so its operands have the precision of autocast. Its sums stay
+        float32.
         """
         transformed = self.transform(hidden)
         if torch.is_autocast_enabled(hidden.device.type):
@@ -47,17 +45,7 @@ class ExLMPredictionHead(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """Logits [..., V], at least float32."""
         logits = linear(self.transform(hidden), self.decoder)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
-class Prior(NamedTuple):
-    """Strength of what is added to links by their order alone (`exlm.ops.transition.LinkPrior`)."""
-
-    order: float = 0.0
-    sticky: float = 0.0
-
-
-NO_PRIOR = Prior()
+        return logits.to(at_least_float32(logits.dtype))
 
 
 class ExLMTransitionHead(nn.Module):
@@ -78,33 +66,27 @@ class ExLMTransitionHead(nn.Module):
             self.positions = nn.Embedding(config.max_position_embeddings, width)
 
     def forward(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
-        """states [B, N, D] -> [B, N, N], at least float32: in bfloat16 a link would be off by 3% and more.
+        """states [B, N, D] of a lattice -> [B, N, N], at least float32: in bfloat16 a link would be off by 3% and more.
 
-        Args:
-            states: of the encoder.
-            lattice: that they belong to.
-            prior: of the links, in place of the configuration's.
+        If `prior` is given, it replaces the configuration's.
         """
-        edges = transition.edge_mask(lattice.num_states, states.shape[1], lattice.ordinal if self.sparse else None)
-        order, sticky = prior or self.prior
-        links = LinkPrior(order, sticky, lattice.ordinal, lattice.state_copy) if order or sticky else None
+        edges = transition.edge_mask(lattice.state_lengths, states.shape[1], lattice.ordinal if self.sparse else None)
+        strength = self.prior if prior is None else prior
+        links = None if strength == NO_PRIOR else LinkPrior(strength, lattice.ordinal, lattice.state_copy)
         with torch.autocast(states.device.type, enabled=False):
             states = states.to(self.query.weight.dtype)
-            if self.gated:
-                return transition.gated(*self._mixture(states, lattice), edges, links)
-            return transition.single(linear(states, self.query), linear(states, self.key), edges, links)
-
-    def _mixture(self, states: Tensor, lattice: Lattice) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys [B, N, H, D / H] and log gates [B, N, H] of states joined with their position."""
-        if lattice.input_ids.shape[1] > self.positions.num_embeddings:
-            raise InputError(
-                f"a sequence expands to {lattice.input_ids.shape[1]} positions but max_position_embeddings is "
-                f"{self.positions.num_embeddings}; shorten the sequences or raise it"
-            )
-        features = torch.cat([states, self.positions(lattice.state_index)], dim=-1)
-        query, key = (linear(features, layer).unflatten(-1, (self.heads, -1)) for layer in (self.query, self.key))
-        gate = linear(features, self.gate)
-        return query, key, gate.log_softmax(-1, dtype=torch.promote_types(gate.dtype, torch.float32))
+            if not self.gated:
+                return transition.single(linear(states, self.query), linear(states, self.key), edges, links)
+            if lattice.input_ids.shape[1] > self.positions.num_embeddings:
+                raise InputError(
+                    f"a sequence expands to {lattice.input_ids.shape[1]} positions but max_position_embeddings is "
+                    f"{self.positions.num_embeddings}; shorten the sequences or raise it"
+                )
+            features = torch.cat([states, self.positions(lattice.state_index)], dim=-1)
+            query, key = (linear(features, layer).unflatten(-1, (self.heads, -1)) for layer in (self.query, self.key))
+            gate = linear(features, self.gate)
+            log_gate = gate.log_softmax(-1, dtype=at_least_float32(gate.dtype))
+            return transition.gated(query, key, log_gate, edges, links)
 
 
 class ExLMClassificationHead(nn.Module):
@@ -121,4 +103,4 @@ class ExLMClassificationHead(nn.Module):
         with torch.autocast(hidden.device.type, enabled=False):
             inner = torch.tanh(linear(self.dropout(hidden), self.dense))
             logits = linear(self.dropout(inner), self.output)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return logits.to(at_least_float32(logits.dtype))

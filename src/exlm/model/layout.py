@@ -1,7 +1,7 @@
 """How the tokens of a batch reach the encoder: padded rows, or one packed row without any padding."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,90 +10,61 @@ from ..ops.expansion import Lattice, to_device
 
 
 class Spans(NamedTuple):
-    """Where each sequence of a packed row starts and ends.
+    """The sequences of a packed row: cumulative lengths [B + 1] int32, and the largest length."""
 
-    Attributes:
-        offsets: [B + 1] int32, cumulative lengths.
-        longest: the largest length.
-    """
-
-    offsets: Tensor
+    cu_seqlens: Tensor
     longest: int
 
 
 @dataclass(frozen=True)
 class Layout:
-    """R rows of L positions. Padded: a sequence per row. Packed: one row with the real tokens of all sequences.
+    """R rows of L positions. Padded: a sequence per row. Packed: one row with the real tokens of all sequences."""
 
-    Attributes:
-        input_ids: [R, L].
-        position_ids: [R, L, A].
-        copy: [R, L] state index.
-        read: [R, N] the only positions of which the last layer computes anything; None for all.
-        mask: [R, 1, 1, L] bool, true where attended; None where everything is.
-        keys, queries: the spans of all positions and of those read; packed only.
-        unpacked: [B, N] where the hidden states of each sequence stand among those read; packed only.
-        origin: [R, L] where each position was copied from, among all positions of the plain layout; late expansion
-            only.
-    """
-
-    input_ids: Tensor
-    position_ids: Tensor
-    copy: Tensor
-    read: Tensor | None
-    mask: Tensor | None = None
-    keys: Spans | None = None
-    queries: Spans | None = None
-    unpacked: Tensor | None = None
-    origin: Tensor | None = None
-
-    def to(self, device: torch.device) -> "Layout":
-        return to_device(self, device)
+    input_ids: Tensor  # [R, L]
+    position_ids: Tensor  # [R, L, A]
+    copy: Tensor  # [R, L] state index
+    read: Tensor | None  # [R, N] the only positions that the last layer computes; None for all
+    origin: Tensor | None = None  # [R, L] late expansion: where in the plain layout each was copied from
+    mask: Tensor | None = None  # [R, 1, 1, L] bool, true where attended; None if everything is attended
+    keys: Spans | None = None  # of all positions; packed only
+    queries: Spans | None = None  # of the positions read; packed only
+    unpacked: Tensor | None = None  # [B, N] index of each sequence's states among those read; packed only
 
     def unpack(self, hidden: Tensor) -> Tensor:
-        """Hidden states read [R, N, D] as [B, N, D]; where a sequence has fewer, some other state is repeated."""
+        """The hidden states read, [R, N, D], as [B, N, D]; sequences with fewer states are padded with other states."""
         return hidden if self.unpacked is None else hidden[0][self.unpacked]
 
 
-def padded(lattice: Lattice, read: Tensor | None = None, count: Tensor | None = None) -> Layout:
-    """One sequence per row; `read [B, N]`. `count` is what `packed` needs."""
-    mask, origin = lattice.attention_mask, None
-    if lattice.plain is not None:
-        rows, width = lattice.plain.input_ids.shape
-        origin = _plain_source(lattice, lattice.plain) + torch.arange(rows, device=mask.device)[:, None] * width
-    # Only where asking costs nothing: on a GPU it would wait for all work before it.
-    whole = mask.device.type == "cpu" and bool(mask.all())
-    shown = None if whole else mask[:, None, None, :]
-    return Layout(lattice.input_ids, lattice.position_ids, lattice.copy, read, shown, origin=origin)
+def arrange(
+    lattice: Lattice, device: torch.device, pack: bool, read: Tensor | None = None, count: Tensor | None = None
+) -> Layout:
+    """The layout of a batch on a device: packed, or with one sequence per row.
 
-
-def packed(lattice: Lattice, read: Tensor | None = None, count: Tensor | None = None) -> Layout:
-    """All real tokens one behind the other; of `read [B, N]` the first `count [B]` of every sequence are real."""
-    real = lattice.attention_mask.flatten().nonzero()[:, 0]
-    keys = _spans(lattice.attention_mask.sum(1))
-    if read is None or count is None:
-        chosen, queries = lattice.attention_mask, keys
-    else:
+    `read [B, N]` are the positions to read, of which the first `count [B]` are real; without them all are read.
+    """
+    mask = lattice.attention_mask
+    tokens: dict[str, Any] = {name: getattr(lattice, name) for name in ("input_ids", "position_ids", "copy")}
+    if lattice.plain is not None:  # its rows start at the first real token of each sequence
+        plain = lattice.plain.attention_mask
+        source = lattice.plain.first.gather(1, lattice.source).clamp(max=plain.shape[1] - 1)
+        tokens["origin"] = _positions_among(plain if pack else torch.ones_like(plain)).gather(1, source)
+    if not pack:
+        # Tested on the CPU only: to read the answer from a GPU would wait for all earlier work.
+        whole = mask.device.type == "cpu" and bool(mask.all())
+        return to_device(Layout(**tokens, read=read, mask=None if whole else mask[:, None, None, :]), device)
+    real = mask.flatten().nonzero()[:, 0]
+    chosen, keys = mask, _spans(mask.sum(1))
+    queries = keys
+    if read is not None and count is not None:
         chosen, queries = torch.arange(read.shape[1], device=read.device) < count[:, None], _spans(count)
-        read = (read + keys.offsets[:-1, None])[chosen][None]
-    tokens = (lattice.input_ids, lattice.position_ids, lattice.copy)
-    ids, positions, copy = (x.flatten(0, 1)[real][None] for x in tokens)
-    origin = None
-    if lattice.plain is not None:
-        source = _plain_source(lattice, lattice.plain)
-        origin = _positions_among(lattice.plain.attention_mask).gather(1, source).flatten()[real][None]
-    return Layout(
-        ids, positions, copy, read, keys=keys, queries=queries, unpacked=_positions_among(chosen), origin=origin
-    )
-
-
-def _plain_source(lattice: Lattice, plain: Lattice) -> Tensor:
-    """[B, L] where in the plain sequence, which starts at its first real token, each position was copied from."""
-    return plain.first.gather(1, lattice.source).clamp(max=plain.input_ids.shape[1] - 1)
+        read = (read + keys.cu_seqlens[:-1, None])[chosen][None]
+    tokens = {name: x.flatten(0, 1)[real][None] for name, x in tokens.items()}
+    layout = Layout(**tokens, read=read, keys=keys, queries=queries, unpacked=_positions_among(chosen))
+    return to_device(layout, device)
 
 
 def _positions_among(chosen: Tensor) -> Tensor:
-    """[B, S] where each true entry stands among all true entries."""
+    """[B, S] the index of each true entry among all true entries."""
     return (chosen.flatten().cumsum(0) - 1).clamp_(min=0).view_as(chosen)
 
 

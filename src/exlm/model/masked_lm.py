@@ -4,29 +4,27 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from transformers.utils import ModelOutput
+from transformers.modeling_outputs import MaskedLMOutput
 
 from ..ops.emission import cross_entropy, emission
 from ..ops.expansion import Lattice
+from ..ops.transition import Prior
 from .configuration_exlm import ExLMConfig
-from .heads import ExLMPredictionHead, ExLMTransitionHead, Prior
+from .heads import ExLMPredictionHead, ExLMTransitionHead
 from .layout import gather_rows
 from .modeling_exlm import ExLMModel, ExLMPreTrainedModel
 from .objectives import Loss, ctc_blocks, ctc_loss, ctc_marginals, exlm_loss, exlm_marginals, mlm_loss, visits
 
 
 @dataclass
-class ExLMMaskedLMOutput(ModelOutput):
+class ExLMMaskedLMOutput(MaskedLMOutput):
     """Output of `ExLMForMaskedLM`.
 
-    Attributes:
-        loss: `total / count`, the mean over sequences (`exlm`, `ctc`) or masked tokens (`mlm`).
-        logits: [B, S, V]; at a [MASK] the log marginal distribution of that token.
-        total, count, infeasible: see `exlm.model.objectives.Loss`; for averages over several batches.
+    `loss` is `total / count`, the mean over sequences (`exlm`, `ctc`) or masked tokens (`mlm`). `logits` [B, S, V] have
+    at a [MASK] the log marginal distribution of that token.
     """
 
-    loss: Tensor | None = None
-    logits: Tensor | None = None
+    # The fields of `exlm.model.objectives.Loss`, for averages over several batches.
     total: Tensor | None = None
     count: Tensor | None = None
     infeasible: Tensor | None = None
@@ -50,10 +48,6 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.head.decoder = new_embeddings
 
-    def states(self, lattice: Lattice) -> Tensor:
-        """Hidden states [B, N, D] of the lattice states: all that the heads ever see in training."""
-        return self.exlm.encode(lattice, lattice.state_index, lattice.num_states)
-
     def forward(
         self,
         input_ids: Tensor,
@@ -63,33 +57,43 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         prior: Prior | None = None,
         return_logits: bool | None = None,
     ) -> ExLMMaskedLMOutput:
-        """Loss if `labels` are given; logits if they are not, or if they are asked for.
+        """The loss if `labels` are given; logits without labels, or if `return_logits` asks for them.
 
         Args:
             input_ids: [B, S] with [MASK] in place.
             attention_mask: [B, S].
             labels: [B, S] original tokens at the masked positions, -100 elsewhere.
-            lattice: what `expand` makes of these three. Where it is given it alone is read, and `labels` only tell that
+            lattice: the result of `expand` for these three. If it is given, only it is read, and `labels` only say that
                 a loss is wanted.
-            prior: of the links, where it is not the configuration's (a schedule over training).
-            return_logits: whether logits come beside a loss. Where absent, in evaluation mode only: they take a product
-                with the vocabulary for every token.
+            prior: the order prior, if it is not the configuration's (a schedule over training).
+            return_logits: whether to return logits with a loss. Default: in evaluation mode only, because logits need a
+                product with the vocabulary for every token.
         """
         lattice = lattice or self.exlm.expand(input_ids, attention_mask, labels=labels)
         wanted = not self.training if return_logits is None else return_logits
+        output = ExLMMaskedLMOutput()
         if labels is None or wanted:
             hidden = self.exlm.encode(lattice)
             lattice = lattice.to(hidden.device)
             states = gather_rows(hidden, lattice.state_index)
-            output = ExLMMaskedLMOutput(logits=self._logits(hidden, states, lattice, prior))
+            output.logits = self._logits(hidden, states, lattice, prior)
         else:
             states = self.states(lattice)
-            lattice, output = lattice.to(states.device), ExLMMaskedLMOutput()
+            lattice = lattice.to(states.device)
         if labels is not None:
             loss = self.loss(states, lattice, prior)
             output.loss = loss.total / loss.counted.clamp(min=1)
             output.total, output.count, output.infeasible = loss
         return output
+
+    def states(self, lattice: Lattice) -> Tensor:
+        """Hidden states [B, N, D] of the lattice states, the only ones that the heads read in training."""
+        return self.exlm.encode(lattice, lattice.state_index, lattice.state_lengths)
+
+    def links(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
+        """Log transitions [B, N, N] between the states of a lattice; only of a model with transitions."""
+        assert self.transition is not None
+        return self.transition(states, lattice, prior)
 
     def loss(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Loss:
         """The objective on the states [B, N, D] of a lattice, both on the model's device."""
@@ -102,21 +106,16 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             answers = targets[:, inside]
             losses = cross_entropy(*self.head.operands(states[:, inside].flatten(0, 1)), answers.flatten())
             return mlm_loss(losses.view_as(answers), lattice.target_is_mask[:, inside])
-        # Blocks are the masks, and BOS and EOS where they have k states, as in the release. `<unk>` is the blank: a
-        # target that is the blank itself cannot be aligned and is left out.
+        # A block is a mask; if BOS and EOS have k states, they are blocks too, as in the release. The blank is `<unk>`.
+        # A target that is itself `<unk>` cannot be aligned and is left out.
         blocks, chosen = ctc_blocks(states, lattice, config.states_per_mask, config.states_per_boundary)
         answers, counted = targets[:, chosen], lattice.target_is_mask[:, chosen]
         if config.states_per_boundary > 1:
-            counted = torch.arange(answers.shape[1], device=answers.device) < lattice.num_targets[:, None]
+            counted = torch.arange(answers.shape[1], device=answers.device) < lattice.target_lengths[:, None]
         own = torch.stack([answers, torch.full_like(answers, config.unk_token_id)], dim=-1)  # [B, n, 2]
         scores = emission(*self.head.operands(blocks.flatten(0, 1)), own.flatten(0, 1))
         target, blank = scores.view(*own.shape, blocks.shape[2]).permute(2, 3, 0, 1)
         return ctc_loss(target, blank, counted & (answers != config.unk_token_id))
-
-    def links(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
-        """Log transitions [B, N, N] between the states of a lattice; only of a model with transitions."""
-        assert self.transition is not None
-        return self.transition(states, lattice, prior)
 
     def marginals(self, lattice: Lattice, states: Tensor, prior: Prior | None = None) -> Tensor:
         """Log marginal distribution [B, T, V] of every target given the input, the other targets summed out."""
@@ -133,7 +132,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         return result
 
     def _logits(self, hidden: Tensor, states: Tensor, lattice: Lattice, prior: Prior | None) -> Tensor:
-        """[B, S, V]: of every input token those of its first state, and of the masks the log marginals."""
+        """[B, S, V]: the logits of every input token's first state; for masks the log marginals."""
         logits = self.head(gather_rows(hidden, lattice.first.clamp(max=hidden.shape[1] - 1)))
         marginal = self.marginals(lattice, states, prior)
         rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)

@@ -9,20 +9,21 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from ..ops import rotary
 from ..ops.dropout import Dropout
 from ..ops.expansion import IGNORED, Lattice, expand
+from ..ops.rotary import rotary_tables
 from .configuration_exlm import ExLMConfig
 from .encoder import ExLMLayer, can_pack
-from .layout import Layout, gather_rows, packed, padded
+from .layout import Layout, arrange, gather_rows
 
 
 class ExLMPreTrainedModel(PreTrainedModel):
     config_class = ExLMConfig
     base_model_prefix = "exlm"
+    _input_embed_layer = "embeddings"
     _no_split_modules = ["ExLMLayer"]
     _supports_sdpa = True
-    # Every head may be put on an encoder that was trained with another.
+    # An encoder may be loaded with another head than it was trained with.
     _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^transition\.", r"^classifier\.", r"^qa_outputs\."]
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -33,15 +34,15 @@ class ExLMPreTrainedModel(PreTrainedModel):
 
 
 class CopyEmbedding(nn.Embedding):
-    """Of the copy index 1..k; index 0, that of ordinary tokens, adds nothing."""
+    """Embedding of the copy index 1..k; index 0, that of ordinary tokens, adds nothing."""
 
     def __init__(self, config: ExLMConfig) -> None:
         rows, width = config.num_states + 1, config.hidden_size
-        super().__init__(rows, width, padding_idx=0, _weight=torch.zeros(rows, width))  # draws nothing before others
+        super().__init__(rows, width, padding_idx=0, _weight=torch.zeros(rows, width))  # no random draw
 
 
 class ExLMModel(ExLMPreTrainedModel):
-    """The encoder. Inputs are ordinary token ids; [MASK] tokens are expanded on the way in."""
+    """The encoder. Inputs are ordinary token ids; the model expands the [MASK] tokens."""
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)
@@ -49,17 +50,10 @@ class ExLMModel(ExLMPreTrainedModel):
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.layers = nn.ModuleList(ExLMLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.copies = None  # last, so that all other weights of the encoder start as an MLM's with the same seed
+        self.copies = None  # made last, so that with one seed all other encoder weights start as an MLM's do
         if config.copy_embedding and config.objective != "mlm":
             self.copies = CopyEmbedding(config)
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embeddings
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        assert isinstance(value, nn.Embedding)
-        self.embeddings = value
 
     def expand(
         self,
@@ -68,7 +62,7 @@ class ExLMModel(ExLMPreTrainedModel):
         masked: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> Lattice:
-        """The lattice of a batch, on its device. Labelled tokens expand, or the given ones, or else every [MASK]."""
+        """The lattice of a batch, on its device. It expands `masked` tokens, or else labelled ones, or else [MASK]."""
         if masked is None:
             masked = input_ids == self.config.mask_token_id if labels is None else labels != IGNORED
         config = self.config
@@ -78,47 +72,44 @@ class ExLMModel(ExLMPreTrainedModel):
         lattice = layout(masked, config.states_per_mask, config.states_per_boundary, labels, boundary_ids=inner)
         if config.plain_layers:
             return replace(lattice, plain=layout(torch.zeros_like(masked), 1, 1))
-        if config.objective == "mlm":  # its [MASK] is a token like any other: no state index
+        if config.objective == "mlm":  # its [MASK] has no state index, like any other token
             words = lattice.position_ids * (torch.arange(lattice.position_ids.shape[-1], device=mask.device) == 0)
             return replace(lattice, position_ids=words, copy=torch.zeros_like(lattice.copy))
         return lattice
 
     def expand_unmasked(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Lattice:
-        """The input of a task: no token is expanded, not even a [MASK], and each is repeated as in pre-training."""
+        """The input of a task: no token is expanded, not even [MASK]; each is repeated `config.repeat` times."""
         repeat = self.config.repeat
         if repeat > 1:
             input_ids = input_ids.repeat_interleave(repeat, 1)
             attention_mask = None if attention_mask is None else attention_mask.repeat_interleave(repeat, 1)
         lattice = self.expand(input_ids, attention_mask, masked=torch.zeros_like(input_ids, dtype=torch.bool))
-        before = lattice.plain is not None and self.config.read_layers <= self.config.plain_layers
-        return lattice.plain if before and lattice.plain is not None else lattice
+        if lattice.plain is not None and self.config.read_layers <= self.config.plain_layers:
+            return lattice.plain
+        return lattice
 
     def encode(
         self, lattice: Lattice, read: Tensor | None = None, count: Tensor | None = None, depth: int | None = None
     ) -> Tensor:
-        """Hidden states of the expanded sequence, on the model's device.
+        """Hidden states of the expanded sequence, on the model's device: [B, N, D], or [B, L, D] without `read`.
 
         Args:
-            lattice: on any device; on the host it costs the GPU no wait.
-            read: [B, N] positions to return; what no head reads need not be computed. All where absent.
+            lattice: on any device; if it is on the CPU, nothing has to wait for the GPU.
+            read: [B, N] positions to return, so that others need not be computed. Default: all.
             count: [B] how many of `read` are real in each sequence.
-            depth: only so many layers; all where absent. Up to those before a late expansion, positions are those of
+            depth: number of layers to run; all by default. If it ends before a late expansion, positions are those of
                 the plain sequence.
-
-        Returns:
-            [B, N, D], or [B, L, D] without `read`.
         """
         config, device = self.config, self.embeddings.weight.device
         depth, split = depth or config.num_hidden_layers, config.plain_layers
-        head_dim = config.hidden_size // config.num_attention_heads
         rate = config.attention_probs_dropout_prob if self.training else 0.0
-        arrange = packed if can_pack(device, head_dim, rate) else padded
+        pack = can_pack(device, config.hidden_size // config.num_attention_heads, rate)
         if lattice.plain is None or depth <= split:
-            layout = arrange(lattice.plain or lattice, read, count).to(device)
+            layout = arrange(lattice.plain or lattice, device, pack, read, count)
             hidden = self.dropout(self._copied(self.embeddings(layout.input_ids), layout))
             hidden = self._layers(hidden, self.layers[:depth], layout)
         else:
-            plain, layout = arrange(lattice.plain).to(device), arrange(lattice, read, count).to(device)
+            plain, layout = arrange(lattice.plain, device, pack), arrange(lattice, device, pack, read, count)
             hidden = self._layers(self.dropout(self.embeddings(plain.input_ids)), self.layers[:split], plain)
             assert layout.origin is not None
             hidden = hidden.flatten(0, 1).index_select(0, layout.origin.flatten()).unflatten(0, layout.origin.shape)
@@ -126,16 +117,17 @@ class ExLMModel(ExLMPreTrainedModel):
         return layout.unpack(self.norm(hidden))
 
     def _copied(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Hidden states with the embedding of the copy index of every position."""
+        """Hidden states plus the embedding of every position's copy index."""
         return hidden if self.copies is None else hidden + self.copies(layout.copy)
 
     def _layers(self, hidden: Tensor, layers: nn.ModuleList, layout: Layout) -> Tensor:
-        """hidden [R, L, D] through the layers; the last one computes what is read alone."""
-        device, config = hidden.device, self.config
-        half = torch.is_autocast_enabled(device.type)
-        dtype = torch.get_autocast_dtype(device.type) if half else self.embeddings.weight.dtype
+        """hidden [R, L, D] through the layers; the last one computes only what is read."""
+        device, config = hidden.device.type, self.config
+        dtype = self.embeddings.weight.dtype
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
         head_dim = config.hidden_size // config.num_attention_heads
-        cos, sin = rotary.rotary_tables(layout.position_ids, head_dim, config.rotary_base)
+        cos, sin = rotary_tables(layout.position_ids, head_dim, config.rotary_base)
         tables = cos.to(dtype), sin.to(dtype)
         for layer in layers[:-1]:
             hidden = layer(hidden, tables, layout)
@@ -151,10 +143,9 @@ class ExLMModel(ExLMPreTrainedModel):
         """Hidden states [B, S, D] of the input tokens; a masked token is represented by its first state.
 
         Args:
-            input_ids: [B, S].
-            attention_mask: [B, S], 1 on real tokens; all ones where absent.
-            masked: [B, S] bool, tokens to expand; the [MASK] tokens where absent.
-            return_dict: a tuple where false, as in transformers.
+            input_ids: [B, S]; `attention_mask` has the same shape, 1 on real tokens, and is all ones by default.
+            masked: [B, S] bool, tokens to expand; the [MASK] tokens by default.
+            return_dict: if false, the result is a tuple, as in transformers.
         """
         lattice = self.expand(input_ids, attention_mask, masked)
         hidden = self.encode(lattice)

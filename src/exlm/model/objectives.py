@@ -1,7 +1,8 @@
-"""Pre-training objectives: from log-probabilities of tokens at states to a loss, and to marginal predictions.
+"""Objectives: losses and marginal predictions from log-probabilities; and the losses of fine-tuning tasks.
 
 Losses are sums, not means, so that an update over several batches or processes is normalised by global counts.
-Marginals are log-probabilities [B, T, V] of every target given the input, the other targets summed out.
+Marginals are log-probabilities [B, T, V] of every target given the input, summed over all values of the other targets.
+Lattices are on the device of the other tensors.
 """
 
 from typing import NamedTuple
@@ -14,53 +15,36 @@ from ..ops import alignment
 from ..ops.expansion import Lattice
 from ..ops.precision import exact_products
 
-LEAST = -87.5  # log-probability of what is impossible, so that a mean over tokens stays a number
+LEAST = -87.5  # stands for log 0, so that a mean over tokens stays finite
 
 
 class Loss(NamedTuple):
-    """Of a batch.
+    """The loss of a batch."""
 
-    Attributes:
-        total: sum of the losses.
-        counted: what was summed over: sequences (`exlm`, `ctc`) or masked tokens (`mlm`).
-        infeasible: sequences without any alignment of finite probability; they add 0 to `total`.
-    """
-
-    total: Tensor
-    counted: Tensor
-    infeasible: Tensor
+    total: Tensor  # sum of the losses
+    counted: Tensor  # what was summed over: sequences (`exlm`, `ctc`) or masked tokens (`mlm`)
+    infeasible: Tensor  # sequences without any alignment of finite probability; they add 0 to `total`
 
 
 def exlm_loss(emission: Tensor, transition: Tensor, lattice: Lattice) -> Loss:
-    """-log f / M per sequence, M targets (paper, section 4.3; the release's normalisation).
-
-    Args:
-        emission: [B, T, N] log-probability of target i at state u.
-        transition: [B, N, N] log-probability of the link from state u to state v.
-        lattice: on the same device.
-    """
-    value = alignment.log_likelihood(emission, transition, lattice.num_targets, lattice.num_states)
+    """-log f / T of emission [B, T, N] and transition [B, N, N] (paper, section 4.3; normalised as in the release)."""
+    value = alignment.log_likelihood(emission, transition, lattice.target_lengths, lattice.state_lengths)
     infeasible = value == -torch.inf
-    loss = torch.where(infeasible, 0.0, -value / lattice.num_targets)
+    loss = torch.where(infeasible, 0.0, -value / lattice.target_lengths)
     return Loss(loss.sum(), value.new_full((), len(value)), infeasible.sum())
 
 
 def visits(transition: Tensor, lattice: Lattice) -> Tensor:
-    """P(path is at state u when it emits target i) [B, T, N], over paths of T states, whatever they emit.
-
-    Args:
-        transition: [B, N, N] log-probabilities of the links.
-        lattice: on the same device.
-    """
+    """P(path is at state u when it emits target i) [B, T, N], over all paths of T states, by transitions alone."""
     free = transition.new_zeros(*lattice.targets.shape, transition.shape[1])
-    return alignment.posterior(free, transition, lattice.num_targets, lattice.num_states)[0]
+    return alignment.posterior(free, transition, lattice.target_lengths, lattice.state_lengths)[0]
 
 
 def exlm_marginals(weights: Tensor, logits: Tensor) -> Tensor:
     """Exact: a mixture over the states, p(y_i) = sum_u P(path is at u when it emits i) p_u(y_i).
 
     Args:
-        weights: [B, T, N], what `visits` gives.
+        weights: [B, T, N], the result of `visits`.
         logits: [B, N, V] of the prediction head.
     """
     with torch.autocast(weights.device.type, enabled=False), exact_products(weights.device):
@@ -68,21 +52,16 @@ def exlm_marginals(weights: Tensor, logits: Tensor) -> Tensor:
 
 
 def mlm_loss(losses: Tensor, masked: Tensor) -> Loss:
-    """Cross entropy of the masked tokens.
-
-    Args:
-        losses: [B, n] of every token.
-        masked: [B, n] bool, which of them count.
-    """
+    """The cross entropies `losses` [B, n] of all tokens, summed over those that are `masked` [B, n]."""
     return Loss(torch.where(masked, losses, 0.0).sum(), masked.sum(), masked.new_zeros((), dtype=torch.int64))
 
 
 def ctc_blocks(
     states: Tensor, lattice: Lattice, states_per_mask: int, states_per_boundary: int
 ) -> tuple[Tensor, slice]:
-    """The states of each target [B, n, k, ...], and which targets these are: all if BOS and EOS have k states too.
+    """The k states of each target [B, n, k, ...], and a slice of these targets: all if BOS and EOS have k states too.
 
-    A sequence with fewer masks than others has its EOS and padding there: to be hidden by the caller.
+    In a sequence with fewer masks than others, some blocks hold EOS or padding. The caller must ignore these.
     """
     k, width = states_per_mask, lattice.targets.shape[1]
     if states_per_boundary > 1 or k == 1:
@@ -91,13 +70,10 @@ def ctc_blocks(
 
 
 def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
-    """log-probability that k states emit one target: blanks, a run of it, blanks (CTC, Graves et al. 2006).
+    """Log-probability that k states emit blanks, then one target at least once, then blanks (CTC, Graves et al. 2006).
 
     Args:
-        target, blank: [k, ...] log-probabilities of the target and of the blank at each state.
-
-    Returns:
-        [...].
+        target, blank: [k, ...] log-probabilities of the target and of the blank at each state; the result is [...].
     """
     before, inside, after = blank[0], target[0], None
     for here, skip in zip(target[1:], blank[1:], strict=True):
@@ -109,7 +85,7 @@ def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
 
 
 def ctc_loss(target: Tensor, blank: Tensor, counted: Tensor) -> Loss:
-    """ExLM without transitions: the mean over a sequence's blocks of their own CTC loss.
+    """ExLM without transitions: each block has its own CTC loss; a sequence's loss is the mean over its blocks.
 
     Args:
         target, blank: [k, B, n] log-probabilities of each block's target and of the blank at the block's states.
@@ -122,7 +98,7 @@ def ctc_loss(target: Tensor, blank: Tensor, counted: Tensor) -> Loss:
 
 
 def ctc_marginals(logits: Tensor, blank_id: int) -> Tensor:
-    """Log-probabilities [B, n, V] of the target of each block from logits [B, n, k, V]; the blank is no answer."""
+    """Log-probabilities [B, n, V] of each block's target from logits [B, n, k, V]; the target cannot be the blank."""
     log_probs = logits.log_softmax(-1).movedim(2, 0)
     score = single_target_ctc(log_probs, log_probs[..., blank_id, None].expand_as(log_probs))
     score[..., blank_id] = -torch.inf
@@ -130,20 +106,19 @@ def ctc_marginals(logits: Tensor, blank_id: int) -> Tensor:
 
 
 def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None) -> tuple[Tensor, Tensor]:
-    """Sum over labelled entries, and their number.
+    """The sum of the losses of labelled entries, and the number of these entries.
 
     Args:
         logits: [B, tasks or classes].
         labels: [B] class indices (single_label_classification), else [B, tasks] with NaN where missing.
-        problem_type: as in transformers; inferred from the labels where it is None, as there.
+        problem_type: as in transformers; if it is None, it is inferred from the labels, as there.
     """
     if problem_type is None and logits.shape[1] > 1:
         problem_type = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
     if problem_type == "single_label_classification":
         return F.cross_entropy(logits, labels.long(), reduction="sum"), logits.new_full((), len(logits))
     labels = labels.to(logits.dtype).reshape(logits.shape)
-    known = ~labels.isnan()
-    filled = labels.nan_to_num(0.0)
+    known, filled = ~labels.isnan(), labels.nan_to_num(0.0)
     if problem_type in ("regression", None):
         each = (logits - filled) ** 2
     else:
@@ -152,12 +127,7 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
 
 
 def span_loss(start_logits: Tensor, end_logits: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
-    """Sum over a batch of the mean of both cross entropies.
-
-    Args:
-        start_logits: [B, S], and `end_logits` alike.
-        starts: [B] positions, and `ends` alike.
-    """
+    """Sum over a batch of the mean of the cross entropies of start and end; logits [B, S], positions [B]."""
     device = start_logits.device
     first = F.cross_entropy(start_logits, starts.to(device), reduction="sum")
     return (first + F.cross_entropy(end_logits, ends.to(device), reduction="sum")) / 2

@@ -1,8 +1,8 @@
 /* States Alignment on a CPU: forward and reverse sweep of one float32 lattice after another.
  *
  * The algorithm is that of alignment_torch.py (row-normalised logarithms, weights instead of beta, feasibility band),
- * in base 2. "No path" is a large finite negative number, so that there is never an inf - inf. Must not be compiled
- * with -ffast-math: rounding by adding ROUND, and the comparison of NaN with itself, rely on IEEE arithmetic.
+ * in base 2. "No path" is a large finite negative number, so that inf - inf never occurs. Do not compile this file with
+ * -ffast-math: rounding by adding ROUND and the comparison of NaN with itself rely on IEEE arithmetic.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -45,9 +45,9 @@ INLINE float base2(float x) {
     return y > IMPOSSIBLE ? y : IMPOSSIBLE;
 }
 
-/* Rows of the scratch arrays are `room` long, a multiple of LANES, and inner loops run over whole groups of LANES from
- * the one that holds `first` to the one that holds `last`: no remainders, which short bands would consist of. What lies
- * outside a row's band is IMPOSSIBLE in `edges` or has no weight, so the extra lanes add nothing. */
+/* Rows of the scratch arrays are `room` long, a multiple of LANES. Inner loops run over whole groups of LANES, from the
+ * group that holds `first` to the one that holds `last`. So no remainder loops are needed, which short bands would
+ * mostly run. Outside a row's band, `edges` is IMPOSSIBLE or the weight is 0, so the extra lanes add nothing. */
 #define LANES 16
 #define GROUPS(u, first, last) for (long u = (first) / LANES * LANES; u < ROOM((last) + 1); u++)
 #define ROOM(n) (((n) + LANES - 1) / LANES * LANES)
@@ -119,7 +119,7 @@ static void backward(const float *restrict edges, long t, long n, long room, con
 }
 
 /* One sequence; returns log f, -inf without a path, NaN if an input that a path uses is NaN; inputs that no path of
- * t targets uses are not looked at. scratch: 2 n + 2 t + 2 rows. */
+ * t targets uses are ignored. scratch: 2 n + 2 t + 2 rows. */
 static double one_sequence(const float *emission, const float *transition, long t, long n, long rows, long stride,
                            float *at_state, float *on_edge, float *scratch) {
     if (t < 1 || t > rows || n < t || n > stride || (t == 1 && n != 1)) return -INFINITY;

@@ -7,19 +7,19 @@ emits target i at state u_i. With emission P and transition E (log-probabilities
 
 All functions take
 
-    emission     [B, T, N]   target i at state u
-    transition   [B, N, N]   from state u to state v, used for u < v only; -inf where there is no edge
-    num_targets  [B]         integer, targets of each sequence
-    num_states   [B]         integer, states of each sequence
+    emission        [B, T, N]   target i at state u
+    transition      [B, N, N]   from state u to state v, used for u < v only; -inf where there is no edge
+    target_lengths  [B]         integer, targets of each sequence
+    state_lengths   [B]         integer, states of each sequence
 
-and treat a sequence without any path (more targets than states, missing edges, emissions of -inf, lengths beyond the
-tensors) as -inf with a zero gradient. The recursion is that of DA-Transformer (Huang et al., 2022).
+and raise ValueError if their shapes do not agree or lengths are not integers. A sequence without any path (more targets
+than states, missing edges, emissions of -inf, lengths beyond the tensors) has log f = -inf and a zero gradient. The
+recursion is that of DA-Transformer (Huang et al., 2022).
 """
 
 import logging
 from collections.abc import Callable
 from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -29,56 +29,43 @@ from torch.autograd.function import once_differentiable
 from . import alignment_c, alignment_reference, alignment_torch
 
 logger = logging.getLogger(__name__)
+Backend = Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]
 
 
 @cache
-def _gpu() -> ModuleType | None:
-    """The back end in Triton, or None where there is no Triton (said once in the log)."""
+def _gpu() -> Backend:
+    """The Triton back end; without Triton the PyTorch one, with one warning in the log."""
     try:
-        from . import alignment_triton
+        from .alignment_triton import forward_backward
     except ImportError as error:
         logger.warning("Triton is not installed (%s); the alignment runs in PyTorch (slower on a GPU)", error)
-        return None
-    return alignment_triton
+        return alignment_torch.forward_backward
+    return forward_backward
 
 
-def _triton(*args: Any, **options: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    return (_gpu() or alignment_torch).forward_backward(*args, **options)
-
-
-# Each back end: (emission, transition, num_targets, num_states) -> (log_likelihood [B], emission posterior
-# [B, T, N], transition posterior [B, N, N]); the posteriors are None unless asked for by `gradients=True`.
-BACKENDS: dict[str, Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]] = {
+# Each back end: (emission, transition, target_lengths, state_lengths) -> (log f [B], posterior of the states [B, T, N],
+# expected use of the edges [B, N, N]); the posteriors are None if called with `gradients=False`. The compiled ones pass
+# inputs that they cannot handle to the PyTorch one.
+BACKENDS: dict[str, Backend] = {
     "reference": alignment_reference.forward_backward,
     "torch": alignment_torch.forward_backward,
     "c": alignment_c.forward_backward,
-    "triton": _triton,
+    "triton": lambda *args, **options: _gpu()(*args, **options),
 }
 
 
-def _backend(
-    name: str, emission: Tensor, transition: Tensor
-) -> Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]:
-    """The back end called `name`; `auto` takes the compiled ones where they can be used, C on a CPU, Triton on CUDA."""
-    if name == "auto":
-        name = "torch"
-        if alignment_c.usable(emission, transition):
-            name = "c"
-        elif emission.is_cuda and (gpu := _gpu()) and gpu.usable(emission, transition):
-            name = "triton"
-    return BACKENDS[name]
+def _backend(name: str, emission: Tensor) -> Backend:
+    """The back end called `name`; `auto` means Triton on a GPU and C elsewhere."""
+    return BACKENDS[("triton" if emission.is_cuda else "c") if name == "auto" else name]
 
 
 class _LogLikelihood(torch.autograd.Function):
-    """The gradient of log f is the posterior, so one forward and one reverse sweep replace a tape over targets."""
+    """The gradient of log f is the posterior: one forward and one reverse sweep, without autograd over the targets."""
 
     @staticmethod
-    def forward(
-        ctx: Any, emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor, backend: str
-    ) -> Tensor:
-        needed = any(ctx.needs_input_grad[:2])
-        value, *posteriors = _backend(backend, emission, transition)(
-            emission.detach(), transition.detach(), num_targets, num_states, gradients=needed
+    def forward(ctx: Any, backend: str, emission: Tensor, transition: Tensor, *lengths: Tensor) -> Tensor:
+        value, *posteriors = _backend(backend, emission)(
+            emission.detach(), transition.detach(), *lengths, gradients=any(ctx.needs_input_grad)
         )
         ctx.save_for_backward(*posteriors)
         return value
@@ -86,83 +73,65 @@ class _LogLikelihood(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        emission, transition = ctx.saved_tensors
-        scale = grad[:, None, None]
         # A product with a zero posterior must be zero even where the incoming gradient is infinite.
-        return (
-            torch.where(emission == 0, 0.0, emission * scale),
-            torch.where(transition == 0, 0.0, transition * scale),
-            None,
-            None,
-            None,
-        )
+        at_state, on_edge = (torch.where(x == 0, 0.0, x * grad[:, None, None]) for x in ctx.saved_tensors)
+        return None, at_state, on_edge, None, None
 
 
 def log_likelihood(
-    emission: Tensor,
-    transition: Tensor,
-    num_targets: Tensor,
-    num_states: Tensor,
-    backend: str = "auto",
+    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor, backend: str = "auto"
 ) -> Tensor:
-    """log f [B], at least float32: the log-probability of the targets summed over all alignments. Differentiable.
-
-    Raises:
-        ValueError: if shapes do not agree or lengths are not integers.
-    """
-    num_targets, num_states = _lengths(emission, transition, num_targets, num_states)
-    return _LogLikelihood.apply(emission, transition, num_targets, num_states, backend)
+    """log f [B], at least float32: the log-probability of the targets summed over all alignments. Differentiable."""
+    return _LogLikelihood.apply(backend, *_checked(emission, transition, target_lengths, state_lengths))
 
 
 def posterior(
-    emission: Tensor,
-    transition: Tensor,
-    num_targets: Tensor,
-    num_states: Tensor,
-    backend: str = "auto",
+    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor, backend: str = "auto"
 ) -> tuple[Tensor, Tensor]:
     """Posterior [B, T, N] that target i is emitted by state u, and expected use [B, N, N] of every edge.
 
-    Rows of the first sum to 1 for every real target, the second sums to T - 1; both are 0 if there is no path.
+    The posterior sums to 1 over the states of every real target, the expected use to T - 1. Without a path both are 0.
     """
-    num_targets, num_states = _lengths(emission, transition, num_targets, num_states)
-    _, at_state, on_edge = _backend(backend, emission, transition)(
-        emission, transition, num_targets, num_states, gradients=True
-    )
+    inputs = _checked(emission, transition, target_lengths, state_lengths)
+    _, at_state, on_edge = _backend(backend, emission)(*inputs, gradients=True)
     assert at_state is not None and on_edge is not None
     return at_state, on_edge
 
 
-def best_path(emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor) -> tuple[Tensor, Tensor]:
-    """The most probable alignment (Viterbi).
+def best_path(
+    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The most probable alignment (Viterbi): the state of each target [B, T], and its log-probability [B].
 
-    Returns:
-        path [B, T], the state of each target (-1 on padding and if there is no path), and its log-probability [B].
+    The states are -1 on padding and if there is no path.
     """
-    num_targets, num_states = _lengths(emission, transition, num_targets, num_states)
-    return alignment_torch.best_path(emission, transition, num_targets, num_states)
+    sweep = alignment_torch.forward(*_checked(emission, transition, target_lengths, state_lengths), best=True)
+    return alignment_torch.trace(sweep, lambda score: score.argmax(1)), sweep.value.to(sweep.alpha.dtype)
 
 
 def sample(
     emission: Tensor,
     transition: Tensor,
-    num_targets: Tensor,
-    num_states: Tensor,
+    target_lengths: Tensor,
+    state_lengths: Tensor,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """One alignment [B, T] drawn from the posterior over paths (-1 on padding and if there is no path)."""
-    num_targets, num_states = _lengths(emission, transition, num_targets, num_states)
-    return alignment_torch.sample(emission, transition, num_targets, num_states, generator)
+    sweep = alignment_torch.forward(*_checked(emission, transition, target_lengths, state_lengths))
+    return alignment_torch.trace(sweep, lambda x: torch.multinomial(x.softmax(1), 1, generator=generator)[:, 0])
 
 
-def _lengths(emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor) -> tuple[Tensor, Tensor]:
-    """Both lengths as int64 on the device of `emission`, once all shapes are seen to agree."""
+def _checked(
+    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The inputs after a check of all shapes; the lengths become int64 on the device of `emission`."""
     if emission.dim() != 3 or transition.shape != (emission.shape[0], emission.shape[2], emission.shape[2]):
         raise ValueError(
             f"emission must be [batch, targets, states] and transition [batch, states, states], "
             f"got {list(emission.shape)} and {list(transition.shape)}"
         )
-    for name, lengths in (("num_targets", num_targets), ("num_states", num_states)):
+    for name, lengths in (("target_lengths", target_lengths), ("state_lengths", state_lengths)):
         if lengths.shape != emission.shape[:1] or lengths.is_floating_point():
             raise ValueError(f"{name} must be {len(emission)} integers, got {lengths.dtype} {list(lengths.shape)}")
-    return num_targets.to(emission.device, torch.int64), num_states.to(emission.device, torch.int64)
+    target_lengths, state_lengths = (x.to(emission.device, torch.int64) for x in (target_lengths, state_lengths))
+    return emission, transition, target_lengths, state_lengths

@@ -1,13 +1,13 @@
-"""The GPU back end in Triton: float32 on CUDA; anything else goes to the PyTorch back end.
+"""The GPU back end in Triton, for float32 on CUDA. Anything else goes to the PyTorch back end.
 
 * `_sweep`: alpha and beta at once, one program per sequence and direction. Every row is shifted by the peak of the row
-  before, and only the value sums the shifts, in float64: float32 rounding does not grow with log f.
-* The posterior of the states is alpha + beta, normalised row by row: what the two are relative to drops out.
-* `_edge_posterior`: the posterior of a state is shared out among its predecessors with weights of at most 1, as in the
-  other back ends, but for all targets at once: one program per sequence and tile of edges.
+  before. Only the value sums the shifts, in float64, so float32 rounding does not grow with log f.
+* The posterior of the states is alpha + beta, normalised row by row, so that the shifts cancel.
+* `_edge_posterior`: the posterior of a state is divided among its predecessors with weights of at most 1, as in the
+  other back ends. Here this is done for all targets at once, by one program per sequence and tile of edges.
 
-All in base 2, "no path" is a large negative number. Both directions read the same inputs, those on a path of the right
-length, so that no posterior is NaN if the value is not. Nothing waits for the device: shapes alone decide on sizes.
+Logarithms are in base 2, and "no path" is a large negative number. Both directions read only inputs that a path of the
+right length can use, so no posterior is NaN if the value is not. Nothing waits for the GPU: sizes follow from shapes.
 """
 # mypy: disable-error-code="no-untyped-def, assignment"
 
@@ -22,17 +22,17 @@ from . import alignment_torch
 from .alignment_torch import DEAD, IMPOSSIBLE
 from .fusion import LOG2E, triton_works
 
-PERSISTENT = 768  # up to so many states one program walks all the rows; many share each row of a wider lattice
-LONGEST = 23_000  # states, so that offsets within a sequence fit int32, and its tiles of edges a grid
-LANES, ROWS, UNROLL = 128, 4, 8  # a sweep's tile: states; predecessors side by side; and in turn, one load each
+PERSISTENT = 768  # with at most so many states one program computes all rows; else many programs share each row
+LONGEST = 23_000  # most states: offsets within a sequence then fit int32, and the tiles of its edges fit a grid
+LANES, ROWS, UNROLL = 128, 4, 8  # a sweep's tile: states, predecessors read in parallel, and those read in turn
 TILE = 64  # side of a tile of edges
-PADDING = 64  # what may be read beyond a row of states: up to ROWS * UNROLL or TILE
+PADDING = 64  # entries that may be read beyond the end of a row of states: up to ROWS * UNROLL or TILE
 
 
 @triton.jit
-def _lengths(num_targets, num_states, b, T, N):
-    """Targets of sequence b, and its states beyond them; no targets if the lengths allow no path."""
-    targets, states = tl.load(num_targets + b), tl.load(num_states + b)
+def _lengths(target_lengths, state_lengths, b, T, N):
+    """Number of targets of sequence b, and states - targets; 0 targets if the lengths allow no path."""
+    targets, states = tl.load(target_lengths + b), tl.load(state_lengths + b)
     possible = (targets >= 1) & (targets <= T) & (targets <= states) & (states <= N)
     possible &= (targets > 1) | (states == 1)
     return tl.where(possible, targets, 0).to(tl.int32), tl.where(possible, states - targets, 0).to(tl.int32)
@@ -40,7 +40,7 @@ def _lengths(num_targets, num_states, b, T, N):
 
 @triton.jit
 def _band(i, targets, slack):
-    """Range [low, high) of the states that target i can sit on: the first target has to start, the last one to end."""
+    """Range [low, high) of the states of target i; the first target has the first state, the last one the last."""
     return tl.where(i == targets - 1, i + slack, i), tl.where(i == 0, 1, i + slack + 1)
 
 
@@ -52,20 +52,20 @@ def _origins(c, low, high, backward):
 
 @triton.jit(do_not_specialize=["batch", "T", "N", "first", "last"])
 def _sweep(
-    emission, transition, transposed, num_targets, num_states, rows, sums, peaks, batch, T, N, first, last,
+    emission, transition, transposed, target_lengths, state_lengths, rows, sums, peaks, batch, T, N, first, last,
     WIDTH: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr, PADDING: tl.constexpr,
     LOG2E: tl.constexpr, IMPOSSIBLE: tl.constexpr, DEAD: tl.constexpr,
 ):  # fmt: skip
     """Rows `first` to `last` - 1, counted along the sweep; the grid is (directions * batch, programs that share a row).
 
-    transposed  [batch, N, N]  transitions, so that neighbouring threads read neighbouring ones backwards, too
+    transposed  [batch, N, N]  transitions with axes swapped, so that the backward sweep reads memory in order
     rows        [directions, batch, T, N + PADDING]  out: alpha and beta, both with emission; IMPOSSIBLE on entry
     sums        [batch, T, N]  out: log-sum over the predecessors, relative to the alpha before; IMPOSSIBLE on entry
     peaks       [batch, T]  out: what the next alpha is shifted by; 0 on entry
     """
     b = (tl.program_id(0) % batch).to(tl.int64)
     backward = tl.program_id(0) >= batch
-    targets, slack = _lengths(num_targets, num_states, b, T, N)
+    targets, slack = _lengths(target_lengths, state_lengths, b, T, N)
     stride = N + PADDING
     edges = (transposed if backward else transition) + b * N * N
     emission, sums, peaks = emission + b * T * N, sums + b * T * N, peaks + b * T
@@ -84,7 +84,7 @@ def _sweep(
         before = tl.where(backward, i + 1, i - 1)
         from_row = rows + before * stride
         peak = tl.max(tl.load(from_row + column, mask=column < N, other=IMPOSSIBLE), 0)
-        peak = tl.where(peak > DEAD, peak, 0.0)  # a row that nothing reaches must not raise the ones behind it
+        peak = tl.where(peak > DEAD, peak, 0.0)  # a row that no path reaches must not raise the next rows
         tl.store(peaks + before, peak, mask=(tl.program_id(1) == 0) & (not backward))
         low, high = _band(before, targets, slack)
         first_state, end_state = _band(i, targets, slack)
@@ -98,7 +98,7 @@ def _sweep(
             begin_all, _ = _origins(left, low, high, backward)
             _, end_all = _origins(left + LANES - 1, low, high, backward)
             tile = edges + (row * N + c[None, :])
-            # Every (row, lane) has a sum of its own, relative to its own peak: no thread waits for another in the loop.
+            # Every (row, lane) has its own sum, relative to its own peak, so no thread waits for another in the loop.
             top = tl.full([ROWS, LANES], 1e8 * IMPOSSIBLE, tl.float32)  # below all scores, yet finite
             total = tl.full([ROWS, LANES], 1.0, tl.float32)
             for p in range(begin_all, end_all, ROWS * UNROLL):
@@ -124,7 +124,7 @@ def _sweep(
 
 @triton.jit(do_not_specialize=["T", "N"])
 def _edge_posterior(
-    transition, num_targets, num_states, rows, sums, at_state, corners, on_edge, T, N,
+    transition, target_lengths, state_lengths, rows, sums, at_state, corners, on_edge, T, N,
     TILE: tl.constexpr, PADDING: tl.constexpr, LOG2E: tl.constexpr,
 ):  # fmt: skip
     """One tile of the expected use of edges; the grid is (batch, tiles).
@@ -134,14 +134,14 @@ def _edge_posterior(
     on_edge   [batch, N, N]  out; 0 on entry
     """
     b = tl.program_id(0).to(tl.int64)
-    targets, slack = _lengths(num_targets, num_states, b, T, N)
+    targets, slack = _lengths(target_lengths, state_lengths, b, T, N)
     v0 = tl.load(corners + tl.program_id(1)).to(tl.int32) * TILE
     u0 = tl.load(corners + tl.num_programs(1) + tl.program_id(1)).to(tl.int32) * TILE
     v, u = v0 + tl.arange(0, TILE), u0 + tl.arange(0, TILE)
     inside = (v[:, None] < u[None, :]) & (u < targets + slack)[None, :]
     tile = b * N * N + (v[:, None] * N + u[None, :])
     edge = tl.load(transition + tile, mask=inside, other=float("-inf")) * LOG2E
-    edge = tl.where(edge == edge, edge, float("-inf"))  # NaN on a path is in `at_state`; this one is on none
+    edge = tl.where(edge == edge, edge, float("-inf"))  # a NaN on a path is in `at_state`; this edge is on none
     rows, sums, at_state = rows + b * T * (N + PADDING), sums + b * T * N, at_state + b * T * N
     used = tl.zeros([TILE, TILE], tl.float32)
     for i in range(tl.maximum(tl.maximum(v0 + 1, u0) - slack, 1), tl.minimum(tl.minimum(v0 + 1, u0) + TILE, targets)):
@@ -160,20 +160,20 @@ def usable(emission: Tensor, transition: Tensor) -> bool:
 
 
 def forward_backward(
-    emission: Tensor, transition: Tensor, num_targets: Tensor, num_states: Tensor, gradients: bool = True
+    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor, gradients: bool = True
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Value [B] and, if asked for, the posteriors [B, T, N] and [B, N, N]."""
     if not usable(emission, transition) or not emission.numel():
-        return alignment_torch.forward_backward(emission, transition, num_targets, num_states, gradients)
+        return alignment_torch.forward_backward(emission, transition, target_lengths, state_lengths, gradients)
     batch, targets, states = emission.shape
-    inputs = [x.contiguous() for x in (emission, transition, num_targets, num_states)]
-    emission, transition, num_targets, num_states = inputs
+    inputs = [x.contiguous() for x in (emission, transition, target_lengths, state_lengths)]
+    emission, transition, target_lengths, state_lengths = inputs
     with torch.cuda.device_of(emission):
         rows = emission.new_full((2 if gradients else 1, batch, targets, states + PADDING), IMPOSSIBLE)
         sums = torch.full_like(emission, IMPOSSIBLE)
         peaks = emission.new_zeros(batch, targets)
         transposed = transition.transpose(1, 2).contiguous() if gradients else transition
-        tensors = (emission, transition, transposed, num_targets, num_states, rows, sums, peaks)
+        tensors = (emission, transition, transposed, target_lengths, state_lengths, rows, sums, peaks)
         width = max(triton.next_power_of_2(states), 32)
         lanes = min(width, LANES)
         constants = (width, lanes, ROWS, UNROLL, PADDING, LOG2E, IMPOSSIBLE, DEAD)
@@ -183,7 +183,7 @@ def forward_backward(
             arguments = (*tensors, batch, targets, states, i, i + steps, *constants)
             _sweep[(len(rows) * batch, programs)](*arguments, num_warps=lanes * ROWS // 32)
 
-        final = (num_targets - 1).clamp(0, targets - 1), (num_states - 1).clamp(0, states - 1)
+        final = (target_lengths - 1).clamp(0, targets - 1), (state_lengths - 1).clamp(0, states - 1)
         alpha = rows[0, torch.arange(batch, device=rows.device), *final]
         value = (peaks.sum(1, dtype=torch.float64) + alpha) * math.log(2)
         value = value.masked_fill(alpha <= DEAD, -torch.inf).float()
@@ -196,6 +196,6 @@ def forward_backward(
         on_edge = torch.zeros_like(transition)
         tiles = triton.cdiv(states, TILE)
         corners = torch.triu_indices(tiles, tiles, device=emission.device)
-        tensors = (transition, num_targets, num_states, rows, sums, at_state, corners, on_edge)
+        tensors = (transition, target_lengths, state_lengths, rows, sums, at_state, corners, on_edge)
         _edge_posterior[(batch, corners.shape[1])](*tensors, targets, states, TILE, PADDING, LOG2E, num_warps=8)
     return value, at_state, on_edge

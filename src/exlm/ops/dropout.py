@@ -1,7 +1,7 @@
-"""Dropout that does not dominate a step on a CPU.
+"""Fast dropout on a CPU.
 
-PyTorch draws one Bernoulli number at a time there, 10 to 15% of a pre-training step. Here one random 64-bit word
-serves four elements, and zeroing is a bitwise AND. Draws come from PyTorch's generator, so `torch.manual_seed` decides.
+PyTorch draws one Bernoulli number at a time on a CPU, which takes 10 to 15% of a pre-training step. Here one random
+64-bit word serves four elements, and a bitwise AND zeroes the dropped ones. `torch.manual_seed` seeds the draws.
 """
 
 from typing import Any
@@ -15,24 +15,12 @@ LEVELS = 1 << 15  # drop probabilities are multiples of 1 / LEVELS
 INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def keep_bits(shape: torch.Size, level: int) -> Tensor:
-    """int16 of this shape: 0 where an element is dropped (probability level / LEVELS), all bits set elsewhere."""
-    count = shape.numel()
-    words = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None)
-    draw = words.view(torch.int16)[:count].bitwise_and_(LEVELS - 1)
-    return draw.sub_(level).bitwise_right_shift_(15).bitwise_not_().view(shape)
-
-
-def _keep(x: Tensor, bits: Tensor, scale: float) -> Tensor:
-    """x * scale where the bits are set, 0 elsewhere, also where x is infinite."""
-    integer = INTEGERS[x.element_size()]
-    return (x.view(integer) & bits.to(integer)).view(x.dtype).mul_(scale)
-
-
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, level: int) -> Tensor:
-        bits = keep_bits(x.shape, level)
+        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        draw = words.view(torch.int16)[: x.numel()].bitwise_and_(LEVELS - 1)
+        bits = draw.sub_(level).bitwise_right_shift_(15).bitwise_not_().view(x.shape)  # 0 if dropped, else all are set
         ctx.save_for_backward(bits)
         ctx.scale = LEVELS / (LEVELS - level)
         return _keep(x, bits, ctx.scale)
@@ -43,25 +31,22 @@ class _Dropout(torch.autograd.Function):
         return _keep(grad, ctx.saved_tensors[0], ctx.scale), None
 
 
-def dropout(x: Tensor, p: float) -> Tensor:
-    """Zeroes elements of `x` with probability `p` (to 1/32768 on a CPU) and scales the rest to the same mean.
+def _keep(x: Tensor, bits: Tensor, scale: float) -> Tensor:
+    """x * scale where the bits are set, 0 elsewhere, also where x is infinite."""
+    integer = INTEGERS[x.element_size()]
+    return (x.view(integer) & bits.to(integer)).view(x.dtype).mul_(scale)
 
-    Args:
-        x: any shape, floating point.
-        p: in [0, 1).
-    """
+
+def dropout(x: Tensor, p: float) -> Tensor:
+    """Zeroes elements of `x` with probability `p` < 1 (on a CPU to 1/32768) and scales the rest to the same mean."""
     level = round(p * LEVELS)
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)
     return _Dropout.apply(x, min(level, LEVELS - 1)) if level else x
 
 
-class Dropout(nn.Module):
+class Dropout(nn.Dropout):
     """`dropout` in training, nothing in evaluation."""
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
         return dropout(x, self.p) if self.training else x

@@ -1,8 +1,8 @@
 """Emission: the log-probability of every target at every state, log softmax(H W^T + b) (paper, section 4.2).
 
-Of the N x V logits of a sequence, T columns and one normaliser per state are read. Both are taken from chunks of
-states, and the chunks are computed again for the gradient, so that no [B, N, V] tensor is ever held. Operands may be
-bfloat16, but logits are sums in float32 and stay so: in bfloat16 they would be off by 0.03 nats.
+Of a sequence's N x V logits only T columns and one normaliser per state are needed. Logits are computed in chunks of
+states, and again for the gradient, so no [B, N, V] tensor is ever held. Their operands may be bfloat16, but logits are
+summed and kept in float32: in bfloat16 they would be off by 0.03 nats.
 """
 
 from collections.abc import Iterator
@@ -13,23 +13,20 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .fusion import exp_, fused
-from .precision import exact_products, products
+from .precision import at_least_float32, exact_products, products
 
-# Logits held at a time, by type of device. Every chunk reads W and its gradient once, so it must not be small either.
+# Logits held at a time, by type of device. Chunks must not be small either: each reads all of W and its gradient.
 CHUNK = {"cpu": 2**24, "cuda": 2**26}
 
 
 def emission(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-    """Log-probabilities of the targets at the states.
+    """Log-probabilities [B, T, N] of the targets at the states, at least float32.
 
     Args:
         hidden: [B, N, D] states after the prediction head's transform.
         weight: [V, D] token embeddings (tied).
         bias: [V], -inf for a token that is forbidden.
         targets: [B, T] token ids.
-
-    Returns:
-        [B, T, N] at least float32.
     """
     columns = targets[:, None].expand(-1, hidden.shape[1], -1)  # [B, N, T]
     logits, normaliser = _columns(hidden.flatten(0, 1), weight, bias, columns.flatten(0, 1))
@@ -43,32 +40,30 @@ def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor)
 
 
 def _columns(hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """See `_Columns`; in the precision of the operands whatever autocast says."""
+    """`_Columns` in the precision of its operands, also under autocast."""
     with torch.autocast(hidden.device.type, enabled=False):
         return _Columns.apply(hidden, weight, bias, columns)
-
-
-def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
 
 
 class _Columns(torch.autograd.Function):
     """Of logits = hidden @ weight.T + bias [R, V]: the given columns [R, T] of every row, and its logsumexp [R].
 
-    Both sweeps work on E = exp(logits - shift), where `shift` is a row's largest logit: with total = E.sum(1), the
+    Both passes compute E = exp(logits - shift), where `shift` is a row's largest logit. With total = E.sum(1), the
     softmax is E / total.
     """
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.dtype = _operand_dtype(hidden, weight)
+        # The products have bfloat16 operands if `hidden` is bfloat16; their sums are float32 in any case.
+        half = hidden.dtype == torch.bfloat16
+        ctx.dtype = hidden.dtype if half else at_least_float32(torch.promote_types(hidden.dtype, weight.dtype))
         keep = any(ctx.needs_input_grad) and len(hidden) <= _chunk_rows(weight)
-        picked = weight.new_empty(columns.shape, dtype=_at_least_float32(ctx.dtype))
+        picked = weight.new_empty(columns.shape, dtype=at_least_float32(ctx.dtype))
         shift, total = picked.new_empty(2, len(hidden), 1)
         kept = None
-        for part, logits in _logits(hidden.to(ctx.dtype), weight.to(ctx.dtype)):
-            picked[part] = logits.gather(1, columns[part]) + bias[columns[part]]
-            shift[part], total[part], kept = _normaliser(logits, bias, keep)
+        for rows, logits in _logits(hidden.to(ctx.dtype), weight.to(ctx.dtype)):
+            picked[rows] = logits.gather(1, columns[rows]) + bias[columns[rows]]
+            shift[rows], total[rows], kept = _normaliser(logits, bias, keep)
         ctx.save_for_backward(hidden, weight, bias, columns, shift, total, kept)
         return picked, (shift + total.log()).squeeze(1)
 
@@ -81,40 +76,22 @@ class _Columns(torch.autograd.Function):
         if kept is not None:
             chunks = iter([(slice(None), kept * scale)])
         else:
-            chunks = ((part, _softmax_(x, inputs[2], shift[part], scale[part])) for part, x in _logits(hidden, weight))
-        # Rounded only after the two have met: where a target is all but certain, they cancel.
-        d_logits = ((part, x.scatter_add_(1, columns[part], d_picked[part]).to(ctx.dtype)) for part, x in chunks)
-        gradients = _gradients(d_logits, hidden, weight, total.dtype, ctx.needs_input_grad)
+            chunks = ((rows, _softmax_(x, inputs[2], shift[rows], scale[rows])) for rows, x in _logits(hidden, weight))
+        gradients = [
+            torch.zeros_like(x, dtype=total.dtype) if needed else None
+            for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)
+        ]
+        d_hidden, d_weight, d_bias = gradients
+        for rows, softmax in chunks:
+            # Both terms are added before rounding, since they cancel where a target is almost certain.
+            d_logits = softmax.scatter_add_(1, columns[rows], d_picked[rows]).to(ctx.dtype)
+            if d_hidden is not None:
+                _add_product(d_hidden[rows], d_logits, weight, beta=0, gradient=True)
+            if d_weight is not None:
+                _add_product(d_weight, d_logits.T, hidden[rows], gradient=True)
+            if d_bias is not None:
+                d_bias += d_logits.sum(0, dtype=total.dtype)
         return *(d if d is None else d.to(x.dtype) for d, x in zip(gradients, inputs, strict=True)), None
-
-
-def _gradients(
-    d_logits: Iterator[tuple[slice, Tensor]],
-    hidden: Tensor,
-    weight: Tensor,
-    dtype: torch.dtype,
-    needed: tuple[bool, ...],
-) -> tuple[Tensor | None, ...]:
-    """Gradients of hidden, weight and bias, those that are needed, summed over the chunks in `dtype`."""
-    d_hidden = torch.empty_like(hidden, dtype=dtype) if needed[0] else None
-    d_weight = torch.zeros_like(weight, dtype=dtype) if needed[1] else None
-    d_bias = weight.new_zeros(len(weight), dtype=dtype) if needed[2] else None
-    for part, chunk in d_logits:
-        if d_hidden is not None:
-            _add_gradient(d_hidden[part], chunk, weight, beta=0)
-        if d_weight is not None:
-            _add_gradient(d_weight, chunk.T, hidden[part])
-        if d_bias is not None:
-            d_bias += chunk.sum(0, dtype=dtype)
-    return d_hidden, d_weight, d_bias
-
-
-def _operand_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
-    """Operands of the products: bfloat16 where `hidden` is, since sums are float32 all the same, else at least
-    float32."""
-    if hidden.dtype == torch.bfloat16:
-        return hidden.dtype
-    return _at_least_float32(torch.promote_types(hidden.dtype, weight.dtype))
 
 
 def _chunk_rows(weight: Tensor) -> int:
@@ -124,36 +101,33 @@ def _chunk_rows(weight: Tensor) -> int:
 def _logits(hidden: Tensor, weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """hidden @ weight.T, chunk by chunk: a slice of the rows, and their logits in a buffer that all chunks share."""
     size = min(_chunk_rows(weight), len(hidden))
-    buffer = weight.new_empty(size, len(weight), dtype=_at_least_float32(weight.dtype))
+    buffer = weight.new_empty(size, len(weight), dtype=at_least_float32(weight.dtype))
     for start in range(0, len(hidden), max(size, 1)):
-        rows = hidden[start : start + size]
-        yield slice(start, start + size), _add_product(buffer[: len(rows)], rows, weight.T, beta=0)
+        rows = slice(start, min(start + size, len(hidden)))
+        yield rows, _add_product(buffer[: rows.stop - start], hidden[rows], weight.T, beta=0)
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor, beta: float = 1) -> Tensor:
-    """beta * total + left @ right in the place and in the precision of `total` [n, m]."""
+def _add_product(total: Tensor, left: Tensor, right: Tensor, beta: float = 1, gradient: bool = False) -> Tensor:
+    """`total` [n, m] becomes beta * total + left @ right, in its own precision.
+
+    On a CPU the product of bfloat16 operands of a gradient is rounded to bfloat16, as an encoder layer's gradient is.
+    """
     if left.dtype == total.dtype:
         with exact_products(total.device):
             return torch.addmm(total, left, right, beta=beta, out=total)
     if total.is_cuda:
         return torch.addmm(total, left, right, beta=beta, out=total, out_dtype=total.dtype)
-    with products("medium"):  # the operands have no more than bfloat16's digits, so nothing is lost by it
-        return torch.addmm(total, left.float(), right.float(), beta=beta, out=total)
-
-
-def _add_gradient(total: Tensor, left: Tensor, right: Tensor, beta: float = 1) -> Tensor:
-    """As `_add_product`; on a CPU the product of bfloat16 operands is rounded to it, as an encoder layer's gradient
-    is."""
-    if left.dtype != total.dtype and not total.is_cuda:
+    if gradient:
         return total.copy_(left @ right) if beta == 0 else total.add_(left @ right)
-    return _add_product(total, left, right, beta)
+    with products("medium"):  # loses nothing: the operands have no more digits than bfloat16
+        return torch.addmm(total, left.float(), right.float(), beta=beta, out=total)
 
 
 @fused
 def _normaliser(logits: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The shift [n, 1], finite also where every logit is -inf, and the total [n, 1]; E [n, V] if it is to be kept.
+    """The shift [n, 1], finite even if every logit of a row is -inf; the total [n, 1]; E [n, V] if `keep`, else None.
 
-    Uses the logits up, since fresh memory for a chunk is slow on a CPU; the clone of a compiled call is never written.
+    Overwrites the logits, since new memory for a chunk is slow on a CPU; a compiled call works on a copy.
     """
     if torch.compiler.is_compiling():
         logits = logits.clone()
@@ -165,5 +139,5 @@ def _normaliser(logits: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tenso
 
 @fused
 def _softmax_(logits: Tensor, bias: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """E [n, V] once more, its rows multiplied by the scale [n, 1], in the place of the logits."""
+    """E [n, V] computed again, rows multiplied by the scale [n, 1]; it overwrites the logits."""
     return exp_(logits.add_(bias).sub_(shift)).mul_(scale)

@@ -1,4 +1,4 @@
-"""What operators share: chains of elementwise passes as one kernel on a GPU, and an exponential of even cost."""
+"""Shared by the operators: elementwise steps fused into one GPU kernel, and an exponential of constant speed."""
 
 import logging
 import math
@@ -15,28 +15,25 @@ LOG2E = math.log2(math.e)
 
 @cache
 def triton_works() -> bool:
-    """Whether Triton can build and run kernels on this machine's GPU (said once in the log if not)."""
+    """Whether Triton can build and run kernels on this machine's GPU; if not, the log has one warning."""
     try:
         import triton
 
         target = triton.runtime.driver.active.get_current_target()
         if target.arch < 80:
             raise RuntimeError(f"{target} is too old")
-    except Exception as error:  # not installed, or from the driver, or from the C compiler that it needs
+    except Exception as error:  # Triton is not installed, or its driver or C compiler fails
         logger.warning("Triton cannot be used (%s); PyTorch's own kernels take its place (slower)", error)
         return False
     return True
 
 
 def fused(function: Callable) -> Callable:
-    """`function(tensor, ...)`, compiled for tensors on a GPU, where memory traffic counts; unchanged on a CPU.
+    """`function(tensor, ...)`, compiled for tensors on a GPU to save memory traffic; unchanged on a CPU.
 
-    Not within a compiled model: it is fused there already.
+    Inside a compiled model the function stays unchanged, because it is fused there already.
     """
-
-    @cache
-    def compiled() -> Callable:
-        return torch.compile(function, dynamic=True)
+    compiled = cache(lambda: torch.compile(function, dynamic=True))
 
     @wraps(function)
     def dispatch(first: Tensor, *rest: Any) -> Any:
@@ -47,5 +44,5 @@ def fused(function: Callable) -> Callable:
 
 
 def exp_(x: Tensor) -> Tensor:
-    """e to the x, in place. By base 2: the natural one takes ten times as long on a CPU where it underflows."""
+    """e to the x, in place, by base 2: where results underflow, `exp` takes ten times as long on a CPU."""
     return x.mul_(LOG2E).exp2_()

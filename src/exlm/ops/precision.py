@@ -1,13 +1,12 @@
-"""How float32 matrix products are computed, decided for each product and put back afterwards.
+"""How float32 matrix products are computed: a setting for single products, restored afterwards.
 
-`torch.set_float32_matmul_precision` holds for a whole process. On a CPU, "medium" means a faster library everywhere,
-and on processors with AMX it also means that operands are rounded to bfloat16. Log-probabilities must not be rounded
-so: a link would be off by up to 0.2 nats. So nothing here leaves the setting changed, and what must be float32 says so
-itself.
+`torch.set_float32_matmul_precision` holds for a whole process. On a CPU, "medium" selects a faster library; on
+processors with AMX it also rounds operands to bfloat16. Log-probabilities must not be rounded so: a link would be off
+by up to 0.2 nats. So nothing here leaves the setting changed, and code that needs float32 asks for it.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
@@ -16,9 +15,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """Float32 for bfloat16 and float16, the type itself for float32 and float64."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 @contextmanager
 def products(level: str) -> Iterator[None]:
-    """Float32 products at a level of `torch.set_float32_matmul_precision`, for a while."""
+    """Inside the `with` block, float32 products use a level of `torch.set_float32_matmul_precision`."""
     before = torch.get_float32_matmul_precision()
     if before == level:
         yield
@@ -32,8 +36,7 @@ def products(level: str) -> Iterator[None]:
 
 @cache
 def _medium_is_exact() -> bool:
-    """Whether this processor computes "medium" products in true float32: those without AMX do, with a faster
-    library."""
+    """Whether "medium" products are true float32 here, as they are on processors without AMX."""
     left = 1 + torch.arange(256 * 256).view(256, 256) % 251 * 2.0**-20  # equal to 1 in bfloat16
     with products("medium"):
         result = left @ left
@@ -41,17 +44,17 @@ def _medium_is_exact() -> bool:
 
 
 def exact_level(device: torch.device) -> str:
-    """The fastest level at which products are float32."""
+    """The fastest level at which products are true float32."""
     return "medium" if device.type == "cpu" and _medium_is_exact() else "highest"
 
 
-def exact_products(device: torch.device) -> Any:
-    """Products in float32 whatever the process says. On a GPU the run decides: with bfloat16 it allows TF32."""
+def exact_products(device: torch.device) -> AbstractContextManager:
+    """True float32 products on a CPU, whatever the process's setting. A GPU keeps it: runs in bfloat16 allow TF32."""
     return products(exact_level(device) if device.type == "cpu" else torch.get_float32_matmul_precision())
 
 
 class _Linear(torch.autograd.Function):
-    """x [R, in] to [R, out], written out because its backward pass runs where the caller has no say."""
+    """x [R, in] to [R, out]. It has its own backward pass, so that `exact_products` holds there too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -70,15 +73,7 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(x: Tensor, layer: torch.nn.Linear) -> Tensor:
-    """`layer(x)` in the precision of its weights, at least as exact as float32 is.
-
-    Args:
-        x: [..., in features], brought to the dtype of the weights.
-        layer: its weight and bias.
-
-    Returns:
-        [..., out features].
-    """
+    """`layer(x)` for x [..., in features] in the precision of the layer's weights, with `exact_products`."""
     with torch.autocast(x.device.type, enabled=False):
         rows = _Linear.apply(x.to(layer.weight.dtype).flatten(0, -2), layer.weight, layer.bias)
     return rows.unflatten(0, x.shape[:-1])

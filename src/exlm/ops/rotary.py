@@ -16,14 +16,11 @@ def rotary_tables(positions: Tensor, head_dim: int, base: float = 10000.0) -> tu
 
     Args:
         positions: [B, L, A] integer coordinates on A axes; every axis gets `head_dim / A` features.
-        head_dim: features of one attention head.
+        head_dim: features of one attention head, a multiple of 2 A; ValueError otherwise.
         base: the longest wavelength is 2 pi times this.
 
     Returns:
         cos and sin, each [B, L, A, 2, head_dim / 2A]; the sine of the first of each pair is negated.
-
-    Raises:
-        ValueError: if `head_dim` is not a multiple of 2 A.
     """
     axes = positions.shape[-1]
     if head_dim % (2 * axes):
@@ -35,8 +32,13 @@ def rotary_tables(positions: Tensor, head_dim: int, base: float = 10000.0) -> tu
     return torch.stack([cos, cos], dim=-2), torch.stack([-sin, sin], dim=-2)
 
 
+def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotates `x [B, H, L, head_dim]` by the tables of `rotary_tables`; result in the dtype of `x`."""
+    return _Rotation.apply(x, cos.to(x.dtype), sin.to(x.dtype))
+
+
 class _Rotation(torch.autograd.Function):
-    """Written out because its gradient is a rotation too, backwards: no intermediate need be kept."""
+    """Has its own backward pass: the gradient is the inverse rotation, so no intermediate result is kept."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -51,12 +53,7 @@ class _Rotation(torch.autograd.Function):
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    x = x.contiguous()  # then all but one of the passes below run over whole rows of L x head_dim
+    x = x.contiguous()  # then all steps below but one run over whole rows of L x head_dim
     first, second = x.unflatten(-1, cos.shape[-3:]).unbind(-2)
     swapped = torch.stack([second, first], dim=-2).flatten(-3)
     return (x * cos.flatten(-3)[:, None]).addcmul_(swapped, sin.flatten(-3)[:, None])
-
-
-def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotates `x [B, H, L, head_dim]` by the tables of `rotary_tables`; result in the dtype of `x`."""
-    return _Rotation.apply(x, cos.to(x.dtype), sin.to(x.dtype))

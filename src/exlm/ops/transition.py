@@ -1,81 +1,75 @@
 """The transition matrix over the DAG of states, as log-probabilities (paper, section 4.2).
 
-`single` is the paper's equation, one softmax over Q K^T / sqrt(d); `gated` is what the authors' release trains:
-one such distribution per head, mixed by a learned gate. Both are at least float32 whatever the model's precision,
-since a bfloat16 log-probability is off by up to 3% per link.
+`single` is the paper's equation, one softmax over Q K^T / sqrt(d). `gated` is what the authors' release trains: one
+such distribution per head, mixed by a learned gate. Both are at least float32 in any model, since a bfloat16
+log-probability is off by up to 3% per link.
 
-Heads are mixed one after the other and computed again for the gradient, so that no [B, N, N, H] tensor is ever held.
+The mixture adds one head after the other and computes heads again for the gradient: no [B, N, N, H] tensor is held.
 
-An order prior (beyond the paper) keeps paths near their own masks while words are not learned yet: without it the full
-DAG settles on one certain path through the wrong masks. It is a penalty on the score of a link for every mask that the
-link skips, as ALiBi (Press et al., 2022) has it for attention and Badlani et al. (2021) for speech alignment.
+An order prior (not in the paper) favours paths that give each masked token a state of its own mask. Without it, the
+full DAG of small models settles on one path through the wrong masks before any word is learned. The prior is added to
+links' scores before each head's softmax, as in ALiBi (Press et al., 2022) for attention and in Badlani et al. (2021)
+for speech alignment.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .fusion import exp_, fused
-from .precision import exact_products
+from .precision import at_least_float32, exact_products
 
 
-@dataclass(frozen=True)
-class LinkPrior:
-    """What is added to the score of every link before each head's softmax.
+class Prior(NamedTuple):
+    """Strength of the order prior: beta for order, gamma for sticky copies.
 
-    For a link from a state of mask i to one of mask j (BOS is 0, EOS the last): - order * |j - i - 1|, and + sticky if
-    j = i + 1 and both are the same copy of their masks.
-
-    Attributes:
-        order: beta, the penalty for each mask that is skipped (j > i + 1), or for staying within one (j = i).
-        sticky: gamma, the bonus for going on with the same copy, so that copies come to stand for different readings.
-        ordinal: [B, N] which mask each state belongs to.
-        copy: [B, N] which copy of its mask it is, from 1; 0 for BOS and EOS.
+    To the score of a link from a state of mask i to one of mask j (BOS is 0, EOS the last), - order * |j - i - 1| is
+    added: a penalty for each skipped mask, or for staying within one. If j = i + 1 and both states are the same copy of
+    their masks, + sticky is added too. Copies then come to stand for different fillings.
     """
 
-    order: float
-    sticky: float
-    ordinal: Tensor
-    copy: Tensor
+    order: float = 0.0
+    sticky: float = 0.0
+
+
+NO_PRIOR = Prior()
+
+
+class LinkPrior(NamedTuple):
+    """The order prior for the states of a lattice."""
+
+    strength: Prior  # of both terms
+    ordinal: Tensor  # [B, N] which mask each state belongs to
+    copy: Tensor  # [B, N] which copy of its mask it is, from 1; 0 for BOS and EOS
 
     def add_to(self, scores: Tensor) -> Tensor:
-        """Adds the prior to scores [B, N, N], in their place."""
+        """Adds the prior to scores [B, N, N], in place."""
+        order, sticky = self.strength
         ordinal = self.ordinal.to(scores.dtype)
         skipped = ordinal[:, None, :] - (ordinal + 1)[:, :, None]
-        if self.sticky:
+        if sticky:
             same = (skipped == 0) & (self.copy[:, None, :] == self.copy[:, :, None]) & (self.copy > 0)[:, :, None]
-            scores.add_(same, alpha=self.sticky)
-        return scores.sub_(skipped.abs_(), alpha=self.order) if self.order else scores
+            scores.add_(same, alpha=sticky)
+        return scores.sub_(skipped.abs_(), alpha=order) if order else scores
 
 
-def edge_mask(num_states: Tensor, width: int, group: Tensor | None = None) -> Tensor:
-    """[B, N, N] bool: an edge u -> v exists iff u < v < num_states.
+def edge_mask(state_lengths: Tensor, width: int, group: Tensor | None = None) -> Tensor:
+    """[B, N, N] bool: an edge u -> v exists iff u < v < the number of states of the sequence.
 
     Args:
-        num_states: [B] states of each sequence.
+        state_lengths: [B] states of each sequence.
         width: N, the padded number of states.
         group: [B, N] the mask each state belongs to; where given, states of one mask are not linked (Sparse DAG).
     """
-    index = torch.arange(width, device=num_states.device)
-    edges = (index[:, None] < index) & (index < num_states[:, None])[:, None, :]
+    index = torch.arange(width, device=state_lengths.device)
+    edges = (index[:, None] < index) & (index < state_lengths[:, None])[:, None, :]
     return edges if group is None else edges & (group[:, :, None] != group[:, None, :])
 
 
 def single(query: Tensor, key: Tensor, edges: Tensor, prior: LinkPrior | None = None) -> Tensor:
-    """log softmax(Q K^T / sqrt(d)) over the valid successors of every state.
-
-    Args:
-        query, key: [B, N, d].
-        edges: [B, N, N] bool.
-        prior: of the links; all alike where absent.
-
-    Returns:
-        [B, N, N] at least float32; -inf where there is no edge. States without successors have rows of -inf.
-    """
+    """log softmax(Q K^T / sqrt(d)) over the valid successors of every state; query, key [B, N, d]; rest as `gated`."""
     return gated(query[:, :, None], key[:, :, None], query.new_zeros(*query.shape[:2], 1), edges, prior)
 
 
@@ -86,7 +80,7 @@ def gated(query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor, prior: Li
         query, key: [B, N, H, d / H].
         log_gate: [B, N, H] log-probabilities of the heads.
         edges: [B, N, N] bool.
-        prior: of the links, the same for all heads; all alike where absent.
+        prior: of the links, the same for all heads.
 
     Returns:
         [B, N, N] at least float32; -inf where there is no edge. States without successors have rows of -inf.
@@ -102,53 +96,49 @@ class _Mixture(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor, prior: LinkPrior | None
     ) -> Tensor:
-        dtype = torch.promote_types(query.dtype, torch.float32)
+        dtype = at_least_float32(query.dtype)
         floor = _floor(~edges, dtype, prior)
         mixture = torch.full(edges.shape, -torch.inf, dtype=dtype, device=edges.device)
+        heads = (x.to(dtype).unbind(2) for x in (query, key, log_gate[..., None]))
         with exact_products(query.device):
-            for q, k, gate in _heads(query, key, log_gate, dtype):
+            for q, k, gate in zip(*heads, strict=True):
                 mixture = _add_head(mixture, q, k, gate, floor)
         mixture.masked_fill_(~edges, -torch.inf)
         ctx.save_for_backward(query, key, log_gate, mixture)
-        ctx.prior = prior  # made again for the gradient: two numbers and integers are less than one for every link
+        ctx.prior = prior  # applied again in `backward`: it is smaller than a tensor with a number for every link
         return mixture
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, log_gate, mixture = ctx.saved_tensors
-        # Without an edge, or in a row whose gates are all -inf: no weight there, whatever the incoming gradient is.
+        # Where there is no edge, or a row's gates are all -inf, the gradient is 0 whatever comes in.
         dead = mixture == -torch.inf
         floor, grad = _floor(dead, mixture.dtype, ctx.prior), torch.where(dead, 0.0, grad)
         mixture = torch.where(dead, torch.inf, mixture)
         gradients = tuple(torch.empty_like(x) for x in (query, key, log_gate))
+        heads = (x.to(mixture.dtype).unbind(2) for x in (query, key, log_gate[..., None]))
         with exact_products(query.device):
-            for h, (q, k, gate) in enumerate(_heads(query, key, log_gate, mixture.dtype)):
-                for gradient, part in zip(gradients, _head_gradients(q, k, gate, floor, mixture, grad), strict=True):
-                    gradient[:, :, h] = part
+            for h, (q, k, gate) in enumerate(zip(*heads, strict=True)):
+                for gradient, of_head in zip(gradients, _head_gradients(q, k, gate, floor, mixture, grad), strict=True):
+                    gradient[:, :, h] = of_head
         return *gradients, None, None
 
 
 def _floor(dead: Tensor, dtype: torch.dtype, prior: LinkPrior | None) -> Tensor:
-    """Added to scores, it masks them; finite, since a softmax over nothing but -inf is NaN, and so is its gradient."""
+    """What is added to scores to mask them, finite because a softmax over -inf alone is NaN; it includes the prior."""
     floor = dead.to(dtype) * (torch.finfo(dtype).min / 2)
     return floor if prior is None else prior.add_to(floor)
 
 
-def _heads(query: Tensor, key: Tensor, log_gate: Tensor, dtype: torch.dtype) -> Iterator[tuple[Tensor, ...]]:
-    """Query [B, N, d], key [B, N, d] and log gate [B, N, 1] of every head."""
-    for q, k, gate in zip(query.unbind(2), key.unbind(2), log_gate.unbind(2), strict=True):
-        yield q.to(dtype), k.to(dtype), gate.to(dtype)[..., None]
-
-
 @fused
 def _add_head(mixture: Tensor, query: Tensor, key: Tensor, gate: Tensor, floor: Tensor) -> Tensor:
-    """The log of a sum [B, N, N] with one more head in it."""
+    """The mixture [B, N, N], a logarithm, with one more head added."""
     return torch.logaddexp(mixture, _log_softmax(query, key, floor).add_(gate))
 
 
 def _log_softmax(query: Tensor, key: Tensor, floor: Tensor) -> Tensor:
-    """Of one head: [B, N, N]."""
+    """The log transition matrix of one head, [B, N, N]."""
     scale = query.shape[-1] ** -0.5
     return torch.baddbmm(floor, query, key.transpose(1, 2), alpha=scale).log_softmax(-1)
 
@@ -159,7 +149,7 @@ def _head_gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients [B, N, d], [B, N, d], [B, N] of one head's query, key and gate.
 
-    A link's gradient goes to the heads by their share of the link, and through a head's softmax to its scores.
+    Each head gets its share of a link's gradient, and passes it through its softmax to its scores.
     """
     head = _log_softmax(query, key, floor)
     share = exp_((head + gate).sub_(mixture)).mul_(grad)

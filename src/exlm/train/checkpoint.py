@@ -1,9 +1,9 @@
-"""Checkpoints that either verify or are passed over.
+"""Checkpoints that are verified before use; damaged ones are passed over.
 
-A checkpoint is a directory `checkpoint-00001000` with `model.safetensors`, `optimizer.safetensors`, `state.json`
-and, written last, `manifest.json` with the SHA-256 of every file: neither safetensors nor PyTorch notices a flipped
-bit in a weight. It is written under a temporary name, synced and renamed, so that a crash or a full disk at any
-moment leaves the previous checkpoint as it was.
+A checkpoint is a directory `checkpoint-00001000` with `model.safetensors`, `optimizer.safetensors`, `state.json` and,
+written last, `manifest.json` with the SHA-256 of every file. The sums are needed because neither safetensors nor
+PyTorch notices a flipped bit in a weight. A checkpoint is written under a temporary name, synced and renamed. So a
+crash or a full disk at any moment leaves the previous checkpoint as it was.
 """
 
 import json
@@ -57,25 +57,25 @@ def prune(directory: Path, keep: int) -> None:
 
 
 def candidates(directory: Path) -> list[Path]:
-    """Checkpoints, newest first, verified or not."""
+    """All checkpoints, also damaged ones, newest first."""
     return sorted((p for p in directory.glob(f"{PREFIX}*") if p.is_dir()), reverse=True)
 
 
 def resume(
     directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """Restores weights and optimizer from the newest checkpoint that verifies; damaged newer ones are set aside.
+    """Restores weights and optimizer from the newest undamaged checkpoint; damaged newer ones are renamed.
 
     Args:
-        directory: of the run.
+        directory: the run's directory.
         model, optimizer: restored in place.
-        identity: settings that must be those of the checkpoint.
+        identity: settings that must be equal to the checkpoint's.
 
     Returns:
-        What was saved beside them, `step` among it, or None if there is no checkpoint.
+        The rest of the saved state, including `step`, or None if there is no checkpoint.
 
     Raises:
-        InputError: if a setting differs, or there are checkpoints and none verifies.
+        InputError: if a setting differs, or if all existing checkpoints are damaged.
     """
     damaged: dict[Path, str] = {}
     path = None
@@ -106,7 +106,7 @@ def resume(
 
 @torch.no_grad()
 def _load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Weights and optimizer state in place."""
+    """Loads weights and optimizer state in place."""
     weights = load_file(path / "model.safetensors")
     for name, tensor in _model_tensors(model).items():
         tensor.copy_(weights[name])

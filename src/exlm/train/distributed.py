@@ -1,4 +1,4 @@
-"""What training needs of several processes started by torchrun; with one process everything is a no-op."""
+"""Training in several processes started by torchrun; with one process these functions do nothing special."""
 
 import contextlib
 import ctypes
@@ -33,8 +33,8 @@ def to_device(model: nn.Module) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Lets the C library keep what tensors free. By default it hands large blocks back to the system and every step
-    faults them in again, page by page: 4 to 9% of a step on a CPU. Does nothing where the library is not glibc."""
+    """Lets the C library keep what tensors free. By default it returns large blocks to the system, and every step must
+    request them again, page by page: 4 to 9% of a step on a CPU. Does nothing if the library is not glibc."""
     with contextlib.suppress(OSError, AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
@@ -43,7 +43,7 @@ def keep_freed_memory() -> None:
 
 @contextlib.contextmanager
 def process_group() -> Iterator[tuple[int, int]]:
-    """(rank, world size) for the duration of a run."""
+    """A process group for the duration of a run; yields (rank, world size)."""
     if not launched():
         yield 0, 1
         return
@@ -66,17 +66,17 @@ def world_size() -> int:
 
 
 def wrap(model: nn.Module) -> nn.Module:
-    """The model, averaging gradients over processes if there are several."""
+    """The model; with several processes, wrapped so that gradients are averaged over them."""
     return DistributedDataParallel(model) if dist.is_initialized() else model
 
 
 def no_sync(model: nn.Module) -> contextlib.AbstractContextManager:
-    """Accumulates gradients locally, for all micro-batches but the last."""
+    """A context for all micro-batches but the last: gradients are accumulated in this process only."""
     return model.no_sync() if isinstance(model, DistributedDataParallel) else contextlib.nullcontext()
 
 
 def sum_over_processes(values: list[float]) -> list[float]:
-    """Element-wise sums, in float64."""
+    """Element-wise sums of the lists of all processes, in float64."""
     if not dist.is_initialized():
         return values
     tensor = torch.tensor(values, dtype=torch.float64, device=device())

@@ -1,10 +1,9 @@
-"""The training loop, for pre-training and fine-tuning alike.
+"""The training loop of pre-training and of fine-tuning.
 
-It knows modules, a function from an update's number to its micro-batches, and a loss that returns a sum, what was
-summed over, and how many sequences had to be skipped; nothing of masks, lattices or tasks. Sums are added up over
-micro-batches and processes and divided once by the global count, so an update does not depend on how its batch is cut.
-Dropout is seeded anew for every micro-batch by (seed, step, number), so a run that is resumed after any update
-continues bit for bit.
+Its inputs are a model, a function from an update's number to its micro-batches, and a loss. The loss returns a sum, the
+count it was summed over, and the number of skipped sequences. The loop does not depend on masks, lattices or tasks.
+Sums are added over micro-batches and processes and divided once by the global count, so an update does not depend on
+how its batch is divided. Every micro-batch seeds dropout by (seed, step, number), so resumed runs continue bit for bit.
 """
 
 import math
@@ -28,12 +27,12 @@ from .tracking import Meter, Sums, Tracker
 
 Batch = dict[str, Any]  # tensors on the host; attention_mask [B, S] among them
 MicroBatches = Callable[[int], list[tuple[int, Batch]]]  # step -> (number within the update, batch)
-Loss = Callable[[nn.Module, Batch], tuple[Tensor, Tensor, Tensor]]  # sum, what was summed over, sequences skipped
+Loss = Callable[[nn.Module, Batch], tuple[Tensor, Tensor, Tensor]]  # sum, count summed over, sequences skipped
 Evaluate = Callable[[nn.Module, int], dict[str, Any]]
 
 
 class EarlyStop(Exception):
-    """Raised by an evaluation to end training; carries its metrics."""
+    """Raised by an evaluation to end training; holds the evaluation's metrics."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         super().__init__("early stop")
@@ -50,8 +49,8 @@ class LoopConfig:
         precision: `auto` takes bfloat16 autocast where the processor has it, else float32.
         log_every: updates between log lines.
         eval_every: updates between evaluations on held-out data; 0 evaluates at the end only.
-        save_every: updates between checkpoints, and one at the end; 0 saves none, so that nothing can be resumed.
-        keep_checkpoints: how many of the newest are kept.
+        save_every: updates between checkpoints, with one more at the end; 0 saves none, so no run can be resumed.
+        keep_checkpoints: how many of the newest checkpoints are kept.
         max_infeasible_steps: stop after this many updates in a row with sequences that had to be skipped.
     """
 
@@ -85,19 +84,19 @@ def fit(
     identity: dict[str, Any] | None = None,
     description: str = "train",
 ) -> dict[str, Any] | None:
-    """Trains `model` in place, resuming from the newest checkpoint in `directory` that verifies.
+    """Trains `model` in place, resuming from the newest undamaged checkpoint in `directory`.
 
     Args:
         model: on its device, in training precision.
-        loss: (model, batch) -> (sum of losses, what was summed over, sequences that had to be skipped).
-        batches: step -> [(number, micro-batch)] of this process. They stay on the host: the model brings them to its
-            device when it knows their layout, so that no step waits for sizes.
+        loss: (model, batch) -> (sum of losses, count summed over, sequences that had to be skipped).
+        batches: step -> [(number, micro-batch)] of this process, on the CPU. The model moves them to its device once it
+            knows their layout, so that no step waits for sizes.
         config: see `LoopConfig`.
         directory: gets checkpoints, `log.jsonl` and TensorBoard events.
-        seed: of dropout.
+        seed: for dropout.
         evaluate: (model, finished updates) -> metrics on held-out data.
         identity: settings that must be equal between a checkpoint and this run.
-        description: of the progress bar.
+        description: text of the progress bar.
 
     Returns:
         the metrics of the last update, or None if the run was complete already.
@@ -166,7 +165,7 @@ def fit(
 
 
 def _ahead(batches: MicroBatches, start: int, steps: int) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:
-    """(step, micro-batches) of every update; a thread makes the next ones while the present ones are used."""
+    """(step, micro-batches) of every update; a thread makes the next ones while the current ones are used."""
     with ThreadPoolExecutor(1) as worker:
         following = worker.submit(batches, start) if start < steps else None
         for step in range(start, steps):
@@ -227,7 +226,7 @@ def _update(
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Collects SIGINT and SIGTERM; a second one acts at once."""
+    """Collects the first SIGINT or SIGTERM; a second one has its usual effect."""
     received: list[int] = []
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 

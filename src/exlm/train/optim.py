@@ -20,8 +20,8 @@ class OptimizerConfig:
         schedule: after warm-up, `polynomial` (power 1: linear to 0, as fairseq), `cosine` to 0, or `constant`.
         adam_betas: decay of the first and second moment.
         adam_eps: added to the denominator.
-        weight_decay: decoupled.
-        decay: what decays: `matrices` (biases, norms and other vectors are exempt) or `all` (as fairseq does).
+        weight_decay: decoupled weight decay.
+        decay: which parameters decay: `matrices` (not biases, norms and other vectors) or `all` (as in fairseq).
         clip_norm: largest norm of the gradient; 0 means no clipping.
     """
 

@@ -1,7 +1,6 @@
-"""The numbers of a run: their means between two records, and where they go: JSON lines, TensorBoard, a progress bar."""
+"""The numbers of a run: means between two log records, written as JSON lines, to TensorBoard and a progress bar."""
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 class Sums(NamedTuple):
-    """Of one update, over all its micro-batches and processes."""
+    """Sums of one update over all its micro-batches and processes."""
 
     total: float
     counted: float
@@ -35,7 +34,7 @@ class Sums(NamedTuple):
 
 
 class Meter:
-    """Means since the last log line; stops a run in which every update has to skip sequences."""
+    """Means since the last log line. Stops a run if too many updates in a row have to skip sequences."""
 
     def __init__(self, max_infeasible_steps: int) -> None:
         self.limit, self.skipped_in_a_row = max_infeasible_steps, 0
@@ -54,7 +53,7 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Time that is not training."""
+        """Does not count the time inside the `with` block as training."""
         before = time.monotonic()
         yield
         self.since += time.monotonic() - before
@@ -74,30 +73,24 @@ class Meter:
 class Tracker:
     """Writes `log.jsonl` and TensorBoard events into `directory` and shows a progress bar.
 
-    Records at or after step `start` are removed first: a resumed run repeats them.
+    Records after step `start` are removed first, since a resumed run repeats them.
     """
 
     def __init__(self, directory: Path, start: int, steps: int, active: bool, description: str) -> None:
         self.active = active
-        self.bar = tqdm(
-            total=steps,
-            initial=start,
-            desc=description,
-            unit="step",
-            disable=not active,
-            file=sys.stderr,
-            mininterval=1,
-        )
+        self.bar = tqdm(total=steps, initial=start, desc=description, unit="step", disable=not active, mininterval=1)
         if not active:
             return
+        from torch.utils.tensorboard import SummaryWriter  # takes a second to import
+
         path = directory / "log.jsonl"
         kept = [record for record in read_log(path) if record["step"] <= start]
         write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
         self.file = path.open("a")
-        self.board = _summary_writer(directory / "tensorboard", purge_step=start + 1)
+        self.board = SummaryWriter(str(directory / "tensorboard"), purge_step=start + 1)
 
     def log(self, step: int, kind: str, values: dict[str, Any]) -> None:
-        """One record of `kind` train or eval, of numbers and lists of numbers; `step` counts finished updates."""
+        """Writes a record of numbers and lists of numbers; `kind` is train or eval, `step` counts finished updates."""
         if not self.active:
             return
         self.file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
@@ -120,9 +113,3 @@ class Tracker:
         if self.active:
             self.file.close()
             self.board.close()
-
-
-def _summary_writer(path: Path, purge_step: int) -> Any:
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(path), purge_step=purge_step)
