@@ -19,10 +19,6 @@ from exlm.tasks.config import FinetuneConfig
 
 Head = Literal["classification", "question_answering"]  # regression has a head of the first kind
 
-MODEL_CLASSES: dict[Head, Any] = {
-    "classification": transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    "question_answering": transformers.MODEL_FOR_QUESTION_ANSWERING_MAPPING,
-}
 # What the families call the same thing.
 HEADS = ("classifier", "qa_outputs", "logits_proj")
 DROPOUT = {  # of the encoder and of the head
@@ -131,9 +127,12 @@ def _config(name: str) -> PreTrainedConfig:
 
 
 def _model_class(config: PreTrainedConfig, head: Head) -> Any:
-    if type(config) not in MODEL_CLASSES[head]:
+    known: Any = transformers.MODEL_FOR_QUESTION_ANSWERING_MAPPING
+    if head == "classification":
+        known = transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+    if type(config) not in known:
         raise InputError(f"{config.model_type} is no encoder that transformers can fine-tune; use another model")
-    return MODEL_CLASSES[head][type(config)]
+    return known[type(config)]
 
 
 def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_head: bool = False) -> PreTrainedModel:

@@ -53,8 +53,7 @@ def finetune(
         start_from: output of another fine-tuning whose encoder to start from (as often done for RTE, MRPC and STS-B
             from MNLI); its best seed is taken.
 
-    Returns:
-        The content of `results.json`: metrics of every seed, and for every split their median, mean and spread.
+    Returns the content of `results.json`: metrics of every seed, and for every split their median, mean and spread.
     """
     seeds = [0, 1, 2] if seeds is None else seeds
     if not seeds or len(set(seeds)) < len(seeds):
@@ -120,8 +119,7 @@ def run_grid(
     itself does not end a grid, and counts as the worst. Finished runs must have been made with the same `settings`
     and hyper-parameters; InputError for others.
 
-    Returns:
-        The content of `results.json`: the summaries of the best cell by split, its runs, and every cell's summary.
+    Returns the content of `results.json`: the summaries of the best cell by split, its runs, and every cell's summary.
     """
     finished = finished_runs(directory, grid, seeds, settings)
     runs: dict[str, list[Result]] = {}
