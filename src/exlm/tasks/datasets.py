@@ -51,7 +51,7 @@ FILE_ENDING = r"(-0.*)?\.(csv|json|parquet|tsv|txt)(\.gz|\.xz|\.zst)?"  # the hu
 
 
 def data_folder(dataset: str, data_dir: str | None, below: str) -> Path:
-    """The folder of a named data set's files: `data_dir`, else the one `below` $EXLM_DATA; InputError if neither is."""
+    """The folder of a named data set's files: `data_dir`, or `below` in $EXLM_DATA. InputError if neither is given."""
     if data_dir:
         return Path(data_dir)
     if base := os.environ.get("EXLM_DATA"):
