@@ -75,7 +75,7 @@ def finetune(
     directory = Path(output)
     with lock(directory):
         finished_runs(directory, chosen, seeds, settings)  # a run that is refused changes nothing here
-        recipe = {"output": output, **named, "precision": precision, "train": hyper, "grid": grid, "seeds": seeds}
+        recipe = {"output": output, **named, "train": hyper, "grid": grid, "seeds": seeds}
         write_yaml(directory / "recipe.yaml", recipe)
         write_text(directory / "invalid_rows.csv", trainer.invalid.to_csv(index=False))
         report = run_grid(directory, trainer.train_seed, chosen, seeds, settings, trainer.metric)
