@@ -69,9 +69,14 @@ class ArchitectureConfig:
         return self.objective == "exlm"
 
     @property
+    def expands(self) -> bool:
+        """Whether a [MASK] becomes states with an index of their own. In an MLM it is a token like any other."""
+        return self.objective != "mlm"
+
+    @property
     def states_per_mask(self) -> int:
         """States each [MASK] becomes in the encoder."""
-        return 1 if self.objective == "mlm" else self.num_states
+        return self.num_states if self.expands else 1
 
     @property
     def states_per_boundary(self) -> int:
@@ -81,7 +86,7 @@ class ArchitectureConfig:
     @property
     def plain_layers(self) -> int:
         """Layers that read the sequence before any expansion: 0 without late expansion."""
-        if self.objective == "mlm" or self.expanded_layers == "all":
+        if not self.expands or self.expanded_layers == "all":
             return 0
         return self.num_hidden_layers - int(self.expanded_layers)
 

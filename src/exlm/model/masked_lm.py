@@ -106,6 +106,8 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             answers = targets[:, inside]
             losses = cross_entropy(*self.head.operands(states[:, inside].flatten(0, 1)), answers.flatten())
             return mlm_loss(losses.view_as(answers), lattice.target_is_mask[:, inside])
+        if config.objective != "ctc":
+            raise NotImplementedError(f"the loss of {config.objective}")
         # A block is a mask; if BOS and EOS have k states, they are blocks too, as in the release. The blank is `<unk>`.
         # A target that is itself `<unk>` cannot be aligned and is left out.
         blocks, chosen = ctc_blocks(states, lattice, config.states_per_mask, config.states_per_boundary)
@@ -124,6 +126,8 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             return exlm_marginals(visits(self.links(states, lattice, prior), lattice), self.head(states))
         if config.objective == "mlm":
             return self.head(states).log_softmax(-1)
+        if config.objective != "ctc":
+            raise NotImplementedError(f"the marginals of {config.objective}")
         blocks, chosen = ctc_blocks(states, lattice, config.states_per_mask, config.states_per_boundary)
         assert config.unk_token_id is not None  # the blank
         found = ctc_marginals(self.head(blocks), config.unk_token_id)

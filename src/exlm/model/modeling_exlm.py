@@ -51,7 +51,7 @@ class ExLMModel(ExLMPreTrainedModel):
         self.layers = nn.ModuleList(ExLMLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.copies = None  # made last, so that with one seed all other encoder weights start as an MLM's do
-        if config.copy_embedding and config.objective != "mlm":
+        if config.copy_embedding and config.expands:
             self.copies = CopyEmbedding(config)
         self.post_init()
 
@@ -72,7 +72,7 @@ class ExLMModel(ExLMPreTrainedModel):
         lattice = layout(masked, config.states_per_mask, config.states_per_boundary, labels, boundary_ids=inner)
         if config.plain_layers:
             return replace(lattice, plain=layout(torch.zeros_like(masked), 1, 1))
-        if config.objective == "mlm":  # its [MASK] has no state index, like any other token
+        if not config.expands:  # its [MASK] has no state index, like any other token
             words = lattice.position_ids * (torch.arange(lattice.position_ids.shape[-1], device=mask.device) == 0)
             return replace(lattice, position_ids=words, copy=torch.zeros_like(lattice.copy))
         return lattice
