@@ -25,7 +25,7 @@ from exlm.tasks import inference
 from exlm.tasks.classification import DEFAULT_LENGTH, split_rows
 from exlm.tasks.config import TaskConfig, resolve
 from exlm.tasks.frames import read_frame
-from exlm.tasks.rows import tokenize_rows
+from exlm.tasks.inference import tokenize_rows
 from exlm.tasks.table import make_table
 
 SETS = ("bbbp", "bace", "clintox", "sider", "esol", "lipophilicity", "freesolv")

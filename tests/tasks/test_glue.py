@@ -128,15 +128,13 @@ def test_names_are_known_in_any_spelling(tmp_path):
         assert load_labelled(resolve(task)[0])[0].texts == FIRST * 2
 
 
-def test_rows_with_another_number_of_fields_are_counted_and_named(tmp_path, capsys):
+def test_rows_with_another_number_of_fields_are_not_used(tmp_path):
     file = write(tmp_path, "rte", "tsv") / "train.tsv"
     content = lines("rte")
     content[2:2] = ["only one field", "a\tb", "\t".join("abcde"), ""]  # lines 3 to 6
     file.write_text("\n".join(content) + "\n")
     table, _ = load(tmp_path, "rte")
     assert [text for text, usable in zip(table.texts, table.usable, strict=True) if usable][:6] == FIRST
-    said = capsys.readouterr().out
-    assert "4 of 10 rows" in said and "line 3 has 1, line 4 has 2, line 5 has 5, ..." in said
     fields = [1, 2, 5, 1]
     assert table.problems[:6] == ["", *(f"{number} fields instead of 4" for number in fields), ""]
     assert not any(table.problems[6:])
@@ -164,7 +162,7 @@ def test_missing_folders_files_and_columns_are_named(tmp_path):
         load(tmp_path, "rte")
     folder = write(tmp_path, "rte", "tsv")
     (folder / "dev.tsv").rename(folder / "other.tsv")
-    with pytest.raises(InputError, match="must have one file dev or validation.*train.tsv"):
+    with pytest.raises(InputError, match="must have one file dev or .*train.tsv"):
         load(tmp_path, "rte")
     (folder / "dev.tsv").write_text("sentence1\tlabel\nA.\tentailment\n")
     with pytest.raises(InputError, match="columns sentence1, sentence2, label; .*valid has sentence1, label$"):

@@ -116,6 +116,14 @@ def test_a_fine_tuned_model_gets_a_new_head(bert, files):
     assert answering.qa_outputs.out_features == 2
 
 
+def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path):
+    place = save_family(tmp_path / "bert", "bert")
+    settings = json.loads((place / "config.json").read_text()) | {"intermediate_size": 48}
+    (place / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=r"has size \[32\], by config.json \[48\]"):
+        load_encoder(str(place), "classification", FinetuneConfig(), {})
+
+
 def test_named_sets_bring_their_own_columns(bert, tmp_path):
     for name in ("rte", "squad2"):
         with pytest.raises(InputError, match=f"{name} brings its own .*; leave out task.text_column"):

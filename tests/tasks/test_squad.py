@@ -18,9 +18,9 @@ from exlm.pretrained import save_model
 from exlm.tasks.answers import N_BEST, answer, best_spans, make_windows, span_training_loss, vote, window_batches
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.inference import pad
+from exlm.tasks.metrics import em_and_f1, evaluate_answers, normalize_answer
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.questions import read_questions
-from exlm.tasks.squad_metrics import em_and_f1, evaluate_answers, normalize_answer
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
 
@@ -161,22 +161,19 @@ def test_questions_without_labels_need_no_answers(tmp_path):
     pd.DataFrame({"Question": ["Who?"], "Context": ["Ada."]}).to_csv(tmp_path / "q.csv", index=False)
     read, _ = read_questions(tmp_path / "q.csv", labelled=False)
     assert read.values.tolist() == [["0", "Who?", "Ada.", []]]
-    with pytest.raises(InputError, match="no column answer; it has: Question, Context"):
+    with pytest.raises(InputError, match="no column 'answer'; it has: question, context"):
         read_questions(tmp_path / "q.csv")
 
 
 @pytest.mark.parametrize(
     "content,message",
     [
-        ("{", "cannot be read as JSON"),
-        ("[]", "the file has no list 'data'"),
-        ('{"data": []}', "holds no question"),
-        ('{"data": [3]}', r"data\[0\] has no list 'paragraphs'"),
-        ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\].paragraphs\[0\] has no text 'context'"),
-        (
-            '{"data": [{"paragraphs": [{"context": "x", "qas": [{"question": "y"}]}]}]}',
-            r"qas\[0\] has no list 'answers'",
-        ),
+        ("{", "cannot be read"),
+        ("[]", "not SQuAD JSON"),
+        ('{"data": []}', "no question can be used"),
+        ('{"data": [3]}', "not SQuAD JSON"),
+        ('{"data": [{"paragraphs": [{"qas": [{}]}]}]}', "not SQuAD JSON .*'context'"),
+        ('{"data": [{"paragraphs": [{"context": "x", "qas": [{"question": "y"}]}]}]}', "row 0 has no answers"),
         (
             '{"data": [{"paragraphs": [{"context": "\\ud800", "qas": [{"question": "y", "answers": []}]}]}]}',
             "no question can be used, first row 0.*Unicode",
@@ -193,14 +190,14 @@ def test_damaged_and_missing_files_and_repeated_ids(write, tmp_path):
     with pytest.raises(InputError, match="no such file"):
         read_questions(tmp_path / "none.json")
     (tmp_path / "cut.json.xz").write_bytes(lzma.compress(b'{"data": []}' * 99)[:-20])
-    with pytest.raises(InputError, match="cannot be read as JSON"):
+    with pytest.raises(InputError, match="cannot be read"):
         read_questions(tmp_path / "cut.json.xz")
     document = squad([("Ada.", [("Who?", []), ("What?", [])])])
     document["data"][0]["paragraphs"][0]["qas"][1]["id"] = "q0"
     with pytest.raises(InputError, match="rows 0 and 1 have the same id 'q0'"):
         write(document)
     pd.DataFrame({"question": ["a"], "context": ["b"], "answers": ["c"]}).to_csv(tmp_path / "q.csv", index=False)
-    with pytest.raises(InputError, match="row 0 of the column 'answers'"):
+    with pytest.raises(InputError, match="row 0 has no answers that are understood"):
         read_questions(tmp_path / "q.csv")
 
 
@@ -217,7 +214,8 @@ def test_damaged_and_missing_files_and_repeated_ids(write, tmp_path):
     ],
 )
 def test_settings_that_cannot_work_are_named(tmp_path, tiny_config, tokenizer, change, message):
-    save_model(tmp_path, ExLMForMaskedLM(tiny_config(vocab_size=len(tokenizer))), tokenizer)
+    sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
+    save_model(tmp_path, ExLMForMaskedLM(tiny_config(**sizes)), tokenizer)
     with pytest.raises(InputError, match=message):
         QuestionAnswering(str(tmp_path), TaskConfig("train.json", "valid.json", **change))
 

@@ -25,22 +25,14 @@ N_BEST = 20  # spans that are kept for each question
 
 @dataclass(eq=False)
 class Window:
-    """As much of a question and its context as the model reads at a time: S tokens.
+    """As much of a question and its context as the model reads at a time: S tokens."""
 
-    Attributes:
-        row: of the question.
-        example: int32 arrays [S] by name: input_ids and, where the tokenizer makes them, token_type_ids.
-        offsets: int32 [S, 2], the first character of each context token and the one after its last; -1 for tokens
-            that are not of the context.
-        null: position of CLS (or BOS), which stands for "no answer".
-        label: positions of the first and last token of the first reference answer; `null` twice where the window does
-            not hold all of it, or there is none; None where no window of the question holds all of it.
-    """
-
-    row: int
-    example: Example
-    offsets: np.ndarray
-    null: int
+    row: int  # of the question
+    example: Example  # [S] by name: input_ids and, where the tokenizer makes them, token_type_ids
+    offsets: np.ndarray  # int32 [S, 2], first character of each context token and the one after its last; else -1
+    null: int  # position of CLS (or BOS), which stands for "no answer"
+    # First and last token of the first reference answer; `null` twice where the window does not hold all of it, or
+    # there is none; None where no window of the question holds all of it.
     label: tuple[int, int] | None
 
 
@@ -64,8 +56,7 @@ def make_windows(
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
     for row, question, context, answers in questions[["question", "context", "answers"]].itertuples():
         if (taken := size(question)) > room - stride - LEAST_STEP and taken + size(context) > room:
-            why = f"a question longer than the window: of {max_length} tokens it takes {taken}"
-            too_long.append((row, question, why))
+            too_long.append((row, question, f"longer than the window: of {max_length} tokens it takes {taken}"))
             continue
         encoding = tokenizer(question, context, max_length=max_length, stride=stride, **options)
         of_question = [_window(row, encoding, number, tokenizer) for number in range(len(encoding["input_ids"]))]
@@ -89,26 +80,26 @@ def _window(row: int, encoding: BatchEncoding, number: int, tokenizer: PreTraine
 
 def _label(windows: list[Window], text: str, start: int) -> bool:
     """Labels all windows of a question with its answer, which starts at a character; whether any window holds it."""
-    touched = [(w, np.flatnonzero((w.offsets[:, 0] < start + len(text)) & (w.offsets[:, 1] > start))) for w in windows]
-    touched = [(window, tokens) for window, tokens in touched if len(tokens)]
+    stop = start + len(text)
+    touched = [np.flatnonzero((w.offsets[:, 0] < stop) & (w.offsets[:, 1] > start)) for w in windows]
+    spans = [
+        (w.offsets[t[0], 0], w.offsets[t[-1], 1]) if len(t) else None for w, t in zip(windows, touched, strict=True)
+    ]
     # A token may begin before the answer or leave out its last space: its tokens are what any window has of it.
-    first = min((window.offsets[tokens[0], 0] for window, tokens in touched), default=None)
-    last = max((window.offsets[tokens[-1], 1] for window, tokens in touched), default=None)
-    holding = [(w, t) for w, t in touched if w.offsets[t[0], 0] == first and w.offsets[t[-1], 1] == last]
-    for window in windows:
-        window.label = (window.null, window.null) if holding else None
-    for window, tokens in holding:
-        window.label = int(tokens[0]), int(tokens[-1])
-    return bool(holding)
+    firsts, lasts = zip(*filter(None, spans), strict=True) if any(spans) else ([-1], [-1])
+    whole = min(firsts), max(lasts)
+    for window, tokens, span in zip(windows, touched, spans, strict=True):
+        no_answer = (window.null, window.null) if whole in spans else None
+        window.label = (int(tokens[0]), int(tokens[-1])) if span == whole else no_answer
+    return whole in spans
 
 
 def window_batches(
     windows: list[Window], tokenizer: PreTrainedTokenizerFast, batch_size: int, seed: int
 ) -> ShuffledBatches:
-    """Batches of the windows that can be learned from.
+    """Batches of the windows that can be learned from (InputError if there is none).
 
     Besides the inputs they hold start_positions and end_positions [B], which count the padding on the left.
-    Raises InputError if there is no window to learn from.
     """
     trainable = np.flatnonzero([window.label is not None for window in windows])
     if not len(trainable):

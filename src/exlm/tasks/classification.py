@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,14 @@ from torch import Tensor, nn
 from exlm.data.chemistry import are_molecules
 from exlm.errors import InputError
 from exlm.model.objectives import classification_loss
-from exlm.pretrained import save_model
 from exlm.randomness import Purpose, mix
 from exlm.storage import write_text
-from exlm.tasks import inference
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer
-from exlm.tasks.frames import listed, read_frame
+from exlm.tasks.frames import listed, read_frame, with_columns
+from exlm.tasks.inference import Rows, model_inputs, pad, predict_rows, prediction_columns, tokenize_rows
 from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
-from exlm.tasks.rows import Rows, predict_rows, prediction_columns, tokenize_rows, with_columns
 from exlm.tasks.splits import Split, make_split, random_split, split_hash
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import LabelledTable, make_table
@@ -52,21 +51,18 @@ class Classification:
         molecules = bool(task.molecules) or (task.molecules is None and not glue and are_molecules(table.texts))
         default_split = "parts" if table.parts is not None else "scaffold" if molecules else "random"
         self.task = replace(task, molecules=molecules, split=task.split or default_split)
-        self.model, self.from_scratch, self.start_from = model, from_scratch, start_from
         self.metric = task.metric or (GLUE[task.dataset].metric if glue else MAIN_METRIC[table.task_type])
         if self.metric not in (known := METRICS[table.task_type]):
             raise InputError(f"a {table.task_type} task has no metric {self.metric!r}; use one of {', '.join(known)}")
-        self.tokenizer, longest = load_encoder_tokenizer(model)
-        wanted = task.max_length or DEFAULT_LENGTH
-        self.max_length = min(wanted, longest or wanted)
+        self.new_network = partial(load_encoder, model, from_scratch=from_scratch, start_from=start_from)
+        self.tokenizer, self.max_length = load_encoder_tokenizer(model, task.max_length or DEFAULT_LENGTH)
         self.rows = tokenize_rows(table, self.tokenizer, self.max_length, molecules, task.on_invalid == "keep")
         self.invalid = self.rows.report()
         differences += molnet_differences(task.dataset, len(table.texts), self.rows.usable.sum())
         self.data_settings = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": differences}
         guess = "" if task.task_type or glue else " (inferred; set task.task_type if that is wrong)"
         kind = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
-        labels = listed(table.label_columns, 5)
-        self.summary = f"{len(table.texts)} {kind}, {table.task_type} of {labels}{guess}"
+        self.summary = f"{len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains a seed, keeps the epoch that is best on valid, and returns the scores of the other splits.
@@ -77,19 +73,18 @@ class Classification:
         torch.manual_seed(seed)
         rows, table = self.rows, self.rows.table
         split = split_rows(self.task, rows, seed)
-        train, valid = split["train"], split["valid"]
-        self._check_metric_defined(valid)
-        task = self._saved_task(train, hyper)
+        task = self._saved_task(split["train"], hyper)
         targets = (table.labels - task["mean"]) / task["std"]
         targets = targets[:, 0] if targets.shape[1] == 1 else targets
+        names = table.classes or table.label_columns
         problem_type = PROBLEM_TYPE.get(table.task_type, "multi_label_classification")
 
         def collate(chosen: np.ndarray) -> dict[str, Tensor]:
-            batch = inference.pad([rows.examples[row] for row in chosen], self.tokenizer)
+            batch = pad([rows.examples[row] for row in chosen], self.tokenizer)
             return batch | {"labels": torch.from_numpy(targets[chosen]).float()}
 
         def loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-            logits = model(**inference.model_inputs(model, batch)).logits.float()
+            logits = model(**model_inputs(model, batch)).logits.float()
             total, count = classification_loss(logits, batch["labels"].to(logits.device), problem_type)
             return total, count, torch.zeros_like(count)
 
@@ -97,23 +92,24 @@ class Classification:
             return evaluate(table.task_type, table.labels[chosen], predictions[chosen])
 
         def validate(model: nn.Module) -> dict[str, float]:
-            return score(predict_rows(model, rows, valid, task, self.tokenizer), valid)
+            return score(predict_rows(model, rows, split["valid"], task, self.tokenizer), split["valid"])
 
-        names = table.classes or table.label_columns
-        settings = {
-            "id2label": dict(enumerate(names)),
-            "label2id": {name: i for i, name in enumerate(names)},
-            "problem_type": problem_type,
-            "task": task,
-        }
-        network = load_encoder(self.model, "classification", hyper, settings, self.from_scratch, self.start_from)
-        lengths = [inference.length(example) for example in rows.examples]
-        batches = ShuffledBatches(lengths, train, hyper.batch_size, seed, collate)
-        best_epoch = train_best_epoch(network, loss, batches, run_dir, hyper, seed, validate, self.metric)
+        guesses = np.random.default_rng(0).random((len(rows.examples), len(names)))
+        if not np.isfinite(score(guesses, split["valid"])[self.metric]):
+            raise InputError(
+                f"{self.metric} of the valid part is not defined (only one class or value in it), so no epoch can be "
+                "chosen; use another split, for example task.split random"
+            )
+        labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
+        network = self.new_network("classification", hyper, labels | {"problem_type": problem_type, "task": task})
+        lengths = [len(example["input_ids"]) for example in rows.examples]
+        batches = ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate)
+        best_epoch = train_best_epoch(
+            network, self.tokenizer, loss, batches, run_dir, hyper, seed, validate, self.metric
+        )
         wanted = rows.usable if table.parts is None else rows.usable & (table.parts != "train")
         predictions = predict_rows(network, rows, np.flatnonzero(wanted), task, self.tokenizer)
         self._write_predictions(run_dir, split, predictions, task)
-        save_model(run_dir, network.eval(), self.tokenizer)
         return {
             "best_epoch": best_epoch,
             "split": {name: len(chosen) for name, chosen in split.items()},
@@ -122,16 +118,6 @@ class Classification:
             "rdkit": rdkit.__version__,
             "scores": {name: score(predictions, chosen) for name, chosen in split.items() if name != "train"},
         }
-
-    def _check_metric_defined(self, valid: np.ndarray) -> None:
-        """The metric must be able to tell epochs apart."""
-        table = self.rows.table
-        guesses = np.random.default_rng(0).random((len(valid), len(table.classes or table.label_columns)))
-        if not np.isfinite(evaluate(table.task_type, table.labels[valid], guesses)[self.metric]):
-            raise InputError(
-                f"{self.metric} of the valid part is not defined (only one class or value in it), so no epoch can be "
-                "chosen; use another split, for example task.split random"
-            )
 
     def _saved_task(self, train: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
         """What prediction must know about the task; `mean` and `std` [tasks] are those of the training labels."""
@@ -143,12 +129,8 @@ class Classification:
                 column = table.label_columns[int(np.argmax(empty))]
                 raise InputError(f"column {column!r} has no label in the train part; leave it out or use another split")
             mean, std = np.nanmean(labels, 0), np.nanstd(labels, 0)
-        return {
-            "task_type": table.task_type,
-            "text_column": table.text_column,
-            "pair_column": table.pair_column,
-            "label_columns": table.label_columns,
-            "classes": table.classes,
+        remembered = ("task_type", "text_column", "pair_column", "label_columns", "classes")
+        return {name: getattr(table, name) for name in remembered} | {
             "molecules": self.task.molecules,
             "max_length": self.max_length,
             "precision": hyper.precision,
@@ -164,7 +146,7 @@ class Classification:
         values = dict(zip(prediction_columns(task), predictions.T, strict=True))
         frame = with_columns(table.frame, {"split": names} | values | {"problem": self.rows.problems})
         if table.parts is not None:
-            own = [table.text_column, task["pair_column"], *table.label_columns]
+            own = [table.text_column, table.pair_column, *table.label_columns]
             frame = frame.loc[table.parts != "train", [n for n in frame if n in own or n not in table.frame]]
         write_text(run_dir / "predictions.csv", frame.to_csv(index=False))
 
@@ -187,16 +169,15 @@ def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
     Its train split is cut to `train_rows`, another draw for every seed.
     """
     assert task.split
+    files = rows.table.parts
     split = {name: chosen[rows.usable[chosen]] for name, chosen in make_split(task.split, rows.table, seed).items()}
-    if not len(split["valid"]) and rows.table.parts is None:
-        carved = random_split(split["train"].tolist(), (0.9, 0.1, 0.0), seed)
+    if not len(split["valid"]) and files is None:
+        carved = random_split(split["train"], (0.9, 0.1, 0.0), seed)
         split |= {"train": carved["train"], "valid": carved["valid"]}
-    parts = rows.table.parts
     for name in [name for name, chosen in split.items() if not len(chosen)]:
-        if parts is None:
-            raise InputError(f"the {task.split} split of {task.dataset} leaves no {name} rows; use another split")
-        if name in parts:
-            raise InputError(f"{task.dataset}: the {name} part has no row that can be used; see its labels and texts")
+        if files is None or name in files:
+            what = f"the {name} part has no row that can be used; look at its texts and labels, or use another split"
+            raise InputError(f"{task.dataset}: {what}")
         del split[name]
     if task.train_rows is not None and task.train_rows < len(split["train"]):
         order = np.argsort(mix(seed, Purpose.TRAIN_ROWS, split["train"]), kind="stable")

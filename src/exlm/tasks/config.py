@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from exlm.errors import InputError
-from exlm.tasks.datasets import MOLECULENET, find_dataset, glue_name
+from exlm.tasks.datasets import MOLECULENET, SQUAD, find_dataset, glue_name
 from exlm.tasks.table import TaskType
 
 
@@ -62,7 +62,7 @@ class TaskConfig:
             raise InputError("task.test names a file but task.valid does not; name both")
         if self.valid and self.split not in (None, "parts"):
             raise InputError("task.split and task.valid exclude each other; name a split or the files of the parts")
-        for name, least in (("train_rows", 1), ("max_length", 3)):
+        for name, least in (("train_rows", 1), ("max_length", 3), ("stride", 0), ("max_answer", 1)):
             if (value := getattr(self, name)) is not None and value < least:
                 raise InputError(f"{name} is {value}; it must be at least {least}")
 
@@ -115,7 +115,6 @@ class FinetuneConfig:
 
 DEFAULTS = dict(epochs=40, batch_size=64, learning_rate=1e-4, warmup_ratio=0.06, dropout=0.1, pooler_dropout=0.1)
 TEXT_DEFAULTS = dict(epochs=3, batch_size=32, learning_rate=3e-5)  # inside all of the paper's grids
-SQUAD = "squad2"
 
 Grid = dict[str, FinetuneConfig]  # the hyper-parameters of every cell by its name
 
@@ -152,13 +151,12 @@ def fill_in(train: FinetuneConfig, known: dict[str, Any], molecules: bool) -> Fi
 def cells(train: FinetuneConfig, grid: dict[str, list[Any]]) -> Grid:
     """The hyper-parameters of all combinations of a grid's values; without a grid one cell, whose name is empty."""
     types = get_type_hints(FinetuneConfig)
-    lists = []
     for name, values in grid.items():
         if name not in types:
             raise InputError(f"the grid has {name!r}, which is no hyper-parameter; use {', '.join(types)}")
         if not isinstance(values, list) or not values:
             raise InputError(f"the grid's {name} must be a list of values, for example [1.0e-5, 2.0e-5]")
-        lists.append([_converted(name, value, types[name]) for value in values])
+    lists = [[_converted(name, value, types[name]) for value in values] for name, values in grid.items()]
     chosen = [dict(zip(grid, values, strict=True)) for values in itertools.product(*lists)]
     return {",".join(f"{name}={value}" for name, value in cell.items()): replace(train, **cell) for cell in chosen}
 
@@ -166,13 +164,12 @@ def cells(train: FinetuneConfig, grid: dict[str, list[Any]]) -> Grid:
 def _converted(name: str, value: Any, wanted: Any) -> Any:
     """A value as the hyper-parameter's type: YAML reads 1e-5 as a word."""
     options = get_args(wanted) or (wanted,)
-    if get_origin(wanted) is Literal and value in options:
+    if value in options:  # a word
         return value
-    with suppress(TypeError, ValueError):  # not a number
-        if float in options:
-            return float(value)
-        if int in options and float(value).is_integer():
-            return int(float(value))
-    numbers = "a whole number" if int in options else "a number"
-    allowed = " or ".join(options) if get_origin(wanted) is Literal else numbers
+    kind = float if float in options else int
+    with suppress(TypeError, ValueError, OverflowError):  # no finite number
+        if kind(float(value)) == float(value):
+            return kind(float(value))
+    words = " or ".join(map(str, options))
+    allowed = words if get_origin(wanted) is Literal else "a number" if kind is float else "a whole number"
     raise InputError(f"the grid's {name} has {value!r}; use {allowed}")

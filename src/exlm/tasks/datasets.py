@@ -1,4 +1,4 @@
-"""The data sets that are known by name: MoleculeNet (Wu et al., 2018) and GLUE (Wang et al., 2018).
+"""The data sets that are known by name: MoleculeNet (Wu et al., 2018), GLUE (Wang et al., 2018) and SQuAD 2.0.
 
 datasets.yaml says how the files are laid out, what is predicted, and how many rows the published sets have.
 """
@@ -26,7 +26,7 @@ class MoleculeSet:
     task_type: TaskType
     rows: int  # published size
     train: dict[str, float]  # hyper-parameters: fields of FinetuneConfig
-    other_names: Sequence[str] = ()  # other public names of the file, less .csv or .csv.gz
+    other_names: Sequence[str] = ()  # other public names of the file, less its ending
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,14 @@ class GlueTask:
 _KNOWN = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))
 MOLECULENET = {name: MoleculeSet(**entry) for name, entry in _KNOWN["moleculenet"].items()}
 GLUE = {name: GlueTask(**entry) for name, entry in _KNOWN["glue"].items()}
-FILES: dict[str, list[str]] = _KNOWN["glue_files"]  # less their endings; of several, the first that is there
-FILE_ENDING = r"(-0.*)?(?i:\.(csv|parquet|tsv|txt)(\.gz|\.xz|\.zst)?)"  # the hub has train-00000-of-00001.parquet
+SQUAD = "squad2"
+SQUAD_SIZES: dict[str, int] = _KNOWN[SQUAD]
+FILES: dict[str, list[str]] = _KNOWN["files"]
+FILE_ENDING = r"(-0.*)?\.(csv|json|parquet|tsv|txt)(\.gz|\.xz|\.zst)?"  # the hub has train-00000-of-00001.parquet
 
 
 def data_folder(dataset: str, data_dir: str | None, below: str) -> Path:
-    """The folder of a named data set's files: `data_dir`, else the folder `below` in $EXLM_DATA.
-
-    Raises InputError if neither is given.
-    """
+    """The folder of a named data set's files: `data_dir`, or `below` in $EXLM_DATA. InputError if neither is given."""
     if data_dir:
         return Path(data_dir)
     if base := os.environ.get("EXLM_DATA"):
@@ -63,40 +62,49 @@ def data_folder(dataset: str, data_dir: str | None, below: str) -> Path:
     )
 
 
-def find_dataset(name: str, data_dir: str | None = None) -> Path:
-    """The file of a MoleculeNet set (a MOLECULENET key, in any case), plain or .gz, under any of its names.
-
-    It is looked for in `data_dir`, else in $EXLM_DATA/molecules.
-    Raises InputError, with the folder and the names tried, if there is none.
-    """
-    folder = data_folder(name, data_dir, "molecules")
-    stems = (name.lower(), *MOLECULENET[name.lower()].other_names)
-    names = [stem + suffix for stem in stems for suffix in (".csv.gz", ".csv")]
-    for file in names:
-        if (folder / file).is_file():
-            return folder / file
+def find_file(folder: Path, names: Sequence[str]) -> Path:
+    """The one file of a folder with the first of the names that is there, in any case and with any FILE_ENDING."""
+    found: list[Path] = []
+    for name in names:
+        pattern = re.compile(re.escape(name) + FILE_ENDING, re.IGNORECASE)
+        found = found or [path for path in sorted(folder.glob("*")) if pattern.fullmatch(path.name)]
+    if len(found) == 1:
+        return found[0]
     raise InputError(
-        f"no {name} in {folder.resolve()}: tried {listed(names)}; download the set from moleculenet.org"
-        " into that folder, or name another with data_dir or the environment variable EXLM_DATA"
+        f"{folder.resolve()} must have one file {' or '.join(names)} (.csv, .json, .parquet, .tsv or .txt); it has "
+        f"{listed(path.name for path in found or folder.glob('*')) or 'none'}; put it there, or name another folder "
+        "with task.data_dir or the environment variable EXLM_DATA"
     )
 
 
-def molnet_differences(path: str | Path, rows: int, usable: int) -> list[str]:
-    """How a table differs in size from the MoleculeNet set that its file is named after (nothing for other files).
+def find_dataset(name: str, data_dir: str | None = None) -> Path:
+    """The file of a MoleculeNet set (a MOLECULENET key, in any case) in `data_dir`, else in $EXLM_DATA/molecules."""
+    return find_file(data_folder(name, data_dir, "molecules"), [name, *MOLECULENET[name.lower()].other_names])
 
-    rows: as read; usable: those that can be trained on or scored.
-    """
+
+def squad_files(data_dir: str | None = None) -> dict[str, Path]:
+    """The train and the development file of SQuAD 2.0 in `data_dir`, else in $EXLM_DATA/text/squad2."""
+    folder = data_folder(SQUAD, data_dir, "text/squad2")
+    return {split: find_file(folder, FILES[split]) for split in SQUAD_SIZES}
+
+
+def size_differences(found: dict[str, int], published: dict[str, int], unit: str, of: str) -> list[str]:
+    """Which splits are missing, or have another number of rows than the published ones, give or take a thousandth."""
+    return [
+        f"{split} has {found[split]:,} {unit}, {of} has {size:,}" if split in found else f"{split} is missing"
+        for split, size in published.items()
+        if abs(found.get(split, 0) - size) > size // 1000
+    ]
+
+
+def molnet_differences(path: str | Path, rows: int, usable: int) -> list[str]:
+    """How the rows and the usable rows of a file differ in number from the MoleculeNet set that it is named after."""
     known = {name.lower(): entry for key, entry in MOLECULENET.items() for name in (key, *entry.other_names)}
     entry = known.get(Path(path).name.lower().removesuffix(".gz").removesuffix(".csv"))
-    if entry is None or _same_size(rows, entry.rows) and _same_size(usable, entry.rows):
+    if entry is None or max(abs(rows - entry.rows), abs(usable - entry.rows)) <= entry.rows // 1000:
         return []
     can_be_used = f" ({usable:,} usable)" if usable != rows else ""
     return [f"the table has {rows:,} rows{can_be_used}, the published one {entry.rows:,}"]
-
-
-def _same_size(rows: int, published: int) -> bool:
-    """A thousandth more or less is let pass."""
-    return abs(rows - published) <= published // 1000
 
 
 def glue_name(name: str) -> str | None:
@@ -107,10 +115,8 @@ def glue_name(name: str) -> str | None:
 def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, list[str]]:
     """The train and development sets of a GLUE task (a key of GLUE), and how they differ in size from the published.
 
-    data_dir: a folder with one folder per task, each with the original TSV files, the hub's Parquet files or
-        CSV files (compressed or not); or the name of a hub data set. $EXLM_DATA/text/glue where absent.
-
-    Raises InputError, with the folder looked at, for files, columns or labels that are not there.
+    `data_dir` ($EXLM_DATA/text/glue where absent) has one folder per task, each with the original TSV files, the hub's
+    Parquet files or CSV files; or it is the name of a hub data set. InputError for what is not there.
     """
     task = GLUE[name]
     if data_dir and not Path(data_dir).exists() and data_dir.count("/") == 1:
@@ -126,11 +132,8 @@ def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, l
     text, second, label = layout
     numbered = frames["train"][label].astype(str).str.fullmatch(r"-?\d+").all()  # as on the hub
     classes = [str(i) for i in range(len(task.classes))] if task.classes and numbered else task.classes
-    differences = [
-        f"{split} has {len(frame):,} rows, GLUE's has {task.rows[split]:,}"
-        for split, frame in frames.items()
-        if not _same_size(len(frame), task.rows[split])
-    ] + [f"{split} is missing" for split in task.rows if split not in frames]
+    sizes = {split: len(frame) for split, frame in frames.items()}
+    differences = size_differences(sizes, task.rows, "rows", "GLUE's")
     return make_table(frames, path, text, [label], task.task_type, classes, second), differences
 
 
@@ -143,16 +146,13 @@ def _from_folder(name: str, root: Path) -> tuple[str, dict[str, pd.DataFrame]]:
         )
     frames = {}
     for split in GLUE[name].rows:
-        patterns = [re.compile(stem + FILE_ENDING) for stem in FILES[split]]
-        there = [[path for path in sorted(folder.iterdir()) if pattern.fullmatch(path.name)] for pattern in patterns]
-        files = next(filter(None, there), [])  # those of the first stem that has any
-        if split == "mismatched" and not files:
-            continue
-        if len(files) != 1:
-            wanted = f"{' or '.join(FILES[split])} (.csv, .parquet, .tsv, .txt)"
-            found = listed(path.name for path in files or folder.iterdir()) or "none"
-            raise InputError(f"{folder} must have one file {wanted}; it has {found}")
-        frames[split] = read_frame(files[0], GLUE[name].header)
+        try:
+            file = find_file(folder, FILES[split])
+        except InputError:
+            if split == "mismatched":  # which is noted as a difference
+                continue
+            raise
+        frames[split] = read_frame(file, GLUE[name].header)
     return str(folder), frames
 
 

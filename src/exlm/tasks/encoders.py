@@ -8,17 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import (
-    MODEL_FOR_QUESTION_ANSWERING_MAPPING,
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    AutoConfig,
-    AutoModel,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.errors import InputError, first_line
 from exlm.pretrained import fingerprint, load_fast_tokenizer, load_tokenizer, verify
@@ -26,12 +19,9 @@ from exlm.tasks.config import FinetuneConfig
 
 Head = Literal["classification", "question_answering"]  # regression has a head of the first kind
 
-MODEL_CLASSES: dict[Head, Any] = {
-    "classification": MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    "question_answering": MODEL_FOR_QUESTION_ANSWERING_MAPPING,
-}
-HEADS = ("classifier", "qa_outputs", "logits_proj")  # attributes that hold the head, in all families
-DROPOUT = {  # of the encoder and of the head, under the names that the families give to them
+# What the families call the same thing.
+HEADS = ("classifier", "qa_outputs", "logits_proj")
+DROPOUT = {  # of the encoder and of the head
     "dropout": ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout",
                 "embedding_dropout"),
     "pooler_dropout": ("classifier_dropout", "classifier_dropout_prob", "pooler_dropout", "seq_classif_dropout",
@@ -58,26 +48,20 @@ def load_encoder(
     from_scratch: bool = False,
     start_from: str | None = None,
 ) -> PreTrainedModel:
-    """A pre-trained model with a new head, drawn from the global generator.
+    """A pre-trained model, by directory or hub name, with a new head that is drawn from the global generator.
 
-    Args:
-        name: directory or hub name.
-        head: of the model.
-        hyper: dropout of encoder and head, what the head reads, and of how many layers. InputError for what the
-            model's family does not have.
-        settings: further settings of the model's configuration.
-        from_scratch: take only the configuration, and draw all weights from the global generator.
-        start_from: directory of a fine-tuned model of the same architecture, whose encoder replaces that of `name`.
+    Dropout, pooling and layers are those of `hyper` (InputError for what the model's family does not have), and
+    `settings` are further ones of its configuration. With `from_scratch` all weights are drawn; the encoder of
+    `start_from`, the directory of a fine-tuned model of the same architecture, replaces that of `name`.
     """
     config = _config(name)
-    model_class = _model_class(config, head)
     config.update(settings | _family_settings(config, head, hyper))
     drawn_first = AutoModel.from_config(config) if from_scratch and config.model_type == "exlm" else None
-    fresh = model = model_class(config)
+    fresh = model = _model_class(config, head)(config)
     if drawn_first is not None:  # the order of the draws is kept, so that a seed gives the same model as ever
         model.exlm = drawn_first
     if not from_scratch:
-        model = _from_pretrained(model_class, name, config, new_head=True)
+        model = _from_pretrained(_model_class(config, head), name, config, new_head=True)
         for attribute in HEADS:  # a checkpoint that was fine-tuned before has the head of another task
             if hasattr(model, attribute):
                 setattr(model, attribute, getattr(fresh, attribute))
@@ -103,21 +87,21 @@ def saved_task(path: str) -> dict[str, Any]:
     return task
 
 
-def load_encoder_tokenizer(name: str) -> tuple[PreTrainedTokenizerFast, int | None]:
-    """A model's tokenizer, and the longest input in tokens that absolute positions allow (None: no limit).
+def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrainedTokenizerFast, int]:
+    """A model's tokenizer, and `max_length` or the longest input in tokens that absolute positions allow.
 
     The tokenizer returns just what the model takes. That includes the types of tokens wherever both know them, which
     not all tokenizers return by themselves.
     """
     config = _config(name)
-    tokenizer = load_tokenizer(name) if config.model_type == "exlm" else load_fast_tokenizer(name)
+    exlm = config.model_type == "exlm"
+    tokenizer = load_tokenizer(name) if exlm else load_fast_tokenizer(name)
     if tokenizer.pad_token_id is None:
         raise InputError(f"the tokenizer {name} has no pad token; add it and save the tokenizer again")
-    mask = config.mask_token_id if config.model_type == "exlm" else tokenizer.mask_token_id
-    if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != mask:
+    if len(tokenizer) > config.vocab_size or (exlm and tokenizer.mask_token_id != config.mask_token_id):
         raise InputError(
             f"the tokenizer in {name} has {len(tokenizer)} tokens (mask {tokenizer.mask_token_id}), the model's "
-            f"vocabulary {config.vocab_size} (mask {mask}); they do not belong together"
+            f"vocabulary {config.vocab_size}; they do not belong together"
         )
     taken = inspect.signature(_model_class(config, "classification").forward).parameters
     names = [entry for entry in tokenizer.model_input_names if entry in taken and entry != "token_type_ids"]
@@ -127,9 +111,9 @@ def load_encoder_tokenizer(name: str) -> tuple[PreTrainedTokenizerFast, int | No
     tokenizer.model_input_names = names
     limit = getattr(config, "max_position_embeddings", None) or -1
     if config.model_type in ("exlm", "modernbert") or limit < 0:  # rotary positions, or relative ones (XLNet: -1)
-        return tokenizer, None
+        return tokenizer, max_length
     late = any(family in config.model_type for family in POSITIONS_BEHIND_PADDING)
-    return tokenizer, int(limit) - ((config.pad_token_id or 0) + 1 if late else 0)
+    return tokenizer, min(max_length, limit - ((config.pad_token_id or 0) + 1 if late else 0))
 
 
 def _config(name: str) -> PreTrainedConfig:
@@ -143,17 +127,25 @@ def _config(name: str) -> PreTrainedConfig:
 
 
 def _model_class(config: PreTrainedConfig, head: Head) -> Any:
-    if type(config) not in MODEL_CLASSES[head]:
+    known: Any = transformers.MODEL_FOR_QUESTION_ANSWERING_MAPPING
+    if head == "classification":
+        known = transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+    if type(config) not in known:
         raise InputError(f"{config.model_type} is no encoder that transformers can fine-tune; use another model")
-    return MODEL_CLASSES[head][type(config)]
+    return known[type(config)]
 
 
 def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_head: bool = False) -> PreTrainedModel:
-    """A model in float32; only where its head is going to be replaced may weights have another size."""
+    """A model in float32. Weights may have another size in the file only in a head that is going to be replaced."""
+    options = dict(config=config, ignore_mismatched_sizes=True, output_loading_info=True)
     try:
-        return model_class.from_pretrained(name, config=config, ignore_mismatched_sizes=new_head).float()
+        model, found = model_class.from_pretrained(name, **options)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise InputError(f"the model in {name} cannot be loaded: {first_line(error)}") from error
+    for weight, size, expected in sorted(found["mismatched_keys"]):
+        if not (new_head and set(HEADS) & set(weight.split("."))):
+            raise InputError(f"{name}: {weight} has size {[*size]}, by config.json {[*expected]}; restore one of them")
+    return model.float()
 
 
 def _copy_encoder(path: str, model: PreTrainedModel) -> None:
@@ -161,7 +153,7 @@ def _copy_encoder(path: str, model: PreTrainedModel) -> None:
     config = _config(path)
     try:
         if config.model_type == model.config.model_type:  # some families name their weights alike
-            weights = _from_pretrained(AutoModel, path, config, new_head=True).state_dict()
+            weights = _from_pretrained(AutoModel, path, config).state_dict()
             if not model.base_model.load_state_dict(weights, strict=False).missing_keys:
                 return
     except RuntimeError:  # weights of another size
@@ -194,10 +186,9 @@ def _family_settings(config: PreTrainedConfig, head: Head, hyper: FinetuneConfig
 def _with_exact_head(model: PreTrainedModel) -> PreTrainedModel:
     """The model with a head that computes in float32: bfloat16 logits would tie. DeBERTa is float32 as a whole, because
     bfloat16 cannot hold the lowest float32, which its attention mask is made of."""
-    modules = [getattr(model, name, None) for name in HEADS]
-    for module in [model if model.config.model_type == "deberta" else None, *modules]:
-        if isinstance(module, nn.Module):
-            module.forward = update_wrapper(partial(_in_float32, module, module.forward), module.forward)
+    whole = [model] if model.config.model_type == "deberta" else []
+    for module in [*whole, *(getattr(model, name) for name in HEADS if hasattr(model, name))]:
+        module.forward = update_wrapper(partial(_in_float32, module, module.forward), module.forward)
     return model
 
 

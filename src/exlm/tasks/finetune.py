@@ -26,7 +26,6 @@ RESULT, REPORT = "result.json", "results.json"
 Trainer = Classification | QuestionAnswering
 Result = dict[str, Any]  # of one seed; "scores" holds the metrics of every split but train
 TrainSeed = Callable[[Path, FinetuneConfig, int], Result]
-Summary = dict[str, dict[str, dict[str, float]]]  # split -> metric -> mean, median, ...
 
 
 def finetune(
@@ -54,8 +53,7 @@ def finetune(
         start_from: output of another fine-tuning whose encoder to start from (as often done for RTE, MRPC and STS-B
             from MNLI); its best seed is taken.
 
-    Returns:
-        The content of `results.json`: metrics of every seed, and for every split their median, mean and spread.
+    Returns the content of `results.json`: metrics of every seed, and for every split their median, mean and spread.
     """
     seeds = [0, 1, 2] if seeds is None else seeds
     if not seeds or len(set(seeds)) < len(seeds):
@@ -64,8 +62,7 @@ def finetune(
         raise InputError("fine-tuning is one process; start it without torchrun, and other tasks beside it")
     start = str(best_seed_directory(start_from)) if start_from else None
     fingerprints = {"model_sha256": encoder_fingerprint(model)}
-    if start:
-        fingerprints["start_sha256"] = encoder_fingerprint(start)
+    fingerprints |= {"start_sha256": encoder_fingerprint(start)} if start else {}
     task, known = resolve(task)
     precision = used_precision(distributed.device(), train.precision)  # auto differs between machines
     named = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
@@ -78,11 +75,11 @@ def finetune(
     directory = Path(output)
     with lock(directory):
         finished_runs(directory, chosen, seeds, settings)  # a run that is refused changes nothing here
-        recipe = {"output": output, **named, "precision": precision, "train": hyper, "grid": grid, "seeds": seeds}
+        recipe = {"output": output, **named, "train": hyper, "grid": grid, "seeds": seeds}
         write_yaml(directory / "recipe.yaml", recipe)
         write_text(directory / "invalid_rows.csv", trainer.invalid.to_csv(index=False))
         report = run_grid(directory, trainer.train_seed, chosen, seeds, settings, trainer.metric)
-    _print_result(report, directory, start_from)
+    _print_result(report, directory)
     return report
 
 
@@ -92,16 +89,14 @@ def _announce(trainer: Trainer) -> None:
     print(f"{dataset}: {trainer.summary}")
     for difference in trainer.data_settings["departures"]:
         print(f"note: {difference}; scores do not compare with published ones")
-    if not len(invalid):
-        return
-    examples = "; ".join(
-        f"{row.part} row {row.row}, value {str(row.value)[:80]!r}: {row.reason}".strip()
-        for row in invalid.head(3).itertuples()
-    )
-    if trainer.task.on_invalid == "error":
-        raise InputError(f"{dataset}: {examples}; correct or remove it, or set task.on_invalid to skip")
-    actions = [f"{count} {action}; " for action, count in invalid.get("action", pd.Series()).value_counts().items()]
-    print(f"{len(invalid)} rows have something wrong ({''.join(actions)}see invalid_rows.csv), the first: {examples}")
+    if len(invalid):
+        first = invalid.iloc[0]
+        example = f"{first.part} row {first.row}, value {str(first.value)[:80]!r}: {first.reason}".strip()
+        if trainer.task.on_invalid == "error":
+            raise InputError(f"{dataset}: {example}; correct or remove it, or set task.on_invalid to skip")
+        counts = invalid.get("action", pd.Series()).value_counts()
+        actions = "".join(f"{count} {action}; " for action, count in counts.items())
+        print(f"{len(invalid)} rows have something wrong ({actions}see invalid_rows.csv), the first: {example}")
 
 
 def finished_runs(
@@ -121,22 +116,14 @@ def run_grid(
     """Runs every cell with every seed in `CELL/seed-N`, unless it is finished, and writes `results.json`.
 
     The best cell has the best median of `metric` on valid; only its weights are kept. A cell whose training stops
-    itself does not end a grid, and counts as the worst.
+    itself does not end a grid, and counts as the worst. Finished runs must have been made with the same `settings`
+    and hyper-parameters; InputError for others.
 
-    Args:
-        directory: of all runs.
-        train_seed: (run directory, hyper-parameters, seed) -> result of the run.
-        grid: from `cells`.
-        seeds: of every cell.
-        settings: what finished runs must have been made with, beside the hyper-parameters; InputError for others.
-        metric: chooses the cell.
-
-    Returns:
-        The content of `results.json`: the summaries of the best cell by split, its runs, and every cell's summary.
+    Returns the content of `results.json`: the summaries of the best cell by split, its runs, and every cell's summary.
     """
     finished = finished_runs(directory, grid, seeds, settings)
     runs: dict[str, list[Result]] = {}
-    summaries: dict[str, Summary] = {}
+    summaries: dict[str, dict[str, Any]] = {}  # by cell, split and metric: mean, median, ...
 
     def train(name: str, seed: int) -> Result:
         run_dir = directory / name / f"seed-{seed}"
@@ -159,8 +146,10 @@ def run_grid(
         runs[name] = [finished[name, seed] or train(name, seed) for seed in seeds]
         summaries[name] = _summary(runs[name])
         previous, best = best, max(best, name, key=median)  # the first of equals
-        for worse in {previous, name} - {best}:
-            _drop_weights(directory / worse, seeds)
+        for worse in {previous, name} - {best}:  # a hundred runs would fill the disk; scores and predictions stay
+            for path in (directory / worse).glob("seed-*/*"):
+                if path.is_file() and path.name not in (RESULT, "log.jsonl") and "predictions" not in path.name:
+                    path.unlink()
     for i, seed in enumerate(seeds):  # a cell that was not the best of an earlier grid has lost its weights
         if "stopped" not in runs[best][i] and not any((directory / best / f"seed-{seed}").glob("*.safetensors")):
             runs[best][i] = train(best, seed)
@@ -173,20 +162,13 @@ def run_grid(
     return report
 
 
-def _summary(runs: Sequence[Result]) -> Summary:
+def _summary(runs: Sequence[Result]) -> dict[str, Any]:
     """Of all seeds; one whose training stopped leaves nothing defined."""
     runs = [run for run in runs if "stopped" in run][:1] or runs
     return {split: summarise([run["scores"][split] for run in runs]) for split in runs[0]["scores"]}
 
 
-def _drop_weights(cell: Path, seeds: Sequence[int]) -> None:
-    """A grid of a hundred runs would fill the disk; the scores, logs and predictions stay."""
-    for path in (path for seed in seeds for path in (cell / f"seed-{seed}").glob("*")):
-        if path.is_file() and path.name not in (RESULT, "log.jsonl") and not path.name.startswith("predictions"):
-            path.unlink()
-
-
-def _print_result(report: dict[str, Any], directory: Path, start_from: str | None) -> None:
+def _print_result(report: dict[str, Any], directory: Path) -> None:
     """Prints the main metric, and which cell of how many it is of."""
     split = "test" if "test" in report else "valid"
     name, seeds = report["metric"], len(report["seeds"])
@@ -194,16 +176,15 @@ def _print_result(report: dict[str, Any], directory: Path, start_from: str | Non
     value = "{median:.4f}".format(**summary)
     if seeds > 1:
         value += " (median of {} seeds, {min:.4f} to {max:.4f}; mean {mean:.4f} +- {std:.4f})".format(seeds, **summary)
-    note = "" if np.isfinite(summary["mean"]) else f" (not defined: the {split} part has only one class)"
-    if split == "valid":
-        note += "; valid also chose the epoch" + (" and the cell" if "cells" in report else "")
+    value += "" if np.isfinite(summary["mean"]) else f" (not defined: the {split} part has only one class)"
+    value += "; valid also chose the epoch and, of a grid, the cell" if split == "valid" else ""
     if "cells" in report:
-        note += f"; best of {len(report['cells'])} cells: {report['best']}"
+        value += f"; best of {len(report['cells'])} cells: {report['best']}"
     if "mismatched" in report:
-        note += f"; mismatched {report['mismatched'][name]['median']:.4f}"
-    if start_from:
-        note += f"; started from {start_from}"
-    print(f"{split} {name} {value}{note}; everything is in {directory}")
+        value += f"; mismatched {report['mismatched'][name]['median']:.4f}"
+    if start_from := report["settings"]["start_from"]:
+        value += f"; started from {start_from}"
+    print(f"{split} {name} {value}; everything is in {directory}")
 
 
 def seed_directories(path: str) -> list[Path]:

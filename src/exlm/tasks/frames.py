@@ -1,8 +1,11 @@
 """Files of labelled data as data frames: every row and every cell as the file has it."""
 
 import csv
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -10,49 +13,40 @@ from exlm.data.readers import COMPRESSIONS, not_utf8, open_text
 from exlm.errors import InputError
 from exlm.storage import replacing
 
-FILE_TYPES = (".csv", ".tsv", ".txt", ".jsonl", ".parquet")
-
 
 def read_frame(path: str | Path, header: Sequence[str] = ()) -> pd.DataFrame:
-    """Read CSV, TSV or JSONL, plain or compressed (.gz, .xz, .zst), or Parquet (which compresses inside).
+    """Read CSV, TSV (also .txt) or JSONL, plain or compressed (.gz, .xz, .zst), or Parquet (which compresses inside).
 
     CSV and TSV cells stay the strings that the file holds ("" where empty), so that they can be written back
     unchanged. Between tabs, quotes are ordinary characters. Rows of a TSV file that have another number of fields than
-    its header are reported, cut or filled up with "", and listed in `frame.attrs["malformed"]`, a dictionary from row
-    to reason: they are not to be used.
+    its header are cut or filled up with "", and listed in `frame.attrs["malformed"]`, a dictionary from row to reason:
+    they are not to be used.
 
     header: the columns of a TSV file that has no header line (one that shares a name with them is one).
 
     Raises InputError for a missing, empty or unreadable file, and for two columns of one name.
     """
     path = Path(path)
-    suffix = plain_suffix(path)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    if suffix not in FILE_TYPES:
-        raise InputError(f"{path}: unknown file type; use {listed(FILE_TYPES)} (text also .gz, .xz, .zst)")
-    try:
-        if suffix == ".csv":
-            frame = pd.read_csv(path, dtype=str, keep_default_na=False).fillna("")
-            if not isinstance(frame.index, pd.RangeIndex):  # pandas made the surplus fields an index
-                raise InputError(f"{path}: its rows have more fields than its header; name every column")
-        elif suffix == ".jsonl":
-            frame = pd.read_json(path, lines=True, dtype=False, convert_dates=False)
-        else:
-            frame = pd.read_parquet(path).reset_index(drop=True) if suffix == ".parquet" else _read_tsv(path, header)
-    except InputError:
-        raise
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8: {not_utf8(str(path))}; convert it, or remove what is damaged") from None
-    except pd.errors.EmptyDataError:
-        raise InputError(f"{path}: is empty") from None
-    except Exception as error:  # every format and compression has errors of its own; the file is at fault
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path}: cannot be read: {reason}") from error
-    if twice := [name for name, doubled in zip(frame, frame.columns.duplicated(), strict=True) if doubled]:
-        raise InputError(f"{path}: two columns are called {twice[0]!r}; rename or remove one of them")
+    with _one_sentence(path):
+        match plain_suffix(path):
+            case ".csv":
+                frame = pd.read_csv(path, dtype=str, keep_default_na=False).fillna("")
+                if not isinstance(frame.index, pd.RangeIndex):  # pandas made the surplus fields an index
+                    raise InputError(f"{path}: its rows have more fields than its header; name every column")
+            case ".tsv" | ".txt":
+                frame = _read_tsv(path, header)
+            case ".jsonl":
+                frame = pd.read_json(path, lines=True, dtype=False, convert_dates=False)
+            case ".parquet":
+                frame = pd.read_parquet(path).reset_index(drop=True)
+            case _:
+                raise InputError(
+                    f"{path}: unknown file type; use .csv, .tsv, .txt, .jsonl or .parquet (text also .gz, .xz, .zst)"
+                )
     if frame.empty:
         raise InputError(f"{path}: holds no data rows")
+    if twice := frame.columns[frame.columns.duplicated()].tolist():
+        raise InputError(f"{path}: two columns are called {twice[0]!r}; rename or remove one of them")
     return frame
 
 
@@ -61,21 +55,36 @@ def _read_tsv(path: Path, header: Sequence[str]) -> pd.DataFrame:
         rows = [line.rstrip("\n").removesuffix("\r").split("\t") for line in file]
     while rows and rows[-1] == [""]:
         rows.pop()
-    if not rows:
-        raise pd.errors.EmptyDataError
-    first_line = 2 if not header or set(header) & set(rows[0]) else 1
-    columns = rows.pop(0) if first_line == 2 else list(header)
+    columns = list(header) if header and not (rows and set(header) & set(rows[0])) else rows.pop(0) if rows else []
     width = len(columns)
-    wrong = {row: len(fields) for row, fields in enumerate(rows) if len(fields) != width}
-    if wrong:
-        named = ", ".join(f"line {row + first_line} has {fields}" for row, fields in list(wrong.items())[:3])
-        message = f"{path}: {len(wrong)} of {len(rows)} rows do not have the {width} fields of the header"
-        if len(wrong) == len(rows):
-            raise InputError(f"{message} ({named}); is it separated by tabs?")
-        print(f"{message} and cannot be used: {named}{', ...' if len(wrong) > 3 else ''}")
+    wrong = {row: f"{len(fields)} fields instead of {width}" for row, fields in enumerate(rows) if len(fields) != width}
+    if rows and len(wrong) == len(rows):
+        raise InputError(f"{path}: no row has the {width} fields of the header; is it separated by tabs?")
     frame = pd.DataFrame([(fields + [""] * width)[:width] for fields in rows], columns=columns, dtype=str)
-    frame.attrs["malformed"] = {row: f"{fields} fields instead of {width}" for row, fields in wrong.items()}
+    frame.attrs["malformed"] = wrong
     return frame
+
+
+def read_json(path: str | Path) -> Any:
+    """The content of a JSON file, plain or compressed. Raises InputError if it cannot be read."""
+    with _one_sentence(Path(path)), open_text(str(path)) as file:
+        return json.load(file)
+
+
+@contextmanager
+def _one_sentence(path: Path) -> Iterator[None]:
+    """Whatever goes wrong while a file is read becomes an InputError that names it."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    try:
+        yield
+    except InputError:
+        raise
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8: {not_utf8(str(path))}; convert it, or remove what is damaged") from None
+    except Exception as error:  # every format and compression has errors of its own; the file is at fault
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path}: cannot be read: {reason}; check that it is complete") from error
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:
@@ -88,10 +97,20 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
             frame.to_parquet(unfinished, index=False)
         elif path.suffix == ".csv":
             frame.to_csv(unfinished, index=False)
-        elif frame.astype(str).map(lambda cell: bool({"\t", "\n", "\r"} & set(cell))).to_numpy().any():
+        elif any(column.astype(str).str.contains("[\t\n\r]", na=False).any() for _, column in frame.items()):
             raise InputError(f"{path}: a cell holds a tab or line break; write a .csv or .parquet file")
         else:
             frame.to_csv(unfinished, index=False, sep="\t", quoting=csv.QUOTE_NONE)
+
+
+def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
+    """`frame` with further columns; one whose name is taken gets "exlm " in front, so that nothing is overwritten."""
+    result = frame.copy()
+    for name, values in columns.items():
+        while name in frame:
+            name = f"exlm {name}"
+        result[name] = values
+    return result
 
 
 def plain_suffix(path: Path) -> str:

@@ -1,18 +1,78 @@
-"""Texts to padded batches to rows of numbers, in bounded memory and in the order of the input."""
+"""Rows of a table to tokens, to padded batches, to numbers: in bounded memory and in the order of the table."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.chemistry import molecule_problem
 from exlm.model.modeling_exlm import ExLMPreTrainedModel
+from exlm.tasks.table import LabelledTable
 from exlm.train.precision import in_precision
 
 Example = dict[str, np.ndarray]  # int32: input_ids [S] and whatever else the model takes, as token_type_ids [S]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table's rows as tokens."""
+
+    table: LabelledTable
+    examples: list[Example]  # [rows]
+    problems: list[str]  # [rows] why a row is left out, "" if it is not
+    caveats: list[str]  # [rows] what else is wrong with a row, "" if nothing
+
+    @property
+    def usable(self) -> np.ndarray:
+        """[rows] bool."""
+        return np.array(self.problems, dtype=object) == ""
+
+    def report(self) -> pd.DataFrame:
+        """All rows with something wrong: file (`part`, "" where there is one), row, value, reason and action."""
+        table, usable = self.table, self.usable
+        found = pd.DataFrame({"part": "" if table.parts is None else table.parts, "value": table.texts})
+        found.insert(1, "row", table.frame.index.get_level_values(-1))
+        found["reason"] = np.where(usable, self.caveats, self.problems)
+        found["action"] = np.where(usable, "kept", "left out")
+        return found[found["reason"] != ""]
+
+
+def tokenize_rows(
+    table: LabelledTable,
+    tokenizer: PreTrainedTokenizerFast,
+    max_length: int,
+    molecules: bool,
+    keep_doubtful: bool = False,
+) -> Rows:
+    """Tokens of every row.
+
+    Over-long molecules are left out, and unless `keep_doubtful` those that RDKit cannot parse or that have tokens
+    outside the vocabulary. Over-long text is cut; that, unknown tokens and one empty text of two are caveats.
+    """
+    texts, pairs = table.texts, table.pairs
+    examples = tokenize(texts, tokenizer, pairs)
+    problems, caveats = list(table.problems), []
+    for row, ids in enumerate(example["input_ids"] for example in examples):
+        excess = f"{len(ids)} tokens, the limit is {max_length}" if len(ids) > max_length else ""
+        unknown = int((ids == tokenizer.unk_token_id).sum())
+        caveat = f"{unknown} tokens are not in the model's vocabulary" if unknown else ""
+        if molecules:
+            caveat = molecule_problem(texts[row]) or caveat
+            problems[row] = problems[row] or excess or ("" if keep_doubtful else caveat)
+        elif excess:
+            caveat = f"{excess}; cut"
+            [examples[row]] = tokenize([texts[row]], tokenizer, pairs and [pairs[row]], max_length)
+        elif pairs and not (texts[row] and pairs[row]):
+            caveat = "one of the two texts is empty"
+        caveats.append(caveat)
+    return Rows(table, examples, problems, caveats)
 
 
 def tokenize(
@@ -22,26 +82,13 @@ def tokenize(
     max_length: int | None = None,
 ) -> list[Example]:
     """Tokens, special ones included, of every text or pair of texts; over `max_length` the longer one is cut."""
-    if not len(texts):
-        return []
-    second = None if pairs is None else list(pairs)
     names = [name for name in tokenizer.model_input_names if name != "attention_mask"]
+    second = None if pairs is None else list(pairs)
     columns = tokenizer(list(texts), second, truncation=max_length is not None, max_length=max_length)
     return [
         {name: np.array(values, dtype=np.int32) for name, values in zip(names, row, strict=True)}
         for row in zip(*(columns[name] for name in names), strict=True)
     ]
-
-
-def length(example: Example) -> int:
-    """Tokens of an example."""
-    return len(example["input_ids"])
-
-
-def unknown(example: Example, tokenizer: PreTrainedTokenizerFast) -> str | None:
-    """Why a text cannot be encoded without loss, or None."""
-    count = int((example["input_ids"] == tokenizer.unk_token_id).sum()) if tokenizer.unk_token_id is not None else 0
-    return f"{count} tokens are not in the model's vocabulary" if count else None
 
 
 def pad(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
@@ -59,6 +106,17 @@ def model_inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor
     taken = inspect.signature(network.forward).parameters.keys() - {"labels", "start_positions", "end_positions"}
     device = "cpu" if isinstance(network, ExLMPreTrainedModel) else next(model.parameters()).device
     return {name: values.to(device) for name, values in batch.items() if name in taken}
+
+
+def batches_by_length(model: nn.Module, examples: Sequence[Example], tokens_per_batch: int) -> Iterator[np.ndarray]:
+    """Row numbers in batches of so many tokens, longest first, so that too large a batch fails at once."""
+    room = tokens_per_batch // getattr(getattr(model, "config", None), "repeat", 1)  # the model repeats its input
+    lengths = np.array([len(example["input_ids"]) for example in examples], dtype=int)
+    order = np.argsort(-lengths, kind="stable")
+    while len(order):
+        size = max(1, room // lengths[order[0]])
+        yield order[:size]
+        order = order[size:]
 
 
 def run(
@@ -85,12 +143,31 @@ def run(
     return result
 
 
-def batches_by_length(model: nn.Module, examples: Sequence[Example], tokens_per_batch: int) -> Iterator[np.ndarray]:
-    """Row numbers in batches of so many tokens, longest first, so that too large a batch fails at once."""
-    room = tokens_per_batch // getattr(getattr(model, "config", None), "repeat", 1)  # the model repeats its input
-    order = sorted(range(len(examples)), key=lambda row: -length(examples[row]))
-    start = 0
-    while start < len(order):
-        size = max(1, room // length(examples[order[start]]))
-        yield np.array(order[start : start + size])
-        start += size
+def predict_rows(
+    model: nn.Module, rows: Rows, chosen: np.ndarray, task: dict[str, Any], tokenizer: PreTrainedTokenizerFast
+) -> np.ndarray:
+    """Predictions of the chosen rows (indices) [all rows, outputs] float64, NaN elsewhere.
+
+    They are probabilities, or for regression values in the units of the labels. `task` is what the model remembers
+    of its task (`saved_task`), and the tokenizer the one that made the rows.
+    """
+    result = np.full((len(rows.examples), len(prediction_columns(task))), np.nan)
+    if not len(chosen):
+        return result
+    examples = [rows.examples[row] for row in chosen]
+    logits = run(model, lambda batch: model(**batch).logits, examples, tokenizer, precision=task["precision"])
+    values = logits.astype(np.float64)
+    if task["task_type"] == "regression":
+        values = values * np.asarray(task["std"]) + np.asarray(task["mean"])
+    elif task["task_type"] == "multiclass":
+        values = np.exp(values - values.max(1, keepdims=True))
+        values = values / values.sum(1, keepdims=True)
+    else:
+        values = 1 / (1 + np.exp(-np.clip(values, -700, 700)))
+    result[chosen] = values
+    return result
+
+
+def prediction_columns(task: dict[str, Any]) -> list[str]:
+    """Names of the output columns: one per label, or one per class."""
+    return [f"predicted {name}" for name in (task["classes"] or task["label_columns"])]

@@ -1,8 +1,15 @@
-"""Scores of predictions against labels that may be missing (NaN), and their summary over seeds."""
+"""Scores: of predictions against labels that may be missing (NaN), and of answers to questions; summaries over seeds.
 
+Exact match and F1 of answers follow the definitions of the official SQuAD 2.0 script.
+"""
+
+import re
+import string
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import pandas as pd
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import average_precision_score, f1_score, matthews_corrcoef, r2_score, roc_auc_score
 
@@ -38,17 +45,15 @@ METRICS: dict[TaskType, dict[str, Metric]] = {
 }
 MAIN_METRIC = {task_type: next(iter(metrics)) for task_type, metrics in METRICS.items()}
 LOWER_IS_BETTER = {"rmse", "mae"}
+ANSWER_METRICS = ("f1", "em", "best_f1", "best_em")  # that can choose the best epoch
 
 
 def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     """All METRICS of a task type: each the mean over those tasks where it is defined, NaN if there is none.
 
-    Missing labels are left out, task by task. For binary and multilabel, `tasks_scored` counts the tasks that have
-    both labels: only they have a roc_auc and an average_precision.
-
-    labels: [rows, tasks], NaN = missing; multiclass: [rows, 1] class indices.
-    predictions: [rows, tasks] probabilities of label 1, or values in the labels' units for regression;
-        multiclass: [rows, classes] probabilities.
+    Labels [rows, tasks] are NaN where missing (and left out), for multiclass class indices [rows, 1]. Predictions are
+    probabilities [rows, tasks] of label 1, for multiclass [rows, classes], or values in the units of the labels. For
+    binary and multilabel, `tasks_scored` counts the tasks with both labels: only they have an area under a curve.
 
     Raises Diverged for predictions that are not finite, ValueError for shapes that do not match.
     """
@@ -71,6 +76,62 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
     if task_type in ("binary", "multilabel"):
         scores["tasks_scored"] = float(sum(np.ptp(truth) > 0 for truth, _ in tasks))
     return scores
+
+
+def normalize_answer(text: str) -> list[str]:
+    """The words in lower case, without (ASCII) punctuation and articles."""
+    without_punctuation = text.lower().translate(str.maketrans("", "", string.punctuation))
+    return re.sub(r"\b(a|an|the)\b", " ", without_punctuation).split()
+
+
+def em_and_f1(reference: list[str], predicted: list[str]) -> tuple[float, float]:
+    """Whether two answers have the same words, and the harmonic mean of the words' precision and recall."""
+    same = float(reference == predicted)
+    common = sum((Counter(reference) & Counter(predicted)).values())
+    if not common:
+        return same, same
+    precision, recall = common / len(predicted), common / len(reference)
+    return same, 2 * precision * recall / (precision + recall)
+
+
+def evaluate_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> dict[str, float]:
+    """Scores in percent, over all `questions` of `read_questions`, of what `answer` returns for them (or for more).
+
+    Returns:
+        em, f1: where "no answer" is given if its score is above that of the best span (threshold 0).
+        has_answer_em, has_answer_f1, no_answer_accuracy: the same over answerable and unanswerable questions alone;
+            NaN where there are none. questions, has_answer: how many there are.
+        best_em, best_em_threshold, best_f1, best_f1_threshold: with the threshold on null score minus best score that
+            is best for these very questions, found as by `find_best_thresh` of the official script: it starts from
+            answering nothing, and answers one question after the other by rising margin, equal ones too. Where nothing
+            should be answered the threshold is 0, or below all margins.
+    """
+
+    def percent(scores: np.ndarray) -> float:
+        return 100.0 * float(scores.mean()) if len(scores) else float("nan")
+
+    answers = answers.loc[questions.index]
+    margin = answers["null_minus_best"].to_numpy(dtype=float)
+    order = np.argsort(margin, kind="stable")
+    answerable = questions["answers"].map(bool).to_numpy(dtype=bool)
+    nothing = float((~answerable).sum())  # the total if no question is answered
+    penalty = np.where(answers["answer"] == "", 0.0, -1.0)  # of answering a question that has no answer
+    scores = np.zeros((len(questions), 2))
+    for i, (gold, text) in enumerate(zip(questions["answers"], answers["answer"], strict=True)):
+        references = [words for reference, _ in gold if (words := normalize_answer(reference))] or [[]]
+        scores[i] = np.max([em_and_f1(words, normalize_answer(text)) for words in references], axis=0)
+    result = {"questions": float(len(questions)), "has_answer": float(answerable.sum())}
+    for name, values in zip(("em", "f1"), scores.T, strict=True):
+        final = np.where(margin > 0, ~answerable, values)
+        result |= {name: percent(final), f"has_answer_{name}": percent(final[answerable])}
+        totals = nothing + np.cumsum(np.where(answerable, values, penalty)[order])
+        best = int(totals.argmax())
+        total, threshold = totals[best], margin[order[best]]
+        if total <= nothing:
+            total, threshold = nothing, min(0.0, np.nextafter(margin.min(), -np.inf))
+        result |= {f"best_{name}": 100.0 * float(total) / len(questions), f"best_{name}_threshold": float(threshold)}
+        result["no_answer_accuracy"] = percent(final[~answerable])  # the same for both
+    return result
 
 
 def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:

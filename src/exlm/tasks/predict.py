@@ -1,6 +1,6 @@
 """Predictions and embeddings for the rows of a table; every row of the input appears in the output."""
 
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,13 +15,12 @@ from exlm.model.downstream import pooled
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import load_model
 from exlm.storage import replacing
-from exlm.tasks import inference
 from exlm.tasks.encoders import load_finetuned, saved_task
 from exlm.tasks.finetune import seed_directories
-from exlm.tasks.frames import read_frame, write_frame
+from exlm.tasks.frames import read_frame, with_columns, write_frame
+from exlm.tasks.inference import predict_rows, prediction_columns, run, tokenize_rows
 from exlm.tasks.metrics import evaluate
 from exlm.tasks.question_answering import answer_file
-from exlm.tasks.rows import predict_rows, prediction_columns, tokenize_rows, with_columns
 from exlm.tasks.table import make_table
 from exlm.train import distributed
 
@@ -69,10 +68,9 @@ def predict(model: str, input: str, output: str | None = None, text_column: str 
         labels = make_table(frame, input, *known).labels
         scored = rows.usable & ~np.isnan(labels).all(1)
         scores = evaluate(task["task_type"], labels[scored], predictions[scored])
+        print(f"{scored.sum()} labelled rows: " + "  ".join(f"{name} {score:.4f}" for name, score in scores.items()))
     except InputError as error:
         print(f"not scored: {error}")
-    else:
-        print(f"{scored.sum()} labelled rows: " + "  ".join(f"{name} {score:.4f}" for name, score in scores.items()))
     return result
 
 
@@ -120,27 +118,29 @@ def embed(
     def embedding(batch: dict[str, Tensor]) -> Tensor:
         return pooled(network, network.expand_unmasked(**batch), pooling).float()
 
-    types = {"row": pa.int64(), "text": pa.string(), "embedding": pa.list_(pa.float32(), width), "problem": pa.string()}
-    with replacing(target) as partial, ExitStack() as stack:
-        array = writer = None
+    def chunks() -> Iterator[tuple[slice, np.ndarray]]:
+        """Some rows, and their vectors [rows, width]."""
+        for start in range(0, count, rows_per_chunk):
+            chunk = slice(start, min(start + rows_per_chunk, count))
+            vectors = np.full((chunk.stop - start, width), np.nan, dtype=np.float32)
+            if usable[chunk].any():
+                examples = [rows.examples[start + row] for row in np.flatnonzero(usable[chunk])]
+                vectors[usable[chunk]] = run(network, embedding, examples, tokenizer, progress="embed")
+            yield chunk, vectors
+
+    with replacing(target) as partial:
         if target.suffix == ".npy":
             array = np.lib.format.open_memmap(partial, "w+", np.float32, (count, width))
-        else:
-            writer = stack.enter_context(pq.ParquetWriter(partial, pa.schema(list(types.items()))))
-        for start in range(0, count, rows_per_chunk):
-            stop = min(start + rows_per_chunk, count)
-            chunk = np.arange(start, stop)
-            vectors = np.full((len(chunk), width), np.nan, dtype=np.float32)
-            if len(chosen := chunk[usable[chunk]]):
-                examples = [rows.examples[row] for row in chosen]
-                vectors[chosen - start] = inference.run(network, embedding, examples, tokenizer, progress="embed")
-            if array is not None:
+            for chunk, vectors in chunks():
                 array[chunk] = vectors
-            if writer is not None:
-                flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), width)
-                columns = [chunk, rows.table.texts[start:stop], flat, rows.problems[start:stop]]
-                writer.write_table(pa.table(columns, schema=writer.schema))
-        if array is not None:
             array.flush()
+        else:
+            vector = pa.list_(pa.float32(), width)
+            types = {"row": pa.int64(), "text": pa.string(), "embedding": vector, "problem": pa.string()}
+            with pq.ParquetWriter(partial, pa.schema(list(types.items()))) as writer:
+                for chunk, vectors in chunks():
+                    flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), width)
+                    columns = [range(count)[chunk], rows.table.texts[chunk], flat, rows.problems[chunk]]
+                    writer.write_table(pa.table(columns, schema=writer.schema))
     print(f"{usable.sum()} rows embedded, {(~usable).sum()} marked in the column problem: {target}")
     return target

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,17 @@ import pandas as pd
 import torch
 
 from exlm.errors import InputError
-from exlm.pretrained import save_model
 from exlm.storage import write_json
 from exlm.tasks.answers import LEAST_STEP, Window, answer, make_windows, span_training_loss, vote, window_batches
-from exlm.tasks.config import SQUAD, FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import data_folder
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_differences, squad_files
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer, load_finetuned
-from exlm.tasks.frames import listed, plain_suffix, read_frame, write_frame
+from exlm.tasks.frames import plain_suffix, read_frame, with_columns, write_frame
+from exlm.tasks.metrics import ANSWER_METRICS, evaluate_answers
 from exlm.tasks.questions import read_questions
-from exlm.tasks.rows import with_columns
-from exlm.tasks.squad_metrics import METRICS, evaluate_answers
 from exlm.tasks.supervised import train_best_epoch
 from exlm.train import distributed
 
-SIZES = {"train": 130319, "valid": 11873}  # questions of SQuAD 2.0
 DEFAULT_WINDOW = 384  # tokens
 
 
@@ -40,36 +38,40 @@ class QuestionAnswering:
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         self.metric = task.metric or "f1"
-        if self.metric not in METRICS:
-            raise InputError(f"question answering has no metric {self.metric!r}; use one of {', '.join(METRICS)}")
+        if self.metric not in ANSWER_METRICS:
+            raise InputError(f"question answering has no metric {self.metric!r}; use {' or '.join(ANSWER_METRICS)}")
         if task.train_rows is not None:
             raise InputError("question answering always trains on all questions; leave out task.train_rows")
-        self.model, self.start = model, (from_scratch, start_from)
-        self.tokenizer, longest = load_encoder_tokenizer(model)
-        window = task.max_length or DEFAULT_WINDOW
-        window = min(window, longest or window)
-        for name, value, least in (("stride", task.stride, 0), ("max_answer", task.max_answer, 1)):
-            if value < least:
-                raise InputError(f"{name} is {value}; it must be at least {least}")
+        self.new_network = partial(load_encoder, model, from_scratch=from_scratch, start_from=start_from)
+        self.tokenizer, window = load_encoder_tokenizer(model, task.max_length or DEFAULT_WINDOW)
         if window < (least := task.stride + 2 * LEAST_STEP):
             raise InputError(
                 f"a window (task.max_length) has {window} tokens; it must have at least {least}, {2 * LEAST_STEP} more "
                 "than task.stride, to hold a question too"
             )
         self.task = replace(task, max_length=window, task_type="question_answering")
+        if task.dataset == SQUAD:
+            files = squad_files(task.data_dir)
+        elif task.valid:
+            named = {"train": task.dataset, "valid": task.valid, "test": task.test}
+            files = {split: Path(name) for split, name in named.items() if name}
+        else:
+            raise InputError("question answering needs a file of its own for the valid part; name it with task.valid")
         self.splits: dict[str, tuple[pd.DataFrame, list[Window]]] = {}  # questions and windows
-        hashes, counts, differences, problems = {}, [], [], []
-        for split, (questions, unusable) in {name: read_questions(path) for name, path in _files(task).items()}.items():
+        hashes, counts, problems = {}, [], []
+        for split, file in files.items():
+            questions, unusable = read_questions(file)
             windows, unfit = make_windows(questions, self.tokenizer, window, task.stride)
             self.splits[split] = questions, windows
             problems += [(*problem, split) for problem in unusable + unfit]
             content = json.dumps([questions[name].tolist() for name in questions])
             hashes[split] = hashlib.sha256(content.encode()).hexdigest()
             counts.append(f"{len(questions)} {split} ({(~questions['answers'].map(bool)).sum()} without answer)")
-            if task.dataset == SQUAD and abs(len(questions) - SIZES[split]) > SIZES[split] // 1000:
-                differences.append(f"{split} has {len(questions):,} questions, SQuAD 2.0 has {SIZES[split]:,}")
         self.summary = f"questions: {', '.join(counts)}; windows of {window} tokens"
         self.invalid = pd.DataFrame(problems, columns=["row", "value", "reason", "part"])
+        self.sizes = {split: len(questions) for split, (questions, _) in self.splits.items()}
+        published = SQUAD_SIZES if task.dataset == SQUAD else {}
+        differences = size_differences(self.sizes, published, "questions", "SQuAD 2.0")
         self.data_settings = {"data_sha256": hashes, "metric": self.metric, "departures": differences}
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
@@ -79,50 +81,29 @@ class QuestionAnswering:
         """
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
-        names = ("task_type", "max_length", "stride", "max_answer")
-        task = {name: getattr(self.task, name) for name in names} | {"precision": hyper.precision}
-        network = load_encoder(self.model, "question_answering", hyper, {"task": task}, *self.start)
+        remembered = ("task_type", "max_length", "stride", "max_answer")
+        task = {name: getattr(self.task, name) for name in remembered} | {"precision": hyper.precision}
+        network = self.new_network("question_answering", hyper, {"task": task})
 
         def evaluated(split: str) -> tuple[pd.DataFrame, dict[str, float]]:
             questions, windows = self.splits[split]
             found = answer(network, questions, windows, self.tokenizer, self.task.max_answer, hyper.precision)
             return found, evaluate_answers(questions, found)
 
+        def validate(_: torch.nn.Module) -> dict[str, float]:
+            return evaluated("valid")[1]
+
         batches = window_batches(self.splits["train"][1], self.tokenizer, hyper.batch_size, seed)
         best_epoch = train_best_epoch(
-            network, span_training_loss, batches, run_dir, hyper, seed, lambda _: evaluated("valid")[1], self.metric
+            network, self.tokenizer, span_training_loss, batches, run_dir, hyper, seed, validate, self.metric
         )
-        save_model(run_dir, network.eval(), self.tokenizer)
-        sizes, scores = {}, {}
-        for split, (questions, _) in self.splits.items():
-            sizes[split] = len(questions)
-            if split != "train":
-                found, scores[split] = evaluated(split)
-                table = vote(questions, [found])
-                write_frame(table.reset_index(), run_dir / f"predictions-{split}.csv")
-                write_json(run_dir / f"predictions-{split}.json", dict(zip(table["id"], table["answer"], strict=True)))
-        return {"best_epoch": best_epoch, "split": sizes, "scores": scores}
-
-
-def _files(task: TaskConfig) -> dict[str, Path]:
-    """The file of every split."""
-    if task.dataset != SQUAD:
-        if not task.valid:
-            raise InputError("question answering needs a file of its own for the valid part; name it with task.valid")
-        named = {"train": task.dataset, "valid": task.valid, "test": task.test}
-        return {split: Path(name) for split, name in named.items() if name}
-    root = data_folder(SQUAD, task.data_dir, "text/squad2")
-    files = {}
-    for split, stem in (("train", "train"), ("valid", "dev")):
-        found = sorted(root.glob(f"{stem}*.json*"))
-        if len(found) != 1:
-            there = f"it has {listed(file.name for file in found)}" if found else "there is none"
-            raise InputError(
-                f"{root.resolve()} must have one file {stem}*.json ({there}); put train-v2.0.json and dev-v2.0.json "
-                "there, or name their folder with task.data_dir or the environment variable EXLM_DATA"
-            )
-        files[split] = found[0]
-    return files
+        scores = {}
+        for split in [split for split in self.splits if split != "train"]:
+            found, scores[split] = evaluated(split)
+            table = vote(self.splits[split][0], [found])
+            write_frame(table.reset_index(), run_dir / f"predictions-{split}.csv")
+            write_json(run_dir / f"predictions-{split}.json", dict(zip(table["id"], table["answer"], strict=True)))
+        return {"best_epoch": best_epoch, "split": self.sizes, "scores": scores}
 
 
 def answer_file(run_dirs: Sequence[str], input: str, target: Path, task: dict[str, Any]) -> pd.DataFrame:
@@ -142,15 +123,12 @@ def answer_file(run_dirs: Sequence[str], input: str, target: Path, task: dict[st
     table = vote(questions, runs)
     noted = pd.DataFrame(problems + too_long, columns=["row", "question", "problem"]).set_index("row")
     whole = table.join(noted["problem"], how="outer")
-    whole = whole.fillna({"id": "", "question": noted["question"], "answer": "", "problem": ""})
-    if plain_suffix(Path(input)) == ".json":
-        frame = whole.reset_index()
-    else:
+    frame = whole.fillna({"id": "", "question": noted["question"], "answer": "", "problem": ""}).reset_index()
+    if plain_suffix(Path(input)) != ".json":
         added = ("answer", "probability", "null_minus_best", "problem")
-        frame = with_columns(read_frame(input), {name: whole[name].to_numpy() for name in added})
+        frame = with_columns(read_frame(input), {name: frame[name] for name in added})
     write_frame(frame, target)
-    unusable = int((whole["problem"] != "").sum())
-    print(f"{len(frame) - unusable} questions answered, {unusable} marked in the column problem: {target}")
+    print(f"{len(frame) - len(noted)} questions answered, {len(noted)} marked in the column problem: {target}")
     try:
         labelled, _ = read_questions(input)
     except InputError:

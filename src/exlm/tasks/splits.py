@@ -11,9 +11,8 @@ import pandas as pd
 from rdkit import Chem, rdBase
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
-from exlm.data.readers import UNREADABLE, open_text
 from exlm.errors import InputError
-from exlm.tasks.frames import check_columns
+from exlm.tasks.frames import check_columns, read_json
 from exlm.tasks.table import LabelledTable
 
 SPLITS = ("train", "valid", "test")
@@ -87,15 +86,11 @@ def random_split(rows: Sequence[int] | np.ndarray, fractions: Sequence[float], s
 
 
 def column_split(frame: pd.DataFrame, column: str) -> Split:
-    """Split by a column that holds train, valid (or val, validation, dev) or test in every row, any case.
-
-    Raises InputError for an absent column and for any other value.
-    """
+    """Split by a column with train, valid (or val, validation, dev) or test in every row; else InputError."""
     check_columns(frame, "the table to split", column)
     values = frame[column].astype(str).str.strip().str.lower().replace(OTHER_NAMES)
-    unknown = np.flatnonzero(~values.isin(SPLITS))
-    if len(unknown):
-        row, value = unknown[0], frame[column].iloc[unknown[0]]
+    for row in np.flatnonzero(~values.isin(SPLITS)):
+        value = frame[column].iloc[row]
         raise InputError(f"split column {column!r}, row {row}: {value!r} is not train, valid or test; correct it")
     return {name: np.flatnonzero(values == name) for name in SPLITS}
 
@@ -103,23 +98,20 @@ def column_split(frame: pd.DataFrame, column: str) -> Split:
 def index_split(path: str | Path, n_rows: int) -> Split:
     """Read {"train": [...], "valid": [...], "test": [...]} from JSON, plain or compressed; valid may be absent.
 
-    Raises InputError for a file of another form, and for rows that are repeated or outside 0 .. n_rows - 1.
+    Raises InputError for another form, and for rows that are repeated or outside 0 .. n_rows - 1.
     """
-    try:
-        with open_text(str(path)) as file:
-            content = json.load(file)
-    except (*UNREADABLE, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as a JSON split: {error}") from error
+    content = read_json(path)
     lists = isinstance(content, dict) and all(isinstance(rows, list) for rows in content.values())
     if not lists or not {"train", "test"} <= set(content) <= set(SPLITS):
         found = json.dumps(content)[:80]
         raise InputError(f"{path}: expected lists of rows under the keys train, valid and test, found {found}")
-    seen: set[int] = set()
+    left = set(range(n_rows))
     for name, row in ((name, row) for name, rows in content.items() for row in rows):
-        if type(row) is not int or not 0 <= row < n_rows or row in seen:
-            problem = f"is none of the table's rows 0 to {n_rows - 1}, or occurs twice; a row may be in one split, once"
-            raise InputError(f"{path}: row {row!r} of {name} {problem}")
-        seen.add(row)
+        if type(row) is not int or row not in left:
+            raise InputError(
+                f"{path}: row {row!r} of {name} is none of the table's rows 0 to {n_rows - 1}, or occurs twice"
+            )
+        left.remove(row)
     return {name: np.array(sorted(content.get(name, [])), dtype=np.int64) for name in SPLITS}
 
 

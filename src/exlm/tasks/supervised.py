@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from exlm.pretrained import save_model
 from exlm.randomness import Purpose, mix
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.metrics import LOWER_IS_BETTER
@@ -50,7 +52,8 @@ class ShuffledBatches:
 
 
 def train_best_epoch(
-    network: nn.Module,
+    network: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
     loss: Loss,
     batches: ShuffledBatches,
     run_dir: Path,
@@ -59,17 +62,10 @@ def train_best_epoch(
     score: Callable[[nn.Module], dict[str, float]],
     metric: str,
 ) -> int:
-    """Trains a network on this process's device and leaves it with the weights of its best epoch, which is returned.
+    """Trains a network in place, leaves it with the weights of its best epoch, saves it, and returns that epoch.
 
-    Args:
-        network: is trained in place.
-        loss: as in `fit`.
-        batches: of the train split.
-        run_dir: gets the log.
-        hyper: without gaps. Training ends early when its patience runs out.
-        seed: of dropout.
-        score: the metrics on valid, of which `metric` chooses the epoch.
-        metric: its name.
+    `score` gives the metrics on valid, of which `metric` chooses the epoch; training ends early when the patience of
+    `hyper` runs out. The seed is that of dropout. `run_dir` gets the log, the model and its tokenizer.
     """
     assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None
     every = batches.per_epoch
@@ -92,9 +88,9 @@ def train_best_epoch(
 
     distributed.to_device(network)
     run_dir.mkdir(parents=True, exist_ok=True)
-    description = f"{run_dir.parent.name} {run_dir.name}"
-    fit(network, loss, batches, config, run_dir, seed, evaluate, description=description)
+    fit(network, loss, batches, config, run_dir, seed, evaluate, description=f"{run_dir.parent.name} {run_dir.name}")
     network.load_state_dict(weights)
+    save_model(run_dir, network.eval(), tokenizer)
     return best_epoch
 
 

@@ -40,7 +40,7 @@ class LabelledTable:
     @property
     def usable(self) -> np.ndarray:
         """[rows] bool."""
-        return np.array([not problem for problem in self.problems], dtype=bool)
+        return np.array(self.problems, dtype=object) == ""
 
     @property
     def parts(self) -> np.ndarray | None:
@@ -60,17 +60,13 @@ def make_table(
 ) -> LabelledTable:
     """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
 
-    frame: of one file, or of several by their part (train, valid, ...). Those are joined; columns that not all of
-        them have are filled with "".
-    path: where the frame comes from, for messages.
-    text_column: None takes the one column named smiles, mol, text or sentence, in any case.
-    label_columns: None takes the only other column, the only numeric one, or all numeric ones if they
-        hold nothing but 0 and 1.
-    task_type: None infers it: one 0/1 column is binary, several are multilabel, one column of 2 to 50
-        distinct words or 2 to 10 distinct whole numbers is multiclass, anything else is regression. (Without label
-        columns nothing can be inferred and the table says regression.)
-    classes: the classes that the labels index, where the task or a model has fixed them.
-    pair_column: the second text, for tasks on pairs.
+    `frame` is one file, or several by their part (train, valid, ...), which are joined; columns that not all of them
+    have are filled with "". `path` is for messages. `pair_column` has the second text, for tasks on pairs, and
+    `classes` are those that the labels index, where the task or a model has fixed them. What is None is inferred:
+    the text column is the one named smiles, mol, text or sentence; the labels are the only other column, the only
+    numeric one, or all numeric ones if they hold nothing but 0 and 1. One 0/1 column is binary, several are multilabel,
+    one column of 2 to 50 distinct words or 2 to 10 distinct whole numbers is multiclass, anything else is regression
+    (and so says a table without labels).
 
     Raises InputError for unusable columns, values that are not labels of the task, and no usable row.
     """
@@ -84,32 +80,32 @@ def make_table(
             raise InputError(f"{path}: cannot tell the text column; set text_column to one of: {listed(frame)}")
         text_column = found[0]
     check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
-    if both := {text_column, pair_column} & set(label_columns or ()):
-        raise InputError(f"{path}: column {both.pop()!r} is both text and label; choose another")
+    if shared := {text_column, pair_column} & set(label_columns or ()):
+        raise InputError(f"{path}: column {shared.pop()!r} is both text and label; choose another")
 
     malformed: dict[object, str] = frame.attrs.get("malformed", {})
-    problems = [malformed.get(row, "") for row in frame.index]
+    problems = pd.Series([malformed.get(row, "") for row in frame.index], dtype=object)
     others = [name for name in frame.columns if name not in (text_column, pair_column)]
     cells = frame[others if label_columns is None else list(dict.fromkeys(label_columns))]
     missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
-    cells = cells.mask(missing | np.array([problems], dtype=bool).T)
+    cells = cells.mask(missing | (problems.to_numpy() != "")[:, None])
     numbers = cells.apply(pd.to_numeric, errors="coerce").astype(float)
     columns, inferred = _infer(cells, numbers, label_columns is not None, path)
     task_type = task_type or inferred
     labels, names = _read_labels(cells[columns], numbers[columns], task_type, path, classes)
 
-    chosen = [frame[column] for column in (text_column, pair_column) if column]
-    texts, *second = [column.fillna("").astype(str).str.strip().tolist() for column in chosen]
-    pairs = second[0] if second else None
-    unlabelled = np.isnan(labels).all(axis=1) & bool(columns)
-    problems = [
-        problem or ("" if text or other else "empty text") or ("no label" if bare else "")
-        for problem, text, other, bare in zip(problems, texts, pairs or texts, unlabelled, strict=True)
-    ]
-    if columns and all(problems):
-        reason = f"first row 0, value {texts[0]!r}: {problems[0]}; correct it, or choose other columns"
-        raise InputError(f"{path}: no row can be used with the labels in {listed(columns)}, {reason}")
-    return LabelledTable(frame, texts, pairs, labels, columns, task_type, names, problems, text_column, pair_column)
+    chosen = frame[list(dict.fromkeys(name for name in (text_column, pair_column) if name))]
+    chosen = chosen.fillna("").astype(str).apply(lambda column: column.str.strip())
+    texts, pairs = chosen[text_column].tolist(), chosen[pair_column].tolist() if pair_column else None
+    problems[(problems == "") & (chosen == "").all(axis=1).to_numpy()] = "empty text"
+    if columns:
+        problems[(problems == "") & np.isnan(labels).all(axis=1)] = "no label"
+        if (problems != "").all():
+            reason = f"first row 0, value {texts[0]!r}: {problems[0]}; correct it, or choose other columns"
+            raise InputError(f"{path}: no row can be used with the labels in {listed(columns)}, {reason}")
+    return LabelledTable(
+        frame, texts, pairs, labels, columns, task_type, names, problems.tolist(), text_column, pair_column
+    )
 
 
 def _join(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
@@ -145,13 +141,12 @@ def _read_labels(
     cells: pd.DataFrame, numbers: pd.DataFrame, task_type: TaskType, path: str | Path, classes: Sequence[str] | None
 ) -> tuple[np.ndarray, list[str] | None]:
     """Labels [rows, tasks], NaN = missing, and the classes that they index (multiclass only)."""
-    columns, names, wanted = list(cells.columns), list(classes) if classes else None, "0 or 1"
-    if len(columns) > 1 and task_type in ("binary", "multiclass"):
-        hint = "multilabel" if task_type == "binary" else "one column"
-        raise InputError(f"{path}: a {task_type} task has one label column, not {len(columns)}; use {hint}")
+    names = list(classes) if classes else None
+    if len(cells.columns) > 1 and task_type in ("binary", "multiclass"):
+        raise InputError(f"{path}: a {task_type} task has one label column, not {len(cells.columns)}")
     if task_type == "regression":
         labels, wanted = numbers.where(np.isfinite(numbers)), "a number"
-    elif task_type == "multiclass" and columns:
+    elif task_type == "multiclass" and len(cells.columns):
         # A missing value turns a column of 1, 2, 3 into floats; its classes are still "1", "2", "3".
         whole = bool((cells.isna() | (numbers % 1 == 0)).all(axis=None))
         values = (numbers.dropna().astype(int) if whole else cells.dropna()).iloc[:, 0].astype(str).str.strip()
@@ -159,13 +154,11 @@ def _read_labels(
         indices = values.map({name: index for index, name in enumerate(names)})
         labels, wanted = indices.reindex(cells.index).to_frame(), listed(names)
     else:
-        labels = numbers.where(numbers.isin((0, 1)))
-    wrong = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
-    if len(wrong):
-        column, row = wrong[0]
+        labels, wanted = numbers.where(numbers.isin((0, 1))), "0 or 1"
+    for column, row in np.argwhere((cells.notna() & labels.isna()).to_numpy().T):
         part, number = cells.index[row] if cells.index.nlevels > 1 else ("", row)
         raise InputError(
-            f"{path}: column {columns[column]!r}, {f'{part} row {number}'.strip()}: {cells.iat[row, column]!r} is no "
-            f"{task_type} label ({wanted}); correct it, leave it empty, or choose another column or task type"
+            f"{path}: column {cells.columns[column]!r}, {f'{part} row {number}'.strip()}: {cells.iat[row, column]!r} "
+            f"is no {task_type} label ({wanted}); correct it, leave it empty, or choose another column or task type"
         )
     return labels.to_numpy(dtype=float), names
