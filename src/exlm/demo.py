@@ -71,7 +71,6 @@ def demo(output: str = "demo-output", steps: int = 450, epochs: int = 5, seeds: 
             train=LoopConfig(
                 steps=updates,
                 optimizer=OptimizerConfig(learning_rate=2e-3, warmup_steps=max(1, updates // 10)),
-                log_every=10,
                 eval_every=max(1, updates // 6),
                 save_every=max(1, updates // 4),
             ),

@@ -2,10 +2,7 @@
 
 
 class InputError(ValueError):
-    """A file, row, option or checkpoint cannot be used; the message says which one and what to do.
-
-    The command line prints the message alone and exits with status 2.
-    """
+    """A file, row, option or checkpoint cannot be used; the message says which one and what to do."""
 
 
 class Diverged(InputError):
@@ -20,11 +17,8 @@ class Interrupted(RuntimeError):
     """A signal asked for a stop; the state was saved. `number` is the signal's."""
 
     def __init__(self, number: int, message: str) -> None:
-        super().__init__(number, message)
-        self.number, self.message = number, message
-
-    def __str__(self) -> str:
-        return self.message
+        super().__init__(message)
+        self.number = number
 
 
 def first_line(error: BaseException) -> str:

@@ -156,10 +156,7 @@ def held_out_batches(
 def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Prior | None = None) -> dict[str, Any]:
     """Mean objective, and accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`).
 
-    Args:
-        model: the model; it is put in evaluation mode.
-        batches: this process's share of the held-out batches.
-        prior: the order prior, in place of the configuration's.
+    `batches` are this process's share; `prior` replaces the configuration's. The model is put in evaluation mode.
     """
     model.eval()
     sums = no_sums(model.config)
@@ -176,6 +173,5 @@ def _describe(result: dict[str, Any]) -> str:
     return (
         f"{result['parameters'] / 1e6:.1f}M parameters, {held_out['step']} updates in {seconds:.0f} s, "
         f"held-out accuracy {held_out['accuracy']:.4f}, perplexity {held_out['perplexity']:.3f} and joint perplexity "
-        f"{held_out['joint_perplexity']:.3f}, "
-        f"{result['infeasible']:.0f} sequences without an alignment"
+        f"{held_out['joint_perplexity']:.3f}, {result['infeasible']:.0f} sequences without an alignment"
     )

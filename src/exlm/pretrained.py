@@ -46,10 +46,7 @@ def verify(path: str) -> None:
 
 
 def load_model(
-    path: str,
-    model_class: type[Model],
-    changes: dict[str, Any] | None = None,
-    from_scratch: bool = False,
+    path: str, model_class: type[Model], changes: dict[str, Any] | None = None, from_scratch: bool = False
 ) -> tuple[Model, PreTrainedTokenizerFast]:
     """A model and its tokenizer from a local directory, verified first if it has a manifest.
 
@@ -87,10 +84,8 @@ def load_model(
 def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
     """A fast tokenizer from a directory or the Hugging Face hub, with `bos`, `eos`, `pad` and `mask` tokens.
 
-    If `bos` or `eos` is missing, `cls` or `sep` takes its place (as for BERT).
-
-    Raises:
-        InputError: if there is no such tokenizer, it is not a fast one, or a special token is missing.
+    If `bos` or `eos` is missing, `cls` or `sep` takes its place (as for BERT). InputError if there is no such tokenizer
+    or another of these tokens is missing.
     """
     tokenizer = load_fast_tokenizer(str(path_or_name))
     tokenizer.bos_token = tokenizer.bos_token or tokenizer.cls_token
@@ -112,11 +107,7 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
 
 
 def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
-    """A fast tokenizer from a directory or the Hugging Face hub, as it is.
-
-    Raises:
-        InputError: if there is no such tokenizer, or it is not a fast one.
-    """
+    """A fast tokenizer from a directory or the Hugging Face hub, as it is; InputError if there is none."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # damaged tokenizers raise anything, even a bare Exception

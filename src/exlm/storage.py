@@ -22,7 +22,7 @@ MANIFEST = "manifest.json"
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal."""
+    """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -80,8 +80,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def new_directory(path: Path, overwrite: bool) -> Iterator[Path]:
     """An empty directory that takes the place of `path` at the end, or is removed on an error.
 
-    Raises:
-        InputError: if `path` exists, unless it has a manifest and may be overwritten.
+    InputError if `path` exists, unless it has a manifest and may be overwritten.
     """
     if path.exists() and not (overwrite and (path / MANIFEST).is_file()):
         raise InputError(f"the output {path} exists; choose another, or pass overwrite (it replaces a corpus only)")
@@ -133,15 +132,9 @@ def sync(path: Path) -> None:
 
 
 def finished_result(path: Path, entry: str, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """What a finished run wrote, or None where there is no such run.
+    """What a finished run wrote into the JSON file `path`, or None where there is no such run.
 
-    Args:
-        path: the run's result, a JSON file.
-        entry: the entry of the result that holds the run's settings.
-        settings: the settings that the run must have had.
-
-    Raises:
-        InputError: naming the first setting that differs.
+    InputError if the settings in its `entry` are not `settings`; the message names the first one that differs.
     """
     try:
         result = json.loads(path.read_text())
@@ -160,11 +153,7 @@ def finished_result(path: Path, entry: str, settings: dict[str, Any]) -> dict[st
 
 @contextmanager
 def lock(directory: Path) -> Iterator[None]:
-    """Locks a directory, so that two runs cannot write into it at once.
-
-    Raises:
-        InputError: if another process holds the lock.
-    """
+    """Locks a directory, so that two runs cannot write into it at once; InputError if another run holds the lock."""
     directory.mkdir(parents=True, exist_ok=True)
     try:
         held = FileLock(directory / ".lock", timeout=0).acquire()

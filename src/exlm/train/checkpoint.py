@@ -23,11 +23,12 @@ from . import distributed
 PREFIX = "checkpoint-"
 
 
-def save(directory: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> Path:
-    """Writes the checkpoint of `step` finished updates.
+def save(
+    directory: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any], keep: int
+) -> None:
+    """Writes the checkpoint of `step` finished updates and removes all but the newest `keep`.
 
-    Raises:
-        InputError: if it cannot be written (disk full); earlier checkpoints are untouched.
+    InputError if it cannot be written (disk full); earlier checkpoints are then untouched.
     """
     final = directory / f"{PREFIX}{step:08d}"
     partial = directory / f".partial-{final.name}"
@@ -35,7 +36,12 @@ def save(directory: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
     try:
         partial.mkdir(parents=True)
         save_file(_model_tensors(model), partial / "model.safetensors")
-        save_file(_optimizer_tensors(model, optimizer), partial / "optimizer.safetensors")
+        moments = {
+            f"{name}/{key}": value.detach()
+            for name, parameter in model.named_parameters()
+            for key, value in optimizer.state.get(parameter, {}).items()
+        }
+        save_file(moments, partial / "optimizer.safetensors")
         (partial / "state.json").write_text(json.dumps({"step": step, **state}, indent=1))
         write_manifest(partial, list(partial.iterdir()))
         shutil.rmtree(final, ignore_errors=True)
@@ -47,11 +53,6 @@ def save(directory: Path, step: int, model: nn.Module, optimizer: torch.optim.Op
             f"the checkpoint of step {step} could not be written to {directory}: {error}; earlier checkpoints are "
             "intact, free some space and run the same command to go on from the newest"
         ) from error
-    return final
-
-
-def prune(directory: Path, keep: int) -> None:
-    """Removes all but the newest `keep` checkpoints."""
     for path in candidates(directory)[keep:]:
         shutil.rmtree(path, ignore_errors=True)
 
@@ -66,16 +67,8 @@ def resume(
 ) -> dict[str, Any] | None:
     """Restores weights and optimizer from the newest undamaged checkpoint; damaged newer ones are renamed.
 
-    Args:
-        directory: the run's directory.
-        model, optimizer: restored in place.
-        identity: settings that must be equal to the checkpoint's.
-
-    Returns:
-        The rest of the saved state, including `step`, or None if there is no checkpoint.
-
-    Raises:
-        InputError: if a setting differs, or if all existing checkpoints are damaged.
+    Returns the rest of the saved state, including `step`, or None if there is no checkpoint. InputError if a setting of
+    `identity` differs from the checkpoint's, or if all existing checkpoints are damaged.
     """
     damaged: dict[Path, str] = {}
     path = None
@@ -120,13 +113,4 @@ def _load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Non
 
 def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers under their first name; tied weights appear once."""
-    named = [*model.named_parameters(), *model.named_buffers()]
-    return {name: tensor.detach() for name, tensor in named}
-
-
-def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    return {
-        f"{name}/{key}": value.detach()
-        for name, parameter in model.named_parameters()
-        for key, value in optimizer.state.get(parameter, {}).items()
-    }
+    return {name: tensor.detach() for name, tensor in (*model.named_parameters(), *model.named_buffers())}

@@ -23,7 +23,7 @@ from ..randomness import dropout_seed
 from . import checkpoint, distributed
 from .optim import OptimizerConfig, build_optimizer, learning_rate
 from .precision import autocast, training_products
-from .tracking import Meter, Sums, Tracker
+from .tracking import GO_ON, Meter, Sums, Tracker
 
 Batch = dict[str, Any]  # tensors on the host; attention_mask [B, S] among them
 MicroBatches = Callable[[int], list[tuple[int, Batch]]]  # step -> (number within the update, batch)
@@ -88,10 +88,9 @@ def fit(
 
     Args:
         model: on its device, in training precision.
-        loss: (model, batch) -> (sum of losses, count summed over, sequences that had to be skipped).
-        batches: step -> [(number, micro-batch)] of this process, on the CPU. The model moves them to its device once it
-            knows their layout, so that no step waits for sizes.
-        config: see `LoopConfig`.
+        loss, config: see `Loss` and `LoopConfig`.
+        batches: this process's micro-batches of a step, on the CPU. The model moves them to its device once it knows
+            their layout, so that no step waits for sizes.
         directory: gets checkpoints, `log.jsonl` and TensorBoard events.
         seed: for dropout.
         evaluate: (model, finished updates) -> metrics on held-out data.
@@ -117,8 +116,7 @@ def fit(
     def save(step: int) -> None:
         if config.save_every and distributed.is_main():
             state = {"identity": identity or {}, "sums": meter.sums, "infeasible_run": meter.skipped_in_a_row}
-            checkpoint.save(directory, step, model, optimizer, state)
-            checkpoint.prune(directory, config.keep_checkpoints)
+            checkpoint.save(directory, step, model, optimizer, state, config.keep_checkpoints)
         distributed.barrier()
 
     def report(step: int) -> dict[str, Any] | None:
@@ -205,13 +203,9 @@ def update(
     torch._foreach_mul_(gradients, distributed.world_size() / max(sums.counted, 1.0))
     norm = float(torch.nn.utils.get_total_norm(gradients))
     if not (math.isfinite(norm) and math.isfinite(sums.total)):
-        way_out = (
-            "the last good checkpoint is kept: to go on from it with another learning rate or precision, change the "
-            "setting and add --resume_anyway true"
-        )
         raise TrainingStopped(
             f"the loss or its gradient is not finite at step {step + 1} (loss sum {sums.total}, gradient norm "
-            f"{norm}); {way_out if config.save_every else 'use a lower learning rate or precision fp32'}"
+            f"{norm}); {GO_ON if config.save_every else 'use a lower learning rate or precision fp32'}"
         )
     if clip_norm := config.optimizer.clip_norm:
         torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))

@@ -12,6 +12,9 @@ from tqdm import tqdm
 from ..errors import TrainingStopped
 from ..storage import write_text
 
+GO_ON = """the last good checkpoint is kept: to go on from it with a lower learning rate or another precision, change \
+the setting and add --resume_anyway true"""
+
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The records of a JSON-lines file; a last line cut off by a crash is ignored."""
@@ -47,8 +50,7 @@ class Meter:
         if self.skipped_in_a_row >= self.limit:
             raise TrainingStopped(
                 f"{self.skipped_in_a_row} updates in a row up to step {step + 1} had sequences without any "
-                "alignment of finite probability; the last good checkpoint is kept: to go on from it with a lower "
-                "learning rate, change it and add --resume_anyway true"
+                f"alignment of finite probability; {GO_ON}"
             )
 
     @contextmanager
