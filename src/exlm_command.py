@@ -6,12 +6,12 @@ General help, the version and mistyped commands are answered without them.
 Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 + n interrupted by signal n.
 """
 
+import os
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 
@@ -91,11 +91,7 @@ def _checked(name: str, words: list[str], options: list[str]) -> tuple[list[str]
         _leave(2, f"exlm {name}: error: give {given}{alone} before the options (exlm {name} --help)")
     if wanted[-1].rstrip("?") != "recipe" or len(words) < len(wanted):
         return words, options
-    try:
-        found = Path(words[-1]).is_file()
-    except OSError:  # a name too long for the file system
-        found = False
-    if not found:
+    if not os.path.isfile(words[-1]):  # also false, unlike Path.is_file, for a name too long for the file system
         _leave(2, f"exlm {name}: error: the recipe {words[-1]} does not exist; see the recipes folder for examples")
     return words[:-1], ["--config", words[-1], *options]
 
@@ -113,7 +109,3 @@ def _usage(name: str) -> NoReturn:
 def _leave(status: int, message: str) -> NoReturn:
     print(message, file=sys.stderr, flush=True)
     raise SystemExit(status)
-
-
-if __name__ == "__main__":
-    main()

@@ -15,14 +15,9 @@ from .errors import InputError, Interrupted, TrainingStopped
 
 
 def run(name: str, function: Callable, words: tuple[str, ...], example: str, arguments: list[str]) -> tuple[int, str]:
-    """Calls a command's function. Returns (0, ""), or an exit status and the reason in one sentence.
+    """Calls the function of the command `name` with the `arguments` of the command line.
 
-    Args:
-        name: the command's name.
-        function: the function behind it.
-        words: the function's arguments that are given without a name; the last may end in ?, * or +, as in argparse.
-        example: the arguments of the example in the help.
-        arguments: those given on the command line.
+    `words` and `example` are those of `exlm_command.Command`. Returns (0, ""), or an exit status and one sentence why.
     """
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -33,8 +33,3 @@ def mix(*parts: int | np.ndarray) -> np.ndarray:
 def uniform(bits: np.ndarray) -> np.ndarray:
     """uint64 bits to float64 in [0, 1)."""
     return (bits >> np.uint64(11)) * 2.0**-53
-
-
-def dropout_seed(seed: int, step: int, micro_batch: int) -> int:
-    """Seed of PyTorch's generator for one micro-batch of one step."""
-    return int(mix(seed, Purpose.DROPOUT, step, micro_batch)) >> 1

@@ -32,9 +32,8 @@ def entries(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
     return {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in sorted(files)}
 
 
-def write_manifest(directory: Path, files: Iterable[Path], **further: Any) -> None:
+def write_manifest(directory: Path, files: list[Path], **further: Any) -> None:
     """Writes `manifest.json`: size and SHA-256 of all `files`, and `further` entries. Everything is synced to disk."""
-    files = list(files)
     for path in files:
         sync(path)
     write_text(directory / MANIFEST, json.dumps({"files": entries(files), **further}, indent=1))
@@ -42,10 +41,7 @@ def write_manifest(directory: Path, files: Iterable[Path], **further: Any) -> No
 
 
 def problem(directory: Path, contents: bool = True) -> str | None:
-    """What is wrong with a directory that has a manifest, with the name of the file; None if nothing is wrong.
-
-    Without `contents`, only the sizes of the files are compared.
-    """
+    """What is wrong in a directory with a manifest, or None; without `contents` only sizes of files are compared."""
     try:
         content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
         files = {name: (entry["bytes"], entry["sha256"]) for name, entry in content["files"].items()}

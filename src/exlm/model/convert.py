@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..errors import InputError
 from .configuration_exlm import ExLMConfig
@@ -38,11 +37,8 @@ def from_official(state_dict: Mapping[str, Any], num_states: int) -> ExLMForMask
     are expanded into `num_states` states, as in the release.
 
     Args:
-        state_dict: weights under the release's names, as tensors or arrays.
+        state_dict: weights under the release's names, as tensors or arrays; InputError if one is missing.
         num_states: k, which cannot be inferred from the weights.
-
-    Raises:
-        InputError: if a weight that the release always has is missing.
     """
     weights = {name: torch.as_tensor(value) for name, value in state_dict.items()}
     try:
@@ -58,27 +54,22 @@ def from_official(state_dict: Mapping[str, Any], num_states: int) -> ExLMForMask
             num_states=num_states,
             boundary_states="k",
         )
-        translated = _translate(weights, config.num_hidden_layers)
+        modules = dict(HEADS)
+        translated = {
+            "exlm.embeddings.weight": weights[EMBEDDINGS],
+            "head.decoder.weight": weights[EMBEDDINGS],
+            "head.decoder.bias": weights["encoder.lm_head.bias"],
+            "transition.positions.weight": weights[POSITIONS][PADDING_ROWS:],
+        }
+        for i in range(config.num_hidden_layers):
+            modules |= {f"exlm.layers.{i}.{ours}": f"{TRUNK}layers.{i}.{theirs}" for ours, theirs in LAYER.items()}
+            for kind in KINDS:
+                projections = [weights[f"{TRUNK}layers.{i}.self_attn.{name}_proj.{kind}"] for name in "qkv"]
+                translated[f"exlm.layers.{i}.attention.qkv.{kind}"] = torch.cat(projections)
+        for ours, theirs in modules.items():
+            translated |= {f"{ours}.{kind}": weights[f"{theirs}.{kind}"] for kind in KINDS}
     except KeyError as missing:
         raise InputError(f"the state dict has no weight {missing}; is it a checkpoint of the ExLM release?") from None
     model = ExLMForMaskedLM(config)
     model.load_state_dict(translated)
     return model.eval()
-
-
-def _translate(weights: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """The weights under this library's names."""
-    modules = dict(HEADS)
-    for i in range(layers):
-        modules |= {f"exlm.layers.{i}.{ours}": f"{TRUNK}layers.{i}.{theirs}" for ours, theirs in LAYER.items()}
-    result = {f"{ours}.{kind}": weights[f"{theirs}.{kind}"] for ours, theirs in modules.items() for kind in KINDS}
-    for i in range(layers):
-        for kind in KINDS:
-            projections = [weights[f"{TRUNK}layers.{i}.self_attn.{name}_proj.{kind}"] for name in "qkv"]
-            result[f"exlm.layers.{i}.attention.qkv.{kind}"] = torch.cat(projections)
-    return result | {
-        "exlm.embeddings.weight": weights[EMBEDDINGS],
-        "head.decoder.weight": weights[EMBEDDINGS],
-        "head.decoder.bias": weights["encoder.lm_head.bias"],
-        "transition.positions.weight": weights[POSITIONS][PADDING_ROWS:],
-    }

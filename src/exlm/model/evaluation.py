@@ -33,12 +33,9 @@ def no_sums(config: PreTrainedConfig) -> dict[str, float]:
 
 @torch.no_grad()
 def evaluate_batch(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prior | None = None) -> dict[str, float]:
-    """Sums over a batch.
+    """Sums over a batch of input_ids, attention_mask and labels, each [B, S].
 
-    Args:
-        model: in evaluation mode.
-        batch: input_ids, attention_mask and labels, each [B, S].
-        prior: the order prior, in place of the configuration's.
+    The model is in evaluation mode; `prior` replaces the configuration's.
 
     Returns:
         `total`, `count` and `infeasible` of the objective; `masked` tokens, of which `correct`; their `nll` and

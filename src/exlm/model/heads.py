@@ -1,7 +1,8 @@
 """The heads, which read the encoder's states: prediction of tokens, transitions between states, classification.
 
 Heads switch autocast off: their products are small, and errors in log-probabilities add up along a path. On a CPU they
-are true float32 (`exlm.ops.precision`); only the product with the vocabulary has bfloat16 operands in training.
+are true float32 (`exlm.ops.precision`). Only the product with the vocabulary, the largest, has bfloat16 operands in
+training; its sums stay float32.
 """
 
 import torch
@@ -32,11 +33,7 @@ class ExLMPredictionHead(nn.Module):
             return self.norm(self.activation(linear(hidden, self.dense)))
 
     def operands(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The inputs of `ops.emission`: hidden states [..., D], weight [V, D], bias [V].
-
-        The product with the vocabulary is the largest, so its operands have the precision of autocast. Its sums stay
-        float32.
-        """
+        """Inputs of `ops.emission`: hidden states [..., D] in the precision of autocast, weight [V, D], bias [V]."""
         transformed = self.transform(hidden)
         if torch.is_autocast_enabled(hidden.device.type):
             transformed = transformed.to(torch.get_autocast_dtype(hidden.device.type))
@@ -66,10 +63,7 @@ class ExLMTransitionHead(nn.Module):
             self.positions = nn.Embedding(config.max_position_embeddings, width)
 
     def forward(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
-        """states [B, N, D] of a lattice -> [B, N, N], at least float32: in bfloat16 a link would be off by 3% and more.
-
-        If `prior` is given, it replaces the configuration's.
-        """
+        """states [B, N, D] of a lattice -> [B, N, N], at least float32; `prior` replaces the configuration's."""
         edges = transition.edge_mask(lattice.state_lengths, states.shape[1], lattice.ordinal if self.sparse else None)
         strength = self.prior if prior is None else prior
         links = None if strength == NO_PRIOR else LinkPrior(strength, lattice.ordinal, lattice.state_copy)

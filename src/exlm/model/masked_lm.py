@@ -20,8 +20,8 @@ from .objectives import Loss, ctc_blocks, ctc_loss, ctc_marginals, exlm_loss, ex
 class ExLMMaskedLMOutput(MaskedLMOutput):
     """Output of `ExLMForMaskedLM`.
 
-    `loss` is `total / count`, the mean over sequences (`exlm`, `ctc`) or masked tokens (`mlm`). `logits` [B, S, V] have
-    at a [MASK] the log marginal distribution of that token.
+    `loss` is `total / count`, the mean over sequences (`exlm`, `ctc`) or masked tokens (`mlm`). `logits` [B, S, V]
+    are those of each token's first state, and at a [MASK] the log marginal distribution of that token.
     """
 
     # The fields of `exlm.model.objectives.Loss`, for averages over several batches.
@@ -76,7 +76,11 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             hidden = self.exlm.encode(lattice)
             lattice = lattice.to(hidden.device)
             states = gather_rows(hidden, lattice.state_index)
-            output.logits = self._logits(hidden, states, lattice, prior)
+            logits = self.head(gather_rows(hidden, lattice.first.clamp(max=hidden.shape[1] - 1)))
+            marginal = self.marginals(lattice, states, prior)
+            rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
+            logits[rows, lattice.target_index[rows, targets]] = marginal[rows, targets].to(logits.dtype)
+            output.logits = logits
         else:
             states = self.states(lattice)
             lattice = lattice.to(states.device)
@@ -106,11 +110,9 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             answers = targets[:, inside]
             losses = cross_entropy(*self.head.operands(states[:, inside].flatten(0, 1)), answers.flatten())
             return mlm_loss(losses.view_as(answers), lattice.target_is_mask[:, inside])
-        if config.objective != "ctc":
-            raise NotImplementedError(f"the loss of {config.objective}")
         # A block is a mask; if BOS and EOS have k states, they are blocks too, as in the release. The blank is `<unk>`.
         # A target that is itself `<unk>` cannot be aligned and is left out.
-        blocks, chosen = ctc_blocks(states, lattice, config.states_per_mask, config.states_per_boundary)
+        blocks, chosen = ctc_blocks(states, lattice, config)
         answers, counted = targets[:, chosen], lattice.target_is_mask[:, chosen]
         if config.states_per_boundary > 1:
             counted = torch.arange(answers.shape[1], device=answers.device) < lattice.target_lengths[:, None]
@@ -126,19 +128,9 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             return exlm_marginals(visits(self.links(states, lattice, prior), lattice), self.head(states))
         if config.objective == "mlm":
             return self.head(states).log_softmax(-1)
-        if config.objective != "ctc":
-            raise NotImplementedError(f"the marginals of {config.objective}")
-        blocks, chosen = ctc_blocks(states, lattice, config.states_per_mask, config.states_per_boundary)
+        blocks, chosen = ctc_blocks(states, lattice, config)
         assert config.unk_token_id is not None  # the blank
         found = ctc_marginals(self.head(blocks), config.unk_token_id)
         result = found.new_zeros(*lattice.targets.shape, found.shape[-1])
         result[:, chosen] = found
         return result
-
-    def _logits(self, hidden: Tensor, states: Tensor, lattice: Lattice, prior: Prior | None) -> Tensor:
-        """[B, S, V]: the logits of every input token's first state; for masks the log marginals."""
-        logits = self.head(gather_rows(hidden, lattice.first.clamp(max=hidden.shape[1] - 1)))
-        marginal = self.marginals(lattice, states, prior)
-        rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
-        logits[rows, lattice.target_index[rows, targets]] = marginal[rows, targets].to(logits.dtype)
-        return logits

@@ -142,10 +142,8 @@ class ExLMModel(ExLMPreTrainedModel):
     ) -> BaseModelOutput | tuple[Tensor, ...]:
         """Hidden states [B, S, D] of the input tokens; a masked token is represented by its first state.
 
-        Args:
-            input_ids: [B, S]; `attention_mask` has the same shape, 1 on real tokens, and is all ones by default.
-            masked: [B, S] bool, tokens to expand; the [MASK] tokens by default.
-            return_dict: if false, the result is a tuple, as in transformers.
+        All inputs are [B, S]. `masked` are the tokens to expand, by default the [MASK] tokens. If `return_dict` is
+        false, the result is a tuple, as in transformers.
         """
         lattice = self.expand(input_ids, attention_mask, masked)
         hidden = self.encode(lattice)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from transformers import PreTrainedConfig
 
 from ..ops import alignment
 from ..ops.expansion import Lattice
@@ -43,9 +44,7 @@ def visits(transition: Tensor, lattice: Lattice) -> Tensor:
 def exlm_marginals(weights: Tensor, logits: Tensor) -> Tensor:
     """Exact: a mixture over the states, p(y_i) = sum_u P(path is at u when it emits i) p_u(y_i).
 
-    Args:
-        weights: [B, T, N], the result of `visits`.
-        logits: [B, N, V] of the prediction head.
+    `weights` [B, T, N] are the result of `visits`, `logits` [B, N, V] those of the prediction head.
     """
     with torch.autocast(weights.device.type, enabled=False), exact_products(weights.device):
         return (weights @ logits.softmax(-1).to(weights.dtype)).log().clamp(min=LEAST)
@@ -56,15 +55,13 @@ def mlm_loss(losses: Tensor, masked: Tensor) -> Loss:
     return Loss(torch.where(masked, losses, 0.0).sum(), masked.sum(), masked.new_zeros((), dtype=torch.int64))
 
 
-def ctc_blocks(
-    states: Tensor, lattice: Lattice, states_per_mask: int, states_per_boundary: int
-) -> tuple[Tensor, slice]:
+def ctc_blocks(states: Tensor, lattice: Lattice, config: PreTrainedConfig) -> tuple[Tensor, slice]:
     """The k states of each target [B, n, k, ...], and a slice of these targets: all if BOS and EOS have k states too.
 
     In a sequence with fewer masks than others, some blocks hold EOS or padding. The caller must ignore these.
     """
-    k, width = states_per_mask, lattice.targets.shape[1]
-    if states_per_boundary > 1 or k == 1:
+    k, width = config.states_per_mask, lattice.targets.shape[1]
+    if config.states_per_boundary > 1 or k == 1:
         return states[:, : width * k].unflatten(1, (width, k)), slice(0, width)
     return states[:, 1 : 1 + (width - 2) * k].unflatten(1, (width - 2, k)), slice(1, width - 1)
 
@@ -72,8 +69,7 @@ def ctc_blocks(
 def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
     """Log-probability that k states emit blanks, then one target at least once, then blanks (CTC, Graves et al. 2006).
 
-    Args:
-        target, blank: [k, ...] log-probabilities of the target and of the blank at each state; the result is [...].
+    `target` and `blank` [k, ...] are their log-probabilities at each state; the result is [...].
     """
     before, inside, after = blank[0], target[0], None
     for here, skip in zip(target[1:], blank[1:], strict=True):
@@ -87,9 +83,7 @@ def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
 def ctc_loss(target: Tensor, blank: Tensor, counted: Tensor) -> Loss:
     """ExLM without transitions: each block has its own CTC loss; a sequence's loss is the mean over its blocks.
 
-    Args:
-        target, blank: [k, B, n] log-probabilities of each block's target and of the blank at the block's states.
-        counted: [B, n] bool, the blocks that count.
+    `target` and `blank` [k, B, n] are as in `single_target_ctc`; `counted` [B, n] are the blocks that count.
     """
     value = single_target_ctc(target, blank)
     per_sequence = counted.sum(1, keepdim=True).clamp(min=1)

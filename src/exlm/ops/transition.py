@@ -6,8 +6,7 @@ log-probability is off by up to 3% per link.
 
 The mixture adds one head after the other and computes heads again for the gradient: no [B, N, N, H] tensor is held.
 
-An order prior (not in the paper) favours paths that give each masked token a state of its own mask. Without it, the
-full DAG of small models settles on one path through the wrong masks before any word is learned. The prior is added to
+An order prior (not in the paper) favours paths that give each masked token a state of its own mask. It is added to
 links' scores before each head's softmax, as in ALiBi (Press et al., 2022) for attention and in Badlani et al. (2021)
 for speech alignment.
 """
@@ -58,10 +57,7 @@ class LinkPrior(NamedTuple):
 def edge_mask(state_lengths: Tensor, width: int, group: Tensor | None = None) -> Tensor:
     """[B, N, N] bool: an edge u -> v exists iff u < v < the number of states of the sequence.
 
-    Args:
-        state_lengths: [B] states of each sequence.
-        width: N, the padded number of states.
-        group: [B, N] the mask each state belongs to; where given, states of one mask are not linked (Sparse DAG).
+    N is `width`. If `group` [B, N], the mask of each state, is given, states of one mask are not linked (Sparse DAG).
     """
     index = torch.arange(width, device=state_lengths.device)
     edges = (index[:, None] < index) & (index < state_lengths[:, None])[:, None, :]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, Interrupted, TrainingStopped
-from ..randomness import dropout_seed
+from ..randomness import Purpose, mix
 from . import checkpoint, distributed
 from .optim import OptimizerConfig, build_optimizer, learning_rate
 from .precision import autocast, training_products
@@ -92,10 +92,8 @@ def fit(
         batches: this process's micro-batches of a step, on the CPU. The model moves them to its device once it knows
             their layout, so that no step waits for sizes.
         directory: gets checkpoints, `log.jsonl` and TensorBoard events.
-        seed: for dropout.
         evaluate: (model, finished updates) -> metrics on held-out data.
         identity: settings that must be equal between a checkpoint and this run.
-        description: text of the progress bar.
 
     Returns:
         the metrics of the last update, or None if the run was complete already.
@@ -148,10 +146,9 @@ def fit(
             if due or stop:
                 save(step + 1)
             if stop and step + 1 < config.steps:
-                kept = (
-                    "run the same command to go on" if config.save_every else "the same command starts this part again"
-                )
-                raise Interrupted(stop, f"interrupted after step {step + 1} of {config.steps}; {kept}")
+                where = f"interrupted after step {step + 1} of {config.steps}"
+                aim = "to go on" if config.save_every else "to start this part again"
+                raise Interrupted(stop, f"{where}; run the same command {aim}")
     return measured
 
 
@@ -186,7 +183,7 @@ def update(
     device = next(model.parameters()).device
     found, tokens = torch.zeros(3, dtype=torch.float64, device=device), 0
     for i, (number, batch) in enumerate(micro_batches, 1):
-        torch.manual_seed(dropout_seed(seed, step, number))
+        torch.manual_seed(int(mix(seed, Purpose.DROPOUT, step, number)) >> 1)
         alone = distributed.no_sync(model) if i < len(micro_batches) else nullcontext()
         with alone, training_products(device, config.precision):
             with autocast(device, config.precision):
