@@ -110,6 +110,8 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             answers = targets[:, inside]
             losses = cross_entropy(*self.head.operands(states[:, inside].flatten(0, 1)), answers.flatten())
             return mlm_loss(losses.view_as(answers), lattice.target_is_mask[:, inside])
+        if config.objective != "ctc":  # a new one must not be trained as CTC
+            raise NotImplementedError(f"the loss of {config.objective}")
         # A block is a mask; if BOS and EOS have k states, they are blocks too, as in the release. The blank is `<unk>`.
         # A target that is itself `<unk>` cannot be aligned and is left out.
         blocks, chosen = ctc_blocks(states, lattice, config)
