@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from exlm.paper.measurements import fixed_count_of_masks
 from exlm.paper.variants import Space
 
 MACHINE = {"processor": "AMD EPYC 9R14", "device": "cpu", "torch": "2.13.0", "threads": 1}
@@ -99,9 +98,8 @@ def _measurements(directory: Path, p: float, r: int, entropy: float, states: flo
     mean, variance = (float(moment[0]) for moment in fixed_count_of_masks(p, r, np.array([30])))
     deviation = variance**0.5
     predicted = {"predicted": p**r, "predicted_std": (p**r * (1 - p**r) / 30) ** 0.5}
-    predicted |= {"fixed_count": mean, "fixed_count_std": deviation}
     measured = {"mean": mean + deviation / 500**0.5, "std": deviation, "sequences": 500, "tokens": 15000}
-    entropies = {"mean": entropy, "std": 1.5, "stderr": 0.03, "tokens": 2500, "left_out": 10, "states": of_states}
+    entropies = {"mean": entropy, "std": 1.5, "stderr": 0.03, "tokens": 2500, "states": of_states}
     content = {"entropy": {"mask_ratio": p, "repeat": r} | entropies, "corruption": predicted | measured}
     write(directory / "measurements.json", content)
 
@@ -181,3 +179,22 @@ def efficiency(directory: Path) -> None:
     content = {"machine": MACHINE, "mask_ratio": 0.15, "num_states": 4, "pairs": 20, "clock": "wall time"}
     content |= {"models": models, "ratio": 1.6, "ratio_quartiles": [1.55, 1.66]}
     write(directory / "efficiency.json", content)
+
+
+def fixed_count_of_masks(p: float, repeat: int, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Expectation and variance [n] of the share of corrupted tokens in sequences of N = `tokens` [n] if p N r copies,
+    rounded up or down at random, are masked. All choices of so many copies are equally likely."""
+    copies, exact = tokens * repeat, p * tokens * repeat
+
+    def all_masked(count: np.ndarray, chosen: int) -> np.ndarray:
+        """P(`chosen` given copies are all among the `count` masked ones) [n]."""
+        i = np.arange(chosen)[:, None]
+        return (np.maximum(count - i, 0) / np.maximum(copies - i, 1)).prod(0)
+
+    low = np.floor(exact)
+    mean, square = np.zeros(len(tokens)), np.zeros(len(tokens))
+    for count, weight in ((low, 1 - (exact - low)), (low + 1, exact - low)):
+        one, two = all_masked(count, repeat), all_masked(count, 2 * repeat)
+        mean += weight * one
+        square += weight * (one + (tokens - 1) * two) / tokens
+    return mean, np.maximum(square - mean**2, 0)

@@ -154,7 +154,7 @@ def test_a_signal_reaches_the_training_which_saves_its_state_and_goes_on_later(r
 
 
 def test_a_process_that_is_killed_counts_as_stopped_and_errors_come_back_as_they_are():
-    with pytest.raises(TrainingStopped, match="its process ended with status -9; -9 often means"):
+    with pytest.raises(TrainingStopped, match="its process was killed; often memory ran out"):
         in_own_process(signal.raise_signal, signal.SIGKILL)
     with pytest.raises(InputError, match="/nowhere is not a corpus"):
         in_own_process(Corpus, "/nowhere")

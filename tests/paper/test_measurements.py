@@ -14,13 +14,13 @@ from exlm.paper.efficiency import compare
 from exlm.paper.measurements import (
     batch_entropies,
     entropy,
-    fixed_count_of_masks,
     measure_corruption,
     measure_entropy,
 )
 from exlm.pretrain import evaluate, held_out_batches
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig
+from tests.paper.fake_runs import fixed_count_of_masks
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 
@@ -49,7 +49,7 @@ def test_entropy_of_an_mlm_counts_only_tokens_without_a_visible_copy_and_average
     model = model_of(corpus, repeat, objective="mlm")
     batches = batches_of(corpus, 0.6, repeat)
     found = measure_entropy(model, batches)
-    expected, left_out = [], 0
+    expected, some_visible = [], 0
     for batch in batches:
         with torch.no_grad():
             logits = model(batch["input_ids"], batch["attention_mask"]).logits.double()
@@ -57,12 +57,12 @@ def test_entropy_of_an_mlm_counts_only_tokens_without_a_visible_copy_and_average
             for start in range(0, len(labels), repeat):
                 copies = [i for i in range(start, start + repeat) if labels[i] != -100]
                 if len(copies) < repeat:
-                    left_out += bool(copies)
+                    some_visible += bool(copies)
                     continue
                 p = [logits[row, i].softmax(-1).numpy() for i in copies]
                 expected.append(np.mean([-(q * np.log2(q)).sum() for q in p]))
     assert found["tokens"] == len(expected) > 50
-    assert found["left_out"] == left_out and (left_out > 0) == (repeat > 1)
+    assert (some_visible > 0) == (repeat > 1)
     assert found["mean"] == pytest.approx(np.mean(expected), abs=1e-4)
     assert found["std"] == pytest.approx(np.std(expected), abs=1e-4)
     assert found["states"] is None
@@ -141,9 +141,11 @@ def test_masking_a_fixed_count_agrees_with_enumeration(repeat, p):
 
 @pytest.mark.parametrize("p,repeat", [(0.15, 1), (0.387, 2), (0.622, 4)])
 def test_measured_corruption_is_what_masking_a_fixed_count_predicts(corpus, p, repeat):
-    found = measure_corruption(batches_of(corpus, p, repeat), p, repeat)
-    error = found["fixed_count_std"] / math.sqrt(found["sequences"])
-    assert abs(found["mean"] - found["fixed_count"]) < 4 * error + 1e-9
+    batches = batches_of(corpus, p, repeat)
+    found = measure_corruption(batches, p, repeat)
+    lengths = torch.cat([batch["attention_mask"].sum(1) // repeat - 2 for batch in batches]).numpy()
+    mean, variance = fixed_count_of_masks(p, repeat, lengths)
+    assert abs(found["mean"] - mean.mean()) < 4 * math.sqrt((variance.mean() + mean.var()) / len(lengths)) + 1e-9
     assert found["predicted"] == pytest.approx(p**repeat)
     if repeat == 1:
         assert found["std"] < found["predicted_std"]

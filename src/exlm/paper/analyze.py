@@ -29,12 +29,7 @@ from exlm.train.loop import LoopConfig
 
 @dataclass(frozen=True)
 class DownstreamConfig:
-    """A task, and hyper-parameters of its own.
-
-    Attributes:
-        task: the labelled data.
-        train: hyper-parameters.
-    """
+    """The labelled data of a task, and hyper-parameters of its own."""
 
     task: TaskConfig
     train: FinetuneConfig = FinetuneConfig()
@@ -87,7 +82,11 @@ def analyze(
     for variant in models:
         variant.check()
     fine_tuned = {} if experiment in ("entropy", "efficiency") else tasks or {}
-    files = {name: task_files(chosen.task) for name, chosen in fine_tuned.items()}
+    files = {}
+    for name, chosen in fine_tuned.items():  # OSError for one that is not there
+        labelled = resolve(chosen.task)[0]
+        there = (file for file in (labelled.dataset, labelled.valid, labelled.test) if file and Path(file).suffix)
+        files[name] = {file: sha256(Path(file)) for file in there}
     directory = Path(output)
     recipe = {"output": output, "data": data, "model": model, "train": train, "space": space, "prior": prior}
     recipe |= {"tasks": tasks or {}, "seeds": seeds, "pretrain_seeds": pretrain_seeds}
@@ -101,7 +100,7 @@ def analyze(
         models = variants(experiment, data, model, train, space, json.loads(result.read_text())["ratio"])
     corpus_hash, jobs = Corpus(data.corpus).corpus_hash, []
     for seed, variant in itertools.product(pretrain_seeds, models):
-        name, is_exlm = f"{variant.name}/seed-{seed}", variant.model.objective == "exlm"
+        name, is_exlm = f"{variant.name}/seed-{seed}", variant.model.has_links
         run_dir = directory / "pretrain" / name
         training = {"data": variant.data, "model": variant.model, "train": variant.train, "seed": seed}
         training |= {"prior": prior} if is_exlm else {}
@@ -117,12 +116,6 @@ def analyze(
             jobs.append(Job(f"fine-tuning on {task}", result, tune, settings, needs=run_dir / "result.json"))
     run_jobs(jobs, own_processes)
     print(f"all of {experiment} is in {output}; exlm report {output} --out DIR makes tables and figures of it")
-
-
-def task_files(task: TaskConfig) -> dict[str, str]:
-    """SHA-256 of the files of a task that are named or known; OSError for one that is not there."""
-    found = resolve(task)[0]
-    return {file: sha256(Path(file)) for file in (found.dataset, found.valid, found.test) if file and Path(file).suffix}
 
 
 def pretrain_and_measure(run_dir: Path, recipe: dict[str, Any], case: str | None) -> None:

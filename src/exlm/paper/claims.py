@@ -7,11 +7,11 @@ import math
 from collections.abc import Sequence
 from statistics import variance
 
-from exlm.paper.families import Estimate, Family
-from exlm.paper.page import Row, Table
+from exlm.paper.families import Family
+from exlm.paper.page import Number, Row, Table
 from exlm.paper.values import TEXTS, HeldOut, texts, title
 
-Terms = Sequence[tuple[float, Estimate]]  # weights and cells
+Terms = Sequence[tuple[float, Number]]  # weights and cells
 
 
 def standard_error(terms: Terms) -> float | None:

@@ -56,15 +56,11 @@ def compare(
         for side in range(2):
             call, tokens[step] = next(updates[side])
             times[side, step] = seconds(call, device)
-    times, tokens = times[:, WARM_UP:], tokens[WARM_UP:]
-    models = {
-        name: {
-            "seconds_per_step": taken.mean(),
-            "tokens_per_second": tokens.sum() / taken.sum(),
-            "peak_memory_bytes": in_own_process(peak_memory, partial(steps_of, *sides[name]), device)["total"],
-        }
-        for name, taken in zip(sides, times, strict=True)
-    }
+    times, tokens, models = times[:, WARM_UP:], tokens[WARM_UP:], {}
+    for taken, (name, settings) in zip(times, sides.items(), strict=True):
+        memory = in_own_process(peak_memory, partial(steps_of, *settings), device)["total"]
+        speed = {"seconds_per_step": taken.mean(), "tokens_per_second": tokens.sum() / taken.sum()}
+        models[name] = speed | {"peak_memory_bytes": memory}
     clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
     return {
         "machine": machine(),

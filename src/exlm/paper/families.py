@@ -1,9 +1,7 @@
 """Families of comparable runs, and what the seeds of each say in the cells of the paper's tables."""
 
-import hashlib
-import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,17 +12,8 @@ from exlm.paper import values as paper
 from exlm.paper.page import Number
 from exlm.paper.runs import Finetuning, Pretraining, Runs
 from exlm.paper.values import MLM, PLUS, Setting, rank
+from exlm.paper.variants import Space
 from exlm.tasks.datasets import GLUE, MOLECULENET
-
-
-@dataclass(frozen=True)
-class Estimate(Number):
-    """A score of a cell: the mean over pre-training seeds of the mean (or median) over fine-tuning seeds.
-
-    `spread` is the standard deviation over all seeds; of a single one the standard error over tokens, where known.
-    """
-
-    centers: Sequence[float] = ()  # one number per pre-training seed
 
 
 @dataclass
@@ -35,7 +24,6 @@ class Family:
     steps: int
     choices: frozenset[tuple[str, Any]]
     label: str = ""
-    differences: str = ""  # settings that set it apart from another family with the same label
     cells: dict[Setting, list[Pretraining]] = field(default_factory=dict)  # one run per seed
     finetunings: dict[str, dict[str, Finetuning]] = field(default_factory=dict)  # by run id, then task
 
@@ -101,16 +89,12 @@ class Family:
 
     @property
     def grid(self) -> list[Setting]:
-        """The cells of the Repeated MLM experiment, of which r = 1 is the vanilla MLM; none without repeated tokens."""
-        cells = self.select([MLM], r=None)
-        return cells if any(cell.r > 1 for cell in cells) else []
-
-    @property
-    def full_grid(self) -> list[Setting]:
-        """With the paper's cells that have no run. Those in which corrupted semantics vanish are left out."""
-        ratios, repeats = {*paper.RATIOS, *(c.p for c in self.grid)}, {*paper.REPEATS, *(c.r for c in self.grid)}
-        cells = [Setting(MLM, 1, p, r) for p in sorted(ratios) for r in sorted(repeats)]
-        return [cell for cell in cells if cell in self.cells or cell.hidden >= paper.VANISHING]
+        """The cells of the Repeated MLM experiment at our and the paper's p and r; none without repeated tokens."""
+        found, usual = self.select([MLM], r=None), Space()
+        if all(cell.r == 1 for cell in found):
+            return []
+        ratios, repeats = [*usual.mask_ratios, *(c.p for c in found)], [*usual.repeats, *(c.r for c in found)]
+        return sorted({*found, *(Setting(MLM, 1, p, r) for p, r in Space(ratios, repeats).grid())})
 
     @cached_property
     def scores(self) -> dict[str, dict[str, list[float]]]:
@@ -120,8 +104,10 @@ class Family:
             found[id] |= {name: values for tuning in tunings.values() for name, values in tuning.scores.items()}
         return found
 
-    def estimate(self, cell: Setting, *scores: str, of_medians: bool = False) -> Estimate | None:
-        """What the seeds of a cell say of a score, or of the mean of several; None where no run has all of them."""
+    def estimate(self, cell: Setting, *scores: str, of_medians: bool = False) -> Number | None:
+        """A score of a cell, or the mean of several: over pre-training seeds, of the mean (or median) over fine-tuning
+        seeds. None where no run has all scores. A single seed has the standard error over tokens as spread, if known.
+        """
         runs = [run for run in self.cells.get(cell, ()) if scores and self.scores[run.id].keys() >= set(scores)]
         if not runs:
             return None
@@ -129,17 +115,10 @@ class Family:
         centers = [fmean((median if of_medians else fmean)(values) for values in of_run) for of_run in found]
         everything = [value for (values,) in found for value in values] if len(scores) == 1 else centers
         error = runs[0].scores.get(f"{scores[0]} error")
-        sizes = "–".join(map(str, sorted({len(values) for of_run in found for values in of_run})))
-        how = f"{'mean of medians' if of_medians else 'mean'} of {len(runs)} × {sizes}"
-        return Estimate(
-            value=fmean(centers),
-            spread=stdev(everything) if len(everything) > 1 else error,
-            digits=paper.DIGITS.get(scores[0], 1),
-            note=f"{how} (pre-training × fine-tuning) seeds; runs {' '.join(run.id for run in runs)}",
-            centers=centers,
-        )
+        spread = stdev(everything) if len(everything) > 1 else error
+        return Number(fmean(centers), spread, paper.DIGITS.get(scores[0], 1), centers)
 
-    def estimates(self, cells: Iterable[Setting], *scores: str) -> dict[Setting, Estimate]:
+    def estimates(self, cells: Iterable[Setting], *scores: str) -> dict[Setting, Number]:
         """Of those cells that have one."""
         return {cell: estimate for cell in cells if (estimate := self.estimate(cell, *scores))}
 
@@ -176,13 +155,11 @@ def families(runs: Runs) -> list[Family]:
     for family in found:
         _take_finetunings(family, runs)
         family.label = _label(family)
-    for label, count in Counter(family.label for family in found).items():
+    for label in {family.label for family in found}:
         same = [family for family in found if family.label == label]
         common = frozenset.intersection(*(family.shared for family in same))
-        for family in same if count > 1 else ():
-            settings = json.dumps(sorted(family.shared)).encode()
-            family.label += f" · settings {hashlib.sha256(settings).hexdigest()[:6]}"
-            family.differences = ", ".join(f"{name} = {value}" for name, value in sorted(family.shared - common))
+        for family in same:  # equal labels get the settings that differ, hashes shortened
+            family.label += "".join(f" · {name} = {value[:16]}" for name, value in sorted(family.shared - common))
     return sorted(found, key=lambda family: (-len(family.runs), family.label))
 
 
@@ -200,11 +177,11 @@ def _take_finetunings(family: Family, runs: Runs) -> None:
 def _label(family: Family) -> str:
     """Corpus, size, length, and the choices of ExLM that are not the usual ones."""
     run = family.runs[0]
-    model, data = run.result["recipe"]["model"], run.result["recipe"]["data"]
+    data = run.result["recipe"]["data"]
     sizes = sorted({f"{run.result['parameters'] / 1e6:.1f}" for run in family.runs}, key=float)
     words = [
         Path(data["corpus"]).name,
-        f"{model['num_hidden_layers']} layers × {model['hidden_size']}",
+        f"{run.model.num_hidden_layers} layers × {run.model.hidden_size}",
         f"{'–'.join(dict.fromkeys([sizes[0], sizes[-1]]))}M parameters",
         f"{family.steps:,} updates of {data['tokens_per_batch']:,} tokens",
         *(f"{name} = {value}" for name, value in sorted(family.choices, key=str) if value != paper.CHOICES[name]),

@@ -10,19 +10,19 @@ import pandas as pd
 from matplotlib.figure import Figure as Plot
 from matplotlib.patches import Rectangle
 
-from exlm.paper.families import Estimate, Family
+from exlm.paper.families import Family
 from exlm.paper.page import Figure
 from exlm.paper.values import MLM, TEXTS, HeldOut, Setting, percent, title
 from exlm.train.tracking import read_log
 
 POINTS = 100  # of a curve, so that the files stay small
 COLOURS = ("#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b")
-CURVES = {  # titles of training curves: kind and key of the records in the log
-    "training loss": ("train", "loss"),
-    "held-out accuracy": ("eval", "accuracy"),
-    "held-out perplexity": ("eval", "perplexity"),
-    "joint perplexity": ("eval", "joint_perplexity"),
-    "own mask": ("eval", "own_states"),
+CURVES = {  # titles of training curves: key and kind of the records in the log
+    "training loss": ("loss", "train"),
+    "held-out accuracy": ("accuracy", "eval"),
+    "held-out perplexity": ("perplexity", "eval"),
+    "joint perplexity": ("joint_perplexity", "eval"),
+    "own mask": ("own_states", "eval"),
 }
 STYLE: dict[Any, Any] = {
     "font.size": 9.5, "svg.fonttype": "none", "svg.hashsalt": "exlm", "axes.titlesize": 10.5, "legend.frameon": False,
@@ -46,8 +46,20 @@ def repeated_figures(family: Family) -> list[Figure]:
     figures = [_figure("repeated-mlm", family, _heat_maps(family))]
     entropy = family.estimates(family.grid, HeldOut.ENTROPY)
     if len(entropy) > 1:
-        figures.append(_figure("repeated-entropy", family, _entropy_curve(entropy)))
-    names = {cell: f"r = {cell.r}" for cell in family.grid}
+        plot = Plot(figsize=(5.4, 3.3))
+        axis = plot.subplots()
+        for p, colour in zip(sorted({cell.p for cell in entropy}), COLOURS, strict=False):
+            cells = sorted((cell for cell in entropy if cell.p == p), key=lambda cell: -cell.r)
+            x, y = [100 * cell.p**cell.r for cell in cells], [entropy[cell].value for cell in cells]
+            errors = [entropy[cell].spread or 0.0 for cell in cells]
+            axis.errorbar(x, y, errors, label=percent(p), color=colour, marker="o", ms=4.5, capsize=3)
+        axis.set(xlabel="pʳ, corrupted semantics, %", ylabel="entropy, bits", xscale="log")
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.xaxis.set_minor_formatter("")
+        axis.grid()
+        axis.legend(title="mask ratio p")
+        figures.append(_figure("repeated-entropy", family, plot))
+    names = {cell: f"r = {cell.r}" for cell in family.grid if cell in family.cells}
     return figures + _training_curves("repeated-curves", family, names, list(CURVES)[:3])
 
 
@@ -55,8 +67,7 @@ def _heat_maps(family: Family) -> Plot:
     """Rows p, columns r. Grey and blank: the share of corrupted semantics vanishes; a dash: not run."""
     scores = (*family.tasks, HeldOut.ACCURACY, HeldOut.CORRUPTION, HeldOut.ENTROPY)
     panels = [(score, found) for score in scores if (found := family.estimates(family.grid, score))]
-    grid = family.full_grid
-    ratios, repeats = sorted({cell.p for cell in grid}), sorted({cell.r for cell in grid})
+    ratios, repeats = sorted({cell.p for cell in family.grid}), sorted({cell.r for cell in family.grid})
     across = min(len(panels), 3)
     down = -(-len(panels) // across)
     plot = Plot(figsize=(4.0 * across, (0.72 * len(ratios) + 0.95) * down))
@@ -68,7 +79,7 @@ def _heat_maps(family: Family) -> Plot:
             cell = Setting(MLM, 1, p, r)
             share = (found[cell].value - low) / width if cell in found else 0.0
             colour = matplotlib.colormaps["YlGnBu"](0.08 + 0.75 * share) if cell in found else "#e3e6e9"
-            text = str(found[cell]).replace(" ± ", "\n± ") if cell in found else "–" if cell in grid else ""
+            text = str(found[cell]).replace(" ± ", "\n± ") if cell in found else "–" if cell in family.grid else ""
             axis.add_patch(Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="#ffffff", linewidth=1.5))
             ink = "#ffffff" if share > 0.62 else "#101418"
             axis.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=ink, fontsize=8.5)
@@ -80,23 +91,6 @@ def _heat_maps(family: Family) -> Plot:
         axis.spines[:].set_visible(False)
     for axis in axes[len(panels) :]:
         axis.remove()
-    return plot
-
-
-def _entropy_curve(entropy: Mapping[Setting, Estimate]) -> Plot:
-    """Entropy against the share of corrupted semantics, one line per mask ratio."""
-    plot = Plot(figsize=(5.4, 3.3))
-    axis = plot.subplots()
-    for p, colour in zip(sorted({cell.p for cell in entropy}), COLOURS, strict=False):
-        cells = sorted((cell for cell in entropy if cell.p == p), key=lambda cell: -cell.r)
-        x, y = [100 * cell.hidden for cell in cells], [entropy[cell].value for cell in cells]
-        errors = [entropy[cell].spread or 0.0 for cell in cells]
-        axis.errorbar(x, y, errors, label=percent(p), color=colour, marker="o", ms=4.5, capsize=3)
-    axis.set(xlabel="pʳ, corrupted semantics, %", ylabel="entropy, bits", xscale="log")
-    axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axis.xaxis.set_minor_formatter("")
-    axis.grid()
-    axis.legend(title="mask ratio p")
     return plot
 
 
@@ -139,18 +133,23 @@ def _training_curves(name: str, family: Family, names: Mapping[Setting, str], ti
 
     `names` are those of the lines. A number that no log has takes no column.
     """
-    curves = {cell: curve for cell in names if len(curve := _curves(family, cell, titles))}
+    curves = {}  # by cell: a row for each update, a column for each key and kind of record, means over seeds
+    for cell in names:
+        if records := [record for run in family.cells[cell] for record in read_log(run.path / "log.jsonl")]:
+            means = pd.DataFrame(records).groupby(["step", "kind"]).mean(numeric_only=True)
+            curves[cell] = pd.DataFrame(means.unstack()).dropna(axis=1, how="all")
     rows = {p: [cell for cell in curves if cell.p == p] for p in sorted({cell.p for cell in curves})}
     rows = {p: cells for p, cells in rows.items() if len(cells) > 1}
-    columns = [column for column in titles if any(column in curves[cell] for cells in rows.values() for cell in cells)]
+    shown = [cell for cells in rows.values() for cell in cells]
+    columns = [title for title in titles if any(CURVES[title] in curves[cell] for cell in shown)]
     if not columns:
         return []
     plot = Plot(figsize=(3.7 * len(columns), 2.2 * len(rows) + 0.3))
     grid = plot.subplots(len(rows), len(columns), squeeze=False, sharex=True)
     for (p, column), axis in zip(product(rows, columns), grid.flat, strict=True):
         for cell, colour in zip(rows[p], COLOURS, strict=False):
-            if column in curves[cell]:
-                line = curves[cell][column].dropna()
+            if CURVES[column] in curves[cell]:
+                line = curves[cell][CURVES[column]].dropna()
                 axis.plot(line[:: max(1, len(line) // POINTS)], label=names[cell], color=colour, linewidth=1.4)
         axis.set(title=f"{column}, p = {percent(p)}", yscale="log" if column.endswith("perplexity") else "linear")
         axis.grid()
@@ -159,15 +158,3 @@ def _training_curves(name: str, family: Family, names: Mapping[Setting, str], ti
     for axis in grid[-1]:
         axis.set_xlabel("updates")
     return [_figure(name, family, plot)]
-
-
-def _curves(family: Family, cell: Setting, titles: Sequence[str]) -> pd.DataFrame:
-    """Those numbers of CURVES that the logs of a cell have, by update, averaged over seeds."""
-    found = [
-        {"step": record.get("step"), column: record[key]}
-        for run in family.cells[cell]
-        for record in read_log(run.path / "log.jsonl")
-        for column, (kind, key) in ((column, CURVES[column]) for column in titles)
-        if isinstance(record, dict) and record.get("kind") == kind and isinstance(record.get(key), int | float)
-    ]
-    return pd.DataFrame(found, columns=["step", *titles]).groupby("step").mean().dropna(axis=1, how="all")

@@ -6,12 +6,13 @@ import os
 import signal
 import statistics
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from datetime import timedelta
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -84,48 +85,37 @@ def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
 
     Raises:
         Interrupted: a signal asked for a stop.
-        TrainingStopped: the process was killed, for lack of memory for example.
+        TrainingStopped: the process was killed, for lack of memory for example, or failed unexpectedly.
     """
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_send_result, args=(torch.get_num_threads(), sender, function, values))
-    answer: Any = None
     received: list[int] = []
 
     def pass_on(number: int, _frame: object) -> None:
         received.append(number)
-        process.terminate()
+        for process in multiprocessing.active_children():
+            process.terminate()
 
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    spawn = multiprocessing.get_context("spawn")
+    previous = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C must not end the process while it begins
-        process.start()
-        for number in previous:
-            signal.signal(number, pass_on)
-        sender.close()
-        with suppress(EOFError):
-            answer = receiver.recv()
-        process.join()
+        with ProcessPoolExecutor(1, spawn, _begin, (torch.get_num_threads(),)) as executor:
+            return executor.submit(function, *values).result()
+    except (InputError, OSError, TrainingStopped):
+        raise
+    except Exception as error:
+        if received:
+            raise Interrupted(received[0], "interrupted; run the same command to go on") from None
+        if isinstance(error, BrokenProcessPool):
+            raise TrainingStopped("its process was killed; often memory ran out") from None
+        traceback.print_exception(error)
+        raise TrainingStopped(f"{type(error).__name__}: {error}") from error
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-    if received:
-        raise Interrupted(received[0], "interrupted; run the same command to go on")
-    if process.exitcode:
-        raise TrainingStopped(f"its process ended with status {process.exitcode}; -9 often means that memory ran out")
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
 
 
-def _send_result(threads: int, sender: Connection, function: Callable[..., object], values: tuple[Any, ...]) -> None:
-    """Runs in the new process, with the settings of the command line and the threads of the calling process."""
+def _begin(threads: int) -> None:
+    """Gives the new process the settings of the command line and the threads of the calling process."""
     os.setpgrp()  # Ctrl-C reaches the calling process alone, which passes it on once
-    if torch.get_num_threads() != threads:
-        torch.set_num_threads(threads)
+    torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    try:
-        sender.send(function(*values))
-    except (InputError, OSError, TrainingStopped, Interrupted) as error:
-        sender.send(error)

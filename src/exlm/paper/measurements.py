@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -47,16 +46,13 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
 
 
 def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]) -> dict[str, Any]:
-    """Mean, standard deviation and standard error over tokens, in bits; `states` has those of ExLM's states.
+    """Mean, standard deviation and standard error in bits, over `tokens` without a visible copy.
 
-    `tokens` counted; `left_out` have a masked copy but also a visible one.
+    `states` has those of ExLM's states.
     """
     model.eval()
-    found, masked = [], 0
-    for batch in tqdm(batches, desc="entropy", unit="batch"):
-        with in_precision(model.device, "fp32"):
-            found.append(batch_entropies(model, batch))
-        masked += int(_copies_masked(batch["labels"], model.config.repeat).any(2).sum())
+    with in_precision(model.device, "fp32"):
+        found = [batch_entropies(model, batch) for batch in tqdm(batches, desc="entropy", unit="batch")]
 
     def summary(name: str) -> dict[str, float]:
         values = torch.cat([entropies[name] for entropies in found])
@@ -65,7 +61,7 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
 
     tokens = sum(len(entropies["mixture"]) for entropies in found)
     states = summary("states") if model.transition is not None else None
-    return {**summary("mixture"), "tokens": tokens, "left_out": masked - tokens, "states": states}
+    return {**summary("mixture"), "tokens": tokens, "states": states}
 
 
 @torch.no_grad()
@@ -104,41 +100,21 @@ def _copies_masked(labels: Tensor, repeat: int) -> Tensor:
 
 
 def measure_corruption(batches: Iterable[dict[str, Tensor]], p: float, repeat: int) -> dict[str, float]:
-    """Measured mean and standard deviation over sequences, beside what either way of masking predicts.
+    """Mean and standard deviation over sequences, as measured and as predicted by the appendix's formula.
 
-    `predicted` lets every copy be masked by itself (the appendix's formula): a sequence of N tokens has the expectation
-    p^r and the variance p^r (1 - p^r) / N. `fixed_count` is how training masks. A predicted deviation is that of a
-    sequence drawn at random: sequences differ in length, too.
+    The formula lets every copy be masked by itself: a sequence of N tokens has the expectation p^r and the variance
+    p^r (1 - p^r) / N, averaged here over all lengths. Training masks a fixed count, so that shares vary less.
     """
     lengths, corrupted = [], []
     for batch in batches:
         lengths.append(batch["attention_mask"].sum(1) // repeat - 2)  # BOS and EOS are never masked
         corrupted.append(_copies_masked(batch["labels"], repeat).all(2).sum(1))
-    share = (torch.cat(corrupted) / torch.cat(lengths)).double().numpy()
-    tokens = torch.cat(lengths).numpy()
-    result = {"mean": share.mean(), "std": share.std(), "sequences": len(share), "tokens": int(tokens.sum())}
-    expected = np.full(len(tokens), p**repeat)
-    independent = (expected, expected * (1 - expected) / tokens)
-    ways = {"predicted": independent, "fixed_count": fixed_count_of_masks(p, repeat, tokens)}
-    for name, (mean, variance) in ways.items():
-        result |= {name: mean.mean(), f"{name}_std": np.sqrt(variance.mean() + mean.var())}
-    return {name: float(value) for name, value in result.items()}
-
-
-def fixed_count_of_masks(p: float, repeat: int, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Expectation and variance [n] of the share of corrupted tokens in sequences of N = `tokens` [n] if p N r copies,
-    rounded up or down at random, are masked. All choices of so many copies are equally likely."""
-    copies, exact = tokens * repeat, p * tokens * repeat
-
-    def all_masked(count: np.ndarray, chosen: int) -> np.ndarray:
-        """P(`chosen` given copies are all among the `count` masked ones) [n]."""
-        i = np.arange(chosen)[:, None]
-        return (np.maximum(count - i, 0) / np.maximum(copies - i, 1)).prod(0)
-
-    low = np.floor(exact)
-    mean, square = np.zeros(len(tokens)), np.zeros(len(tokens))
-    for count, weight in ((low, 1 - (exact - low)), (low + 1, exact - low)):
-        one, two = all_masked(count, repeat), all_masked(count, 2 * repeat)
-        mean += weight * one
-        square += weight * (one + (tokens - 1) * two) / tokens
-    return mean, np.maximum(square - mean**2, 0)
+    share, expected = (torch.cat(corrupted) / torch.cat(lengths)).double().numpy(), p**repeat
+    return {
+        "mean": float(share.mean()),
+        "std": float(share.std()),
+        "sequences": len(share),
+        "tokens": int(torch.cat(lengths).sum()),
+        "predicted": expected,
+        "predicted_std": math.sqrt(expected * (1 - expected) * float((1 / torch.cat(lengths).double()).mean())),
+    }

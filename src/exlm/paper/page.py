@@ -3,6 +3,7 @@
 import base64
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,12 @@ Row = dict[str, Any]  # a number, a Number, a text, or None for what has not bee
 
 @dataclass(frozen=True)
 class Number:
-    """A number in a table with its standard deviation."""
+    """A number in a table, with its standard deviation over all seeds."""
 
     value: float  # as it is printed, mostly in percent
     spread: float | None = None
     digits: int = 1  # after the decimal point
-    note: str = ""  # seeds and runs, shown where the pointer rests
+    centers: Sequence[float] = ()  # one number per pre-training seed
 
     def __str__(self) -> str:
         spread = "" if self.spread is None else f" ± {self.spread:,.{self.digits}f}"

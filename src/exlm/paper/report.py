@@ -55,8 +55,8 @@ def report(runs: list[str], out: str = "report") -> None:
     every_run.blocks = [table for table in (tables.runs_table(groups), left_out) if table.rows]
     shown = [section for section in (claims, *experiments, every_run) if section.blocks]
     not_run.missing = [(section.title, section.start) for section in experiments if not section.blocks]
-    sections = [*shown, not_run] if not_run.missing else shown
-    write_report(Path(out), TEXTS["title"], [TEXTS["lead"], summary], sections)
+    shown += [not_run] if not_run.missing else []
+    write_report(Path(out), TEXTS["title"], [TEXTS["lead"], summary], shown)
     print(f"{summary}\n{Path(out) / 'index.html'}")
 
 
@@ -102,7 +102,7 @@ def _case_section(groups: Sequence[Family]) -> Section:
     command = f'exlm explore "$run" "{CASE_TEXT}" --output "$run/case.svg"'
     section = Section(*texts("sections", "cases"), command.replace('"$run', '"RUN'))
     for family in groups:
-        runs = [run for run in family.runs if run.result["recipe"]["model"]["objective"] == "exlm"]
+        runs = [run for run in family.runs if run.model.has_links]
         drawn = [run for run in runs if (run.path / "case.svg").is_file()]
         for run in drawn:
             caption = f"{run.cell.description}, seed {run.seed}, run {run.id} ({family.label})."

@@ -6,12 +6,13 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from exlm.errors import InputError
 from exlm.paper.values import CHOICES, MLM, SHARES, VARIED, HeldOut, Setting
+from exlm.recipe import ArchitectureConfig
 from exlm.tasks.datasets import MOLECULENET
 
 Json = dict[str, Any]
@@ -30,6 +31,7 @@ class Pretraining:
     id: str  # first 8 hexadecimal digits of the SHA-256 of its identity
     path: Path
     result: Json  # content of its result.json
+    model: ArchitectureConfig
     cell: Setting
     steps: int
     seed: int
@@ -70,12 +72,7 @@ class Runs:
     def read(self, path: Path, record: Callable[..., T | None], *further: Any) -> T | None:
         """What `record` makes of a JSON file, if it is there. One that cannot be used is damaged, and costs no more."""
         try:
-            if not path.is_file():
-                return None
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(content, dict):
-                raise ValueError("not an object")
-            return record(content, *further)
+            return record(json.loads(path.read_text(encoding="utf-8")), *further) if path.is_file() else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             self.damaged[path] = f"{type(error).__name__}: {error}"
             return None
@@ -113,17 +110,19 @@ def _pretraining(result: Json, path: Path, runs: Runs) -> Pretraining | None:
     if "scores" in result:
         return None
     identity, recipe, found = result["identity"], result["recipe"], result["evaluation"]
-    model, data = recipe["model"], recipe["data"]
-    own = {"mlm": (), "ctc": ("model.",)}.get(model["objective"], ("",))  # an MLM has none, a CTC model no links
+    data = recipe["data"]
+    known = {entry.name for entry in fields(ArchitectureConfig)}  # earlier recipes have others, and lack some
+    model = ArchitectureConfig(**{key: value for key, value in recipe["model"].items() if key in known})
+    own = "" if model.has_links else "model." if model.expands else "none"  # how the settings of its choices begin
     choices = {key: identity.get(key, usual) for key, usual in CHOICES.items() if key.startswith(own)}
     scores: dict[str, float] = {HeldOut.HOURS: result["training_seconds"] / 3600}
     scores |= {name: factor * found[key] for name, (key, factor) in EVALUATION.items() if key in found}
-    states = 1 if model["objective"] == "mlm" else model["num_states"]
     run = Pretraining(
         id=_identifier(identity),
         path=path,
         result=result,
-        cell=Setting(_method(model), states, data["mask_ratio"], data.get("repeat", 1)),
+        model=model,
+        cell=Setting(_method(model), model.states_per_mask, data["mask_ratio"], data.get("repeat", 1)),
         steps=recipe["train"]["steps"],
         seed=recipe["seed"],
         choices=frozenset((key, tuple(v) if isinstance(v, list) else v) for key, v in choices.items()),
@@ -131,19 +130,18 @@ def _pretraining(result: Json, path: Path, runs: Runs) -> Pretraining | None:
         scores=scores | (runs.read(path / "measurements.json", _measured) or {}),
         weights=runs.read(path / "manifest.json", _fingerprint),
     )
-    _check(*run.cell[1:], run.seed, run.steps, *run.scores.values())
-    _check(result["parameters"], data["tokens_per_batch"], model["hidden_size"], model["num_hidden_layers"])
+    _check(*run.cell[1:], run.seed, run.steps, result["parameters"], data["tokens_per_batch"], *run.scores.values())
     if not (run.shared and data["corpus"]):
         raise ValueError("a setting is missing")
     return run
 
 
-def _method(model: Json) -> str:
+def _method(model: ArchitectureConfig) -> str:
     """The paper's name of what the switches of a model say; an objective that the paper does not have is its name."""
-    if model["objective"] not in ("exlm", "ctc"):
-        return MLM if model["objective"] == "mlm" else model["objective"]
-    without = ["Transitions"] * (model["objective"] == "ctc") + ["2D RoPE"] * (model["rotary"] != "2d")
-    sparse = model["dag"] == "sparse" and model["objective"] == "exlm"
+    if model.objective not in ("exlm", "ctc"):
+        return MLM if model.objective == "mlm" else model.objective
+    without = ["Transitions"] * (not model.has_links) + ["2D RoPE"] * (model.rotary != "2d")
+    sparse = model.dag == "sparse" and model.has_links
     return "ExLM" + (f" w/o {' and '.join(without)}" if without else "") + " w/ Sparse DAG" * sparse
 
 
@@ -194,11 +192,10 @@ def _finetuning(result: Json, path: Path) -> Finetuning | None:
 
 
 def _cost(content: Json) -> Json:
-    """With `expanded_layers` of the ExLM that was measured."""
     keys = ("seconds_per_step", "tokens_per_second", "peak_memory_bytes")
     _check(*(content["models"][model][key] for model in ("mlm", "exlm") for key in keys), len(content["clock"]))
     _check(*(content[key] for key in ("ratio", "num_states", "mask_ratio", "pairs")), *content["ratio_quartiles"])
-    return content | {"expanded_layers": content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")}
+    return content
 
 
 def device(result: Json) -> str:

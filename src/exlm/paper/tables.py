@@ -95,10 +95,12 @@ def sweep_table(family: Family) -> Table:
 def repeated_table(family: Family) -> Table:
     """The grid of mask ratios and repetitions, with what the paper prints of it; empty without repeated tokens."""
     lines = []
-    for cell in family.full_grid if family.grid else ():
+    for cell in family.grid:
         printed = (paper.REPEATED_MNLI.get((cell.p, cell.r)), *[None] * 4)
         values = paper.SWEEP.get((cell.p, cell.r), printed) if cell.r == 1 else printed
-        lines.append(({"p, %": 100 * cell.p, "r": cell.r, "pʳ, %": Number(100 * cell.hidden, digits=2)}, cell, values))
+        lines.append(
+            ({"p, %": 100 * cell.p, "r": cell.r, "pʳ, %": Number(100 * cell.p**cell.r, digits=2)}, cell, values)
+        )
     corruption = (HeldOut.CORRUPTION, HeldOut.CORRUPTION_STD, HeldOut.PREDICTED_STD)
     held_out = (HeldOut.ACCURACY, HeldOut.PERPLEXITY, *corruption, HeldOut.ENTROPY, HeldOut.TOKENS)
     return _table("repeated-mlm", family, lines, held_out)
@@ -119,7 +121,8 @@ def efficiency_table(runs: Runs) -> Table:
     rows: list[Row] = [{"source": "paper", **dict(zip(titles, quoted, strict=True))}]
     for path, content in runs.costs.items():
         group = f"ours: {path}, p = {percent(content['mask_ratio'])}, {content['pairs']} pairs, {device(content)}"
-        exlm = f"ExLM, k = {content['num_states']}, expanded layers: {content['expanded_layers']}"
+        layers = content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")
+        exlm = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
         quartiles = "–".join(f"{q:.2f}" for q in content["ratio_quartiles"])
         for key, name, ratio, spread in (("mlm", MLM, 1.0, ""), ("exlm", exlm, content["ratio"], quartiles)):
             entry = content["models"][key]
@@ -132,23 +135,24 @@ def efficiency_table(runs: Runs) -> Table:
 
 def runs_table(families: Sequence[Family]) -> Table:
     """Pre-trainings, each followed by its fine-tunings."""
-    titles = ("group", "run", "kind", "what", "p, %", "r", "updates", "seeds", "result", "hours", "device", "directory")
-    rows: dict[str, tuple[object, ...]] = {}  # by run: a vanilla MLM may belong to several families, but is listed once
+    rows: dict[str, Row] = {}  # by run: a vanilla MLM may belong to several families, but is listed once
     for family in families:
-        group = family.label + (f" ({family.differences})" if family.differences else "")
         for cell in family.select(r=None):
             for run in (run for run in family.cells[cell] if run.id not in rows):
                 result = ", ".join(f"{name} {run.scores[name]:.2f}" for name in EVALUATED if name in run.scores)
-                hours = Number(run.scores[HeldOut.HOURS], digits=2)
-                start = (group, run.id, "pre-training", cell.label, 100 * cell.p, cell.r, run.steps, str(run.seed))
-                rows[run.id] = (*start, result, hours, device(run.result), str(run.path))
+                row: Row = {"group": family.label, "run": run.id, "kind": "pre-training", "what": cell.label}
+                row |= {"p, %": 100 * cell.p, "r": cell.r, "updates": run.steps, "seeds": str(run.seed)}
+                row |= {"result": result, "hours": Number(run.scores[HeldOut.HOURS], digits=2)}
+                rows[run.id] = row | {"device": device(run.result), "directory": str(run.path)}
                 for task, tuning in sorted(family.finetunings.get(run.id, {}).items()):
-                    what = f"{title(task)} from {run.id}, {tuning.result['best'] or 'one setting'}"
-                    seeds = " ".join(map(str, tuning.result["seeds"]))
-                    result = f"{tuning.result['metric']} {fmean(tuning.scores[task]):.2f}"
-                    begin = (group, tuning.id, "fine-tuning", what, "", "", "", seeds)
-                    rows[tuning.id] = (*begin, result, "", device(tuning.result), str(tuning.path))
-    return Table("runs", *texts("tables", "runs"), [dict(zip(titles, row, strict=True)) for row in rows.values()])
+                    content = tuning.result
+                    what = f"{title(task)} from {run.id}, {content['best'] or 'one setting'}"
+                    result = f"{content['metric']} {fmean(tuning.scores[task]):.2f}"
+                    row |= {"run": tuning.id, "kind": "fine-tuning", "what": what, "result": result}
+                    row |= {"p, %": "", "r": "", "updates": "", "hours": "", "directory": str(tuning.path)}
+                    row |= {"seeds": " ".join(map(str, content["seeds"])), "device": device(content)}
+                    rows[tuning.id] = dict(row)
+    return Table("runs", *texts("tables", "runs"), list(rows.values()))
 
 
 def left_out_table(runs: Runs, families: Sequence[Family]) -> Table:

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from exlm.paper.variants import Space
-
 _FOUND, TEXTS = (
     yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8")) for name in ("values.yaml", "texts.yaml")
 )
@@ -53,8 +51,6 @@ GPU_HOURS: dict[str, float] = _FOUND["gpu_hours"]
 COST_RATIO: float = _FOUND["cost_ratio"]
 CHOICES: dict[str, Any] = _FOUND["choices"]  # settings of ExLM alone, with their usual values
 VARIED, SHARES = {*CHOICES, *_FOUND["varied"]}, set(_FOUND["shares"])
-RATIOS, REPEATS = Space().mask_ratios, Space().repeats  # the axes of the Repeated MLM experiment
-VANISHING = Space().smallest  # shares of corrupted semantics below it are left out
 
 
 class Setting(NamedTuple):
@@ -72,11 +68,6 @@ class Setting(NamedTuple):
     @property
     def description(self) -> str:
         return f"{self.label}, p = {percent(self.p)}" + (f", r = {self.r}" if self.r > 1 else "")
-
-    @property
-    def hidden(self) -> float:
-        """pʳ, the expected share of words without a visible copy: the paper's corrupted semantics."""
-        return self.p**self.r
 
 
 def rank(method: str) -> tuple[int, str]:

@@ -57,9 +57,9 @@ class Variant:
         corpus, model = Corpus(self.data.corpus), self.model
         model.build(load_tokenizer(self.data.corpus), self.data.repeat)
         longest = int(corpus.lengths.max(initial=0)) * self.data.repeat
-        boundary = 2 * (model.num_states if model.boundary_states == "k" else 1)
-        expanded = longest + boundary + math.ceil(self.data.mask_ratio * longest) * (model.num_states - 1)
-        if model.objective == "exlm" and model.transition == "gated" and expanded > model.max_position_embeddings:
+        masks = math.ceil(self.data.mask_ratio * longest)
+        expanded = longest + masks * (model.states_per_mask - 1) + 2 * model.states_per_boundary
+        if model.has_links and model.transition == "gated" and expanded > model.max_position_embeddings:
             raise InputError(
                 f"{self.name} expands the longest sequence to some {expanded} positions but "
                 f"model.max_position_embeddings is {model.max_position_embeddings}; raise it or leave out this variant"
