@@ -1,7 +1,5 @@
-"""The data sets that are known by name: MoleculeNet (Wu et al., 2018), GLUE (Wang et al., 2018) and SQuAD 2.0.
-
-datasets.yaml says how the files are laid out, what is predicted, and how many rows the published sets have.
-"""
+"""The data sets that are known by name: MoleculeNet (Wu et al., 2018), GLUE (Wang et al., 2018) and SQuAD 2.0. How
+their files are laid out, what is predicted, and how many rows the published sets have is in datasets.yaml."""
 
 import os
 import re
@@ -27,6 +25,7 @@ class MoleculeSet:
     rows: int  # published size
     train: dict[str, float]  # hyper-parameters: fields of FinetuneConfig
     other_names: Sequence[str] = ()  # other public names of the file, less its ending
+    molecules: bool = True  # whether the texts are SMILES, where the user does not say
 
 
 @dataclass(frozen=True)
@@ -80,12 +79,6 @@ def find_file(folder: Path, names: Sequence[str]) -> Path:
 def find_dataset(name: str, data_dir: str | None = None) -> Path:
     """The file of a MoleculeNet set (a MOLECULENET key, in any case) in `data_dir`, else in $EXLM_DATA/molecules."""
     return find_file(data_folder(name, data_dir, "molecules"), [name, *MOLECULENET[name.lower()].other_names])
-
-
-def squad_files(data_dir: str | None = None) -> dict[str, Path]:
-    """The train and the development file of SQuAD 2.0 in `data_dir`, else in $EXLM_DATA/text/squad2."""
-    folder = data_folder(SQUAD, data_dir, "text/squad2")
-    return {split: find_file(folder, FILES[split]) for split in SQUAD_SIZES}
 
 
 def size_differences(found: dict[str, int], published: dict[str, int], unit: str, of: str) -> list[str]:

@@ -88,11 +88,8 @@ def saved_task(path: str) -> dict[str, Any]:
 
 
 def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrainedTokenizerFast, int]:
-    """A model's tokenizer, and `max_length` or the longest input in tokens that absolute positions allow.
-
-    The tokenizer returns just what the model takes. That includes the types of tokens wherever both know them, which
-    not all tokenizers return by themselves.
-    """
+    """A model's tokenizer, and `max_length` or the longest input in tokens that absolute positions allow. It returns
+    just what the model takes, with the types of tokens wherever both know them."""
     config = _config(name)
     exlm = config.model_type == "exlm"
     tokenizer = load_tokenizer(name) if exlm else load_fast_tokenizer(name)

@@ -16,7 +16,7 @@ from exlm.errors import InputError
 from exlm.storage import write_json
 from exlm.tasks.answers import LEAST_STEP, Window, answer, make_windows, span_training_loss, vote, window_batches
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_differences, squad_files
+from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer, load_finetuned
 from exlm.tasks.frames import plain_suffix, read_frame, with_columns, write_frame
 from exlm.tasks.metrics import ANSWER_METRICS, evaluate_answers
@@ -25,12 +25,6 @@ from exlm.tasks.supervised import train_best_epoch
 from exlm.train import distributed
 
 DEFAULT_WINDOW = 384  # tokens
-
-
-def is_question_answering(task: TaskConfig) -> bool:
-    """Whether a task is one of questions and contexts."""
-    named = task.dataset == SQUAD or plain_suffix(Path(task.dataset)) == ".json"
-    return task.task_type == "question_answering" or (task.task_type is None and named)
 
 
 class QuestionAnswering:
@@ -45,13 +39,12 @@ class QuestionAnswering:
         self.new_network = partial(load_encoder, model, from_scratch=from_scratch, start_from=start_from)
         self.tokenizer, window = load_encoder_tokenizer(model, task.max_length or DEFAULT_WINDOW)
         if window < (least := task.stride + 2 * LEAST_STEP):
-            raise InputError(
-                f"a window (task.max_length) has {window} tokens; it must have at least {least}, {2 * LEAST_STEP} more "
-                "than task.stride, to hold a question too"
-            )
+            needed = f"at least {least}, {2 * LEAST_STEP} more than task.stride, to hold a question too"
+            raise InputError(f"a window (task.max_length) has {window} tokens; it must have {needed}")
         self.task = replace(task, max_length=window, task_type="question_answering")
         if task.dataset == SQUAD:
-            files = squad_files(task.data_dir)
+            folder = data_folder(SQUAD, task.data_dir, "text/squad2")
+            files = {split: find_file(folder, FILES[split]) for split in SQUAD_SIZES}
         elif task.valid:
             named = {"train": task.dataset, "valid": task.valid, "test": task.test}
             files = {split: Path(name) for split, name in named.items() if name}
@@ -75,32 +68,29 @@ class QuestionAnswering:
         self.data_settings = {"data_sha256": hashes, "metric": self.metric, "departures": differences}
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
-        """Trains a seed, keeps the epoch that is best on valid, and returns the scores of the other splits.
-
-        Their answers are written as a table and as JSON in the form of the official SQuAD script.
-        """
+        """Trains a seed, keeps the epoch that is best on valid, writes the answers to the other splits, as a table and
+        as JSON in the form of the official SQuAD script, and returns their scores."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
         remembered = ("task_type", "max_length", "stride", "max_answer")
         task = {name: getattr(self.task, name) for name in remembered} | {"precision": hyper.precision}
         network = self.new_network("question_answering", hyper, {"task": task})
 
-        def evaluated(split: str) -> tuple[pd.DataFrame, dict[str, float]]:
+        tokenizer = self.tokenizer
+
+        def found(split: str) -> tuple[pd.DataFrame, dict[str, float]]:
             questions, windows = self.splits[split]
-            found = answer(network, questions, windows, self.tokenizer, self.task.max_answer, hyper.precision)
-            return found, evaluate_answers(questions, found)
+            answers = answer(network, questions, windows, tokenizer, self.task.max_answer, hyper.precision)
+            return answers, evaluate_answers(questions, answers)
 
-        def validate(_: torch.nn.Module) -> dict[str, float]:
-            return evaluated("valid")[1]
-
-        batches = window_batches(self.splits["train"][1], self.tokenizer, hyper.batch_size, seed)
+        batches = window_batches(self.splits["train"][1], tokenizer, hyper.batch_size, seed)
         best_epoch = train_best_epoch(
-            network, self.tokenizer, span_training_loss, batches, run_dir, hyper, seed, validate, self.metric
+            network, tokenizer, span_training_loss, batches, run_dir, hyper, lambda _: found("valid")[1], self.metric
         )
         scores = {}
         for split in [split for split in self.splits if split != "train"]:
-            found, scores[split] = evaluated(split)
-            table = vote(self.splits[split][0], [found])
+            answers, scores[split] = found(split)
+            table = vote(self.splits[split][0], [answers])
             write_frame(table.reset_index(), run_dir / f"predictions-{split}.csv")
             write_json(run_dir / f"predictions-{split}.json", dict(zip(table["id"], table["answer"], strict=True)))
         return {"best_epoch": best_epoch, "split": self.sizes, "scores": scores}
@@ -109,9 +99,8 @@ class QuestionAnswering:
 def answer_file(run_dirs: Sequence[str], input: str, target: Path, task: dict[str, Any]) -> pd.DataFrame:
     """Answers the questions of a JSON or table file; several models vote by their mean probability.
 
-    Adds to a table (for JSON: to row, id and question) the columns answer ("" for no answer), probability,
-    null_minus_best (mean), and problem for questions that cannot be answered. No row is lost. Where the file has
-    reference answers, the scores are printed. `task` is what the models remember of their task (`saved_task`).
+    Adds to a table (for JSON: to row, id and question) the columns of `vote`, and problem for questions that cannot be
+    answered. No row is lost. Where the file has reference answers, the scores are printed.
     """
     questions, problems = read_questions(input, labelled=False)
     runs = []

@@ -1,7 +1,4 @@
-"""Questions on texts: SQuAD 1.1 and 2.0 as JSON or as the hub's Parquet, and tables of one's own.
-
-Row numbers, in messages and in results, are 0-based questions in the order of the file.
-"""
+"""Questions on texts: SQuAD 1.1 and 2.0 as JSON or as the hub's Parquet, and tables of one's own."""
 
 from pathlib import Path
 from typing import Any
@@ -22,12 +19,12 @@ def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFram
     hub's copies of SQuAD ({text: [...], answer_start: [...]}); `id` is optional. An empty answer is none.
 
     Answers that do not stand where the file says are dropped. Questions are left out that lose all their answers that
-    way, have no question or context, are no valid Unicode, or are marked impossible and yet answered.
+    way, have no question or context, or are marked impossible and yet answered.
 
     Returns the questions that can be used, and the problems of all others and of the dropped answers. The columns of
     the questions are id (the row number where the file has none), question, context (unchanged: answers are cut out
-    of it) and answers, a list of reference answers (text, first character in the context), empty where the context
-    does not answer the question. The index is the row number.
+    of it) and answers, a list of reference answers (text, first character in the context), empty where there is none.
+    The index, as the row in messages and results, counts the file's questions from 0.
 
     Raises InputError if the file cannot be read, lacks something, has an id twice, or no question can be used.
     """
@@ -39,29 +36,25 @@ def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFram
         try:
             references = _references(record) if labelled else []
         except (KeyError, TypeError, ValueError):
-            raise InputError(
-                f"{path}: row {row} has no answers that are understood; write them as in SQuAD 2.0, or as columns "
-                "answer and answer_start"
-            ) from None
+            how = "write them as in SQuAD 2.0, or as columns answer and answer_start"
+            raise InputError(f"{path}: row {row} has no answers that are understood; {how}") from None
         name, question, context = (_text(record.get(key)) for key in ("id", "question", "context"))
         name, question = name.strip() or str(row), question.strip()
         if (first := row_of_id.setdefault(name, row)) != row:
             raise InputError(f"{path}: rows {first} and {row} have the same id {name!r}; make every id unique")
         starts = [(text, _first_character(context, text, start)) for text, start in references]
         answers = [(text, start) for text, start in starts if start >= 0]
-        for text, start in starts:
-            if start < 0:
-                problems.append((row, _printable(text), "the context does not have it where it should; answer dropped"))
+        dropped = "the context does not have it where it should; answer dropped"
+        problems += [(row, text, dropped) for text, start in starts if start < 0]
         faults = {
             malformed: bool(malformed),
             "marked impossible but has answers": record.get("is_impossible") is True and bool(references),
             "empty question": not question,
             "empty context": not context.strip(),
-            "not valid Unicode text": name + question + context != _printable(name + question + context),
             "no answer is at its place": bool(references) and not answers,
         }
         if fault := next((fault for fault, found in faults.items() if found), None):
-            problems.append((row, _printable(question), f"{fault}; question left out"))
+            problems.append((row, question, f"{fault}; question left out"))
         else:
             kept[row] = (name, question, context, answers)
     if not kept:
@@ -111,11 +104,6 @@ def _first_character(context: str, text: str, start: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    """A cell as text, "" where it is blank or missing."""
+    """A cell as text, "" where it is blank or missing. Half a character, which JSON can hold, becomes its escape."""
     missing = value is None or value is pd.NA or (isinstance(value, float) and value != value)
-    return "" if missing or not str(value).strip() else str(value)
-
-
-def _printable(text: str) -> str:
-    """The text in valid Unicode: JSON can escape half a character."""
-    return text.encode(errors="backslashreplace").decode()
+    return "" if missing or not str(value).strip() else str(value).encode(errors="backslashreplace").decode()
