@@ -20,8 +20,7 @@ from exlm.tasks.answers import N_BEST, answer, best_spans, make_windows, span_tr
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.inference import pad
 from exlm.tasks.metrics import em_and_f1, evaluate_answers, normalize_answer
-from exlm.tasks.question_answering import QuestionAnswering
-from exlm.tasks.questions import read_questions
+from exlm.tasks.question_answering import QuestionAnswering, read_questions
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
 

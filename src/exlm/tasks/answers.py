@@ -15,9 +15,10 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 from exlm.errors import Diverged, InputError
 from exlm.model.objectives import span_loss
 from exlm.tasks.inference import Example, batches_by_length, model_inputs, pad
-from exlm.tasks.questions import Problem
 from exlm.tasks.supervised import ShuffledBatches
 from exlm.train.precision import in_precision
+
+Problem = tuple[int, str, str]  # row, question or answer, what is wrong with it
 
 LEAST_STEP = 16  # tokens that a window must move on by
 N_BEST = 20  # spans that are kept for each question
@@ -42,8 +43,7 @@ def make_windows(
     """Question first, context second, in as many windows of `max_length` tokens as the context needs.
 
     Neighbouring windows share `stride` tokens. The problems are the questions that leave no room for a context of
-    several windows, and so have none, and those that cannot be learned from.
-    InputError if the tokenizer puts neither CLS nor BOS into its sequences.
+    several windows, and so have none, and those that cannot be learned from. InputError without CLS and BOS tokens.
     """
 
     def size(text: str) -> int:
@@ -134,9 +134,8 @@ def answer(
     max_answer: int,
     precision: str = "auto",
 ) -> pd.DataFrame:
-    """The best spans of every question over all its windows, and its score of "no answer", the least of any window.
-
-    The model is any with start_logits and end_logits [B, S]. An answer has up to `max_answer` tokens.
+    """The best spans (up to `max_answer` tokens) of every question over all its windows, and its score of "no answer",
+    the least of any window. The model is any with start_logits and end_logits [B, S].
 
     Returns one row for each question, also for those without windows: answer (the best span's text, "" if there is
     none), null_minus_best (how many logits "no answer" scores above the best span) and candidates (probabilities by

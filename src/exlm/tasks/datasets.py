@@ -107,10 +107,8 @@ def glue_name(name: str) -> str | None:
 
 def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, list[str]]:
     """The train and development sets of a GLUE task (a key of GLUE), and how they differ in size from the published.
-
     `data_dir` ($EXLM_DATA/text/glue where absent) has one folder per task, each with the original TSV files, the hub's
-    Parquet files or CSV files; or it is the name of a hub data set. InputError for what is not there.
-    """
+    Parquet files or CSV files; or it is the name of a hub data set."""
     task = GLUE[name]
     if data_dir and not Path(data_dir).exists() and data_dir.count("/") == 1:
         path, frames = data_dir, _from_hub(name, data_dir)
@@ -126,8 +124,8 @@ def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, l
     numbered = frames["train"][label].astype(str).str.fullmatch(r"-?\d+").all()  # as on the hub
     classes = [str(i) for i in range(len(task.classes))] if task.classes and numbered else task.classes
     sizes = {split: len(frame) for split, frame in frames.items()}
-    differences = size_differences(sizes, task.rows, "rows", "GLUE's")
-    return make_table(frames, path, text, [label], task.task_type, classes, second), differences
+    table = make_table(frames, path, text, [label], task.task_type, classes, second)
+    return table, size_differences(sizes, task.rows, "rows", "GLUE's")
 
 
 def _from_folder(name: str, root: Path) -> tuple[str, dict[str, pd.DataFrame]]:

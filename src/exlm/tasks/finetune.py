@@ -24,7 +24,6 @@ from exlm.train.precision import used_precision
 
 RESULT, REPORT = "result.json", "results.json"
 
-Trainer = Classification | QuestionAnswering
 Result = dict[str, Any]  # of one seed; "scores" holds the metrics of every split but train
 TrainSeed = Callable[[Path, FinetuneConfig, int], Result]
 
@@ -84,7 +83,7 @@ def finetune(
     return report
 
 
-def _announce(trainer: Trainer) -> None:
+def _announce(trainer: Classification | QuestionAnswering) -> None:
     """Says what was understood of the data, and which rows have something wrong."""
     dataset, invalid = trainer.task.dataset, trainer.invalid
     print(f"{dataset}: {trainer.summary}")
@@ -138,14 +137,12 @@ def run_grid(
         write_json(run_dir / RESULT, result)
         return result
 
-    def median(name: str) -> float:
-        return rank(summaries[name]["valid"].get(metric, {}).get("median"), metric)
-
-    best = next(iter(grid))
+    medians, best = dict[str, float](), next(iter(grid))
     for name in tqdm(grid, desc="grid", unit="cell", disable=len(grid) == 1):
         runs[name] = [finished[name, seed] or train(name, seed) for seed in seeds]
         summaries[name] = _summary(runs[name])
-        previous, best = best, max(best, name, key=median)  # the first of equals
+        medians[name] = rank(summaries[name]["valid"].get(metric, {}).get("median"), metric)
+        previous, best = best, max(best, name, key=medians.__getitem__)  # the first of equals
         for worse in {previous, name} - {best}:  # a hundred runs would fill the disk; scores and predictions stay
             for path in (directory / worse).glob("seed-*/*"):
                 if path.is_file() and path.name not in (RESULT, "log.jsonl") and "predictions" not in path.name:

@@ -18,7 +18,6 @@ from exlm.tasks.table import LabelledTable
 from exlm.train.precision import in_precision
 
 TOKENS_PER_BATCH = 16384
-
 Example = dict[str, np.ndarray]  # int32: input_ids [S] and whatever else the model takes, as token_type_ids [S]
 
 
@@ -49,11 +48,8 @@ class Rows:
 def tokenize_rows(
     table: LabelledTable, tokenizer: PreTrainedTokenizerFast, max_length: int, molecules: bool, keep: bool = False
 ) -> Rows:
-    """Tokens of every row.
-
-    Over-long molecules are left out, and unless `keep` those that RDKit cannot parse or that have tokens outside the
-    vocabulary. Over-long text is cut; that, unknown tokens and one empty text of two are caveats.
-    """
+    """Tokens of every row. Over-long molecules are left out, and unless `keep` those that RDKit cannot parse or with
+    tokens outside the vocabulary. Over-long text is cut; that, unknown tokens and one empty text of two are caveats."""
     texts, pairs = table.texts, table.pairs
     examples = tokenize(texts, tokenizer, pairs)
     problems, caveats = list(table.problems), []

@@ -51,12 +51,11 @@ def make_split(kind: str, table: LabelledTable, seed: int) -> Split:
 
 
 def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> Split:
-    """Deterministic Bemis-Murcko scaffold split of some rows, leaving out unparsable SMILES.
+    """Deterministic Bemis-Murcko scaffold split of some rows, as is common, leaving out unparsable SMILES.
 
     Rows with the same scaffold SMILES (chirality included; "" for acyclic molecules) form a group. Groups are taken by
     size, then by smallest row number, both descending. Each goes to train if train then has at most 0.8 n rows, else to
-    valid if train and valid then have at most 0.9 n, else to test (n: parsable rows). This rule is common in the
-    pre-training literature.
+    valid if train and valid then have at most 0.9 n, else to test (n: parsable rows).
     """
     groups: defaultdict[str, list[int]] = defaultdict(list)
     with rdBase.BlockLogs():
@@ -68,12 +67,8 @@ def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> Split:
     split: dict[str, list[int]] = {name: [] for name in SPLITS}
     for group in sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True):
         in_train = len(split["train"]) + len(group)
-        if in_train <= FRACTIONS[0] * n:
-            split["train"] += group
-        elif in_train + len(split["valid"]) <= (FRACTIONS[0] + FRACTIONS[1]) * n:
-            split["valid"] += group
-        else:
-            split["test"] += group
+        valid_fits = in_train + len(split["valid"]) <= (FRACTIONS[0] + FRACTIONS[1]) * n
+        split["train" if in_train <= FRACTIONS[0] * n else "valid" if valid_fits else "test"] += group
     return {name: np.array(sorted(chosen), dtype=np.int64) for name, chosen in split.items()}
 
 

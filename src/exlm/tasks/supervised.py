@@ -85,8 +85,7 @@ def train_best_epoch(
 
     distributed.to_device(network)
     run_dir.mkdir(parents=True, exist_ok=True)
-    name = f"{run_dir.parent.name} {run_dir.name}"
-    fit(network, loss, batches, config, run_dir, batches.seed, evaluate, description=name)
+    fit(network, loss, batches, config, run_dir, batches.seed, evaluate, description="/".join(run_dir.parts[-2:]))
     network.load_state_dict(weights)
     save_model(run_dir, network.eval(), tokenizer)
     return best_epoch

@@ -1,7 +1,5 @@
-"""Labelled tables: find the text and label columns of a data frame, and say which rows cannot be used.
-
-Row numbers, in messages and in results, are 0-based data rows (the header is not counted).
-"""
+"""Labelled tables: find the text and label columns of a data frame, and say which rows cannot be used. Row numbers, in
+messages and in results, are 0-based data rows (the header is not counted)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
