@@ -106,7 +106,7 @@ def test_predict_gives_the_predictions_of_the_run(tuned, files, tmp_path):
     assert report["valid"]["accuracy"]["median"] == pytest.approx(accuracy)
 
 
-def test_a_prediction_does_not_depend_on_its_batch(tuned, files):
+def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
     network, tokenizer = load_finetuned(str(tuned[0] / "seed-0"), "classification")
     frame = pd.read_csv(files / "both.csv")
     examples = inference.tokenize(frame["text"], tokenizer, frame["second"], 64)
@@ -114,7 +114,8 @@ def test_a_prediction_does_not_depend_on_its_batch(tuned, files):
 
     def logits(tokens_per_batch: int, precision: str) -> np.ndarray:
         function = lambda batch: network(**batch).logits  # noqa: E731
-        return inference.run(network, function, examples, tokenizer, tokens_per_batch, precision)
+        monkeypatch.setattr(inference, "TOKENS_PER_BATCH", tokens_per_batch)
+        return inference.run(network, function, examples, tokenizer, precision)
 
     alone = logits(1, "fp32")
     np.testing.assert_allclose(logits(10**6, "fp32"), alone, atol=2e-5)

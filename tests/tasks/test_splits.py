@@ -100,7 +100,7 @@ def test_index_split_reads_plain_and_compressed_json(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"train": [0, 3], "test": [1]}', "row 3 of train is none of the table's rows 0 to 2"),
+        ('{"train": [0, 3], "test": [1]}', "row 3 of train is none of the rows 0 to 2"),
         ('{"train": [-1], "test": [1]}', "row -1 of train is none of"),
         ('{"train": [0, 1], "test": [1]}', "row 1 of test is .* or occurs twice"),
         ('{"train": [0, 0], "test": [1]}', "row 0 of train is .* or occurs twice"),

@@ -15,9 +15,10 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 from exlm.errors import Diverged, InputError
 from exlm.model.objectives import span_loss
 from exlm.tasks.inference import Example, batches_by_length, model_inputs, pad
-from exlm.tasks.questions import Problem
 from exlm.tasks.supervised import ShuffledBatches
 from exlm.train.precision import in_precision
+
+Problem = tuple[int, str, str]  # row, question or answer, what is wrong with it
 
 LEAST_STEP = 16  # tokens that a window must move on by
 N_BEST = 20  # spans that are kept for each question
@@ -41,29 +42,26 @@ def make_windows(
 ) -> tuple[list[Window], list[Problem]]:
     """Question first, context second, in as many windows of `max_length` tokens as the context needs.
 
-    Neighbouring windows share `stride` tokens. Questions that leave no room for a context of several windows have none;
-    these are among the problems, as are questions that cannot be learned from.
-    Raises InputError if the tokenizer puts neither CLS nor BOS into its sequences.
+    Neighbouring windows share `stride` tokens. The problems are the questions that leave no room for a context of
+    several windows, and so have none, and those that cannot be learned from. InputError without CLS and BOS tokens.
     """
 
     def size(text: str) -> int:
         return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
-    windows: list[Window] = []
-    too_long: list[Problem] = []
-    unlabelled: list[Problem] = []
+    windows, problems = list[Window](), list[Problem]()
     options = {"truncation": "only_second", "return_overflowing_tokens": True, "return_offsets_mapping": True}
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
     for row, question, context, answers in questions[["question", "context", "answers"]].itertuples():
         if (taken := size(question)) > room - stride - LEAST_STEP and taken + size(context) > room:
-            too_long.append((row, question, f"longer than the window: of {max_length} tokens it takes {taken}"))
+            problems.append((row, question, f"longer than the window: of {max_length} tokens it takes {taken}"))
             continue
         encoding = tokenizer(question, context, max_length=max_length, stride=stride, **options)
         of_question = [_window(row, encoding, number, tokenizer) for number in range(len(encoding["input_ids"]))]
         windows += of_question
         if answers and not _label(of_question, *answers[0]):
-            unlabelled.append((row, answers[0][0], "no window holds all of it; not used for training"))
-    return windows, too_long + unlabelled
+            problems.append((row, answers[0][0], "no window holds all of it; not used for training"))
+    return windows, problems
 
 
 def _window(row: int, encoding: BatchEncoding, number: int, tokenizer: PreTrainedTokenizerFast) -> Window:
@@ -97,10 +95,8 @@ def _label(windows: list[Window], text: str, start: int) -> bool:
 def window_batches(
     windows: list[Window], tokenizer: PreTrainedTokenizerFast, batch_size: int, seed: int
 ) -> ShuffledBatches:
-    """Batches of the windows that can be learned from (InputError if there is none).
-
-    Besides the inputs they hold start_positions and end_positions [B], which count the padding on the left.
-    """
+    """Batches of the windows that can be learned from (InputError if there is none), with start_positions and
+    end_positions [B], which count the padding on the left."""
     trainable = np.flatnonzero([window.label is not None for window in windows])
     if not len(trainable):
         raise InputError("no window can be learned from; look at the problems of the questions and their windows")
@@ -137,21 +133,18 @@ def answer(
     tokenizer: PreTrainedTokenizerFast,
     max_answer: int,
     precision: str = "auto",
-    tokens_per_batch: int = 16384,
 ) -> pd.DataFrame:
-    """The best spans of every question over all its windows, and its score of "no answer", the least of any window.
-
-    The model is any with start_logits and end_logits [B, S], on its device. An answer has up to `max_answer` tokens.
+    """The best spans (up to `max_answer` tokens) of every question over all its windows, and its score of "no answer",
+    the least of any window. The model is any with start_logits and end_logits [B, S].
 
     Returns one row for each question, also for those without windows: answer (the best span's text, "" if there is
-    none), null_minus_best (how much higher the score of "no answer" is than that of the best span, in units of logits)
-    and candidates (probabilities by text, best first; "" stands for no answer and is last).
-    Raises Diverged if a logit is not a number.
+    none), null_minus_best (how many logits "no answer" scores above the best span) and candidates (probabilities by
+    text, best first; "" stands for no answer and is last). Raises Diverged if a logit is not a number.
     """
     model.eval()
     device = next(model.parameters()).device
     found: dict[Any, list[tuple[Window, Tensor]]] = defaultdict(list)
-    for numbers in batches_by_length(model, [window.example for window in windows], tokens_per_batch):
+    for numbers in batches_by_length(model, [window.example for window in windows]):
         batch = pad([windows[number].example for number in numbers], tokenizer)
         with torch.inference_mode(), in_precision(device, precision):
             output = model(**model_inputs(model, batch))
@@ -189,10 +182,8 @@ def _best_answer(
 
 
 def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
-    """Id and question with the answer ("" for none) of the highest mean probability over the `answer`s of models.
-
-    Further columns are that probability and null_minus_best, the mean over the models.
-    """
+    """Id and question with the answer ("" for none) of the highest mean probability over the `answer`s of models, that
+    probability, and the mean of null_minus_best."""
     votes = []
     for candidates in zip(*(run["candidates"] for run in runs), strict=True):
         shares: dict[str, float] = defaultdict(float)

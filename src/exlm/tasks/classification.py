@@ -34,13 +34,9 @@ PROBLEM_TYPE = {"multiclass": "single_label_classification", "regression": "regr
 class Classification:
     """A labelled table, tokenised, and how to train a model on it.
 
-    Attributes:
-        task: the labelled data, with what was found out about them.
-        metric: chooses epochs and grid cells.
-        data_settings: what else results must say and agree on: the hash of the data, the metric, and how the data
-            differ from the published ones.
-        invalid: rows with something wrong, as a table.
-        summary: what was understood of the table, in one line.
+    `task` is completed by what was found out about the data, which `summary` says in one line; `invalid` lists the rows
+    with something wrong, and `data_settings` is what else results must agree on: the hash of the data, the metric, and
+    how the data differ from the published ones.
     """
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
@@ -65,10 +61,8 @@ class Classification:
         self.summary = f"{len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
-        """Trains a seed, keeps the epoch that is best on valid, and returns the scores of the other splits.
-
-        Predictions are written for every row, but not for a train split with a file of its own.
-        """
+        """Trains a seed, keeps the epoch that is best on valid, writes predictions for every row (but not for a train
+        split with a file of its own), and returns the scores of the other splits."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
         rows, table = self.rows, self.rows.table
@@ -96,17 +90,13 @@ class Classification:
 
         guesses = np.random.default_rng(0).random((len(rows.examples), len(names)))
         if not np.isfinite(score(guesses, split["valid"])[self.metric]):
-            raise InputError(
-                f"{self.metric} of the valid part is not defined (only one class or value in it), so no epoch can be "
-                "chosen; use another split, for example task.split random"
-            )
+            why = "of the valid part is not defined (only one class or value in it), so no epoch can be chosen"
+            raise InputError(f"{self.metric} {why}; use another split, for example task.split random")
         labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
         network = self.new_network("classification", hyper, labels | {"problem_type": problem_type, "task": task})
         lengths = [len(example["input_ids"]) for example in rows.examples]
         batches = ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate)
-        best_epoch = train_best_epoch(
-            network, self.tokenizer, loss, batches, run_dir, hyper, seed, validate, self.metric
-        )
+        best_epoch = train_best_epoch(network, self.tokenizer, loss, batches, run_dir, hyper, validate, self.metric)
         wanted = rows.usable if table.parts is None else rows.usable & (table.parts != "train")
         predictions = predict_rows(network, rows, np.flatnonzero(wanted), task, self.tokenizer)
         self._write_predictions(run_dir, split, predictions, task)
@@ -164,10 +154,8 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
 
 
 def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
-    """The split of the usable rows, none of them empty, with a valid split where there was none (a tenth of train).
-
-    Its train split is cut to `train_rows`, another draw for every seed.
-    """
+    """The split of the usable rows, none of them empty, with a valid split where there was none (a tenth of train), and
+    with its train split cut to `train_rows`, another draw for every seed."""
     assert task.split
     files = rows.table.parts
     split = {name: chosen[rows.usable[chosen]] for name, chosen in make_split(task.split, rows.table, seed).items()}

@@ -3,10 +3,12 @@
 import itertools
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from exlm.errors import InputError
 from exlm.tasks.datasets import MOLECULENET, SQUAD, find_dataset, glue_name
+from exlm.tasks.frames import plain_suffix
 from exlm.tasks.table import TaskType
 
 
@@ -120,7 +122,7 @@ Grid = dict[str, FinetuneConfig]  # the hyper-parameters of every cell by its na
 
 
 def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
-    """The task with its files, columns and task type filled in where the data set is known by name, and the
+    """The task with its files, columns and task type filled in where the data set is known by name or JSON, and the
     hyper-parameters of that set ({} for others)."""
     if entry := MOLECULENET.get(task.dataset.lower()):
         task = replace(
@@ -129,12 +131,13 @@ def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
             text_column=task.text_column or entry.text_column,
             label_columns=task.label_columns or entry.label_columns,
             task_type=task.task_type or entry.task_type,
-            molecules=task.molecules is not False,
+            molecules=entry.molecules if task.molecules is None else task.molecules,
         )
         return task, entry.train
     name = glue_name(task.dataset) or (SQUAD if task.dataset.lower() == SQUAD else None)
     if name is None:
-        return task, {}
+        json = plain_suffix(Path(task.dataset)) == ".json"
+        return (replace(task, task_type="question_answering") if json and not task.task_type else task), {}
     brought = ("valid", "test", "text_column", "pair_column", "label_columns", "task_type", "split", "molecules")
     if given := [field for field in brought if getattr(task, field) is not None]:
         raise InputError(f"{name} brings its own files, columns and task type; leave out task.{given[0]}")

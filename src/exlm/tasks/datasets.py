@@ -1,7 +1,5 @@
-"""The data sets that are known by name: MoleculeNet (Wu et al., 2018), GLUE (Wang et al., 2018) and SQuAD 2.0.
-
-datasets.yaml says how the files are laid out, what is predicted, and how many rows the published sets have.
-"""
+"""The data sets that are known by name: MoleculeNet (Wu et al., 2018), GLUE (Wang et al., 2018) and SQuAD 2.0. How
+their files are laid out, what is predicted, and how many rows the published sets have is in datasets.yaml."""
 
 import os
 import re
@@ -27,6 +25,7 @@ class MoleculeSet:
     rows: int  # published size
     train: dict[str, float]  # hyper-parameters: fields of FinetuneConfig
     other_names: Sequence[str] = ()  # other public names of the file, less its ending
+    molecules: bool = True  # whether the texts are SMILES, where the user does not say
 
 
 @dataclass(frozen=True)
@@ -82,12 +81,6 @@ def find_dataset(name: str, data_dir: str | None = None) -> Path:
     return find_file(data_folder(name, data_dir, "molecules"), [name, *MOLECULENET[name.lower()].other_names])
 
 
-def squad_files(data_dir: str | None = None) -> dict[str, Path]:
-    """The train and the development file of SQuAD 2.0 in `data_dir`, else in $EXLM_DATA/text/squad2."""
-    folder = data_folder(SQUAD, data_dir, "text/squad2")
-    return {split: find_file(folder, FILES[split]) for split in SQUAD_SIZES}
-
-
 def size_differences(found: dict[str, int], published: dict[str, int], unit: str, of: str) -> list[str]:
     """Which splits are missing, or have another number of rows than the published ones, give or take a thousandth."""
     return [
@@ -114,10 +107,8 @@ def glue_name(name: str) -> str | None:
 
 def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, list[str]]:
     """The train and development sets of a GLUE task (a key of GLUE), and how they differ in size from the published.
-
     `data_dir` ($EXLM_DATA/text/glue where absent) has one folder per task, each with the original TSV files, the hub's
-    Parquet files or CSV files; or it is the name of a hub data set. InputError for what is not there.
-    """
+    Parquet files or CSV files; or it is the name of a hub data set."""
     task = GLUE[name]
     if data_dir and not Path(data_dir).exists() and data_dir.count("/") == 1:
         path, frames = data_dir, _from_hub(name, data_dir)
@@ -133,8 +124,8 @@ def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, l
     numbered = frames["train"][label].astype(str).str.fullmatch(r"-?\d+").all()  # as on the hub
     classes = [str(i) for i in range(len(task.classes))] if task.classes and numbered else task.classes
     sizes = {split: len(frame) for split, frame in frames.items()}
-    differences = size_differences(sizes, task.rows, "rows", "GLUE's")
-    return make_table(frames, path, text, [label], task.task_type, classes, second), differences
+    table = make_table(frames, path, text, [label], task.task_type, classes, second)
+    return table, size_differences(sizes, task.rows, "rows", "GLUE's")
 
 
 def _from_folder(name: str, root: Path) -> tuple[str, dict[str, pd.DataFrame]]:

@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial, update_wrapper
 from pathlib import Path
 from typing import Any, Literal
@@ -49,7 +50,6 @@ def load_encoder(
     start_from: str | None = None,
 ) -> PreTrainedModel:
     """A pre-trained model, by directory or hub name, with a new head that is drawn from the global generator.
-
     Dropout, pooling and layers are those of `hyper` (InputError for what the model's family does not have), and
     `settings` are further ones of its configuration. With `from_scratch` all weights are drawn; the encoder of
     `start_from`, the directory of a fine-tuned model of the same architecture, replaces that of `name`.
@@ -88,11 +88,8 @@ def saved_task(path: str) -> dict[str, Any]:
 
 
 def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrainedTokenizerFast, int]:
-    """A model's tokenizer, and `max_length` or the longest input in tokens that absolute positions allow.
-
-    The tokenizer returns just what the model takes. That includes the types of tokens wherever both know them, which
-    not all tokenizers return by themselves.
-    """
+    """A model's tokenizer, and `max_length` or the longest input in tokens that absolute positions allow. It returns
+    just what the model takes, with the types of tokens wherever both know them."""
     config = _config(name)
     exlm = config.model_type == "exlm"
     tokenizer = load_tokenizer(name) if exlm else load_fast_tokenizer(name)
@@ -151,13 +148,11 @@ def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_
 def _copy_encoder(path: str, model: PreTrainedModel) -> None:
     """Replaces the encoder by that of a fine-tuned model. A pooler is copied where both have one."""
     config = _config(path)
-    try:
+    with suppress(RuntimeError):  # weights of another size
         if config.model_type == model.config.model_type:  # some families name their weights alike
             weights = _from_pretrained(AutoModel, path, config).state_dict()
             if not model.base_model.load_state_dict(weights, strict=False).missing_keys:
                 return
-    except RuntimeError:  # weights of another size
-        pass
     raise InputError(f"the encoder in {path} has another architecture; start from a model of its family and size")
 
 

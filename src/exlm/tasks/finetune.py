@@ -14,16 +14,16 @@ from exlm.errors import Diverged, InputError, TrainingStopped
 from exlm.storage import finished_result, lock, machine, plain, write_json, write_text, write_yaml
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, Grid, TaskConfig, cells, fill_in, resolve
+from exlm.tasks.datasets import SQUAD
 from exlm.tasks.encoders import encoder_fingerprint
 from exlm.tasks.metrics import summarise
-from exlm.tasks.question_answering import QuestionAnswering, is_question_answering
+from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.supervised import rank
 from exlm.train import distributed
 from exlm.train.precision import used_precision
 
 RESULT, REPORT = "result.json", "results.json"
 
-Trainer = Classification | QuestionAnswering
 Result = dict[str, Any]  # of one seed; "scores" holds the metrics of every split but train
 TrainSeed = Callable[[Path, FinetuneConfig, int], Result]
 
@@ -66,8 +66,8 @@ def finetune(
     task, known = resolve(task)
     precision = used_precision(distributed.device(), train.precision)  # auto differs between machines
     named = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
-    kind: type[Trainer] = QuestionAnswering if is_question_answering(task) else Classification
-    trainer = kind(model, task, from_scratch, start)
+    questions = task.dataset == SQUAD or task.task_type == "question_answering"
+    trainer = (QuestionAnswering if questions else Classification)(model, task, from_scratch, start)
     hyper = fill_in(train, known, bool(trainer.task.molecules))
     chosen = cells(hyper, grid or {})
     _announce(trainer)
@@ -83,7 +83,7 @@ def finetune(
     return report
 
 
-def _announce(trainer: Trainer) -> None:
+def _announce(trainer: Classification | QuestionAnswering) -> None:
     """Says what was understood of the data, and which rows have something wrong."""
     dataset, invalid = trainer.task.dataset, trainer.invalid
     print(f"{dataset}: {trainer.summary}")
@@ -113,13 +113,12 @@ def finished_runs(
 def run_grid(
     directory: Path, train_seed: TrainSeed, grid: Grid, seeds: Sequence[int], settings: dict[str, Any], metric: str
 ) -> dict[str, Any]:
-    """Runs every cell with every seed in `CELL/seed-N`, unless it is finished, and writes `results.json`.
+    """Runs every cell with every seed in `CELL/seed-N`, unless it is finished (with the same `settings` and
+    hyper-parameters, else InputError), and writes and returns `results.json`: the summaries of the best cell by split,
+    its runs, and every cell's summary.
 
     The best cell has the best median of `metric` on valid; only its weights are kept. A cell whose training stops
-    itself does not end a grid, and counts as the worst. Finished runs must have been made with the same `settings`
-    and hyper-parameters; InputError for others.
-
-    Returns the content of `results.json`: the summaries of the best cell by split, its runs, and every cell's summary.
+    itself does not end a grid, and counts as the worst.
     """
     finished = finished_runs(directory, grid, seeds, settings)
     runs: dict[str, list[Result]] = {}
@@ -138,14 +137,12 @@ def run_grid(
         write_json(run_dir / RESULT, result)
         return result
 
-    def median(name: str) -> float:
-        return rank(summaries[name]["valid"].get(metric, {}).get("median"), metric)
-
-    best = next(iter(grid))
+    medians, best = dict[str, float](), next(iter(grid))
     for name in tqdm(grid, desc="grid", unit="cell", disable=len(grid) == 1):
         runs[name] = [finished[name, seed] or train(name, seed) for seed in seeds]
         summaries[name] = _summary(runs[name])
-        previous, best = best, max(best, name, key=median)  # the first of equals
+        medians[name] = rank(summaries[name]["valid"].get(metric, {}).get("median"), metric)
+        previous, best = best, max(best, name, key=medians.__getitem__)  # the first of equals
         for worse in {previous, name} - {best}:  # a hundred runs would fill the disk; scores and predictions stay
             for path in (directory / worse).glob("seed-*/*"):
                 if path.is_file() and path.name not in (RESULT, "log.jsonl") and "predictions" not in path.name:
@@ -182,8 +179,6 @@ def _print_result(report: dict[str, Any], directory: Path) -> None:
         value += f"; best of {len(report['cells'])} cells: {report['best']}"
     if "mismatched" in report:
         value += f"; mismatched {report['mismatched'][name]['median']:.4f}"
-    if start_from := report["settings"]["start_from"]:
-        value += f"; started from {start_from}"
     print(f"{split} {name} {value}; everything is in {directory}")
 
 

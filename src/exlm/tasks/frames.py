@@ -20,11 +20,8 @@ def read_frame(path: str | Path, header: Sequence[str] = ()) -> pd.DataFrame:
     CSV and TSV cells stay the strings that the file holds ("" where empty), so that they can be written back
     unchanged. Between tabs, quotes are ordinary characters. Rows of a TSV file that have another number of fields than
     its header are cut or filled up with "", and listed in `frame.attrs["malformed"]`, a dictionary from row to reason:
-    they are not to be used.
-
-    header: the columns of a TSV file that has no header line (one that shares a name with them is one).
-
-    Raises InputError for a missing, empty or unreadable file, and for two columns of one name.
+    they are not to be used. `header` has the columns of a TSV file without header line (one that shares a name with
+    them is one). InputError for a missing, empty or unreadable file, and for two columns of one name.
     """
     path = Path(path)
     with _one_sentence(path):
@@ -88,10 +85,7 @@ def _one_sentence(path: Path) -> Iterator[None]:
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:
-    """Write a .csv, .tsv or .parquet file, whole or not at all.
-
-    Raises InputError for cells that a TSV file cannot hold.
-    """
+    """Write a .csv, .tsv or .parquet file, whole or not at all; InputError for cells that a TSV file cannot hold."""
     with replacing(path) as unfinished:
         if path.suffix == ".parquet":
             frame.to_parquet(unfinished, index=False)

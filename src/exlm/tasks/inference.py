@@ -17,6 +17,7 @@ from exlm.model.modeling_exlm import ExLMPreTrainedModel
 from exlm.tasks.table import LabelledTable
 from exlm.train.precision import in_precision
 
+TOKENS_PER_BATCH = 16384
 Example = dict[str, np.ndarray]  # int32: input_ids [S] and whatever else the model takes, as token_type_ids [S]
 
 
@@ -45,17 +46,10 @@ class Rows:
 
 
 def tokenize_rows(
-    table: LabelledTable,
-    tokenizer: PreTrainedTokenizerFast,
-    max_length: int,
-    molecules: bool,
-    keep_doubtful: bool = False,
+    table: LabelledTable, tokenizer: PreTrainedTokenizerFast, max_length: int, molecules: bool, keep: bool = False
 ) -> Rows:
-    """Tokens of every row.
-
-    Over-long molecules are left out, and unless `keep_doubtful` those that RDKit cannot parse or that have tokens
-    outside the vocabulary. Over-long text is cut; that, unknown tokens and one empty text of two are caveats.
-    """
+    """Tokens of every row. Over-long molecules are left out, and unless `keep` those that RDKit cannot parse or with
+    tokens outside the vocabulary. Over-long text is cut; that, unknown tokens and one empty text of two are caveats."""
     texts, pairs = table.texts, table.pairs
     examples = tokenize(texts, tokenizer, pairs)
     problems, caveats = list(table.problems), []
@@ -65,7 +59,7 @@ def tokenize_rows(
         caveat = f"{unknown} tokens are not in the model's vocabulary" if unknown else ""
         if molecules:
             caveat = molecule_problem(texts[row]) or caveat
-            problems[row] = problems[row] or excess or ("" if keep_doubtful else caveat)
+            problems[row] = problems[row] or excess or ("" if keep else caveat)
         elif excess:
             caveat = f"{excess}; cut"
             [examples[row]] = tokenize([texts[row]], tokenizer, pairs and [pairs[row]], max_length)
@@ -98,25 +92,20 @@ def pad(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> dict
 
 
 def model_inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The entries of a batch that the model takes, without labels, on its device.
-
-    ExLM moves them by itself, once it knows the layout of its input.
-    """
-    network = getattr(model, "module", model)  # behind DistributedDataParallel
-    taken = inspect.signature(network.forward).parameters.keys() - {"labels", "start_positions", "end_positions"}
-    device = "cpu" if isinstance(network, ExLMPreTrainedModel) else next(model.parameters()).device
+    """The entries of a batch that the model takes, without labels, on its device (ExLM moves them by itself)."""
+    taken = inspect.signature(model.forward).parameters.keys() - {"labels", "start_positions", "end_positions"}
+    device = "cpu" if isinstance(model, ExLMPreTrainedModel) else next(model.parameters()).device
     return {name: values.to(device) for name, values in batch.items() if name in taken}
 
 
-def batches_by_length(model: nn.Module, examples: Sequence[Example], tokens_per_batch: int) -> Iterator[np.ndarray]:
-    """Row numbers in batches of so many tokens, longest first, so that too large a batch fails at once."""
-    room = tokens_per_batch // getattr(getattr(model, "config", None), "repeat", 1)  # the model repeats its input
+def batches_by_length(model: nn.Module, examples: Sequence[Example]) -> Iterator[np.ndarray]:
+    """Row numbers in batches of TOKENS_PER_BATCH, longest first, so that too large a batch fails at once."""
+    room = TOKENS_PER_BATCH // getattr(getattr(model, "config", None), "repeat", 1)  # the model repeats its input
     lengths = np.array([len(example["input_ids"]) for example in examples], dtype=int)
     order = np.argsort(-lengths, kind="stable")
     while len(order):
-        size = max(1, room // lengths[order[0]])
-        yield order[:size]
-        order = order[size:]
+        rows, order = np.split(order, [max(1, room // lengths[order[0]])])
+        yield rows
 
 
 def run(
@@ -124,7 +113,6 @@ def run(
     function: Callable[[dict[str, Tensor]], Tensor],
     examples: Sequence[Example],
     tokenizer: PreTrainedTokenizerFast,
-    tokens_per_batch: int = 16384,
     precision: str = "auto",
     progress: str | None = None,
 ) -> np.ndarray:
@@ -133,7 +121,7 @@ def run(
     device = next(model.parameters()).device
     result = np.empty((len(examples), 0), dtype=np.float32)
     with torch.inference_mode(), tqdm(total=len(examples), desc=progress, unit="row", disable=not progress) as bar:
-        for rows in batches_by_length(model, examples, tokens_per_batch):
+        for rows in batches_by_length(model, examples):
             batch = pad([examples[row] for row in rows], tokenizer)
             with in_precision(device, precision):
                 values = function(model_inputs(model, batch)).float().cpu().numpy()
@@ -146,11 +134,8 @@ def run(
 def predict_rows(
     model: nn.Module, rows: Rows, chosen: np.ndarray, task: dict[str, Any], tokenizer: PreTrainedTokenizerFast
 ) -> np.ndarray:
-    """Predictions of the chosen rows (indices) [all rows, outputs] float64, NaN elsewhere.
-
-    They are probabilities, or for regression values in the units of the labels. `task` is what the model remembers
-    of its task (`saved_task`), and the tokenizer the one that made the rows.
-    """
+    """Probabilities, or values in the units of the labels, of the chosen rows: [all rows, outputs] float64, else NaN.
+    `task` is what the model remembers of its task (`saved_task`)."""
     result = np.full((len(rows.examples), len(prediction_columns(task))), np.nan)
     if not len(chosen):
         return result

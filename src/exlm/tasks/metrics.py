@@ -1,7 +1,5 @@
-"""Scores: of predictions against labels that may be missing (NaN), and of answers to questions; summaries over seeds.
-
-Exact match and F1 of answers follow the definitions of the official SQuAD 2.0 script.
-"""
+"""Scores: of predictions against labels that may be missing (NaN), and of answers to questions (exact match and F1 as
+by the official SQuAD 2.0 script); summaries over seeds."""
 
 import re
 import string
@@ -54,14 +52,10 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
     Labels [rows, tasks] are NaN where missing (and left out), for multiclass class indices [rows, 1]. Predictions are
     probabilities [rows, tasks] of label 1, for multiclass [rows, classes], or values in the units of the labels. For
     binary and multilabel, `tasks_scored` counts the tasks with both labels: only they have an area under a curve.
-
-    Raises Diverged for predictions that are not finite, ValueError for shapes that do not match.
     """
     if not np.isfinite(predictions).all():
-        raise Diverged(
-            f"{np.sum(~np.isfinite(predictions))} of {predictions.size} predictions are not finite numbers;"
-            " the model has diverged, train it with a lower learning rate"
-        )
+        share = f"{np.sum(~np.isfinite(predictions))} of {predictions.size} predictions"
+        raise Diverged(f"{share} are not finite; the model has diverged, train it with a lower learning rate")
     if task_type == "multiclass":
         predictions = predictions.argmax(axis=1)[:, None]
     if labels.shape != predictions.shape or labels.ndim != 2:
@@ -98,13 +92,12 @@ def evaluate_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> dict[str
     """Scores in percent, over all `questions` of `read_questions`, of what `answer` returns for them (or for more).
 
     Returns:
-        em, f1: where "no answer" is given if its score is above that of the best span (threshold 0).
-        has_answer_em, has_answer_f1, no_answer_accuracy: the same over answerable and unanswerable questions alone;
-            NaN where there are none. questions, has_answer: how many there are.
+        em, f1: where "no answer" is given if its score is above that of the best span (threshold 0); has_answer_em,
+            has_answer_f1 and no_answer_accuracy over answerable and unanswerable questions alone, NaN if there is none.
+        questions, has_answer: how many there are.
         best_em, best_em_threshold, best_f1, best_f1_threshold: with the threshold on null score minus best score that
-            is best for these very questions, found as by `find_best_thresh` of the official script: it starts from
-            answering nothing, and answers one question after the other by rising margin, equal ones too. Where nothing
-            should be answered the threshold is 0, or below all margins.
+            is best for these very questions, found as by `find_best_thresh` of the official script: from answering
+            nothing to answering all, one after the other by rising margin. If nothing is best it is at most 0.
     """
 
     def percent(scores: np.ndarray) -> float:
@@ -140,6 +133,6 @@ def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
     for name in runs[0]:
         values = np.array([run[name] for run in runs], dtype=float)
         deviation = values.std(ddof=1) if len(runs) > 1 else 0.0
-        numbers = (values.mean(), deviation, np.median(values), values.min(), values.max())
-        summary[name] = dict(zip(("mean", "std", "median", "min", "max"), map(float, numbers), strict=True))
+        numbers = dict(mean=values.mean(), std=deviation, median=np.median(values), min=values.min(), max=values.max())
+        summary[name] = {statistic: float(number) for statistic, number in numbers.items()}
     return summary

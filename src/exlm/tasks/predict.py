@@ -116,7 +116,7 @@ def embed(
     usable, count, width = rows.usable, len(rows.examples), network.config.hidden_size
 
     def embedding(batch: dict[str, Tensor]) -> Tensor:
-        return pooled(network, network.expand_unmasked(**batch), pooling).float()
+        return pooled(network, network.expand_unmasked(**batch), pooling)
 
     def chunks() -> Iterator[tuple[slice, np.ndarray]]:
         """Some rows, and their vectors [rows, width]."""

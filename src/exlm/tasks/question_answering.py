@@ -1,4 +1,4 @@
-"""Extractive question answering (SQuAD 2.0): load the questions once, then train any number of seeds; answer files."""
+"""Extractive question answering: read questions, train any number of seeds on them, and answer those of a file."""
 
 import hashlib
 import json
@@ -14,23 +14,25 @@ import torch
 
 from exlm.errors import InputError
 from exlm.storage import write_json
-from exlm.tasks.answers import LEAST_STEP, Window, answer, make_windows, span_training_loss, vote, window_batches
+from exlm.tasks.answers import (
+    LEAST_STEP,
+    Problem,
+    Window,
+    answer,
+    make_windows,
+    span_training_loss,
+    vote,
+    window_batches,
+)
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.datasets import SQUAD, SQUAD_SIZES, size_differences, squad_files
+from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer, load_finetuned
-from exlm.tasks.frames import plain_suffix, read_frame, with_columns, write_frame
+from exlm.tasks.frames import check_columns, plain_suffix, read_frame, read_json, with_columns, write_frame
 from exlm.tasks.metrics import ANSWER_METRICS, evaluate_answers
-from exlm.tasks.questions import read_questions
 from exlm.tasks.supervised import train_best_epoch
 from exlm.train import distributed
 
 DEFAULT_WINDOW = 384  # tokens
-
-
-def is_question_answering(task: TaskConfig) -> bool:
-    """Whether a task is one of questions and contexts."""
-    named = task.dataset == SQUAD or plain_suffix(Path(task.dataset)) == ".json"
-    return task.task_type == "question_answering" or (task.task_type is None and named)
 
 
 class QuestionAnswering:
@@ -45,13 +47,12 @@ class QuestionAnswering:
         self.new_network = partial(load_encoder, model, from_scratch=from_scratch, start_from=start_from)
         self.tokenizer, window = load_encoder_tokenizer(model, task.max_length or DEFAULT_WINDOW)
         if window < (least := task.stride + 2 * LEAST_STEP):
-            raise InputError(
-                f"a window (task.max_length) has {window} tokens; it must have at least {least}, {2 * LEAST_STEP} more "
-                "than task.stride, to hold a question too"
-            )
+            needed = f"at least {least}, {2 * LEAST_STEP} more than task.stride, to hold a question too"
+            raise InputError(f"a window (task.max_length) has {window} tokens; it must have {needed}")
         self.task = replace(task, max_length=window, task_type="question_answering")
         if task.dataset == SQUAD:
-            files = squad_files(task.data_dir)
+            folder = data_folder(SQUAD, task.data_dir, "text/squad2")
+            files = {split: find_file(folder, FILES[split]) for split in SQUAD_SIZES}
         elif task.valid:
             named = {"train": task.dataset, "valid": task.valid, "test": task.test}
             files = {split: Path(name) for split, name in named.items() if name}
@@ -75,44 +76,35 @@ class QuestionAnswering:
         self.data_settings = {"data_sha256": hashes, "metric": self.metric, "departures": differences}
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
-        """Trains a seed, keeps the epoch that is best on valid, and returns the scores of the other splits.
-
-        Their answers are written as a table and as JSON in the form of the official SQuAD script.
-        """
+        """Trains a seed, keeps the epoch that is best on valid, writes the answers to the other splits, as a table and
+        as JSON in the form of the official SQuAD script, and returns their scores."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
         remembered = ("task_type", "max_length", "stride", "max_answer")
         task = {name: getattr(self.task, name) for name in remembered} | {"precision": hyper.precision}
-        network = self.new_network("question_answering", hyper, {"task": task})
+        network, tokenizer = self.new_network("question_answering", hyper, {"task": task}), self.tokenizer
 
-        def evaluated(split: str) -> tuple[pd.DataFrame, dict[str, float]]:
+        def found(split: str) -> tuple[pd.DataFrame, dict[str, float]]:
             questions, windows = self.splits[split]
-            found = answer(network, questions, windows, self.tokenizer, self.task.max_answer, hyper.precision)
-            return found, evaluate_answers(questions, found)
+            answers = answer(network, questions, windows, tokenizer, self.task.max_answer, hyper.precision)
+            return answers, evaluate_answers(questions, answers)
 
-        def validate(_: torch.nn.Module) -> dict[str, float]:
-            return evaluated("valid")[1]
-
-        batches = window_batches(self.splits["train"][1], self.tokenizer, hyper.batch_size, seed)
+        batches = window_batches(self.splits["train"][1], tokenizer, hyper.batch_size, seed)
         best_epoch = train_best_epoch(
-            network, self.tokenizer, span_training_loss, batches, run_dir, hyper, seed, validate, self.metric
+            network, tokenizer, span_training_loss, batches, run_dir, hyper, lambda _: found("valid")[1], self.metric
         )
         scores = {}
         for split in [split for split in self.splits if split != "train"]:
-            found, scores[split] = evaluated(split)
-            table = vote(self.splits[split][0], [found])
+            answers, scores[split] = found(split)
+            table = vote(self.splits[split][0], [answers])
             write_frame(table.reset_index(), run_dir / f"predictions-{split}.csv")
             write_json(run_dir / f"predictions-{split}.json", dict(zip(table["id"], table["answer"], strict=True)))
         return {"best_epoch": best_epoch, "split": self.sizes, "scores": scores}
 
 
 def answer_file(run_dirs: Sequence[str], input: str, target: Path, task: dict[str, Any]) -> pd.DataFrame:
-    """Answers the questions of a JSON or table file; several models vote by their mean probability.
-
-    Adds to a table (for JSON: to row, id and question) the columns answer ("" for no answer), probability,
-    null_minus_best (mean), and problem for questions that cannot be answered. No row is lost. Where the file has
-    reference answers, the scores are printed. `task` is what the models remember of their task (`saved_task`).
-    """
+    """Adds to a table (for JSON: to row, id and question) the columns of `vote` over the models, and problem for
+    questions that cannot be answered. No row is lost. Where the file has reference answers, the scores are printed."""
     questions, problems = read_questions(input, labelled=False)
     runs = []
     for run_dir in run_dirs:
@@ -141,3 +133,101 @@ def answer_file(run_dirs: Sequence[str], input: str, target: Path, task: dict[st
             voted = table.assign(null_minus_best=np.where(table["answer"] == "", 1.0, -1.0))
             print("all together: em {em:.2f}  f1 {f1:.2f}".format(**evaluate_answers(labelled, voted)))
     return frame
+
+
+def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFrame, list[Problem]]:
+    """Reads a file of questions (SQuAD, the hub's copies of it, or a table), plain or compressed (.gz, .xz, .zst).
+
+    Formats: SQuAD 1.1 or 2.0 (.json); CSV, TSV, JSONL or Parquet with columns `question`, `context` and, where
+    labelled, `answer` and `answer_start` (optional: the first occurrence is taken without it), or `answers` as in the
+    hub's copies of SQuAD ({text: [...], answer_start: [...]}); `id` is optional. An empty answer is none.
+
+    Answers that do not stand where the file says are dropped. Questions are left out that lose all their answers that
+    way, have no question or context, or are marked impossible and yet answered.
+
+    Returns the questions that can be used, and the problems of all others and of the dropped answers. The columns of
+    the questions are id (the row number where the file has none), question, context (unchanged: answers are cut out
+    of it) and answers, a list of reference answers (text, first character in the context), empty where there is none.
+    The index, as the row in messages and results, counts the file's questions from 0.
+
+    Raises InputError if the file cannot be read, lacks something, has an id twice, or no question can be used.
+    """
+    path = Path(path)
+    kept: dict[int, tuple[Any, ...]] = {}
+    problems: list[Problem] = []
+    row_of_id: dict[str, int] = {}
+    for row, (record, malformed) in enumerate(_records(path, labelled)):
+        try:
+            references = _references(record) if labelled else []
+        except (KeyError, TypeError, ValueError):
+            how = "write them as in SQuAD 2.0, or as columns answer and answer_start"
+            raise InputError(f"{path}: row {row} has no answers that are understood; {how}") from None
+        name, question, context = (_text(record.get(key)) for key in ("id", "question", "context"))
+        name, question = name.strip() or str(row), question.strip()
+        if (first := row_of_id.setdefault(name, row)) != row:
+            raise InputError(f"{path}: rows {first} and {row} have the same id {name!r}; make every id unique")
+        starts = [(text, _first_character(context, text, start)) for text, start in references]
+        answers = [(text, start) for text, start in starts if start >= 0]
+        dropped = "the context does not have it where it should; answer dropped"
+        problems += [(row, text, dropped) for text, start in starts if start < 0]
+        faults = {
+            malformed: bool(malformed),
+            "marked impossible but has answers": record.get("is_impossible") is True and bool(references),
+            "empty question": not question,
+            "empty context": not context.strip(),
+            "no answer is at its place": bool(references) and not answers,
+        }
+        if fault := next((fault for fault, found in faults.items() if found), None):
+            problems.append((row, question, f"{fault}; question left out"))
+        else:
+            kept[row] = (name, question, context, answers)
+    if not kept:
+        reason = "first row {}, value {!r}: {}; correct it".format(*problems[0]) if problems else "it holds none"
+        raise InputError(f"{path}: no question can be used, {reason}")
+    questions = pd.DataFrame([*kept.values()], columns=["id", "question", "context", "answers"], dtype=object)
+    return questions.set_axis(pd.Index([*kept], name="row")), problems
+
+
+def _records(path: Path, labelled: bool) -> list[tuple[dict[Any, Any], str]]:
+    """What the file has of every question, by SQuAD's names or its columns, and why a row is malformed, "" if not."""
+    if plain_suffix(path) == ".json":
+        try:
+            paragraphs = [paragraph for article in read_json(path)["data"] for paragraph in article["paragraphs"]]
+            return [(item | {"context": part["context"]}, "") for part in paragraphs for item in part["qas"]]
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path} is not SQuAD JSON ({error!r}); compare it with SQuAD 2.0") from None
+    frame = read_frame(path).rename(columns=lambda name: str(name).lower())
+    answer = "answers" if "answers" in frame else "answer"
+    check_columns(frame, path, "question", "context", answer if labelled else None)
+    malformed = frame.attrs.get("malformed", {})
+    return [(record, malformed.get(row, "")) for row, record in enumerate(frame.to_dict("records"))]
+
+
+def _references(record: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The answers of a record with their starts, of which some may be missing."""
+    if record.get("is_impossible") is True and record.get("answers") is None:
+        return []
+    if "answers" not in record:
+        pairs = [(record["answer"], record.get("answer_start"))]
+    elif isinstance(answers := record["answers"], dict):
+        pairs = [*zip(answers["text"], answers["answer_start"], strict=True)]
+    else:
+        pairs = [(answer["text"], answer["answer_start"]) for answer in answers]
+    return [(_text(text) if _text(start) else _text(text).strip(), start) for text, start in pairs if _text(text)]
+
+
+def _first_character(context: str, text: str, start: Any) -> int:
+    """Where an answer begins; -1 if it does not stand where the file says."""
+    if not _text(start):
+        return context.find(text)
+    try:
+        first = float(start)  # a column with gaps may say 12.0
+    except (TypeError, ValueError):
+        return -1
+    return int(first) if first.is_integer() and first >= 0 and context.startswith(text, int(first)) else -1
+
+
+def _text(value: Any) -> str:
+    """A cell as text, "" where it is blank or missing. Half a character, which JSON can hold, becomes its escape."""
+    missing = value is None or value is pd.NA or (isinstance(value, float) and value != value)
+    return "" if missing or not str(value).strip() else str(value).encode(errors="backslashreplace").decode()

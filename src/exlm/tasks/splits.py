@@ -26,8 +26,7 @@ def make_split(kind: str, table: LabelledTable, seed: int) -> Split:
     """Split the usable rows of a table. kind: `scaffold`, `random`, `column:NAME`, `file:PATH` or `parts`.
 
     `parts` are the files that the table was joined from, which may be others than train, valid and test. The seed
-    matters to `random` only; the last three kinds may have no valid rows.
-    Raises InputError for an unknown kind and for a split without train rows.
+    matters to `random` only; the last three kinds may have no valid rows. InputError for a split without train rows.
     """
     name, _, argument = kind.partition(":")
     rows = np.flatnonzero(table.usable)
@@ -52,12 +51,11 @@ def make_split(kind: str, table: LabelledTable, seed: int) -> Split:
 
 
 def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> Split:
-    """Deterministic Bemis-Murcko scaffold split of some rows, leaving out unparsable SMILES.
+    """Deterministic Bemis-Murcko scaffold split of some rows, as is common, leaving out unparsable SMILES.
 
-    Rows with the same scaffold SMILES (chirality included; "" for acyclic molecules) form a group. Groups
-    are taken by size, then by smallest row number, both descending. Each goes to train if train then has at
-    most 0.8 n rows, else to valid if train and valid then have at most 0.9 n, else to test (n: parsable
-    rows). The rule is that of the common deterministic scaffold splitter of the pre-training literature.
+    Rows with the same scaffold SMILES (chirality included; "" for acyclic molecules) form a group. Groups are taken by
+    size, then by smallest row number, both descending. Each goes to train if train then has at most 0.8 n rows, else to
+    valid if train and valid then have at most 0.9 n, else to test (n: parsable rows).
     """
     groups: defaultdict[str, list[int]] = defaultdict(list)
     with rdBase.BlockLogs():
@@ -69,12 +67,8 @@ def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> Split:
     split: dict[str, list[int]] = {name: [] for name in SPLITS}
     for group in sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True):
         in_train = len(split["train"]) + len(group)
-        if in_train <= FRACTIONS[0] * n:
-            split["train"] += group
-        elif in_train + len(split["valid"]) <= (FRACTIONS[0] + FRACTIONS[1]) * n:
-            split["valid"] += group
-        else:
-            split["test"] += group
+        valid_fits = in_train + len(split["valid"]) <= (FRACTIONS[0] + FRACTIONS[1]) * n
+        split["train" if in_train <= FRACTIONS[0] * n else "valid" if valid_fits else "test"] += group
     return {name: np.array(sorted(chosen), dtype=np.int64) for name, chosen in split.items()}
 
 
@@ -97,9 +91,7 @@ def column_split(frame: pd.DataFrame, column: str) -> Split:
 
 def index_split(path: str | Path, n_rows: int) -> Split:
     """Read {"train": [...], "valid": [...], "test": [...]} from JSON, plain or compressed; valid may be absent.
-
-    Raises InputError for another form, and for rows that are repeated or outside 0 .. n_rows - 1.
-    """
+    InputError for another form, and for rows that are repeated or outside 0 .. n_rows - 1."""
     content = read_json(path)
     lists = isinstance(content, dict) and all(isinstance(rows, list) for rows in content.values())
     if not lists or not {"train", "test"} <= set(content) <= set(SPLITS):
@@ -108,9 +100,7 @@ def index_split(path: str | Path, n_rows: int) -> Split:
     left = set(range(n_rows))
     for name, row in ((name, row) for name, rows in content.items() for row in rows):
         if type(row) is not int or row not in left:
-            raise InputError(
-                f"{path}: row {row!r} of {name} is none of the table's rows 0 to {n_rows - 1}, or occurs twice"
-            )
+            raise InputError(f"{path}: row {row!r} of {name} is none of the rows 0 to {n_rows - 1}, or occurs twice")
         left.remove(row)
     return {name: np.array(sorted(content.get(name, [])), dtype=np.int64) for name in SPLITS}
 

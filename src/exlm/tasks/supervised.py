@@ -58,15 +58,12 @@ def train_best_epoch(
     batches: ShuffledBatches,
     run_dir: Path,
     hyper: FinetuneConfig,
-    seed: int,
     score: Callable[[nn.Module], dict[str, float]],
     metric: str,
 ) -> int:
-    """Trains a network in place, leaves it with the weights of its best epoch, saves it, and returns that epoch.
-
-    `score` gives the metrics on valid, of which `metric` chooses the epoch; training ends early when the patience of
-    `hyper` runs out. The seed is that of dropout. `run_dir` gets the log, the model and its tokenizer.
-    """
+    """Trains a network in place, leaves it with the weights of its best epoch, saves it with the log and its tokenizer
+    in `run_dir`, and returns that epoch. `score` gives the metrics on valid, of which `metric` chooses the epoch;
+    training ends early when the patience of `hyper` runs out. Dropout has the seed of the batches."""
     assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None
     every = batches.per_epoch
     steps = hyper.epochs * every
@@ -88,7 +85,7 @@ def train_best_epoch(
 
     distributed.to_device(network)
     run_dir.mkdir(parents=True, exist_ok=True)
-    fit(network, loss, batches, config, run_dir, seed, evaluate, description=f"{run_dir.parent.name} {run_dir.name}")
+    fit(network, loss, batches, config, run_dir, batches.seed, evaluate, description="/".join(run_dir.parts[-2:]))
     network.load_state_dict(weights)
     save_model(run_dir, network.eval(), tokenizer)
     return best_epoch

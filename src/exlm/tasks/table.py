@@ -1,7 +1,5 @@
-"""Labelled tables: find the text and label columns of a data frame, and say which rows cannot be used.
-
-Row numbers, in messages and in results, are 0-based data rows (the header is not counted).
-"""
+"""Labelled tables: find the text and label columns of a data frame, and say which rows cannot be used. Row numbers, in
+messages and in results, are 0-based data rows (the header is not counted)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,7 +71,12 @@ def make_table(
     if isinstance(frame, dict):
         for part, file in frame.items():  # the texts of a file without these columns would all be empty
             check_columns(file, f"{path}, {part} part", text_column, pair_column)
-        frame = _join(frame)
+        reasons = {part: file.attrs.get("malformed", {}) for part, file in frame.items()}
+        malformed = {(part, row): reason for part, rows in reasons.items() for row, reason in rows.items()}
+        every = list(dict.fromkeys(name for file in frame.values() for name in file.columns))
+        frame = pd.concat({part: file.reindex(columns=every, fill_value="") for part, file in frame.items()})
+    else:
+        malformed = frame.attrs.get("malformed", {})
     if text_column is None:
         found = [name for name in frame.columns if str(name).lower() in TEXT_COLUMNS]
         if len(found) != 1:
@@ -83,7 +86,6 @@ def make_table(
     if shared := {text_column, pair_column} & set(label_columns or ()):
         raise InputError(f"{path}: column {shared.pop()!r} is both text and label; choose another")
 
-    malformed: dict[object, str] = frame.attrs.get("malformed", {})
     problems = pd.Series([malformed.get(row, "") for row in frame.index], dtype=object)
     others = [name for name in frame.columns if name not in (text_column, pair_column)]
     cells = frame[others if label_columns is None else list(dict.fromkeys(label_columns))]
@@ -106,15 +108,6 @@ def make_table(
     return LabelledTable(
         frame, texts, pairs, labels, columns, task_type, names, problems.tolist(), text_column, pair_column
     )
-
-
-def _join(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """All rows of all files, indexed by file and row."""
-    names = list(dict.fromkeys(name for frame in frames.values() for name in frame.columns))
-    joined = pd.concat({part: frame.reindex(columns=names, fill_value="") for part, frame in frames.items()})
-    malformed = {part: frame.attrs.get("malformed", {}) for part, frame in frames.items()}
-    joined.attrs["malformed"] = {(part, row): why for part, rows in malformed.items() for row, why in rows.items()}
-    return joined
 
 
 def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str | Path) -> tuple[list[str], TaskType]:
