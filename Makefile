@@ -18,7 +18,7 @@ demo: setup
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/exlm demo  # models so small are slower on two threads
 
 test: setup
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks examples docs
