@@ -90,8 +90,8 @@ def log_probability(graph: Graph, tokens: Tensor) -> Tensor:
 def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, candidates: int = 200) -> Fillings:
     """The `n_best` most probable sequences of `tokens` tokens, or all of them if there are fewer.
 
-    After each token the search keeps the `width` best beginnings. If there is only one, every word continues it. Else the
-    `candidates` most probable words of every state that can be reached continue them.
+    After each token the search keeps the `width` best beginnings. If there is only one, every word continues it. Else
+    the `candidates` most probable words of every state that can be reached continue them.
     """
     mass = ways(graph.links, tokens).flip(0)  # log R_i
 

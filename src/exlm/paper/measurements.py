@@ -3,7 +3,7 @@
 *Entropy*: how uncertain predictions are, in bits (paper, section 3.3, and appendix). ExLM has two entropies: that of a
 token's distribution, which is a mixture of its states' distributions, and the mean entropy of the states themselves.
 *Corruption*: the share of tokens whose copies are all masked (corrupted semantics; paper, section 3.1).
-*Alignment*: how probable it is that a masked token is emitted by a state of its own mask, and by which one. A path of the
+*Alignment*: how probable it is that a masked token is emitted by a state of its own mask, and by which. A path of the
 full DAG may visit any states in order. If the probability is low, states have learned the words of other masks.
 """
 
