@@ -14,7 +14,8 @@ probability p(y_1..y_i | m) that a filling begins with y_1..y_i, summed over eve
 
 The beam search ranks beginnings by an upper bound for all fillings that begin like this. The bound is the same sum, but
 every later token is as probable as the best word of its state. If the n-th filling found is at least as probable as the
-largest bound of all dropped beginnings, the search has proven that it found the n best."""
+largest bound of all dropped beginnings, the search has proven that it found the n best.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -167,7 +168,7 @@ def visits(graph: Graph, tokens: int) -> Tensor:
 
 
 def _aligned(graph: Graph, emission: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The arguments of `ops.alignment`, from log emissions [n, m, N] of m tokens. BOS and EOS get the emission 0."""
+    """The arguments of `ops.alignment`, from log emissions [n, m, N] of m tokens. BOS and EOS get the log emission 0."""
     count, tokens, states = emission.shape
     lengths = torch.tensor([tokens + 2, states], device=emission.device)[:, None].expand(-1, count)
     return F.pad(emission, (0, 0, 1, 1)), graph.links.expand(count, -1, -1), lengths[0], lengths[1]
