@@ -54,7 +54,7 @@ def main_table(name: str, chosen: Sequence[Family]) -> Table:
 def _table(
     name: str, family: Family, lines: Iterable[tuple[Row, Setting, paper.Values]], held_out: Sequence[HeldOut]
 ) -> Table:
-    """An experiment's table. Each row has `start`, our tasks and their mean, held-out scores and paper numbers."""
+    """The table of an experiment: first cells, our tasks and their mean, held-out scores, and the paper's numbers."""
     rows, lacking = [], []
     needed = [*held_out[:1], *(family.tasks if name != "entropy" else ())]
     for start, cell, values in lines:
