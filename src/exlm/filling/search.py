@@ -168,7 +168,7 @@ def visits(graph: Graph, tokens: int) -> Tensor:
 
 
 def _aligned(graph: Graph, emission: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The arguments of `ops.alignment`, from log emissions [n, m, N] of m tokens. BOS and EOS get the log emission 0."""
+    """The arguments of `ops.alignment`, from log emissions [n, m, N] of m tokens. BOS and EOS get log emission 0."""
     count, tokens, states = emission.shape
     lengths = torch.tensor([tokens + 2, states], device=emission.device)[:, None].expand(-1, count)
     return F.pad(emission, (0, 0, 1, 1)), graph.links.expand(count, -1, -1), lengths[0], lengths[1]
