@@ -1,1 +1,1 @@
-"""Joint fillings of all masks of a text: `exlm fill`."""
+"""Fills all masks of a text jointly (`exlm fill`) and shows how the model does it (`exlm explore`)."""

@@ -1,6 +1,6 @@
 "use strict";
-// Draws the case of `exlm explore` where `layOut` has put everything. Texts and words reach the page as text nodes and
-// attributes only, never as markup.
+// Draws the case of `exlm explore` (its texts and numbers) at the places that `layOut` chose. Texts and words become
+// text nodes and attributes of the page, never markup.
 
 const data = layOut(JSON.parse(document.getElementById("case").textContent));
 const { states, edges, fillings } = data;
@@ -8,7 +8,7 @@ const N = states.length;
 const byId = id => document.getElementById(id);
 const edgeAt = new Map(edges.map(edge => [edge[0] * N + edge[1], edge])); // [u, v, probability, curve]
 const dense = data.dag.node < 40; // no room for a second line in a state
-const LABELS = 8; // values on the edges of one state; more would cover each other
+const LABELS = 8; // at most so many edges of a state show their probability; more numbers would cover each other
 const SVG = "http://www.w3.org/2000/svg";
 
 function make(tag, attributes = {}, parent = null, text = null) {
@@ -38,7 +38,7 @@ function showText(segments, target, asMask) {
       chip(mask, asMask ? "[MASK]" : text.trim() || "∅", target);
     }
   }
-  const first = target.querySelector(".mask"); // of a long text, the part that matters
+  const first = target.querySelector(".mask"); // scrolls a long text to its first mask
   if (first) target.scrollTop = first.offsetTop - target.offsetTop - 60;
 }
 
@@ -85,7 +85,7 @@ for (let m = 0; m < data.masks; m++) {
 }
 byId("dag").append(dag);
 
-// The heat map: EOS has no row, BOS no column
+// The heat map. No edge starts at EOS or ends at BOS, so EOS has no row and BOS no column
 
 const heat = data.matrix;
 const map = make("svg:svg", { width: heat.width, height: heat.height, role: "img", "aria-label": "transition matrix" });
@@ -93,7 +93,7 @@ const cellLayer = make("svg:g", {}, map), crossLayer = make("svg:g", {}, map), p
 const cellAt = (u, v) => ({ x: heat.left + heat.cell * (v - 1), y: heat.top + heat.cell * u, width: heat.cell, height: heat.cell });
 
 function cell(u, v, p) {
-  if (p < 0.002) return; // invisible; its value is told under the mouse all the same
+  if (p < 0.002) return; // too pale to be seen; the mouse still shows its value
   const box = cellAt(u, v);
   make("svg:rect", { class: "cell", ...box, "fill-opacity": p ** 0.7 }, cellLayer);
   if (heat.cell < 27 || p < 0.005) return;

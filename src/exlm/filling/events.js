@@ -1,5 +1,5 @@
 "use strict";
-// What is under the mouse or has the focus
+// Shows what is under the mouse or has the focus
 
 const tip = byId("tip");
 
@@ -55,7 +55,7 @@ function leave() {
   crossLayer.replaceChildren();
 }
 
-function onState(u) { // told below the drawing, where it hides no edge
+function onState(u) { // describes the state below the drawing, where the text hides no edge
   near((a, b) => a === u || b === u, [u]);
   const x = nodeLayer.children[u].getBoundingClientRect().left, y = dag.getBoundingClientRect().bottom;
   showTip(x - 16, Math.min(y, innerHeight - 30) - 18, target => describeState(u, target));
@@ -93,9 +93,9 @@ dag.addEventListener("focusin", event => {
 });
 dag.addEventListener("focusout", leave);
 
-// The threshold; its scale is quadratic, most probabilities being small
+// The threshold. The slider's scale is quadratic, because most probabilities are small
 
-let path = null; // of the chosen filling
+let path = null; // the path of the chosen filling
 let least = data.threshold ?? 0.05;
 
 function refresh() {

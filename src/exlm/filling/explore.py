@@ -1,8 +1,8 @@
-"""A look inside the model: its states, their transitions and the best fillings of one text, as a page or a figure.
+"""Shows how a model fills one text: its states, their transitions and the best fillings, as a page or a figure.
 
 This is the paper's case study (section 5 and the appendix "Detailed Case Study") for any model and any text.
-`build_case` collects the numbers as plain data; `page` and `figure` show them. The page draws itself (`draw.js`,
-`events.js`).
+`build_case` collects the numbers as plain data, the *case*. `page` and `figure` show it. Scripts inside the page draw
+it in the browser (`layout.js`, `draw.js`, `events.js`).
 """
 
 import re
@@ -32,10 +32,10 @@ from exlm.storage import replacing, write_text
 from exlm.train import distributed
 
 Case = dict[str, Any]
-Segment = tuple[str, int | None]  # of a text, and the mask it stands for
+Segment = tuple[str, int | None]  # a part of a text, and the mask that it fills (None: outside the masks)
 
-TINTS, END_TINT = ("#BF9000", "#C55A11"), "#7F7F7F"  # the paper's, mask by mask, and of BOS and EOS
-WIDTH, HEIGHT = 0.62, 0.52  # of a state, where 1 is the distance from column to column, and from state to state
+TINTS, END_TINT = ("#BF9000", "#C55A11"), "#7F7F7F"  # as in the paper: two for the masks, in turn; one for BOS and EOS
+WIDTH, HEIGHT = 0.62, 0.52  # of a state's box; neighbouring columns, and states in a column, are 1 apart
 
 
 def explore(
@@ -51,14 +51,14 @@ def explore(
 
     Args:
         model: a pre-trained model directory.
-        text: with the tokenizer's mask token or [MASK] where something is to be filled in.
-        output: .html writes one page that needs nothing else: states and words under the mouse, a threshold for the
-            edges, fillings to click on, drawn molecules. .svg, .png or .pdf writes a figure of the DAG and the
-            transition matrix.
-        words: most probable words that are shown of each state.
-        threshold: edges of a smaller transition probability are hidden at first.
-        n_best: fillings (of each length, if there are several).
-        options: the others of `FillOptions`.
+        text: a text in which the tokenizer's mask token, or [MASK], marks every place to fill.
+        output: .html writes one page that needs no other file. The mouse shows states and their words, a slider hides
+            weak edges, fillings can be clicked on, and molecules are drawn. .svg, .png or .pdf writes a figure of the
+            DAG and the transition matrix.
+        words: how many words to show of each state, the most probable ones.
+        threshold: edges with a smaller transition probability are hidden at first.
+        n_best: how many fillings to show (of each length, if there are several lengths).
+        options: the other settings of `FillOptions`.
     """
     chosen, path = texts.FillOptions(n_best=n_best, **options), Path(output)
     if path.suffix not in (".html", ".svg", ".png", ".pdf"):
@@ -71,7 +71,7 @@ def explore(
     if path.suffix == ".html":
         write_text(path, page(case))
     else:
-        # Words are text, not formulas ($); letters stay letters in PDF.
+        # A $ in a word begins no formula, and a PDF keeps words as text.
         style: dict[Any, Any] = {"font.size": 8, "text.parse_math": False, "pdf.fonttype": 42}
         with replacing(path) as partial, matplotlib.rc_context(style):
             figure(case).savefig(partial, format=path.suffix[1:], dpi=200, bbox_inches="tight")
@@ -85,16 +85,16 @@ def build_case(
     options: texts.FillOptions | None = None,
     words: int = 5,
 ) -> Case:
-    """What the model says about one text, as JSON can hold it.
+    """Collects what the model says about one text, in a form that JSON can store.
 
     Returns:
-        objective, k, free, molecules (whether the text is a SMILES), masks, exact (of the fillings: see `fill`);
-        segments: the text as [string, mask or None], masks being numbered from 0;
-        states: in the order of the lattice, the mask (-1 BOS, M EOS), the weight and the top words of each;
-        edges: [u, v, probability] of every edge of the DAG; none without transitions (`mlm`, `ctc`);
-        fillings: see `fill`, with segments, the best path from BOS to EOS, and a molecule's drawing and problem.
+        objective, k, free, molecules (whether the text is a SMILES), masks (their number M), exact (as in `fill`);
+        segments: the text in parts [string, mask or None]; masks are numbered from 0;
+        states: for each state, in the order of the lattice, its mask (-1 for BOS, M for EOS), weight and top words;
+        edges: [u, v, probability] for every edge of the DAG; `mlm` and `ctc` have no transitions, so the list is empty;
+        fillings: as in `fill`, and segments, the best path from BOS to EOS, a molecule's drawing and its problem.
 
-    Raises InputError if there is nothing to fill, or the text is too long or cannot be encoded.
+    Raises InputError if the text has no mask, is too long or cannot be encoded.
     """
 
     def spell(token: int) -> str:
@@ -112,7 +112,7 @@ def build_case(
         raise InputError(record["problem"])
     described = texts.describe_states(graph, options, words, spell)
     states = [{"mask": mask} | state for mask, state in zip(graph.mask.tolist(), described, strict=True)]
-    states[0]["words"] = states[-1]["words"] = []  # these emit BOS and EOS, no word
+    states[0]["words"] = states[-1]["words"] = []  # the first state emits BOS and the last one EOS, never a word
     start, stop = (graph.links > -torch.inf).nonzero(as_tuple=True)
     edges = zip(start.tolist(), stop.tolist(), graph.links[start, stop].exp().tolist(), strict=True)
     fillings = record["fillings"]
@@ -134,24 +134,24 @@ def build_case(
 
 
 def _segments(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[Segment]:
-    """The text of the tokens between the masks and in them, with the masks filled in."""
+    """The filled text in parts: what stands between the masks, and what fills each mask."""
     beginnings = list(accumulate(texts.filled_in(ids, by_mask, tokenizer)))
     text = str(tokenizer.decode(beginnings[-1]))
-    # Where a character is spread over tokens of two segments, it is cut off from one of them.
+    # A character may be spread over tokens of two segments. Then only one of them gets it.
     ends = accumulate((len(tokenizer.decode(tokens)) for tokens in beginnings), max, initial=0)
     return [(text[start:end], i // 2 if i % 2 else None) for i, (start, end) in enumerate(pairwise(ends))]
 
 
 def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
-    """The molecule as SVG, with the atoms of the masks in their colours; None where RDKit finds none or no atom."""
+    """The molecule as SVG, with filled-in atoms in the colours of their masks. None if it is no molecule or empty."""
     molecule = Chem.MolFromSmiles(smiles)
     if molecule is None or not molecule.GetNumAtoms():
         return None
-    owner = [mask for text, mask in segments for _ in text]  # of every character
+    owner = [mask for text, mask in segments for _ in text]  # the mask of every character
     tokens = [(match[0], owner[match.start()]) for match in re.finditer(SMILES_PATTERN, smiles)]
-    masks = [mask for token, mask in tokens if token[0] in "[*" or token.isalpha()]  # of atoms, in RDKit's order
+    masks = [mask for token, mask in tokens if token[0] in "[*" or token.isalpha()]  # of the atoms, in RDKit's order
     if len(masks) != molecule.GetNumAtoms():
-        masks = []  # RDKit took hydrogens away: nobody knows which
+        masks = []  # RDKit removed hydrogens, and it is not known which
     marked = {atom: to_rgba(TINTS[mask % 2], 0.5) for atom, mask in enumerate(masks) if mask is not None}
     canvas: Any = rdMolDraw2D.MolDraw2DSVG(360, 240)
     canvas.drawOptions().clearBackground = False
@@ -161,13 +161,13 @@ def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
 
 
 def page(case: Case) -> str:
-    """The page, which loads nothing. Whatever the case holds is inert: it is JSON in which no tag can begin or end."""
+    """The page as HTML that loads no other file. The case is JSON inside it, in which no text can act as a tag."""
     templates = Environment(loader=FileSystemLoader(Path(__file__).parent))
     return templates.get_template("page.html").render(case=case)
 
 
 def figure(case: Case) -> Figure:
-    """The DAG of the states and, where the model has transitions, their matrix."""
+    """A figure of the DAG and, if the model has transitions, of their matrix."""
     cells = len(case["states"]) - 1
     side = min(0.38 * cells, 8.0)  # inches
     height, widths = side + 2, [1.67 * (case["masks"] + 2.05), side + 2][: 2 if case["edges"] else 1]
@@ -185,7 +185,7 @@ def figure(case: Case) -> Figure:
 
 
 def _draw_dag(axes: Axes, case: Case, tints: list[str], words: list[list[str]], height: float) -> None:
-    """A column of states for each mask, on `height` inches."""
+    """Draws the DAG, `height` inches high: a column of states for each mask, and the edges."""
     x = [state["mask"] for state in case["states"]]
     y = [u - x.index(mask) - (x.count(mask) - 1) / 2 for u, mask in enumerate(x)]
     for a, b, tint, top in zip(x, y, tints, words, strict=True):
@@ -194,7 +194,7 @@ def _draw_dag(axes: Axes, case: Case, tints: list[str], words: list[list[str]], 
         axes.text(a, b, top[0], color="white", weight="bold", fontsize=9, ha="center", va="center", zorder=3)
     for u, v, p in case["edges"]:
         if p >= case["threshold"]:
-            # Straight to the next mask, to the right past other states of its own, or around masks that it leaves out.
+            # An edge to the next mask is straight. One within a mask bends to the right, one past masks bends around.
             across, above = x[v] - x[u], y[u] + y[v] <= 0
             bend = 0.0 if across == 1 else -0.3 if across == 0 else (-1.3 if above else 1.3) / across
             ends = (x[u] + WIDTH / 2, y[u]), (x[v] + (-WIDTH if across else WIDTH) / 2, y[v])
@@ -206,11 +206,13 @@ def _draw_dag(axes: Axes, case: Case, tints: list[str], words: list[list[str]], 
 
 
 def _draw_matrix(axes: Axes, edges: list[Any], tints: list[str], names: list[str], cell: float) -> None:
-    """Rows: where an edge starts. Columns: where it ends. EOS has no row, BOS no column. A cell has `cell` inches."""
+    """Draws the matrix: a row for the state where an edge starts, a column for the state where it ends.
+
+    No edge starts at EOS or ends at BOS, so these have no row and no column. A cell is `cell` inches wide."""
     values = np.full((len(names) - 1, len(names) - 1), np.nan)
     for u, v, p in edges:
         values[u, v - 1] = p
-        if cell >= 0.2 and p >= 0.005:  # there is room for a number, and it is not 0.00
+        if cell >= 0.2 and p >= 0.005:  # the cell has room for a number, which is not 0.00
             tone = "white" if p > 0.55 else "black"
             axes.text(v - 1, u, f"{p:.2f}", fontsize=18 * cell, ha="center", va="center", color=tone)
     image = axes.matshow(values, cmap="YlOrBr", vmin=0, vmax=1)

@@ -1,4 +1,4 @@
-"""Fills all masks of a text, or of every line of a file, jointly (`exlm.filling.search`)."""
+"""Fills all masks of a text together, or those of every line of a file. `exlm.filling.search` does the search."""
 
 import json
 from pathlib import Path
@@ -24,18 +24,18 @@ def fill(
 ) -> None:
     """Fills the masks of texts or SMILES jointly and prints or writes the fillings with their probabilities.
 
-    Every line is kept, in its place; one without a mask, or too long, says so in `problem`.
+    The output has every text in its place. If one has no mask or is too long, for example, `problem` says so.
 
     Args:
         model: a pre-trained model directory.
-        texts: with the tokenizer's mask token or [MASK] where something is to be filled in.
+        texts: texts in which the tokenizer's mask token, or [MASK], marks every place to fill.
         file: a text file with one such text per line (.gz, .xz and .zst are read too), in place of texts.
         output: JSONL file to write: line, text, fillings (text, tokens of each mask, probability, log_probability),
-            exact (beam: whether it is proven that nothing more probable was missed), kept, warning and problem. A table
-            is printed where absent.
-        states: add the states of every mask: how probable it is that a path passes through, and the top words.
-        tokens_per_batch: expanded tokens in one forward pass.
-        options: those of `FillOptions`.
+            exact (beam: whether it is proven that no more probable filling was missed), kept, warning and problem.
+            Without a file, a table is printed.
+        states: add the states of every mask, each with the probability that a path visits it and its top words.
+        tokens_per_batch: how many expanded tokens one forward pass may have.
+        options: the settings of `FillOptions`.
     """
     chosen = FillOptions(**options)
     if bool(texts) == (file is not None):
@@ -63,7 +63,7 @@ def fill(
 
 
 def _table(record: Record) -> str:
-    """A record for people."""
+    """A record as lines of text, for printing."""
     rows = [record["text"]]
     if record["problem"]:
         rows.append(record["problem"])

@@ -1,13 +1,13 @@
 "use strict";
-// Where everything of a case stands, in pixels with y downwards: a column of states for each mask, and the matrix.
+// Computes the places of all parts of a case, in pixels with y downwards: a column of states for each mask, the matrix.
 
-const NODE = 100, END = 60, PITCH = 160; // widths of states, and from one mask to the next
-const MARGIN = 34; // to the middle of BOS, and above and below the states
-const LETTERS = 11, LETTER = 6.8; // of a word at most, and the mean width of one
-const CELL = 36, SMALLEST_CELL = 15, MATRIX = 768; // cells shrink so that the matrix has no more, down to the smallest
+const NODE = 100, END = 60, PITCH = 160; // widths of a state and of BOS or EOS; distance from one mask to the next
+const MARGIN = 34; // from the left edge to the middle of BOS; also above and below the states
+const LETTERS = 11, LETTER = 6.8; // a word shows at most so many; the mean width of one letter
+const CELL = 36, SMALLEST_CELL = 15, MATRIX = 768; // if needed, cells shrink to the smallest so that the matrix fits
 
-// Gives states a name, colour, label, words_label, middle x and y, and width; edges a fourth entry, the x and y of the
-// four points of a cubic Bezier curve; and the case the sizes of `dag` and `matrix`.
+// Adds to every state its name, colour, label, words_label, middle (x, y) and width. Adds to every edge a fourth entry:
+// the x and y of the four points of a cubic Bezier curve. Adds to the case the sizes of `dag` and `matrix`.
 function layOut(data) {
   const { states, edges, masks } = data, columns = new Map();
   for (const s of states) columns.set(s.mask, [...(columns.get(s.mask) ?? []), s]);
@@ -41,7 +41,7 @@ function shortened(word) {
   return letters.length <= LETTERS ? word : letters.slice(0, LETTERS - 1).join("") + "…";
 }
 
-// An edge: on the right past other states of its mask, or around the masks that it leaves out
+// The curve of an edge. Within a mask it bends to the right; to a later mask it bends around the masks that it skips
 function curve(start, stop, row, middle, distance) {
   const x = start.x + start.width / 2, y = start.y;
   if (start.mask === stop.mask) {

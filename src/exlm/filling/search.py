@@ -1,20 +1,20 @@
-"""Joint fillings of all masks of a text: n best, Viterbi, samples and lengths. Tensors in, tensors out, in float64.
+"""Joint fillings of all masks of a text: the n best, the best path, samples and lengths. All tensors are in float64.
 
-m tokens fill a text if a path leaves the first state (BOS), emits one token at each of m states in order and enters
-the last one (EOS). With E the transitions and p_u the distribution of state u over the vocabulary,
+A path fills a text with m tokens: it leaves the first state (BOS), emits one token at each of m states in order, and
+enters the last state (EOS). E are the transition probabilities and p_u is the distribution of state u over words. Then
 
     f(y_1..y_m) = sum over paths of  E[0, u_1] p_{u_1}(y_1) E[u_1, u_2] p_{u_2}(y_2) ... E[u_m, N-1]
     p(y | m)    = f(y) / Z_m,    Z_m = the same sum without the p_u
 
-since the p_u sum to one. p(y | m) is a proper distribution over all sequences of m tokens, and Z_m one over m.
+Each p_u sums to 1, so p(y | m) sums to 1 over all sequences of m tokens. Z_m is the probability of m tokens.
 
-With R_i(u) the transitions' mass of all ways from u after i tokens to the end after m, the links
-E[u, v] R_{i+1}(v) / R_i(u) make a Markov chain of the paths with m tokens. Its forward probability of tokens y_1..y_i
-is the exact probability p(y_1..y_i | m) of that beginning, with everything that may follow summed out.
+R_i(u) is the probability to go from u, after i tokens, to the end after exactly m tokens. The probabilities
+E[u, v] R_{i+1}(v) / R_i(u) then make a Markov chain of all paths with m tokens. Its forward algorithm gives the exact
+probability p(y_1..y_i | m) that a filling begins with y_1..y_i, summed over everything that may follow.
 
-The search ranks beginnings by a bound on what can become of them: the same sum, with every later token as probable as
-the best word of its state. No filling exceeds the bound of its beginning; so if the n-th filling reaches the largest
-bound among all that was dropped, the n best are proven to be the n best.
+The beam search ranks beginnings by an upper bound for all fillings that begin like this. The bound is the same sum, but
+every later token is as probable as the best word of its state. If the n-th filling found is at least as probable as the
+largest bound of all dropped beginnings, the search has proven that it found the n best.
 """
 
 from dataclasses import dataclass, replace
@@ -30,43 +30,43 @@ from exlm.ops import alignment
 class Graph:
     """What a model says about the masks of one text."""
 
-    probs: Tensor  # [N, V] distribution of every state over the vocabulary; those of the first and last are not used
+    probs: Tensor  # [N, V] distribution of every state over the vocabulary; the first and last state's are not used
     links: Tensor  # [N, N] log-probabilities of going from state u to state v > u; -inf where there is no edge
     mask: Tensor  # [N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS
 
     @property
     def masks(self) -> int:
-        """M."""
+        """M, the number of masks."""
         return int(self.mask[-1])
 
 
 @dataclass(frozen=True)
 class Fillings:
-    """Fillings of equal length, the best first unless they were drawn."""
+    """Fillings of equal length. The best is first, but samples are in the order in which they were drawn."""
 
     tokens: Tensor  # [n, m]
     log_prob: Tensor  # [n] log p(y | m), summed over all paths
-    path: Tensor  # [n, m] the state of each token: the path that was drawn, or else the most probable one
-    proven: bool = False  # no filling that is missing is more probable than the last one; only beam search proves it
-    path_log_prob: Tensor | None = None  # [n] log p(path, y | m), of `viterbi` alone
+    path: Tensor  # [n, m] the state of each token, on the drawn path (samples) or else on the most probable path
+    proven: bool = False  # whether no missing filling is more probable than the last one; only beam search proves it
+    path_log_prob: Tensor | None = None  # [n] log p(path, y | m); only `viterbi` gives it
 
 
 def one_per_mask(graph: Graph) -> Graph:
-    """The graph without the paths that skip a mask or stop there twice: edges lead from one mask to the next alone."""
+    """The graph with only those edges that lead from one mask to the next. Every path visits each mask exactly once."""
     following = graph.mask[:, None] + 1 == graph.mask
     return replace(graph, links=graph.links.masked_fill(~following, -torch.inf))
 
 
 def kept(graph: Graph) -> float:
-    """The share that `one_per_mask` keeps of the probability of all paths with as many tokens as there are masks."""
+    """The probability of the paths of `one_per_mask`, divided by that of all paths with as many tokens as masks."""
     some, every = (ways(links, graph.masks)[-1, 0] for links in (one_per_mask(graph).links, graph.links))
     return min(1.0, float((some - every).exp()))
 
 
 def ways(links: Tensor, tokens: int) -> Tensor:
-    """Log-probabilities [m + 2, N] of all ways from each state to the last one in 0 .. m + 1 steps.
+    """Log-probabilities [m + 2, N] to go from each state to the last one in exactly 0, 1, .. or m + 1 steps.
 
-    Row m + 1 - i is log R_i, and the first entry of the last row log Z_m (-inf where no path has m tokens).
+    Row m + 1 - i is log R_i. The first entry of the last row is log Z_m; it is -inf if no path has m tokens.
     """
     rows = [torch.eye(1, len(links)).to(links)[0].flip(0).log()]
     for _ in range(tokens + 1):
@@ -75,47 +75,47 @@ def ways(links: Tensor, tokens: int) -> Tensor:
 
 
 def length_distribution(links: Tensor) -> Tensor:
-    """Log-probability [N - 1] that a path emits m = 0 .. N-2 tokens, from the links [N, N].
+    """Log-probabilities [N - 1] that a path emits 0, 1, .. or N - 2 tokens, from the links [N, N].
 
-    It is divided by the sum over m, which is 1 unless some paths end nowhere.
+    They are divided by their sum. The sum is 1, unless some paths never reach the last state.
     """
     return ways(links, len(links) - 2)[1:, 0].log_softmax(0)
 
 
 def log_probability(graph: Graph, tokens: Tensor) -> Tensor:
-    """log p(y | m) [n] of token sequences [n, m]."""
+    """log p(y | m), [n], of n sequences of m tokens, [n, m]."""
     emission = graph.probs[:, tokens].log().permute(1, 2, 0)
     return alignment.log_likelihood(*_aligned(graph, emission)) - ways(graph.links, tokens.shape[1])[-1, 0]
 
 
 def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, candidates: int = 200) -> Fillings:
-    """The `n_best` most probable sequences of `tokens` tokens, or fewer where fewer exist.
+    """The `n_best` most probable sequences of `tokens` tokens, or all of them if there are fewer.
 
-    `width` beginnings are kept after each token. From the second token on, each is continued by the `candidates` most
-    probable words of every state it can reach.
+    After each token the search keeps the `width` best beginnings. If there is only one, every word continues it. Else
+    the `candidates` most probable words of every state that can be reached continue them.
     """
     mass = ways(graph.links, tokens).flip(0)  # log R_i
 
     def step(i: int) -> Tensor:
-        """Log transition probabilities [N, N] of the Markov chain at step i; -inf in rows of states it cannot be at."""
+        """Log transition probabilities [N, N] of the Markov chain at step i; -inf in the rows of impossible states."""
         here = mass[i][:, None]
         return torch.where(here > -torch.inf, graph.links + mass[i + 1] - here, -torch.inf)
 
-    # How probable all tokens after the i-th can at most be together, from the state of the i-th: logarithms [N].
+    # For each state of the i-th token: how probable all later tokens can be together at most. Logarithms [N].
     best = graph.probs.amax(1).log()
     ceilings = [torch.zeros_like(best)]
     for i in range(tokens - 1, 0, -1):
         ceilings.append((step(i) + best + ceilings[-1]).logsumexp(1))
     common = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
-    rare = common.values[:, candidates:].sum(1)  # of the words left out, the most probable one
-    # Of every beginning: its tokens [n, i], log-probability [n], and probability of being at each state [n, N].
+    rare = common.values[:, candidates:].sum(1)  # for each state, the best word that is no candidate (0: none)
+    # Every beginning has its tokens [n, i], its log-probability [n], and the probability to be at each state [n, N].
     found = torch.empty(1, 0, dtype=torch.long, device=best.device)
     score, alpha, missed = best.new_zeros(1), torch.eye(1, len(best)).to(best), -torch.inf
     for i, ceiling in enumerate(reversed(ceilings)):
         arrived, scale = alpha @ step(i).exp(), float(ceiling.max())
         bound = arrived * (ceiling - scale).exp()
         live = (bound > 0).any(0).nonzero()[:, 0]
-        if len(found) == 1:  # one beginning is cheap to continue by every word
+        if len(found) == 1:  # for a single beginning, it is cheap to try every word
             words = torch.arange(graph.probs.shape[1], device=best.device)
         else:
             words = common.indices[live, :candidates].unique()
@@ -136,13 +136,13 @@ def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, can
 
 
 def best_paths(graph: Graph, tokens: Tensor) -> Tensor:
-    """The most probable path [n, m] of every filling [n, m]."""
+    """The most probable path, [n, m], of each of n fillings, [n, m]."""
     emission = graph.probs[:, tokens].log().permute(1, 2, 0)
     return alignment.best_path(*_aligned(graph, emission))[0][:, 1:-1]
 
 
 def viterbi(graph: Graph, tokens: int) -> Fillings:
-    """The most probable pair of a path and its tokens. Summed over all paths, other tokens may be more probable."""
+    """The most probable pair of a path and its tokens. Other tokens may be more probable when summed over all paths."""
     mass, best = ways(graph.links, tokens)[-1, 0], graph.probs.max(1)
     path, value = alignment.best_path(*_aligned(graph, best.values.log().expand(1, tokens, -1)))
     path = path[:, 1:-1]
@@ -162,13 +162,13 @@ def sample(graph: Graph, tokens: int, count: int, generator: torch.Generator | N
 
 
 def visits(graph: Graph, tokens: int) -> Tensor:
-    """Probability [N] that a path of `tokens` tokens passes through each state, by the transitions alone."""
+    """For each state, the probability [N] that a path with `tokens` tokens visits it, by the transitions alone."""
     at_state, _ = alignment.posterior(*_aligned(graph, graph.probs.new_zeros(1, tokens, len(graph.links))))
     return at_state[0].sum(0)
 
 
 def _aligned(graph: Graph, emission: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What `ops.alignment` takes, from the log emissions [n, m, N] of m tokens; BOS and EOS have none."""
+    """The arguments of `ops.alignment`, from log emissions [n, m, N] of m tokens. BOS and EOS get log emission 0."""
     count, tokens, states = emission.shape
     lengths = torch.tensor([tokens + 2, states], device=emission.device)[:, None].expand(-1, count)
     return F.pad(emission, (0, 0, 1, 1)), graph.links.expand(count, -1, -1), lengths[0], lengths[1]

@@ -1,4 +1,4 @@
-"""From texts with masks to their fillings: tokens, forward passes, search, and text again."""
+"""Turns texts with masks into filled texts: it encodes them, runs the model, searches fillings, and decodes these."""
 
 import math
 import re
@@ -19,28 +19,28 @@ from exlm.randomness import mix
 
 Record = dict[str, Any]
 
-MASKS = re.compile(r"\[MASK\]|<mask>")  # beside the tokenizer's own mask token
+MASKS = re.compile(r"\[MASK\]|<mask>")  # spellings that are accepted besides the tokenizer's own mask token
 LITTLE_KEPT = "these probabilities say little of the model, whose paths seldom have one state in every mask; see --free"
-LOGITS = 2**26  # held in memory at a time
-TEXTS = 5000  # filled before the first of them is handed on
+LOGITS = 2**26  # how many fit in memory at a time
+TEXTS = 5000  # how many are filled before the first of them is yielded
 
 
 @dataclass
 class FillOptions:
-    """How to fill.
+    """How to fill masks.
 
     Attributes:
-        n_best: fillings, or samples, of each text (of each length, if there are several).
-        method: `beam` finds the most probable fillings, summed over all paths; `viterbi` the most probable pair of a
-            path and its tokens; `sample` draws paths and tokens.
-        tokens: how many tokens to put in altogether, as 3 or 2-4; sets `free`. One for each mask where absent.
-        free: paths as the model was trained, which may skip a mask or stop at several of its states, and so put no
-            token or several in its place. Otherwise each mask gets one token, from paths with one state in every
-            mask. `kept` is the share that these have of the probability of all paths with as many tokens; where it is
-            under a half, `warning` says that the probabilities then tell little of the model. It is 1 for a vanilla
-            MLM or ExLM without transitions, and null if paths are free.
-        beam: beginnings kept after each token.
-        seed: of the samples.
+        n_best: how many fillings, or samples, to give for each text (for each length, if there are several lengths).
+        method: `beam` finds the most probable fillings, summed over all paths. `viterbi` finds the most probable pair
+            of a path and its tokens. `sample` draws paths and tokens.
+        tokens: how many tokens to fill in altogether, such as 3 or 2-4; this sets `free`. By default one for each mask.
+        free: use all paths of the model. They may skip a mask or visit several of its states, and so put no token or
+            several in its place. By default only paths with one state in every mask are used, and each mask gets one
+            token. `kept` is the share that they have of the probability of all paths with as many tokens. If it is
+            below a half, `warning` says that these probabilities tell little about the model. For a vanilla MLM or
+            ExLM without transitions `kept` is 1, and with `free` it is null.
+        beam: how many beginnings of fillings to keep after each token.
+        seed: the seed of the samples.
     """
 
     n_best: int = 5
@@ -63,7 +63,7 @@ class FillOptions:
 
 
 class Example(NamedTuple):
-    """A text in tokens, its positions in the encoder, and why it cannot be filled, or None."""
+    """A text as tokens, how many positions it takes in the encoder, and why it cannot be filled (None: it can)."""
 
     ids: list[int]
     length: int
@@ -71,7 +71,7 @@ class Example(NamedTuple):
 
 
 def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:
-    """A pre-trained model and its tokenizer. Raises InputError for a directory without a prediction head of ours."""
+    """A pre-trained model and its tokenizer. Raises InputError if the directory holds no model that can fill masks."""
     model, tokenizer = load_model(path, ExLMForMaskedLM)
     names = model.config.architectures or []
     if names and ExLMForMaskedLM.__name__ not in names:
@@ -89,7 +89,7 @@ def fill_texts(
     states: bool = False,
     tokens_per_batch: int = 4096,
 ) -> Iterator[Record]:
-    """One record per text, in order: see `output` of `fill`. Some thousand texts are filled at a time."""
+    """Yields a record for each text, in order; `output` of `fill` explains it. TEXTS texts are filled at a time."""
     options = options or FillOptions()
     network.eval()
     max_tokens = min(tokens_per_batch, LOGITS // network.config.vocab_size)
@@ -101,7 +101,7 @@ def fill_texts(
             for line, (text, example) in enumerate(zip(chunk, examples, strict=True), start + 1)
         ]
         waiting = [i for i, example in enumerate(examples) if example.problem is None]
-        waiting.sort(key=lambda i: -examples[i].length)  # so that too large a batch fails at once
+        waiting.sort(key=lambda i: -examples[i].length)  # the longest first: if memory is too small, it shows at once
         while waiting:
             count = max(1, max_tokens // examples[waiting[0]].length)
             batch, waiting = waiting[:count], waiting[count:]
@@ -115,7 +115,7 @@ def fill_texts(
 
 
 def encode(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[Example]:
-    """The texts in tokens, with their masks in any spelling."""
+    """The texts as tokens. Masks may be in any spelling of MASKS, or the tokenizer's own."""
     config = network.config
     spelled = [MASKS.sub(str(tokenizer.mask_token), text) for text in texts]
     examples = []
@@ -136,13 +136,13 @@ def encode(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: 
 
 @torch.inference_mode()
 def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrainedTokenizerFast) -> list[Graph]:
-    """What the model says about the masks of each example, on the host, from one forward pass."""
+    """A graph for each example, from one forward pass: what the model says about its masks. It is on the CPU."""
     unpadded = {"input_ids": [example.ids for example in examples]}
     batch = tokenizer.pad(unpadded, return_tensors="pt", return_attention_mask=True)
     lattice = network.exlm.expand(batch["input_ids"], batch["attention_mask"])
     hidden = network.states(lattice)
     lattice = lattice.to(hidden.device)
-    if not network.config.has_links:  # masks know nothing of each other, and each has one state
+    if not network.config.has_links:  # masks are independent of each other, and each has one state
         logits, lengths = network.marginals(lattice, hidden).cpu(), lattice.target_lengths
         links = logits.new_zeros(len(logits), logits.shape[1], logits.shape[1])
         masks = torch.arange(-1, logits.shape[1] - 1).expand(len(logits), -1)
@@ -157,7 +157,7 @@ def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrai
 
 
 def searched(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float]]:
-    """The graph without the paths that `options` leave out, and the probabilities of the wished numbers of tokens."""
+    """The graph with only the paths that `options` allow, and the probability of each number of tokens they ask for."""
     graph = graph if options.free else search.one_per_mask(graph)
     probability = search.length_distribution(graph.links).exp().tolist()
     return graph, {m: p for m, p in enumerate(probability) if m in (options.lengths or [graph.masks]) and p > 0}
@@ -166,9 +166,9 @@ def searched(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float
 def fill_graph(
     graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int = 1
 ) -> Record:
-    """What `fill` writes of the text with these ids: fillings, exact, kept and warning, or the problem.
+    """What `fill` writes about the text with these token ids: fillings, exact, kept and warning, or the problem.
 
-    Samples depend on the number of the line.
+    The number of the line is part of the seed of samples.
     """
     paths, lengths = searched(graph, options)
     if not lengths:
@@ -184,7 +184,7 @@ def fill_graph(
         else:
             result = search.beam_search(paths, length, options.n_best, options.beam)
             record["exact"] &= result.proven
-        # A token on a further state of BOS or EOS goes to the nearest mask.
+        # If BOS or EOS has several states, a token emitted by one of them goes to the nearest mask.
         mask_of = graph.mask[result.path].clamp(0, graph.masks - 1)
         for tokens, own, value in zip(result.tokens, mask_of, result.log_prob.tolist(), strict=True):
             by_mask = [tokens[own == mask].tolist() for mask in range(graph.masks)]
@@ -206,16 +206,16 @@ def fill_graph(
 
 
 def filled_in(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[list[int]]:
-    """The tokens between the masks of a text (2 M + 1 lists: the first, third, ... one) and those in their places."""
+    """The filled text as 2 M + 1 lists of tokens: in turn the tokens outside the masks and those that fill a mask."""
     at = [0, *(i for i, token in enumerate(ids) if token == tokenizer.mask_token_id), len(ids) - 1]
     first, *others = [ids[a + 1 : b] for a, b in pairwise(at)]
     return [first, *chain.from_iterable(zip(by_mask, others, strict=True))]
 
 
 def describe_states(graph: Graph, options: FillOptions, count: int, spell: Callable[[int], Any]) -> list[Record]:
-    """`weight` and the top `words`, each spelled and with its probability, of every state.
+    """For every state, its `weight` and the `count` most probable `words`, each spelled and with its probability.
 
-    The weight is the probability that a path passes through the state, of those that the fillings are made of.
+    The weight is the probability that a path visits the state. Only paths that `options` allow count.
     """
     paths, lengths = searched(graph, options)
     weights = torch.stack([p * search.visits(paths, m) for m, p in lengths.items()]).sum(0) / sum(lengths.values())

@@ -1,7 +1,7 @@
 """The paper's experiments: `exlm analyze EXPERIMENT RECIPE` pre-trains, fine-tunes and measures whatever is missing.
 
-Experiments with one recipe share their runs. The recipe itself is kept too, so that the report can name the command for
-what is missing.
+Experiments that use the same recipe share their runs. The recipe is saved beside the runs, so that the report can print
+the command that makes the missing ones.
 """
 
 import itertools
@@ -29,7 +29,7 @@ from exlm.train.loop import LoopConfig
 
 @dataclass(frozen=True)
 class DownstreamConfig:
-    """The labelled data of a task, and hyper-parameters of its own."""
+    """The labelled data of one fine-tuning task, and the hyper-parameters for this task."""
 
     task: TaskConfig
     train: FinetuneConfig = FinetuneConfig()
@@ -50,25 +50,25 @@ def analyze(
     case: str | None = None,
     own_processes: bool = True,
 ) -> None:
-    """Runs what an experiment of the paper still lacks; run again to go on after an interruption.
+    """Makes the runs that an experiment of the paper still lacks; the same command goes on after an interruption.
 
     Args:
-        experiment: `repeated-mlm` (grid of mask ratios and repetitions), `ablations` (ExLM's parts, MLM, and MLM++ with
-            the updates that cost what ExLM's cost, as measured here), `sweep` (states and mask ratios), `entropy` (the
-            models of grid and sweep, without fine-tuning), or `efficiency` (cost of a step).
+        experiment: `repeated-mlm` (grid of mask ratios and repetitions), `ablations` (ExLM without some of its parts,
+            the MLM, and MLM++: an MLM with so many updates that they cost as much as ExLM's), `sweep` (numbers of
+            states and mask ratios), `entropy` (models of grid and sweep, not fine-tuned), or `efficiency` (step cost).
         output: directory for all runs; experiments with the same recipe share it.
-        data: corpus and batches. `mask_ratio` is that of the ablations; `repeat` is set by the experiment.
-        model: the architecture, and k of the ablations; `objective` is set by the experiment.
-        train: length and optimizer of every pre-training; MLM++ alone is longer.
-        prior: of the links between states of every ExLM, and its schedule. An MLM has none.
-        space: what is varied.
-        tasks: by name, what every model is fine-tuned on, with the repetition it was pre-trained with.
-        seeds: of fine-tuning; 1, 2 and 3 (paper) where absent.
-        pretrain_seeds: of pre-training; 0 where absent.
-        cost_steps: measured updates of each model for the ratio of costs.
-        case: a text with masks; its states and transitions are drawn for every ExLM (`case.svg`, paper's case study).
-        own_processes: false saves the seconds in which a process of its own starts for every training; but in one
-            process for all, memory grows from model to model and updates become slower.
+        data: corpus and batches. `mask_ratio` holds for ablations and step cost; the experiment itself sets `repeat`.
+        model: the architecture. Its k holds for ablations and step cost; the experiment itself sets `objective`.
+        train: length and optimizer of every pre-training; only MLM++ trains longer.
+        prior: what is added to the scores of links between states, and its schedule. Every ExLM uses it, no MLM does.
+        space: the mask ratios, repetitions and numbers of states that the experiments try.
+        tasks: by name, the tasks on which models are fine-tuned. Tokens are repeated as in the model's pre-training.
+        seeds: the seeds of fine-tuning; by default 1, 2 and 3, as in the paper.
+        pretrain_seeds: the seeds of pre-training; by default only 0.
+        cost_steps: how many updates of each model are timed, to compare the cost of ExLM and MLM.
+        case: a text with masks. For every ExLM, `case.svg` shows its states and transitions (paper's case study).
+        own_processes: whether each training gets a new process. Without it some seconds per training are saved, but
+            memory grows from model to model and updates become slower.
     """
     if distributed.launched():
         raise InputError("an analysis is one process; start it without torchrun")
@@ -83,7 +83,7 @@ def analyze(
         variant.check()
     fine_tuned = {} if experiment in ("entropy", "efficiency") else tasks or {}
     files = {}
-    for name, chosen in fine_tuned.items():  # OSError for one that is not there
+    for name, chosen in fine_tuned.items():  # a missing file raises OSError
         labelled = resolve(chosen.task)[0]
         there = (file for file in (labelled.dataset, labelled.valid, labelled.test) if file and Path(file).suffix)
         files[name] = {file: sha256(Path(file)) for file in there}
@@ -119,7 +119,7 @@ def analyze(
 
 
 def pretrain_and_measure(run_dir: Path, recipe: dict[str, Any], case: str | None) -> None:
-    """Pre-trains a model, measures it, and draws its states for the text `case`."""
+    """Pre-trains a model, measures it, and draws its states for the text `case`, if there is one."""
     pretrain(str(run_dir), **recipe)
     measure_run(run_dir, recipe["data"], recipe["seed"])
     if case:

@@ -1,6 +1,6 @@
-"""Which of the paper's claims the runs show: numbers for each claim of texts.yaml, and a verdict by one rule.
+"""Tests the paper's claims on our runs: numbers for each claim of texts.yaml, and a verdict by one rule for all.
 
-A claim says that a sum of cells with weights is positive, such as ExLM's score less that of the MLM.
+A claim says that a weighted sum of table cells is positive. Example: ExLM's score minus the MLM's score is positive.
 """
 
 import math
@@ -15,7 +15,7 @@ Terms = Sequence[tuple[float, Number]]  # weights and cells
 
 
 def standard_error(terms: Terms) -> float | None:
-    """Of a sum, by the standard deviation of a pre-training seed, pooled over its cells; None if one has one seed."""
+    """The standard error of a weighted sum, pooled over the pre-training seeds of its cells; None if a cell has one."""
     seeds = [estimate.centers for _, estimate in terms]
     if min(map(len, seeds)) < 2:
         return None
@@ -24,7 +24,7 @@ def standard_error(terms: Terms) -> float | None:
 
 
 def verdict(difference: float, error: float | None) -> str:
-    """What a sum and its standard error say: it has to be larger than two of them."""
+    """The verdict on a claim. It is decided if the sum is farther from 0 than two standard errors."""
     if error is None:
         return "one seed, not decided"
     if abs(difference) <= 2 * error:
@@ -33,7 +33,8 @@ def verdict(difference: float, error: float | None) -> str:
 
 
 def claims_table(families: Sequence[Family]) -> Table:
-    """All claims whose cells were run, on the tasks that they share, else (with equal masks) on held-out accuracy."""
+    """All claims whose cells were run. A claim without a score compares the mean over the tasks that its cells share.
+    Without such tasks it compares held-out accuracy, but only if p and r are the same in all cells."""
     rows: list[Row] = []
     for family in families:
         named = family.named()

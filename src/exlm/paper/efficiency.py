@@ -1,7 +1,7 @@
-"""What a training step of ExLM costs beside one of the MLM (paper, appendix on training efficiency).
+"""Compares the cost of a training step of ExLM and of the MLM (paper, appendix on training efficiency).
 
-Both models take steps on the same batches of the corpus, alternately, so that whatever else the machine does falls on
-both. The ratio decides how many updates MLM++ gets: those that cost what ExLM's cost.
+Both models take steps on the same batches, in turn, so that other work on the machine slows both alike. The ratio of
+the costs sets the number of updates of MLM++: its training then costs as much as ExLM's.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ WARM_UP = 3  # steps
 
 
 def measure_cost(output: Path, **settings: Any) -> None:
-    """Writes what `compare` finds with these settings, once; InputError if it was measured with others before."""
+    """Writes the result of `compare`, unless `output` has it; InputError if it was measured with other settings."""
     if finished_result(output, "recipe", plain(settings)):
         return
     result = compare(**settings)
@@ -47,7 +47,7 @@ def measure_cost(output: Path, **settings: Any) -> None:
 def compare(
     data: DataConfig, model: ArchitectureConfig, precision: str, steps: int, prior: PriorConfig = PriorConfig()
 ) -> dict[str, Any]:
-    """Time, throughput and peak memory of `steps` updates of ExLM as in `model`, and of the MLM on the same encoder."""
+    """Time, throughput and peak memory of `steps` updates of ExLM (as in `model`), and of an MLM with its encoder."""
     device = distributed.device().type
     sides = {name: (data, replace(model, objective=name), precision, prior.at(0, steps)) for name in ("mlm", "exlm")}
     updates = [training(*side) for side in sides.values()]
@@ -75,9 +75,9 @@ def compare(
 
 
 def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior: Prior) -> Iterator[tuple[Call, int]]:
-    """The updates of a training, and the tokens of each without copies and expanded states.
+    """Functions that each do one update, and how many tokens it reads, not counting copies and expanded states.
 
-    Batches are masked and expanded before an update is called: in training another thread does this.
+    Batches are masked and expanded before the function is called: in a real training another thread does this.
     """
     torch.manual_seed(0)
     tokenizer = load_tokenizer(data.corpus)
@@ -94,13 +94,13 @@ def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior:
 
 
 def steps_of(*settings: Any) -> Call:
-    """A function that does the next update of `training(*settings)`."""
+    """Returns a function. Each call of it does the next update of `training(*settings)`."""
     updates = training(*settings)
     return lambda: next(updates)[0]()
 
 
 def seconds(call: Call, device: str) -> float:
-    """GPU time of one call; on a CPU wall time or, with one thread, processor time, which other jobs disturb least."""
+    """Seconds of one call: GPU time or, on a CPU, wall time. With one CPU thread: processor time, which is steadier."""
     if device == "cuda":
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
@@ -116,9 +116,9 @@ def seconds(call: Call, device: str) -> float:
 
 
 def peak_memory(build: Callable[[], Call], device: str) -> dict[str, int]:
-    """Peak bytes of the second call of what `build` returns: `total` above what was there before `build`, `step` above
-    what lies there between calls (weights, gradients, optimizer). To be called by `in_own_process`: on a CPU it is the
-    resident memory of the whole process."""
+    """Peak memory in bytes during the second call of the function that `build` returns. `total` is the peak minus the
+    memory before `build`; `step` is the peak minus the memory between calls (weights, gradients, optimizer). Call it by
+    `in_own_process`: on a CPU it measures the resident memory of the whole process."""
     cuda = device == "cuda"
 
     def allocated(of_cpu: str = "VmRSS") -> int:
@@ -134,7 +134,7 @@ def peak_memory(build: Callable[[], Call], device: str) -> dict[str, int]:
         torch.cuda.reset_peak_memory_stats()
     else:
         ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again
+        Path("/proc/self/clear_refs").write_text("5")  # makes Linux forget the earlier peak
     before = allocated()
     call()
     peak = torch.cuda.max_memory_allocated() if cuda else allocated("VmHWM")

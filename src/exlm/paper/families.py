@@ -1,4 +1,4 @@
-"""Families of comparable runs, and what the seeds of each say in the cells of the paper's tables."""
+"""Groups comparable runs into families, and averages their seeds for each cell of the paper's tables."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from exlm.tasks.datasets import GLUE, MOLECULENET
 
 @dataclass
 class Family:
-    """Runs that share settings, number of updates and choices of ExLM: they differ in what the experiments vary."""
+    """Runs with equal settings and updates and the same CHOICES of ExLM. They differ only in what experiments vary."""
 
     shared: frozenset[tuple[str, str]]
     steps: int
@@ -37,7 +37,7 @@ class Family:
 
     @property
     def tasks(self) -> list[str]:
-        """Those with a fine-tuning, the paper's first."""
+        """The tasks on which a run was fine-tuned; the paper's tasks come first."""
         known = [*GLUE, "squad2", *MOLECULENET]
         found = {tuning.task for tuning in self.tunings}
         return sorted(found, key=lambda task: (known.index(task) if task in known else len(known), task))
@@ -50,32 +50,32 @@ class Family:
 
     @property
     def domain(self) -> str:
-        """`molecules` or `text`, as the folders of recipes are called."""
+        """`molecules` or `text`: the name of the folder with the recipes for these runs."""
         corpus = Path(self.runs[0].result["recipe"]["data"]["corpus"]).name.lower()
         found = not MOLECULENET.keys().isdisjoint(self.tasks) or "mol" in corpus or "smiles" in corpus
         return "molecules" if found else "text"
 
     @property
     def base_ratio(self) -> float:
-        """15% if there is such a run, else the most frequent mask ratio."""
+        """The mask ratio of the ablations: 15% if there is such a run, else the most frequent one."""
         counts = Counter(cell.p for cell in self.cells if cell.r == 1)
         return max(counts, key=lambda p: (p == 0.15, counts[p], -p), default=0.15)
 
     @property
     def base_states(self) -> int:
-        """The k of most ablations, else the paper's 4, else the largest of ExLM."""
+        """The k of most ablation cells. Without any, it is 4, as in the paper, or else the largest k."""
         ablated = Counter(cell.k for cell in self.cells if cell.method.startswith("ExLM w/"))
         states = {cell.k for cell in self.cells if cell.k > 1}
         return max(states, key=lambda k: (ablated[k], k == 4, k), default=4)
 
     def select(self, methods: Iterable[str] = (), p: float | None = None, r: int | None = 1) -> list[Setting]:
-        """Cells of some methods (else of all), in the order of METHODS, then p, k and r; None selects every p or r."""
+        """The cells with these methods, p and r, sorted by METHODS, p, k and r. No methods, or None, select all."""
         wanted = set(methods) or {cell.method for cell in self.cells}
         found = [c for c in self.cells if c.method in wanted and p in (None, c.p) and r in (None, c.r)]
         return sorted(found, key=lambda c: (rank(c.method), c.p, c.k, c.r))
 
     def named(self) -> dict[str, Setting]:
-        """All cells by description, the family's k also without it, and at the family's mask ratio also by method."""
+        """All cells by name. A name may leave out `base_states`; at `base_ratio` and r = 1 the method is enough."""
         cells = self.select(r=None)
         usual = [cell for cell in cells if cell.k in (1, self.base_states)]
         names = {cell.description: cell for cell in cells}
@@ -83,13 +83,13 @@ class Family:
         return names | {cell.method: cell for cell in usual if (cell.p, cell.r) == (self.base_ratio, 1)}
 
     def compared(self) -> list[Setting]:
-        """ExLM, and the vanilla MLM at the mask ratios at which there is an ExLM."""
+        """The cells of ExLM, and those of the vanilla MLM at the same mask ratios."""
         ratios = {cell.p for cell in self.select(["ExLM"])}
         return [cell for cell in self.select([MLM, "ExLM"]) if cell.p in ratios]
 
     @property
     def grid(self) -> list[Setting]:
-        """The cells of the Repeated MLM experiment at our and the paper's p and r; none without repeated tokens."""
+        """The cells of Repeated MLM, for the paper's p and r and ours. It is empty if no run repeated its tokens."""
         found, usual = self.select([MLM], r=None), Space()
         if all(cell.r == 1 for cell in found):
             return []
@@ -98,16 +98,16 @@ class Family:
 
     @cached_property
     def scores(self) -> dict[str, dict[str, list[float]]]:
-        """By run id the numbers of every score: one, or one per seed of a fine-tuning."""
+        """The numbers of every score, by run id: a list of one number, or of one number per fine-tuning seed."""
         found = {run.id: {name: [value] for name, value in run.scores.items()} for run in self.runs}
         for id, tunings in self.finetunings.items():
             found[id] |= {name: values for tuning in tunings.values() for name, values in tuning.scores.items()}
         return found
 
     def estimate(self, cell: Setting, *scores: str, of_medians: bool = False) -> Number | None:
-        """A score of a cell, or the mean of several: over pre-training seeds, of the mean (or median) over fine-tuning
-        seeds. None where no run has all scores. A single seed has the standard error over tokens as spread, if known.
-        """
+        """A score of a cell, or the mean of several scores. The mean (or median) over fine-tuning seeds is taken first,
+        then the mean over pre-training seeds. None if no run has all scores. The spread is the standard deviation over
+        seeds; if there is only one number, it is the standard error over tokens, if known."""
         runs = [run for run in self.cells.get(cell, ()) if scores and self.scores[run.id].keys() >= set(scores)]
         if not runs:
             return None
@@ -119,18 +119,17 @@ class Family:
         return Number(fmean(centers), spread, paper.DIGITS.get(scores[0], 1), centers)
 
     def estimates(self, cells: Iterable[Setting], *scores: str) -> dict[Setting, Number]:
-        """Of those cells that have one."""
+        """The estimate of each of these cells that has one."""
         return {cell: estimate for cell in cells if (estimate := self.estimate(cell, *scores))}
 
 
 def families(runs: Runs) -> list[Family]:
-    """Comparable runs together; the largest family first.
+    """Groups comparable runs; the largest family comes first.
 
-    Runs with the same settings, updates and choices of ExLM found a family. A model without some choices, as an MLM is,
-    stands beside all models that agree with it in the others; but repeated tokens, which are compared with no ExLM,
-    stand once. MLM++ is the longer vanilla MLM whose updates are closest to the cost ratio of the study (else the
-    paper's). Of several runs with one seed, that with the lowest id counts.
-    """
+    A family has the same settings, number of updates and choices of ExLM. An MLM has no such choices, so it joins every
+    family that agrees in the rest. MLMs on repeated tokens are compared with no ExLM, so they join only one family.
+    MLM++ is a vanilla MLM with more updates: the one whose number of updates is closest to the cost ratio, as measured
+    in these runs or else the paper's, times the family's. If runs of a cell share a seed, the lowest id is used."""
     found: list[Family] = []
     everything = sorted(runs.pretrainings.values(), key=lambda run: (run.steps, run.seed, run.id))
     kinds = Counter((run.shared, run.steps, run.choices) for run in everything)
@@ -158,13 +157,13 @@ def families(runs: Runs) -> list[Family]:
     for label in {family.label for family in found}:
         same = [family for family in found if family.label == label]
         common = frozenset.intersection(*(family.shared for family in same))
-        for family in same:  # equal labels get the settings that differ, hashes shortened
+        for family in same:  # if labels are equal, adds the settings that differ; hashes are shortened
             family.label += "".join(f" · {name} = {value[:16]}" for name, value in sorted(family.shared - common))
     return sorted(found, key=lambda family: (-len(family.runs), family.label))
 
 
 def _take_finetunings(family: Family, runs: Runs) -> None:
-    """Its fine-tunings; of each task those settings that most of them share, so that only like is compared."""
+    """Gives a family its fine-tunings. Of each task only those with the most frequent settings count."""
     everything = [(run.id, tuning) for run in family.runs for tuning in runs.finetunings.get(run.id, [])]
     everything = [(id, tuning) for id, tuning in everything if not tuning.result["settings"].get("from_scratch")]
     counts = Counter((tuning.task, tuning.shared) for _, tuning in everything)
@@ -175,7 +174,7 @@ def _take_finetunings(family: Family, runs: Runs) -> None:
 
 
 def _label(family: Family) -> str:
-    """Corpus, size, length, and the choices of ExLM that are not the usual ones."""
+    """The name of a family: corpus, model size, number of updates, and choices of ExLM that are not the usual ones."""
     run = family.runs[0]
     data = run.result["recipe"]["data"]
     sizes = sorted({f"{run.result['parameters'] / 1e6:.1f}" for run in family.runs}, key=float)

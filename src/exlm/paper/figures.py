@@ -1,4 +1,4 @@
-"""The figures of the report: heat maps over mask ratio and repetitions, training curves, entropy."""
+"""The figures of the report: heat maps by mask ratio and repetitions, training curves, and entropy plots."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from exlm.paper.page import Figure
 from exlm.paper.values import MLM, TEXTS, HeldOut, Setting, percent, title
 from exlm.train.tracking import read_log
 
-POINTS = 100  # of a curve, so that the files stay small
+POINTS = 100  # drawn points of a curve, about; few, so that the files stay small
 COLOURS = ("#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b")
 CURVES = {  # titles of training curves: key and kind of the records in the log
     "training loss": ("loss", "train"),
@@ -29,11 +29,11 @@ STYLE: dict[Any, Any] = {
     "legend.fontsize": 8.5, "axes.spines.top": False, "axes.spines.right": False, "font.sans-serif": ["DejaVu Sans"],
     "hatch.linewidth": 0.6, "figure.constrained_layout.use": True, "axes.axisbelow": True, "grid.alpha": 0.25,
 }  # fmt: skip
-styled = matplotlib.rc_context(STYLE)  # as a decorator, it holds within the function alone
+styled = matplotlib.rc_context(STYLE)  # as a decorator, it changes the style inside that function only
 
 
 def _figure(name: str, family: Family, plot: Plot) -> Figure:
-    """The same plot gives the same bytes, as long as STYLE holds."""
+    """Saves a plot as SVG and PNG. Under STYLE, the same plot always gives the same bytes."""
     svg, png = io.BytesIO(), io.BytesIO()
     plot.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
     plot.savefig(png, format="png", metadata={"Software": None}, dpi=130)
@@ -42,7 +42,7 @@ def _figure(name: str, family: Family, plot: Plot) -> Figure:
 
 @styled
 def repeated_figures(family: Family) -> list[Figure]:
-    """Heat maps by mask ratio and repetitions; entropy against corruption; training curves."""
+    """The figures of Repeated MLM: heat maps by p and r, entropy against corrupted semantics, and training curves."""
     figures = [_figure("repeated-mlm", family, _heat_maps(family))]
     entropy = family.estimates(family.grid, HeldOut.ENTROPY)
     if len(entropy) > 1:
@@ -64,7 +64,7 @@ def repeated_figures(family: Family) -> list[Figure]:
 
 
 def _heat_maps(family: Family) -> Plot:
-    """Rows p, columns r. Grey and blank: the share of corrupted semantics vanishes; a dash: not run."""
+    """Heat maps with rows p and columns r. Grey with a dash: not run. Empty grey: left out, since pʳ is almost 0."""
     scores = (*family.tasks, HeldOut.ACCURACY, HeldOut.CORRUPTION, HeldOut.ENTROPY)
     panels = [(score, found) for score in scores if (found := family.estimates(family.grid, score))]
     ratios, repeats = sorted({cell.p for cell in family.grid}), sorted({cell.r for cell in family.grid})
@@ -96,7 +96,7 @@ def _heat_maps(family: Family) -> Plot:
 
 @styled
 def entropy_bars(family: Family) -> list[Figure]:
-    """Groups of bars by mask ratio: filled the marginal entropy, hatched that of each state."""
+    """A group of bars for each mask ratio. Filled bars are the marginal entropy, hatched bars the entropy per state."""
     cells = family.compared()
     ratios, counts = sorted({cell.p for cell in cells}), sorted({cell.k for cell in cells})
     series = [
@@ -129,11 +129,11 @@ def sweep_curves(family: Family) -> list[Figure]:
 
 
 def _training_curves(name: str, family: Family, names: Mapping[Setting, str], titles: Sequence[str]) -> list[Figure]:
-    """Logs against updates: a row of panels per mask ratio with several cells; nothing if there are no logs of them.
+    """Plots the logged numbers over the updates: a row of panels for each mask ratio that has several cells with logs.
 
-    `names` are those of the lines. A number that no log has takes no column.
+    `names` are the labels of the lines. A number without any log gets no column. Without any column there is no figure.
     """
-    curves = {}  # by cell: a row for each update, a column for each key and kind of record, means over seeds
+    curves = {}  # of each cell, means over seeds: a row per update, a column per key and kind of record
     for cell in names:
         if records := [record for run in family.cells[cell] for record in read_log(run.path / "log.jsonl")]:
             means = pd.DataFrame(records).groupby(["step", "kind"]).mean(numeric_only=True)

@@ -1,4 +1,4 @@
-"""Jobs that leave a file behind, one after the other, each in a process of its own."""
+"""Runs jobs one after the other, usually each in a new process. Every job writes a result file."""
 
 import json
 import multiprocessing
@@ -25,30 +25,30 @@ from exlm.storage import plain, write_json
 
 @dataclass(frozen=True)
 class Job:
-    """What leaves a file behind. It is done once, and again if other settings are recorded beside the file."""
+    """A function that writes a result file. It runs if the file is missing or was made with other settings."""
 
-    kind: str  # jobs of a kind take about as long as each other
+    kind: str  # jobs of the same kind take about the same time
     result: Path
     run: Callable[[], object]
-    settings: dict[str, Any]  # all that the result is made from
+    settings: dict[str, Any]  # everything that the result depends on
     needs: Path | None = None  # a file without which the job cannot be done
 
     @property
     def record(self) -> Path:
-        """Where the settings of the finished job are: `result.settings.json` for `result.json`."""
+        """The file with the settings of the finished job: `result.settings.json` for `result.json`."""
         return self.result.with_suffix(".settings.json")
 
     def finished(self) -> bool:
-        """Whether the result is there and was made with these settings."""
+        """Whether the result file exists and was made with these settings."""
         there = self.result.exists() and self.record.exists()
         return there and json.loads(self.record.read_text()) == plain(self.settings)
 
 
 def run_jobs(jobs: list[Job], own_processes: bool) -> None:
-    """Does what is not finished, in order, and says how long the rest will take, once one job of every kind was done.
+    """Runs the unfinished jobs in order. Once a job of every kind was done, it prints how long the rest will take.
 
-    A training that stops itself (diverges) is passed over, and what needs it; TrainingStopped names it at the end.
-    """
+    If a training stops itself (diverges), only the jobs that need its result are skipped. TrainingStopped names it at
+    the end."""
     left = [job for job in jobs if not job.finished()]
     if len(left) < len(jobs):
         print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are finished already", flush=True)
@@ -78,14 +78,14 @@ def run_jobs(jobs: list[Job], own_processes: bool) -> None:
 
 
 def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
-    """The function's result from a new process, or its error if that is one for users. Call it in the main thread.
+    """Runs a function in a new process and returns its result. Call it in the main thread.
 
-    The function must stand in a module; its arguments and its result must be picklable. SIGINT (Ctrl-C) and SIGTERM
-    both arrive as SIGTERM, so that a training saves its state and ends.
+    The function must be importable from a module; its arguments and its result must be picklable. SIGINT (Ctrl-C) and
+    SIGTERM both reach it as SIGTERM, so that a training saves its state and ends. Its InputError or OSError is raised.
 
     Raises:
-        Interrupted: a signal asked for a stop.
-        TrainingStopped: the process was killed, for lack of memory for example, or failed unexpectedly.
+        Interrupted: SIGINT or SIGTERM asked for a stop.
+        TrainingStopped: the process was killed, often for lack of memory, or failed with an unexpected error.
     """
     received: list[int] = []
 
@@ -114,8 +114,8 @@ def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
 
 
 def _begin(threads: int) -> None:
-    """Gives the new process the settings of the command line and the threads of the calling process."""
-    os.setpgrp()  # Ctrl-C reaches the calling process alone, which passes it on once
+    """Prepares the new process: as many threads as the calling process, and no progress messages of transformers."""
+    os.setpgrp()  # Ctrl-C now reaches only the calling process, which passes it on once
     torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -1,10 +1,10 @@
-"""What is measured of every finished pre-training, on its held-out data with its own mask ratio and repetition.
+"""Measures every finished pre-training on its held-out data, with its own mask ratio and repetition.
 
-*Entropy*: how uncertain predictions are, in bits (paper, section 3.3, and the appendix on its calculation). Of ExLM two
-are given: that of a token's distribution, a mixture over states, and the mean of the states' own.
-*Corruption*: the share of tokens all of whose copies are masked (corrupted semantics; paper, section 3.1).
+*Entropy*: how uncertain predictions are, in bits (paper, section 3.3, and appendix). ExLM has two entropies: that of a
+token's distribution, which is a mixture of its states' distributions, and the mean entropy of the states themselves.
+*Corruption*: the share of tokens whose copies are all masked (corrupted semantics; paper, section 3.1).
 *Alignment*: how probable it is that a masked token is emitted by a state of its own mask, and by which. A path of the
-full DAG may go through any states in order; where this is low, states have learned the words of other masks.
+full DAG may visit any states in order. If the probability is low, states have learned the words of other masks.
 """
 
 import math
@@ -30,8 +30,8 @@ from exlm.train.precision import in_precision
 def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
     """Writes `measurements.json` beside a model pre-trained with `data` and `seed`.
 
-    `alignment` has the share of held-out masked tokens that all states of their own mask emit, `own`, and that each of
-    them emits, `by_state`; it is null without transitions.
+    In `alignment`, `own` is the share of masked tokens that any state of their own mask emits, and `by_state` is the
+    share for each of these states. Without transitions `alignment` is null.
     """
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
     distributed.to_device(model)
@@ -46,9 +46,8 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
 
 
 def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]) -> dict[str, Any]:
-    """Mean, standard deviation and standard error in bits, over `tokens` without a visible copy.
-
-    `states` has those of ExLM's states.
+    """Mean, standard deviation and standard error of the entropy, in bits. `tokens` counts the tokens measured: those
+    without a visible copy. `states` has the same three numbers for the entropy of ExLM's states.
     """
     model.eval()
     with in_precision(model.device, "fp32"):
@@ -56,7 +55,7 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
 
     def summary(name: str) -> dict[str, float]:
         values = torch.cat([entropies[name] for entropies in found])
-        std = values.std(correction=0)  # all are NaN without any token
+        std = values.std(correction=0)  # without any token, all three numbers are NaN
         return {"mean": float(values.mean()), "std": float(std), "stderr": float(std / math.sqrt(len(values)))}
 
     tokens = sum(len(entropies["mixture"]) for entropies in found)
@@ -66,10 +65,10 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
 
 @torch.no_grad()
 def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Entropies in bits of the tokens without a visible copy, means over their copies.
+    """The entropies, in bits, of the tokens without a visible copy. A token's entropy is the mean over its r copies.
 
-    The batch has input_ids, attention_mask and labels, each [B, S r] with the r copies of a token side by side. The
-    result has `mixture`, and for ExLM `states`, each [tokens].
+    The batch has input_ids, attention_mask and labels, each [B, S r], with the copies of a token side by side. The
+    result has `mixture` and, for ExLM, `states`, each [tokens].
     """
     lattice = model.exlm.expand(**batch)
     states = model.states(lattice)
@@ -89,21 +88,21 @@ def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[st
 
 
 def entropy(log_probabilities: Tensor) -> Tensor:
-    """Entropies [...] in bits of distributions [..., V]; an impossible token adds nothing."""
+    """The entropies [...], in bits, of distributions [..., V]. A token with probability 0 adds nothing."""
     log_probabilities = log_probabilities.double()
     return -(log_probabilities.exp() * log_probabilities.clamp(min=-1e4)).sum(-1) / math.log(2)
 
 
 def _copies_masked(labels: Tensor, repeat: int) -> Tensor:
-    """Which copies of each token are masked, [B, S, r] bool, from labels [B, S r] that are -100 where visible."""
+    """Which copies of each token are masked, [B, S, r] bool. The labels [B, S r] are -100 at visible copies."""
     return (labels != IGNORED).unflatten(1, (-1, repeat))
 
 
 def measure_corruption(batches: Iterable[dict[str, Tensor]], p: float, repeat: int) -> dict[str, float]:
-    """Mean and standard deviation over sequences, as measured and as predicted by the appendix's formula.
+    """Corrupted share: mean and standard deviation over sequences, as measured and by the formula of the appendix.
 
-    The formula lets every copy be masked by itself: a sequence of N tokens has the expectation p^r and the variance
-    p^r (1 - p^r) / N, averaged here over all lengths. Training masks a fixed count, so that shares vary less.
+    The formula assumes that copies are masked independently. A sequence of N tokens then has expectation p^r and
+    variance p^r (1 - p^r) / N, averaged here over all sequences. Training masks a fixed count: its shares vary less.
     """
     lengths, corrupted = [], []
     for batch in batches:

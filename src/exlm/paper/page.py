@@ -1,4 +1,4 @@
-"""What a report consists of, and its files: Markdown, HTML and LaTeX by the templates beside this file, CSV, plots."""
+"""The parts of a report, and how they are written: Markdown, HTML and LaTeX from `templates`, CSV files and plots."""
 
 import base64
 import re
@@ -13,20 +13,20 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 
 from exlm.storage import replacing, write_text
 
-PAPER = "paper: "  # begins the title of a column whose numbers are the paper's
+PAPER = "paper: "  # the titles of columns with the paper's numbers begin with this
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$", "·": r"$\cdot$",
     "ʳ": r"$^r$", "<": r"$<$", ">": r"$>$", "|": r"$|$", "–": "--", "“": "``", "”": "''",
 }  # fmt: skip
-Row = dict[str, Any]  # a number, a Number, a text, or None for what has not been run, by the title of every column
+Row = dict[str, Any]  # by the title of its column, each cell: a number, a Number, a text, or None if it was not run
 
 
 @dataclass(frozen=True)
 class Number:
     """A number in a table, with its standard deviation over all seeds."""
 
-    value: float  # as it is printed, mostly in percent
+    value: float  # in the unit in which it is printed, mostly percent
     spread: float | None = None
     digits: int = 1  # after the decimal point
     centers: Sequence[float] = ()  # one number per pre-training seed
@@ -37,7 +37,7 @@ class Number:
 
 
 def shown(cell: Number | str | float | None) -> str:
-    """As it is printed: a whole number has no digits after the point, another one."""
+    """A cell as text. Integers have no digit after the decimal point, floats one, and None is a dash."""
     if isinstance(cell, int | float):
         return str(Number(cell, digits=0 if isinstance(cell, int) else 1))
     return "–" if cell is None else str(cell)
@@ -60,32 +60,31 @@ TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.low
 
 @dataclass
 class Table:
-    """A table with a caption; `name` is that of its files.
+    """A table with a caption. Its files are called `name`.
 
-    All rows have the same titles in the same order. Two of them are no columns: rows of one `group` stand below its
-    name, and `source` is `paper` for the paper's own results, `quoted` for other systems' in the paper, else `ours`.
-    The words of a column `runs` are ids of runs, which are links.
-    """
+    All rows have the same keys in the same order. Two keys are not columns. `group` is a heading above the rows that
+    share it. `source` is `paper` for the paper's own results, `quoted` for results of other systems in the paper,
+    and else `ours`. A column `runs` holds ids of runs, which become links."""
 
     name: str
     title: str
     caption: str
     rows: list[Row]
-    lacking: list[str] = field(default_factory=list)  # which of our cells lack a number
+    lacking: list[str] = field(default_factory=list)  # the cells of ours that still lack a number
 
     def __post_init__(self) -> None:
         self.rows = [{"group": "", "source": "ours", **row} for row in self.rows]
         self.columns = list(self.rows[0])[2:] if self.rows else []
 
     def alignment(self, column: str) -> str:
-        """As LaTeX has it: numbers to the right, long texts in lines of 6 cm."""
+        """The column type for LaTeX: numbers are aligned right, and long texts are broken into lines of 6 cm."""
         cells = [row[column] for row in self.rows]
         if any(not isinstance(cell, str | None) for cell in cells):
             return "r"
         return "p{6cm}" if max(len(shown(cell)) for cell in cells) > 60 else "l"
 
     def write(self, directory: Path) -> None:
-        """NAME.csv has numbers in full, with standard deviations; NAME.tex is a booktabs table to include."""
+        """Writes NAME.csv, with unrounded numbers and standard deviations, and NAME.tex, a LaTeX table (booktabs)."""
         columns: dict[str, list[Any]] = {}
         for title in ("group", "source", *self.columns):
             cells = [row[title] for row in self.rows]
@@ -100,7 +99,7 @@ class Table:
 
 @dataclass
 class Figure:
-    """A drawing as the contents of its SVG file, and of its PNG file if it is a plot of ours."""
+    """A drawing: the contents of its SVG file and, if the report made the plot itself, of its PNG file."""
 
     name: str
     caption: str
@@ -109,7 +108,7 @@ class Figure:
 
     @property
     def source(self) -> str:
-        """For an image of a page that needs no other file."""
+        """The drawing as a data URL, so that the HTML page needs no other file."""
         return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode()}"
 
     def write(self, directory: Path) -> None:
@@ -121,9 +120,9 @@ class Figure:
 
 @dataclass
 class Section:
-    """One experiment: a heading, a sentence, then tables and figures by family, and the commands for what is missing.
+    """One experiment: a heading, a sentence, the tables and figures of each family, and commands for missing runs.
 
-    `start` is the command for an experiment of which there is nothing yet; each of `missing` has what it makes.
+    `start` is the command that begins the experiment. Each entry of `missing` names what is missing and its command.
     """
 
     title: str
@@ -134,12 +133,12 @@ class Section:
 
 
 def write_report(directory: Path, title: str, lead: list[str], sections: list[Section]) -> None:
-    """report.md, index.html (with figures and styles inside), and a file of each table and figure in each format."""
+    """Writes report.md, index.html (which contains its figures and styles), and all tables and figures as files."""
     seen: Counter[tuple[type, str]] = Counter()
     for section in sections:
         for i, block in enumerate(section.blocks):
             seen[type(block), block.name] += 1
-            if (count := seen[type(block), block.name]) > 1:  # the second family's files end in -2
+            if (count := seen[type(block), block.name]) > 1:  # names of the second family's files end in -2
                 block = section.blocks[i] = replace(block, name=f"{block.name}-{count}")
             block.write(directory)
     for template, name in (("report.md", "report.md"), ("report.html", "index.html")):

@@ -1,4 +1,4 @@
-"""The command: tables and figures of the paper from whatever runs there are, each beside the paper's numbers."""
+"""The command `exlm report`: the paper's tables and figures from all finished runs, beside the paper's numbers."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -20,8 +20,8 @@ def report(runs: list[str], out: str = "report") -> None:
     """Writes report.md, index.html, tables (CSV, LaTeX) and figures (SVG, PNG) of all finished runs.
 
     Args:
-        runs: directories, searched for outputs of pretrain, finetune and analyze at any depth.
-        out: directory to write into.
+        runs: directories; outputs of pretrain, finetune and analyze are found in them at any depth.
+        out: the directory of the report.
     """
     if not runs:
         raise InputError("give at least one directory with runs before the options")
@@ -66,7 +66,7 @@ def _experiment(
     table_of: Callable[[Family], Table],
     figures_of: Callable[[Family], list[Figure]] = lambda family: [],
 ) -> Section:
-    """What every family has of an experiment of `exlm analyze`, and the commands that make what it lacks."""
+    """The section of one experiment: each family's table and figures, and commands that make the missing runs."""
     section = Section(*texts("sections", name), _analyze(name, groups))
     for family in groups:
         table = table_of(family)
@@ -79,7 +79,7 @@ def _experiment(
 
 
 def _main_section(name: str, groups: Sequence[Family]) -> Section:
-    """One table of the families that were fine-tuned on any of its columns, and a command for each task they lack."""
+    """The section of a main table, for the families fine-tuned on one of its tasks. Missing tasks have a command."""
     main = MAIN_TABLES[name]
     tasks = list(dict.fromkeys(score.split()[0] for score in main["columns"].values() if score))
     section = Section(*texts("sections", name), f"exlm pretrain {main['pretrain']}")
@@ -98,7 +98,7 @@ def _main_section(name: str, groups: Sequence[Family]) -> Section:
 
 
 def _case_section(groups: Sequence[Family]) -> Section:
-    """The drawings beside ExLM's pre-trainings, and the commands for those of text that have none."""
+    """The case drawings of all ExLMs, and commands that draw the missing ones of models of text."""
     command = f'exlm explore "$run" "{CASE_TEXT}" --output "$run/case.svg"'
     section = Section(*texts("sections", "cases"), command.replace('"$run', '"RUN'))
     for family in groups:
@@ -113,7 +113,7 @@ def _case_section(groups: Sequence[Family]) -> Section:
 
 
 def _analyze(experiment: str, groups: Sequence[Family]) -> str:
-    """Continues an experiment where the largest family's runs lie, else begins it."""
+    """The command of an experiment, with the recipe saved beside the largest family's runs, else a bundled recipe."""
     recipe = f"recipes/{groups[0].domain if groups else 'text'}/analysis-small.yaml"
     own = [run.study / "recipe.yaml" for family in groups[:1] for run in family.runs if run.study]
     return f"exlm analyze {experiment} {next((quote(str(path)) for path in own if path.is_file()), recipe)}"

@@ -1,4 +1,4 @@
-"""Finished runs found on disk, each turned into a record whose numbers have been checked."""
+"""Finds finished runs on disk and turns each into a record with checked numbers."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from exlm.tasks.datasets import MOLECULENET
 
 Json = dict[str, Any]
 T = TypeVar("T")
-EVALUATION = {  # scores by the keys and factors of an evaluation; earlier runs have no joint ones, only ExLM the last
+EVALUATION = {  # each score's key in a result, and its factor; old runs lack joint scores, only ExLM has the last score
     HeldOut.ACCURACY: ("accuracy", 100.0), HeldOut.PERPLEXITY: ("perplexity", 1.0), HeldOut.NLL: ("nll", 1.0),
     HeldOut.JOINT_PERPLEXITY: ("joint_perplexity", 1.0), HeldOut.JOINT_NLL: ("joint_nll", 1.0),
     HeldOut.OWN_MASK: ("own_states", 100.0),
@@ -35,14 +35,14 @@ class Pretraining:
     cell: Setting
     steps: int
     seed: int
-    choices: frozenset[tuple[str, Any]]  # the settings of CHOICES that its objective has
+    choices: frozenset[tuple[str, Any]]  # those settings of CHOICES that its objective uses
     shared: frozenset[tuple[str, str]]  # all settings that comparable runs have in common
-    scores: dict[str, float]  # in the unit of the tables; those that were not measured lack
-    weights: str | None  # SHA-256, as `exlm.pretrained.fingerprint` gives it
+    scores: dict[str, float]  # in the unit of the tables; scores that were not measured are missing
+    weights: str | None  # SHA-256 of the weights, as `exlm.pretrained.fingerprint` computes it
 
     @property
     def study(self) -> Path | None:
-        """The directory of the `exlm analyze` that made it."""
+        """The output directory of the `exlm analyze` that made this run."""
         return next((parent.parent for parent in self.path.parents if parent.name == "pretrain"), None)
 
 
@@ -53,24 +53,24 @@ class Finetuning:
     id: str
     path: Path
     result: Json  # content of its results.json
-    task: str  # the name of a known data set, or the stem of a file, in small letters
-    in_percent: bool  # whether its own metric is
-    shared: str  # the settings of comparable fine-tunings: data, start, hyper-parameters or their grid
+    task: str  # in small letters: the name of a known data set, or of a file without its ending
+    in_percent: bool  # whether the metric of this run is shown in percent
+    shared: str  # settings that must be equal to compare: data, start, hyper-parameters or their grid
     scores: dict[str, list[float]]  # one number per seed, in the unit of the tables
 
 
 @dataclass
 class Runs:
-    """Everything that was found."""
+    """Everything that was found on disk."""
 
     pretrainings: dict[str, Pretraining] = field(default_factory=dict)  # by id
     finetunings: dict[str | None, list[Finetuning]] = field(default_factory=lambda: defaultdict(list))
-    """By the id of the pre-training, which is None if that is not among the runs."""
+    """By the id of the pre-training. The id is None if the pre-training was not found."""
     costs: dict[Path, Json] = field(default_factory=dict)  # contents of efficiency.json, by directory
-    damaged: dict[Path, str] = field(default_factory=dict)  # what is wrong with each file that is left out
+    damaged: dict[Path, str] = field(default_factory=dict)  # for each unusable file, what is wrong with it
 
     def read(self, path: Path, record: Callable[..., T | None], *further: Any) -> T | None:
-        """What `record` makes of a JSON file, if it is there. One that cannot be used is damaged, and costs no more."""
+        """What `record` makes of a JSON file; None if there is no file. `damaged` notes a file that cannot be used."""
         try:
             return record(json.loads(path.read_text(encoding="utf-8")), *further) if path.is_file() else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
@@ -79,9 +79,9 @@ class Runs:
 
 
 def find_runs(roots: list[str]) -> Runs:
-    """All finished runs below some directories. A run that is there twice counts once.
+    """All finished runs below some directories. A run that is found twice counts once.
 
-    Raises InputError for a root that is no directory, and where there is no run at all.
+    Raises InputError if a root is not a directory, or if there is no finished run at all.
     """
     if missing := [root for root in roots if not Path(root).is_dir()]:
         raise InputError(f"{missing[0]} is not a directory; give directories with runs")
@@ -96,7 +96,7 @@ def find_runs(roots: list[str]) -> Runs:
     if not (runs.pretrainings or finetunings or runs.costs):
         where = f"{', '.join(roots)} ({len(runs.damaged)} damaged)"
         raise InputError(f"there is no finished run in {where}; give outputs of exlm pretrain, finetune or analyze")
-    for tuning in finetunings.values():  # of the model with the same weights, else with the name that it was given
+    for tuning in finetunings.values():  # its model has the same weights or, if weights are not known, the same path
         name, weights = str(tuning.result["settings"]["model"]), tuning.result["settings"].get("model_sha256")
         same = [run.id for run in runs.pretrainings.values() if weights and run.weights == weights]
         unsure = [run for run in runs.pretrainings.values() if not weights or not run.weights]
@@ -106,14 +106,14 @@ def find_runs(roots: list[str]) -> Runs:
 
 
 def _pretraining(result: Json, path: Path, runs: Runs) -> Pretraining | None:
-    """None for one seed of a fine-tuning, which has scores, and whose results.json is read."""
+    """The record of a pre-training. A result with `scores` is one seed of a fine-tuning: None (see results.json)."""
     if "scores" in result:
         return None
     identity, recipe, found = result["identity"], result["recipe"], result["evaluation"]
     data = recipe["data"]
     known = {entry.name for entry in fields(ArchitectureConfig)}  # earlier recipes have others, and lack some
     model = ArchitectureConfig(**{key: value for key, value in recipe["model"].items() if key in known})
-    own = "" if model.has_links else "model." if model.expands else "none"  # how the settings of its choices begin
+    own = "" if model.has_links else "model." if model.expands else "none"  # the beginning of its choices
     choices = {key: identity.get(key, usual) for key, usual in CHOICES.items() if key.startswith(own)}
     scores: dict[str, float] = {HeldOut.HOURS: result["training_seconds"] / 3600}
     scores |= {name: factor * found[key] for name, (key, factor) in EVALUATION.items() if key in found}
@@ -137,7 +137,7 @@ def _pretraining(result: Json, path: Path, runs: Runs) -> Pretraining | None:
 
 
 def _method(model: ArchitectureConfig) -> str:
-    """The paper's name of what the switches of a model say; an objective that the paper does not have is its name."""
+    """The paper's name for a model with these switches. If the paper does not have the objective, its own name."""
     if model.objective not in ("exlm", "ctc"):
         return MLM if model.objective == "mlm" else model.objective
     without = ["Transitions"] * (not model.has_links) + ["2D RoPE"] * (model.rotary != "2d")
@@ -146,7 +146,7 @@ def _method(model: ArchitectureConfig) -> str:
 
 
 def _measured(content: Json) -> dict[str, float]:
-    """Scores of measurements.json; `NAME error` is the standard error of an entropy over tokens."""
+    """The scores in measurements.json. `NAME error` is the standard error of the entropy NAME over tokens."""
     scores: dict[str, float] = {}
     if corruption := content.get("corruption"):
         names = {HeldOut.CORRUPTION: "mean", HeldOut.CORRUPTION_STD: "std", HeldOut.PREDICTED_STD: "predicted_std"}
@@ -154,7 +154,7 @@ def _measured(content: Json) -> dict[str, float]:
     if entropy := content.get("entropy"):
         scores[HeldOut.TOKENS] = entropy["tokens"]
         for name, summary in ((HeldOut.ENTROPY, entropy), (HeldOut.STATE_ENTROPY, entropy.get("states"))):
-            if summary and entropy["tokens"]:  # else every token had a visible copy
+            if summary and entropy["tokens"]:  # without tokens there is no entropy: every token had a visible copy
                 scores |= {name: summary["mean"], f"{name} error": summary["stderr"]}
     _check(*scores.values())
     return scores
@@ -167,7 +167,7 @@ def _fingerprint(manifest: Json) -> str | None:
 
 
 def _finetuning(result: Json, path: Path) -> Finetuning | None:
-    """None if no seed has a score, as where the data have no labels."""
+    """The record of a fine-tuning, or None if no seed has a score, for example because the data have no labels."""
     settings, data, own = result["settings"], result["settings"]["task"], result["metric"]
     name = Path(data["dataset"]).name.lower().removesuffix(".gz").rsplit(".", 1)[0]
     task = {other.lower(): key for key, entry in MOLECULENET.items() for other in entry.other_names}.get(name, name)
@@ -199,7 +199,7 @@ def _cost(content: Json) -> Json:
 
 
 def device(result: Json) -> str:
-    """What a result was made on, as far as it says."""
+    """The GPU or processor that a result was computed on, if the result names it."""
     machine = result.get("machine") or {}
     found = machine.get("device")
     return str((machine.get("processor") if found in (None, "cpu") else found) or "not recorded")
@@ -211,6 +211,6 @@ def _identifier(identity: Any) -> str:
 
 
 def _check(*numbers: float) -> None:
-    """Raises TypeError for what is no number, and ValueError for what is not finite."""
+    """Raises TypeError if a value is not a number, and ValueError if a number is not finite."""
     if not all(math.isfinite(number) for number in numbers):
         raise ValueError("a number is not finite")

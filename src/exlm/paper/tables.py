@@ -1,4 +1,4 @@
-"""The tables of the report: the paper's with our numbers beside its own, what training costs, and every run."""
+"""The tables of the report: the paper's tables with our numbers added, the cost of training, and a list of all runs."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ def sources(family: Family, cell: Setting) -> Row:
 
 
 def caveats(families: Iterable[Family]) -> str:
-    """A sentence on the data that differ from the published."""
+    """A sentence that names the data sets of ours that differ from the published ones."""
     tunings = [tuning for family in families for tuning in family.tunings]
     words = {f"{title(t.task)}: {word}" for t in tunings for word in t.result["settings"].get("departures") or ()}
     return f" Not the published data: {'; '.join(sorted(words))}." if words else ""
@@ -33,7 +33,7 @@ def main_cells(family: Family) -> list[Setting]:
 
 
 def main_table(name: str, chosen: Sequence[Family]) -> Table:
-    """Other systems' results and the paper's own, then ours by family."""
+    """A main table: results of other systems, then the paper's own, then ours by family."""
     main, rows = paper.MAIN_TABLES[name], list[Row]()
     for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
         for model, values in main["paper"].items():
@@ -54,7 +54,7 @@ def main_table(name: str, chosen: Sequence[Family]) -> Table:
 def _table(
     name: str, family: Family, lines: Iterable[tuple[Row, Setting, paper.Values]], held_out: Sequence[HeldOut]
 ) -> Table:
-    """Rows of an experiment: their first cells, our tasks, their mean and held-out scores, and the paper's numbers."""
+    """The table of an experiment: first cells, our tasks and their mean, held-out scores, and the paper's numbers."""
     rows, lacking = [], []
     needed = [*held_out[:1], *(family.tasks if name != "entropy" else ())]
     for start, cell, values in lines:
@@ -71,7 +71,7 @@ def _table(
 
 
 def ablation_table(family: Family) -> Table:
-    """ExLM without one part and the vanilla MLM, with hours of training; empty where there is a single method."""
+    """ExLM without one of its parts, and the vanilla MLM, with hours of training. Empty if there is only one method."""
     named, lines = {cell.method: cell for name, cell in family.named().items() if name == cell.method}, []
     for method in sorted(named.keys() | paper.ABLATIONS.keys(), key=rank) if len(named) > 1 else ():
         usual = Setting(method, 1 if method in (MLM, PLUS) else family.base_states, family.base_ratio)
@@ -83,7 +83,7 @@ def ablation_table(family: Family) -> Table:
 
 
 def sweep_table(family: Family) -> Table:
-    """The number of states k by mask ratio p, with the vanilla MLM as k = 1; empty unless there are two ExLM cells."""
+    """Rows for each p and k; k = 1 is the vanilla MLM. The table is empty unless there are two cells of ExLM."""
     lines = []
     ours = {(cell.p, cell.k) for cell in family.compared()}
     for p, k in sorted(ours | paper.SWEEP.keys()) if len(family.select(["ExLM"])) > 1 else ():
@@ -93,7 +93,7 @@ def sweep_table(family: Family) -> Table:
 
 
 def repeated_table(family: Family) -> Table:
-    """The grid of mask ratios and repetitions, with what the paper prints of it; empty without repeated tokens."""
+    """The grid of p and r, with the numbers that the paper prints. Empty if no run repeated its tokens."""
     lines = []
     for cell in family.grid:
         printed = (paper.REPEATED_MNLI.get((cell.p, cell.r)), *[None] * 4)
@@ -107,7 +107,7 @@ def repeated_table(family: Family) -> Table:
 
 
 def entropy_table(family: Family) -> Table:
-    """Empty unless the entropy of an ExLM was measured."""
+    """The entropies of ExLM and the vanilla MLM. Empty unless the entropy of an ExLM was measured."""
     cells = family.compared() if family.estimates(family.select(["ExLM"]), HeldOut.ENTROPY) else []
     cells = sorted(cells, key=lambda cell: (cell.p, cell.k))
     lines = [({"p, %": 100 * cell.p, "model": cell.label}, cell, ()) for cell in cells]
@@ -115,7 +115,7 @@ def entropy_table(family: Family) -> Table:
 
 
 def efficiency_table(runs: Runs) -> Table:
-    """The ratio that the paper's text gives, and every measurement of ours."""
+    """The cost of a step: the ratio stated in the paper's text, and all of our measurements."""
     titles = ("group", "model", "ms per step", "tokens per second", "memory, GB", "times MLM", "quartiles", "clock")
     quoted = ("quoted from the paper", "ExLM, k = 4", "", "", "", paper.COST_RATIO, "", "A100 GPU time")
     rows: list[Row] = [{"source": "paper", **dict(zip(titles, quoted, strict=True))}]
@@ -134,8 +134,8 @@ def efficiency_table(runs: Runs) -> Table:
 
 
 def runs_table(families: Sequence[Family]) -> Table:
-    """Pre-trainings, each followed by its fine-tunings."""
-    rows: dict[str, Row] = {}  # by run: a vanilla MLM may belong to several families, but is listed once
+    """All pre-trainings, each followed by its fine-tunings."""
+    rows: dict[str, Row] = {}  # by run id, as a vanilla MLM may belong to several families but is listed once
     for family in families:
         for cell in family.select(r=None):
             for run in (run for run in family.cells[cell] if run.id not in rows):
@@ -156,7 +156,7 @@ def runs_table(families: Sequence[Family]) -> Table:
 
 
 def left_out_table(runs: Runs, families: Sequence[Family]) -> Table:
-    """What was found and is not used in any table, and why."""
+    """Files and runs that were found but are used in no table, with the reason."""
     found: list[tuple[Path, str, str]] = [(path, "damaged", reason) for path, reason in runs.damaged.items()]
     used = {run.id for family in families for run in family.runs}
     used |= {tuning.id for family in families for tuning in family.tunings}

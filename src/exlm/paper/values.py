@@ -1,8 +1,8 @@
 """The paper's numbers (values.yaml), the report's sentences (texts.yaml), and the names of what is compared.
 
-A score is a number of a run, by name. Those of a task begin with its name, in small letters: `mnli` is the metric that
-the run itself chose, on test data if there are any, else on validation data; `mnli f1` is another metric of the same
-data, and `mnli mismatched` the same metric of another split. The others are HeldOut.
+A score is a number of a run, and it has a name. The scores of a task begin with the task's name in small letters.
+`mnli` is the run's own metric, on test data if there are any, else on validation data. `mnli f1` is another metric on
+the same data, `mnli mismatched` the run's own metric on another split. All other scores are in HeldOut.
 """
 
 from enum import StrEnum
@@ -18,7 +18,7 @@ Values = tuple[float | None, ...]
 
 
 class HeldOut(StrEnum):
-    """Scores on held-out text, named as the columns of tables are."""
+    """Scores on held-out data, by the titles of their table columns."""
 
     ACCURACY = "Held-out accuracy"
     PERPLEXITY = "Perplexity"  # of each masked token by itself
@@ -35,7 +35,7 @@ class HeldOut(StrEnum):
     HOURS = "Hours"
 
 
-DIGITS: dict[str, int] = {  # behind the point; else 1
+DIGITS: dict[str, int] = {  # after the decimal point; 1 for all other scores
     HeldOut.PERPLEXITY: 2, HeldOut.JOINT_PERPLEXITY: 2, HeldOut.CORRUPTION: 2, HeldOut.HOURS: 2, HeldOut.TOKENS: 0,
     HeldOut.ENTROPY: 3, HeldOut.STATE_ENTROPY: 3, HeldOut.NLL: 3, HeldOut.JOINT_NLL: 3,
 }  # fmt: skip
@@ -54,7 +54,7 @@ VARIED, SHARES = {*CHOICES, *_FOUND["varied"]}, set(_FOUND["shares"])
 
 
 class Setting(NamedTuple):
-    """What the experiments vary, which is one cell of the paper's tables."""
+    """The settings that the experiments vary. Each combination is one cell of the paper's tables."""
 
     method: str  # one of METHODS, or the name of an objective that the paper does not have
     k: int  # states per mask, 1 for an MLM
@@ -71,7 +71,7 @@ class Setting(NamedTuple):
 
 
 def rank(method: str) -> tuple[int, str]:
-    """Sorts methods as the paper does, others behind."""
+    """A sort key: the methods in the order of METHODS, all others after them."""
     return METHODS.index(method) if method in METHODS else len(METHODS), method
 
 
@@ -80,7 +80,7 @@ def title(score: str) -> str:
 
 
 def texts(kind: str, name: str, /, **words: Any) -> tuple[str, str]:
-    """The title and the sentences of a section or a table, with these words filled in."""
+    """The title and the sentences of a section or a table, with `words` filled in for the words in braces."""
     heading, sentences = TEXTS[kind][name]
     return heading.format(**words), sentences.format(**words)
 

@@ -1,7 +1,7 @@
-"""The models of the paper's analyses, as changes to one recipe.
+"""The models of the paper's experiments. All are made from one recipe by changing some of its settings.
 
-Names say what is special: `mlm-p38.7-r2` is the MLM with 38.7% masks on tokens repeated twice, `exlm-p15-k4-1d` ExLM
-with four states and one-dimensional positions. Experiments share runs: the MLM at 15% is the same one everywhere.
+Names show the changes: `mlm-p38.7-r2` is an MLM with 38.7% masks and every token twice, and `exlm-p15-k4-1d` is an ExLM
+with 15% masks, 4 states and one-dimensional positions. Experiments share runs, for example the MLM with 15% masks.
 """
 
 import math
@@ -19,15 +19,15 @@ Experiment = Literal["repeated-mlm", "ablations", "sweep", "entropy", "efficienc
 
 @dataclass(frozen=True)
 class Space:
-    """What the experiments vary.
+    """The settings that the experiments vary.
 
     Attributes:
-        mask_ratios: rows of the Repeated MLM grid.
-        repeats: its columns.
-        smallest: cells with less corrupted semantics p^r than this stay blank: the paper found them unstable.
-        cells: only these (mask ratio, repeats) of the grid, if given.
+        mask_ratios: mask ratios p of the Repeated MLM grid (its rows).
+        repeats: repetitions r of the grid (its columns).
+        smallest: cells with corrupted semantics p^r below this are left out, as the paper found them unstable.
+        cells: if given, only these cells (mask ratio, repetitions) of the grid are run.
         states: numbers of states k of the sweep.
-        sweep_mask_ratios: its mask ratios.
+        sweep_mask_ratios: mask ratios of the sweep.
     """
 
     mask_ratios: list[float] = field(default_factory=lambda: [0.15, 0.387, 0.622, 0.789])
@@ -38,14 +38,14 @@ class Space:
     sweep_mask_ratios: list[float] = field(default_factory=lambda: [0.15, 0.387])
 
     def grid(self) -> list[tuple[float, int]]:
-        """(p, r) of the Repeated MLM experiment, cheap ones first."""
+        """The pairs (p, r) of the Repeated MLM experiment, the cheapest first."""
         cells = self.cells or [(p, r) for p in self.mask_ratios for r in self.repeats if p**r >= self.smallest]
         return sorted({(float(p), int(r)) for p, r in cells}, key=lambda cell: (cell[1], cell[0]))
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One model to pre-train: the name of its directories, and its settings as in a pre-training recipe."""
+    """One model to pre-train: the name of its directories, and its settings for `exlm pretrain`."""
 
     name: str
     data: DataConfig
@@ -53,7 +53,7 @@ class Variant:
     train: LoopConfig
 
     def check(self) -> None:
-        """Raises InputError if the model cannot be built, or the longest expanded sequence exceeds the positions."""
+        """Raises InputError if the model cannot be built, or has too few positions for the longest sequence."""
         corpus, model = Corpus(self.data.corpus), self.model
         model.build(load_tokenizer(self.data.corpus), self.data.repeat)
         longest = int(corpus.lengths.max(initial=0)) * self.data.repeat
@@ -74,9 +74,9 @@ def variants(
     space: Space,
     cost_ratio: float = 1.0,
 ) -> list[Variant]:
-    """The models of an experiment, none for `efficiency`.
+    """The models of an experiment. For `efficiency` there are none.
 
-    MLM++ is the MLM with as many updates as cost what ExLM's cost, each `cost_ratio` times an update of the MLM.
+    MLM++ is an MLM that has `cost_ratio` times as many updates. Its training then costs as much as ExLM's.
     """
 
     def mlm(p: float, repeat: int = 1) -> Variant:
