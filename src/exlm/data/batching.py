@@ -26,7 +26,7 @@ IGNORED = -100  # label of tokens that were not masked, as in PyTorch's cross en
 LENGTH_STEP = 4  # sequences are sorted by length in steps of so many tokens: about 3% padding on molecules
 SMALLEST_GROUP = 8  # sequences; if fewer are left at the end, they join the group before, which then exceeds its budget
 GROUPS = 4  # most groups of a batch; each group has sequences of other lengths
-TOKENS_OF_GROUP = 2048  # on a CPU, groups half as large took 17 to 28% more time (model: 2 x 128)
+TOKENS_OF_GROUP = 2048  # on a CPU, groups half as large took 17 to 28% more time per token (model: 2 x 128)
 TOKENS_OF_HALF = 1024  # smaller batches still have two groups if each has this many tokens, so that lengths mix
 
 
