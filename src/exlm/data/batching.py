@@ -1,14 +1,14 @@
-"""Masked batches of a token budget, as a pure function of (corpus, settings, seed, step).
+"""Makes masked batches of a limited number of tokens. Corpus, settings, seed and step alone determine a batch.
 
 A step of the optimizer takes one batch of at most `tokens_per_batch` tokens. A batch is made of a few *groups*:
 
 - The sequences of a group are of nearly equal length, so that there is little padding.
-- The groups of a batch come from the whole range of lengths, so that its gradient is that of the corpus and not of
-  its short or long sequences.
+- The groups of a batch come from the whole range of lengths. So its gradient represents the whole corpus, and not
+  only its short or only its long sequences.
 - Which sequences share a group, and which groups share a batch, is random and differs from epoch to epoch.
 
-What a process can hold in memory at once is a *micro-batch*: groups are cut into them. Every process plans all batches
-and takes its share, so that resuming needs one integer and no process can fall out of step.
+Groups are cut into *micro-batches*. A process holds one of them in memory at a time. Every process plans all batches
+and takes its share of them. So a resumed run needs only one integer, and no process can fall out of step.
 """
 
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ from ..randomness import Purpose, mix, uniform
 from .corpus import Corpus
 
 IGNORED = -100  # label of tokens that were not masked, as in PyTorch's cross entropy
-LENGTH_STEP = 4  # lengths of a group are equal up to this many tokens: about 3% padding on molecules
-SMALLEST_GROUP = 8  # sequences; fewer at the end join the group before them, which then exceeds its budget
-GROUPS = 4  # of a batch at most, each of other lengths
-TOKENS_OF_GROUP = 2048  # on a CPU, groups half as large took 17 to 28% more time for the same tokens (2 x 128)
+LENGTH_STEP = 4  # sequences are sorted by length in steps of so many tokens: about 3% padding on molecules
+SMALLEST_GROUP = 8  # sequences; if fewer are left at the end, they join the group before, which then exceeds its budget
+GROUPS = 4  # most groups of a batch; each group has sequences of other lengths
+TOKENS_OF_GROUP = 2048  # on a CPU, groups half as large took 17 to 28% more time per token (model: 2 x 128)
 TOKENS_OF_HALF = 1024  # smaller batches still have two groups if each has this many tokens, so that lengths mix
 
 
@@ -39,13 +39,13 @@ class MaskedBatches:
 
     source: Corpus
     tokenizer: PreTrainedTokenizerBase  # tells the ids of BOS, EOS, padding and [MASK]
-    # Upper bound of a step with BOS, EOS and padding, as fairseq's --max-tokens. Copies do not count.
+    # Most tokens of a step. BOS, EOS and padding count, as in fairseq's --max-tokens; copies do not.
     tokens_per_batch: int
     # About so many tokens, copies included, are in memory at once. This and `repeat` do not change a step's sequences.
     tokens_per_micro_batch: int
     mask_ratio: float  # see `masked_batch`
-    seed: int  # of order and masks
-    rank: int = 0  # of this process, which gets micro-batches rank, rank + world, ...
+    seed: int  # of the order and the masks
+    rank: int = 0  # number of this process, which gets the micro-batches rank, rank + world, ...
     world: int = 1  # number of processes
     repeat: int = 1  # see `masked_batch`
 
@@ -58,8 +58,8 @@ class MaskedBatches:
         wanted = max(tokens_per_batch // TOKENS_OF_GROUP, min(2, tokens_per_batch // TOKENS_OF_HALF))
         groups_per_batch = max(1, min(GROUPS, wanted, tokens_per_batch // longest))
         self.tokens_per_group = tokens_per_batch // groups_per_batch
-        # Groups are the same cuts of every epoch's order, from the longest sequences to the shortest: what is left over
-        # at the end is short.
+        # The order of every epoch, from the longest sequences to the shortest, is cut into groups at the same places.
+        # So the sequences left over at the end are short.
         bounds = np.sort(self.lengths // LENGTH_STEP)[::-1] * LENGTH_STEP + LENGTH_STEP - 1
         starts, end = [], 0
         while end < len(bounds):
@@ -78,8 +78,8 @@ class MaskedBatches:
     def epoch(self, epoch: int) -> list[list[np.ndarray]]:
         """All batches of one epoch. A batch is a list of groups, a group an array of example numbers.
 
-        Of the groups, sorted by length, the longest are a layer, the next are one, and so on. A batch has one group of
-        each layer, chosen at random, except for the last batches, which may lack one.
+        The groups, sorted by length, are divided into layers of `steps` groups. A batch takes one random group of each
+        layer. The last layer may have fewer groups, so the last batches may have none of it.
         """
         if self._epoch[0] != epoch:
             key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
@@ -94,8 +94,8 @@ class MaskedBatches:
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
         """(number, micro-batch) for every micro-batch of this process.
 
-        The number, which seeds dropout, counts the micro-batches of all processes, so that the result does not depend
-        on how they are spread.
+        The number seeds dropout. It counts the micro-batches of all processes, so that the result does not depend on
+        which process gets which micro-batch.
         """
         epoch, number = divmod(step, self.steps)
         groups = self.epoch(epoch)[number]
@@ -123,12 +123,12 @@ def masked_batch(
 ) -> dict[str, Tensor]:
     """Sequences for masked language modelling: BOS and EOS added, chosen tokens replaced by [MASK].
 
-    Of each sequence a share of `ratio` is masked, rounded up or down at random so that it is met on average. Which
-    tokens depends on (seed, epoch, example) alone. BOS and EOS are never masked and do not count, not even between the
-    documents of a packed sequence.
+    A share of `ratio` of each sequence's tokens is masked. Their number is rounded up or down at random, so that the
+    share is right on average. Which tokens are masked depends on seed, epoch and example alone. BOS and EOS are never
+    masked and do not count, not even between the documents of a packed sequence.
 
-    With `repeat` every token, BOS and EOS too, stands there so many times, and every copy is masked by itself
-    (Repeated MLM, paper, section 3.1).
+    Every token, BOS and EOS too, is repeated `repeat` times, and each copy is masked independently of the others
+    (Repeated MLM, section 3.1 of the paper).
 
     Returns:
         input_ids, attention_mask and labels, each [n, S]; labels are -100 where nothing was masked.

@@ -1,4 +1,4 @@
-"""What needs RDKit to know: whether strings are molecules."""
+"""Checks with RDKit whether strings are molecules."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -6,8 +6,8 @@ from typing import Any
 
 from rdkit import Chem, rdBase
 
-SAMPLE = 100  # texts looked at to tell whether they are molecules
-# No names after a space: RDKit would take the rest as one, the tokenizer as atoms.
+SAMPLE = 100  # number of texts that `are_molecules` checks
+# Text after a space is not allowed: RDKit would read it as the molecule's name, but the tokenizer as atoms.
 _PARSER: Any = Chem.SmilesParserParams()
 _PARSER.sanitize = _PARSER.removeHs = _PARSER.allowCXSMILES = _PARSER.parseName = False
 
@@ -16,7 +16,7 @@ def molecule_problem(smiles: str) -> str | None:
     """Why `smiles` is not a molecule, or None if it is one. RDKit's own log is silenced.
 
     Accepts what `Chem.MolFromSmiles` accepts, except for spaces inside and the empty string. Stereochemistry is not
-    perceived and hydrogens are not removed, which rejects nothing and takes half of the time.
+    perceived and hydrogens are not removed. This halves the time, and the same strings are accepted.
     """
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles, _PARSER) if len(smiles.split()) == 1 else None

@@ -1,7 +1,6 @@
-"""A tokenised corpus on disk: written once in constant memory, memory-mapped by whoever reads it.
+"""A tokenised corpus on disk. It is written once, in constant memory. Its readers map the files into memory.
 
-A corpus is a directory of
-
+A corpus is a directory with these files:
 - `tokens-00000.bin`, ...: token ids without special tokens, little-endian uint16 (uint32 if the vocabulary
   has more than 65,535 entries), one example after another; no example crosses two files;
 - `train.npy` and `valid.npy`: per example its offset in the whole token stream and its length (`INDEX`);
@@ -25,15 +24,15 @@ from ..storage import MANIFEST, problem
 
 FORMAT_VERSION = 1
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
-SHARD_TOKENS = 2**28  # of a token file
+SHARD_TOKENS = 2**28  # about the most tokens in one file
 
-# While a corpus grows: index of an example's split, number of its document, and the two halves of its text's digest.
+# An example while a corpus grows. Added are its split's index, its document's number, both halves of its text's hash.
 EXAMPLE = np.dtype([*INDEX.descr, ("split", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")])
 BLOCK = 2**18  # examples in memory at a time
 
 Split = Literal["train", "valid"]
 SPLITS = get_args(Split)
-DROPPED = len(SPLITS)  # the "split" of staged duplicates
+DROPPED = len(SPLITS)  # stands in place of the split of a duplicate
 
 
 class Corpus:
@@ -74,7 +73,7 @@ class Corpus:
         return self.gather(np.array([i]))[0][0]
 
     def gather(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Examples `indices` [n]: [n, longest] int64 ids without special tokens, padded, and [n] int64 lengths."""
+        """The examples `indices` [n]: int64 ids [n, longest], padded, without special tokens; and int64 lengths [n]."""
         entries = self._index[np.asarray(indices, dtype=np.int64)]
         offsets, lengths = entries["offset"], entries["length"].astype(np.int64)
         ids = np.full((len(entries), int(lengths.max(initial=0))), self.manifest["pad_token_id"], dtype=np.int64)
@@ -96,7 +95,8 @@ class Corpus:
 class CorpusWriter:
     """Appends examples to the token files of `folder`, and writes the two splits at the end.
 
-    The largest token id, one less than `vocabulary_size`, tells the type of the token files.
+    `vocabulary_size`, the largest token id plus one, decides the type of the token files. The file `staged` has all
+    examples until `write_splits` sorts them into the splits.
     """
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
@@ -121,7 +121,7 @@ class CorpusWriter:
     def drop_duplicates(self) -> None:
         """Leave examples out of the splits if an earlier one has the same text.
 
-        Equal texts have equal digests and share a bucket, numbered by 6 bits; one at a time is compared in memory.
+        Equal texts have equal hashes. To save memory, only hashes with the same first 6 bits are compared at a time.
         """
         staged = np.memmap(self.staged, EXAMPLE, "r+")
         for bucket in range(64):
@@ -133,7 +133,7 @@ class CorpusWriter:
         staged.flush()
 
     def write_splits(self, max_length: int) -> dict[str, np.ndarray]:
-        """Write `train.npy` and `valid.npy`; per split, [max_length + 1] the number of examples of each length."""
+        """Write `train.npy` and `valid.npy`. Returns by split how many examples have each length, [max_length + 1]."""
         histograms = {split: np.zeros(max_length + 1, np.int64) for split in SPLITS}
         for split, histogram in histograms.items():
             for block in self._blocks(split):
@@ -147,7 +147,7 @@ class CorpusWriter:
         return histograms
 
     def _blocks(self, split: str) -> Iterator[np.ndarray]:
-        """The staged examples of one split, as many at a time as memory should hold."""
+        """The examples of one split, found by reading BLOCK examples of the file `staged` at a time."""
         with open(self.staged, "rb") as file:
             while len(block := np.fromfile(file, EXAMPLE, BLOCK)):
                 yield block[block["split"] == SPLITS.index(split)]

@@ -1,4 +1,4 @@
-"""From rows to examples, a chunk of rows at a time: checks, tokens and hashes in several processes, and packing."""
+"""Turns rows into examples, a chunk at a time. Several processes check, tokenise and hash rows; `pack` joins rows."""
 
 import gc
 import hashlib
@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 
 class Row(NamedTuple):
-    """A row of a source, an empty text if it is blank."""
+    """A row of a source. The text is empty if the row is blank."""
 
     source: str
     number: int  # from 1
@@ -45,7 +45,7 @@ Chunk = list[Row]
 
 @dataclass
 class EncodedChunk:
-    """The kept rows of a chunk and what was found."""
+    """The kept rows of a chunk, and what was found in the chunk."""
 
     tokens: np.ndarray  # [sum of lengths] uint32, row after row, without special tokens
     examples: np.ndarray  # [kept] EXAMPLE
@@ -56,7 +56,7 @@ class EncodedChunk:
 def read_chunks(sources: Iterable[Source], column: str | None, rows_are_documents: bool = False) -> Iterator[Chunk]:
     """All rows of all sources, at most CHUNK_ROWS rows and about CHUNK_CHARACTERS characters at a time.
 
-    Blank rows and ends of sources separate documents; with `rows_are_documents`, every row is one.
+    Blank rows and ends of sources separate documents; with `rows_are_documents`, every row is a document.
     """
     document = 0
     for source in sources:
@@ -82,7 +82,7 @@ def map_chunks(
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers, chunks = workers or cores, iter(chunks)
-    # One worker is this process, which also does the first chunk: there is often no other.
+    # With one worker, this process does all chunks. Otherwise it does the first chunk: there is often no other.
     yield from map(function, islice(chunks, None if workers == 1 else 1))
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once, shared by all workers
@@ -97,28 +97,28 @@ def map_chunks(
 
 
 def _prepare_worker() -> None:
-    gc.freeze()  # a collection would write to, and so copy, every page shared with the other processes
+    gc.freeze()  # garbage collection would write to every page shared with the other processes, and so copy it
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the files
 
 
 def count_smiles(molecules_only: bool, chunk: Chunk) -> Counter[str]:
-    """SMILES tokens of the rows, what is no SMILES left out; with `molecules_only`, of the rows that RDKit reads."""
+    """How often each SMILES token occurs in the rows, or with `molecules_only` in those rows that RDKit can read."""
     rows = (row.text for row in chunk if not molecules_only or molecule_problem(row.text) is None)
     return Counter(token for text in rows for token in re.findall(SMILES_PATTERN, text))
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Turns the rows of a chunk into tokens, and leaves out blank rows, and invalid ones unless they are to be kept."""
+    """Turns the rows of a chunk into tokens. Leaves out blank rows, and invalid ones unless they should be kept."""
 
     tokenizer_file: str  # a tokenizer.json
     unknown_id: int | None  # of the token for unknown text, if the tokenizer has one
     max_length: int  # tokens of a valid row, BOS and EOS included; longer rows are never kept
-    molecules: bool  # a valid row must be SMILES that RDKit reads and that decodes to itself
-    keep_invalid: bool  # other invalid rows
+    molecules: bool  # a valid row must be SMILES that RDKit reads, and its tokens must decode to the same text
+    keep_invalid: bool  # whether invalid rows are kept, if they are not too long
     held_out: float  # share of the rows that become `valid`, chosen by their content
-    seed: int  # of this choice
+    seed: int  # seed of this choice
 
     def __call__(self, chunk: Chunk) -> EncodedChunk:
         tokenizer = _load(self.tokenizer_file)
@@ -132,7 +132,7 @@ class Encoder:
         for row, tokens, restored in zip(rows, ids, decoded, strict=True):
             unknown, spelled = [], []
             if self.unknown_id in tokens or not spelling.isdisjoint(tokens):
-                found = tokenizer.encode(row.text, add_special_tokens=False)  # with offsets: slower than a batch
+                found = tokenizer.encode(row.text, add_special_tokens=False)  # knows the words; slower than a batch
                 unknown, spelled = (_words(found, row.text, odd) for odd in ({self.unknown_id}, spelling))
             reason, detail = self._problem(row.text, len(tokens) + SPECIALS, restored, unknown)
             keep = not reason or (self.keep_invalid and reason != TOO_LONG)
@@ -170,7 +170,7 @@ class Encoder:
 
 
 def _words(found: Encoding, text: str, ids: Set[int | None]) -> list[str]:
-    """The words of `text`, as the tokenizer splits it, that have a token of `ids`."""
+    """Those words of `text` that contain a token of `ids`. A word is what the tokenizer splits off first."""
     words = dict.fromkeys(word for i, word in zip(found.ids, found.word_ids, strict=True) if i in ids)
     spans = [found.word_to_chars(word) for word in words if word is not None]
     return [text[slice(*span)] for span in spans if span]
@@ -186,24 +186,24 @@ def _load(file: str) -> Tokenizer:
 
 
 def pack(chunks: Iterable[EncodedChunk], length: int, separator: int | None) -> Iterator[EncodedChunk]:
-    """The chunks with examples in place of rows, then a chunk with the last examples.
+    """Packs rows: every chunk with full examples in place of its rows, then a chunk with the last examples.
 
-    The rows of documents, one right after another, are cut into examples. No token is dropped: the last example of a
-    split may be shorter. Documents that have tokens are counted, too. They are held out whole, as their first row says.
-    Beyond the chunk at hand, memory holds less than one example per split.
+    The rows of a document are joined and cut into examples. No token is dropped, so the last example of a split may be
+    shorter. Documents that have tokens are counted. If the first row of a document is held out, so is all of it.
+    Memory holds one chunk, and less than one further example per split.
 
     Args:
         chunks: rows with the numbers of their documents.
         length: tokens per example, special tokens not counted.
-        separator: token between documents in one unbroken stream; None if examples end with their documents.
+        separator: token between documents joined into one stream; None if no example has tokens of two documents.
     """
-    rest = [NOTHING, NOTHING]  # of the training and of the held-out documents: tokens that are no example yet
+    rest = [NOTHING, NOTHING]  # tokens that are in no example yet: of training documents, and of held-out ones
     begun = [False, False]
-    present, split = 0, 0  # number and split of the document at hand
+    present, split = 0, 0  # number and split of the current document
     for chunk in chunks:
         examples: list[list[np.ndarray]] = [[], []]
         lengths, documents = chunk.examples["length"].astype(np.int64), chunk.examples["document"]
-        first = np.flatnonzero(np.diff(documents, prepend=0))  # row of each document in the chunk
+        first = np.flatnonzero(np.diff(documents, prepend=0))  # first row of each document in the chunk
         texts = np.split(chunk.tokens, (np.cumsum(lengths) - lengths)[first])[1:]
         for row, tokens in zip(chunk.examples[first], texts, strict=True):
             if not len(tokens):

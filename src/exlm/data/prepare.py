@@ -1,4 +1,4 @@
-"""`exlm prepare`: raw rows to a corpus (see `corpus.py`), in constant memory.
+"""`exlm prepare` turns raw rows into a corpus (see `corpus.py`), in constant memory.
 
 Three steps: rows are read in chunks, chunks are encoded in several processes, and examples are written in order.
 """
@@ -31,7 +31,7 @@ from .tokenization import TEXT_TOKENIZERS, smiles_tokenizer, splits_smiles, trai
 OnInvalid = Literal["error", "skip", "keep"]
 Documents = Literal["none", "row", "blank"]
 SKIPPED_COLUMNS = ("file", "row", "value", "reason", "detail", "action")  # of skipped.csv; action is kept or skipped
-MAX_STRINGS = 20_000  # different unknown or spelled strings that are counted at a time
+MAX_STRINGS = 20_000  # most different strings, unknown or spelled, whose counts are kept
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 BINS, BAR = 8, 40  # of the printed histogram: rows, and characters of the longest bar
 REPORTED_STRINGS = 20
@@ -60,36 +60,36 @@ def prepare(
 
     Args:
         inputs: files (.smi, .txt, .csv, .tsv, .jsonl, each also .gz, .xz, .zst; .parquet), directories of
-            them, or Hugging Face data sets (`owner/name`, `owner/name/config:split`). Of a .smi line, the first
-            word counts.
+            them, or Hugging Face data sets (`owner/name`, `owner/name/config:split`). Only the first word of a .smi
+            line is read.
         output: directory to write.
         tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as uncased BERT's) learn
-            a vocabulary from the inputs; otherwise a saved tokenizer.
-        column: of tables; by default the only one called smiles, mol or text.
+            a vocabulary from the inputs; any other value names a saved tokenizer.
+        column: column of a table to read; by default the only one called smiles, mol or text.
         max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless they are packed.
         held_out: share of the examples for validation, chosen by content: equal rows are in the same split. Packed
             documents are held out whole, chosen by their first row.
         drop_duplicates: keep only the first of equal rows.
         on_invalid: stop at the first invalid row, skip invalid rows, or keep them (with `<unk>` tokens). By default
             they are skipped, but kept where rows are packed.
-        check_molecules: a row must be SMILES that RDKit reads and that decodes to itself. By default on for SMILES
-            tokenizers, off for bpe and wordpiece and where rows are packed; for other saved tokenizers the first rows
-            decide.
+        check_molecules: a row must be SMILES that RDKit reads, and its tokens must decode to the same text. By default
+            on for SMILES tokenizers, off for bpe and wordpiece and where rows are packed; for other saved tokenizers
+            the first rows decide.
         workers: processes; 0 is one per core.
-        seed: of the held-out choice.
+        seed: seed of the choice of held-out examples.
         overwrite: replace the corpus at `output`.
-        documents: `none`, every row is an example; or rows are packed into examples of max_length tokens, where `row`
-            makes every row a document, and `blank` has blank rows (and ends of files) separate documents.
+        documents: with `none`, every row is an example; otherwise rows are packed into examples of max_length tokens.
+            With `row`, every row is a document; with `blank`, blank rows and ends of files separate documents.
         cross_documents: pack all documents into one stream with EOS between them; otherwise no example has tokens of
-            two documents, and the last one of each document is shorter.
-        vocabulary_size: of bpe and wordpiece, special tokens included.
+            two documents, and the last example of each document may be shorter.
+        vocabulary_size: number of tokens of bpe and wordpiece, special tokens included.
     """
     on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
     options = {name: value for name, value in locals().items() if name not in ("output", "workers", "overwrite")}
     _check_options(options, workers)
     sources, ignored = find_sources(inputs)
     packed, keep = documents != "none", on_invalid == "keep"
-    passes: list[int] = []  # rows of every pass over the inputs so far
+    passes: list[int] = []  # number of rows of each pass over the inputs so far
 
     def read(title: str) -> Iterator[Chunk]:
         total = passes[0] if passes else None
@@ -116,7 +116,7 @@ def prepare(
         vocabulary.save_pretrained(folder)
         file, longest = str(folder / "tokenizer.json"), sys.maxsize if packed else max_length
         encoder = Encoder(file, vocabulary.unk_token_id, longest, check_molecules, keep, held_out, seed)
-        writer = CorpusWriter(folder, max(vocabulary.get_vocab().values()) + 1)  # some skip ids
+        writer = CorpusWriter(folder, max(vocabulary.get_vocab().values()) + 1)  # some tokenizers skip ids
         with closing(map_chunks(encoder, read("tokenising"), workers)) as encoded:
             separator = vocabulary.eos_token_id if cross_documents else None
             examples = pack(encoded, max_length - SPECIALS, separator) if packed else encoded
@@ -161,9 +161,9 @@ def _check_options(options: dict[str, Any], workers: int) -> None:
 
 
 def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool) -> dict[str, Counter[str]]:
-    """Writes examples, and a table of the invalid rows. With `stop`, the first of them is an InputError.
+    """Writes examples, and a table of the invalid rows. With `stop`, the first invalid row raises InputError.
 
-    Returns the counts of all chunks; of very many different strings, the most frequent ones.
+    Returns the counts of all chunks. If there are very many different strings, only the most frequent ones are counted.
     """
     counts = defaultdict[str, Counter[str]](Counter)
     with open(skipped, "w", newline="", encoding="utf-8") as file:
@@ -184,10 +184,10 @@ def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, 
 
 
 def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[str, np.ndarray]) -> dict[str, Any]:
-    """The manifest's account of the content; InputError if nothing is left for training.
+    """What the manifest says about the content; InputError if nothing is left for training.
 
-    It is made of the counts of all chunks (`EncodedChunk`), the number of examples before duplicates were left out, and
-    how many examples each split has of each length.
+    It is computed from the counts of all chunks (`EncodedChunk`), the number of examples before duplicates were left
+    out, and the number of examples of each length in each split.
     """
     if not histograms["train"].any():
         found = ", ".join(f"{n} {what}" for what, n in (counts["rows"] + counts["invalid"]).items())
@@ -217,7 +217,7 @@ def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[s
 
 
 def describe(manifest: dict[str, Any], output: str) -> str:
-    """What a user must know of the result: what was written, what else was found, and how long the sequences are."""
+    """What a user must know about the result: what was written, what else was found, and how long the sequences are."""
     counts, bins = manifest["counts"], manifest["length_histogram"]
     checked = " checked as molecules" if manifest["options"]["check_molecules"] else ""
     lines = [

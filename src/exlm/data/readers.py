@@ -1,4 +1,4 @@
-"""Raw rows: which files an input stands for, and their values one row at a time, in constant memory."""
+"""Finds the files that an input stands for, and reads their values one row at a time, in constant memory."""
 
 import csv
 import gzip
@@ -82,10 +82,10 @@ def unreadable(name: str | Path) -> Iterator[None]:
 
 
 def read_rows(source: Source, column: str | None = None) -> Iterator[str]:
-    """The value of every row, stripped; an empty string where the row is blank or the value missing.
+    """The value of every row without white space around it; "" where the row is blank or the value is missing.
 
-    InputError if the source is damaged, has no rows, or its column cannot be told. Row numbers in messages are 1-based:
-    lines of a line file, data rows (without the header) of a table.
+    InputError if the source is damaged or has no rows, or if it is unclear which column to read. Row numbers in
+    messages start at 1. They count the lines of a text file, or the rows of a table without its header.
     """
     row = 0
     with unreadable(source.name):
@@ -104,7 +104,7 @@ def read_rows(source: Source, column: str | None = None) -> Iterator[str]:
 def open_text(name: str | Path, errors: str = "strict", newline: str = "") -> TextIO:
     """A UTF-8 file, plain or compressed as its name says (COMPRESSIONS). Damage raises one of UNREADABLE."""
     suffix = Path(name).suffix.lower()
-    if suffix == ".zst":  # Arrow reads every frame and notices a cut; the zstandard package does neither
+    if suffix == ".zst":  # Arrow reads every frame and notices a truncated file; the zstandard package does neither
         file: Any = pyarrow.input_stream(str(name), compression="zstd")
     else:
         opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)
@@ -113,7 +113,7 @@ def open_text(name: str | Path, errors: str = "strict", newline: str = "") -> Te
 
 
 def not_utf8(name: str | Path) -> str | None:
-    """The first line that is not UTF-8: decoding goes by blocks, so that its own error does not tell."""
+    """Says which line is the first that is not UTF-8. Python's own error does not: it decodes blocks, not lines."""
     with suppress(*UNREADABLE), open_text(name, "surrogateescape") as file:
         for number, line in enumerate(file, 1):
             if bad := re.search("[\udc80-\udcff]", line):
@@ -200,7 +200,7 @@ READERS: dict[str, Callable[[str, str | None], Iterator[Any]]] = {
     "lines": _lines,
     "smi": _smi,
     "csv": _csv,
-    "tsv": partial(_csv, delimiter="\t", quoting=csv.QUOTE_NONE),  # between tabs, quotes are ordinary characters
+    "tsv": partial(_csv, delimiter="\t", quoting=csv.QUOTE_NONE),  # quotes are ordinary characters here
     "jsonl": _jsonl,
     "parquet": _parquet,
     "hub": _hub,

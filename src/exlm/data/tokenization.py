@@ -15,13 +15,13 @@ from transformers import PreTrainedTokenizerFast
 
 from ..errors import InputError
 
-# Schwaller et al. (2018), https://doi.org/10.1039/C8SC02339E, preceded by what RDKit reads and they left out.
+# The pattern of Schwaller et al. (2018), https://doi.org/10.1039/C8SC02339E. EXTENSIONS are what RDKit reads besides.
 EXTENSIONS = r"%\([0-9]+\)|->|<-"
 SCHWALLER = r"\[[^\]]+\]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>|\*|\$|%[0-9]{2}|[0-9]"
 SMILES_PATTERN = f"{EXTENSIONS}|{SCHWALLER}"
 
-# A SMILES token that the vocabulary lacks is spelled: its first character, then the others, marked, so that a charge
-# in brackets is not a bond and a mass is not a ring. Letters are those of element symbols.
+# A SMILES token outside the vocabulary is spelled: its first character, then the others, each with MARK before it. So a
+# charge in brackets is not taken for a bond, nor a mass for a ring. The letters are those of element symbols.
 MARK = "##"
 FIRST = r"BCNOSPFIbcnosp().=#-+\/:~@?>*$%[<0123456789"
 OTHERS = "ABCDEFGHIKLMNOPRSTUVWXYZabcdefghiklmnoprstuvy0123456789@+-:*()#>]"
@@ -31,8 +31,8 @@ MARKED = frozenset(f"{MARK}{character}" for character in OTHERS)
 ROBERTA = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}  # of SMILES tokenizers, too
 BERT = {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 
-SAMPLE = 2**26  # characters of text to learn from: more change little, and the trainer holds all their words
-SMALLEST = 256 + len(ROBERTA)  # vocabulary of text: the bytes and the special tokens
+SAMPLE = 2**26  # characters of text to learn from; more would change little, and the trainer keeps all words in memory
+SMALLEST = 256 + len(ROBERTA)  # smallest vocabulary of text: the bytes and the special tokens
 ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as for BERT; rarer ones become [UNK]
 
 
@@ -42,12 +42,12 @@ def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:
 
 
 def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
-    """The SMILES tokenizer whose vocabulary is every counted token, and an alphabet.
+    """The SMILES tokenizer whose vocabulary is every counted token, and an alphabet for spelling other tokens.
 
     Tokens are those of Schwaller et al. (2018), extended by the ring closures `%(100)` and the dative bonds
     `->` and `<-` of RDKit. Tokens outside the vocabulary are spelled, without loss: `[14C]` then becomes
-    `[ ##1 ##4 ##C ##]`. After the special tokens, ids go by falling frequency (ties in alphabetical order), then
-    come the rest of the alphabet of spelling, and `<mask>`. What is not SMILES becomes `<unk>`; nothing is dropped.
+    `[ ##1 ##4 ##C ##]`. The ids: special tokens, then tokens by falling frequency (ties in alphabetical order), then
+    the rest of the alphabet, then `<mask>`. What is not SMILES becomes `<unk>`; nothing is dropped.
     """
     if not counts:
         raise InputError("no valid SMILES found to learn a vocabulary from; check the input and its column")
@@ -65,7 +65,7 @@ def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
 
 
 def splits_smiles(tokenizer: Tokenizer) -> bool:
-    """Whether this is a `smiles_tokenizer`: it is known by its way to split, which is saved with it."""
+    """Whether this is a `smiles_tokenizer`. It is recognised by its pattern for splitting, which is saved with it."""
     splitter = tokenizer.pre_tokenizer
     return splitter is not None and json.loads(splitter.__getstate__()).get("pattern") == {"Regex": SMILES_PATTERN}
 
@@ -92,7 +92,7 @@ def train_text_tokenizer(kind: str, rows: Iterable[str], vocabulary_size: int) -
 
 
 def evenly_spaced(rows: Iterable[str], characters: int) -> list[str]:
-    """Every n-th of `rows`, n the smallest power of two with which they have at most `characters` (or are one row)."""
+    """Every n-th of `rows`; n is the smallest power of two that leaves at most `characters` characters, or one row."""
     kept: list[str] = []
     size, stride = 0, 1
     for number, row in enumerate(rows):
@@ -131,7 +131,7 @@ def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
         return tokenizer
 
     learner = untrained({})
-    # The trainer would number inner characters (`##a`) in random order and break ties by number: they are given first.
+    # The trainer would number inner characters (`##a`) at random, and break ties by number. So it gets them in order.
     counts: Counter[str] = Counter()
     for row in rows:
         counts.update(learner.normalizer.normalize_str(row))
@@ -154,7 +154,7 @@ def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
 
 
 def _fast_tokenizer(tokenizer: Tokenizer, special: dict[str, str], **mask_options: bool) -> PreTrainedTokenizerFast:
-    """The Hugging Face class around `tokenizer`, which adds the special tokens that it lacks."""
+    """Wraps `tokenizer` in the Hugging Face class, which adds the special tokens that `tokenizer` lacks."""
     named: dict[str, Any] = {f"{name}_token": token for name, token in special.items()}
     named["mask_token"] = AddedToken(special["mask"], special=True, **mask_options)
     return PreTrainedTokenizerFast(

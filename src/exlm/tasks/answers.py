@@ -1,4 +1,4 @@
-"""From questions to answers: overlapping windows of tokens, training on them, the best spans over all, and votes."""
+"""From questions to answers: cuts contexts into windows, trains on them, finds the best spans, and lets models vote."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -20,30 +20,30 @@ from exlm.train.precision import in_precision
 
 Problem = tuple[int, str, str]  # row, question or answer, what is wrong with it
 
-LEAST_STEP = 16  # tokens that a window must move on by
+LEAST_STEP = 16  # each window must begin at least this many tokens after the one before
 N_BEST = 20  # spans that are kept for each question
 
 
 @dataclass(eq=False)
 class Window:
-    """As much of a question and its context as the model reads at a time: S tokens."""
+    """A question and a piece of its context that the model reads at a time: S tokens."""
 
-    row: int  # of the question
+    row: int  # row of the question
     example: Example  # [S] by name: input_ids and, where the tokenizer makes them, token_type_ids
-    offsets: np.ndarray  # int32 [S, 2], first character of each context token and the one after its last; else -1
+    offsets: np.ndarray  # int32 [S, 2]: first character of a context token, one after its last; -1 for other tokens
     null: int  # position of CLS (or BOS), which stands for "no answer"
-    # First and last token of the first reference answer; `null` twice where the window does not hold all of it, or
-    # there is none; None where no window of the question holds all of it.
+    # First and last token of the first reference answer. `null` twice if there is no answer, or if another window holds
+    # all of the answer but this one does not. None if no window of the question holds all of it.
     label: tuple[int, int] | None
 
 
 def make_windows(
     questions: pd.DataFrame, tokenizer: PreTrainedTokenizerFast, max_length: int, stride: int
 ) -> tuple[list[Window], list[Problem]]:
-    """Question first, context second, in as many windows of `max_length` tokens as the context needs.
+    """Cuts each context into as many windows of `max_length` tokens as it needs. Each begins with the question.
 
-    Neighbouring windows share `stride` tokens. The problems are the questions that leave no room for a context of
-    several windows, and so have none, and those that cannot be learned from. InputError without CLS and BOS tokens.
+    Neighbouring windows share `stride` tokens. Problems are questions that get no windows, as they are too long beside
+    a long context, and questions that cannot be learned from. InputError if a window has neither a CLS nor a BOS token.
     """
 
     def size(text: str) -> int:
@@ -68,7 +68,7 @@ def _window(row: int, encoding: BatchEncoding, number: int, tokenizer: PreTraine
     """One window of a question, labelled as if there were no answer."""
     names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
     example = {name: np.array(encoding[name][number], dtype=np.int32) for name in names}
-    sequence = np.array([-1 if text is None else text for text in encoding.sequence_ids(number)])  # -1: special
+    sequence = np.array([-1 if text is None else text for text in encoding.sequence_ids(number)])  # -1: a special token
     offsets = np.where(sequence[:, None] == 1, encoding["offset_mapping"][number], -1).astype(np.int32)
     for token in (tokenizer.cls_token_id, tokenizer.bos_token_id):
         for null in np.flatnonzero((sequence == -1) & (example["input_ids"] == token)).tolist():
@@ -77,13 +77,13 @@ def _window(row: int, encoding: BatchEncoding, number: int, tokenizer: PreTraine
 
 
 def _label(windows: list[Window], text: str, start: int) -> bool:
-    """Labels all windows of a question with its answer, which starts at a character; whether any window holds it."""
+    """Labels all windows of a question with its answer, which begins at character `start`. True if a window has it."""
     stop = start + len(text)
     touched = [np.flatnonzero((w.offsets[:, 0] < stop) & (w.offsets[:, 1] > start)) for w in windows]
     spans = [
         (w.offsets[t[0], 0], w.offsets[t[-1], 1]) if len(t) else None for w, t in zip(windows, touched, strict=True)
     ]
-    # A token may begin before the answer or leave out its last space: its tokens are what any window has of it.
+    # A token may begin before the answer, or omit its last space. So the whole answer is all tokens that touch it.
     firsts, lasts = zip(*filter(None, spans), strict=True) if any(spans) else ([-1], [-1])
     whole = min(firsts), max(lasts)
     for window, tokens, span in zip(windows, touched, spans, strict=True):
@@ -96,7 +96,7 @@ def window_batches(
     windows: list[Window], tokenizer: PreTrainedTokenizerFast, batch_size: int, seed: int
 ) -> ShuffledBatches:
     """Batches of the windows that can be learned from (InputError if there is none), with start_positions and
-    end_positions [B], which count the padding on the left."""
+    end_positions [B]. These are positions in the padded row, so padding on the left counts."""
     trainable = np.flatnonzero([window.label is not None for window in windows])
     if not len(trainable):
         raise InputError("no window can be learned from; look at the problems of the questions and their windows")
@@ -110,7 +110,7 @@ def window_batches(
 
 
 def span_training_loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """(sum over windows of the mean of both cross entropies, their number, 0)."""
+    """(sum over windows of the mean of the start's and the end's cross entropy, number of windows, 0)."""
     output = model(**model_inputs(model, batch))
     start, end = output.start_logits.float(), output.end_logits.float()
     total = span_loss(start, end, batch["start_positions"], batch["end_positions"])
@@ -118,7 +118,7 @@ def span_training_loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tens
 
 
 def best_spans(start: Tensor, end: Tensor, longest: int) -> list[tuple[float, int, int]]:
-    """(sum of start and end logit, first token, last token) of the N_BEST spans of up to `longest` of the S tokens."""
+    """The N_BEST spans of at most `longest` of the S tokens: (sum of start and end logit, first token, last token)."""
     ends = nn.functional.pad(end, (0, longest), value=-torch.inf).unfold(0, longest, 1)[:-1]
     sums = (start[:, None] + ends).flatten()
     scores, index = sums.topk(min(N_BEST, len(sums)))
@@ -134,12 +134,12 @@ def answer(
     max_answer: int,
     precision: str = "auto",
 ) -> pd.DataFrame:
-    """The best spans (up to `max_answer` tokens) of every question over all its windows, and its score of "no answer",
-    the least of any window. The model is any with start_logits and end_logits [B, S].
+    """Finds the best spans (up to `max_answer` tokens) of every question over all its windows. The score of "no answer"
+    is the lowest that any window gives. The model may be any that returns start_logits and end_logits [B, S].
 
     Returns one row for each question, also for those without windows: answer (the best span's text, "" if there is
-    none), null_minus_best (how many logits "no answer" scores above the best span) and candidates (probabilities by
-    text, best first; "" stands for no answer and is last). Raises Diverged if a logit is not a number.
+    none), null_minus_best (how much higher, in logits, "no answer" scores than the best span) and candidates (texts
+    with probabilities, best first; "" stands for no answer and is last). Raises Diverged if a logit is not a number.
     """
     model.eval()
     device = next(model.parameters()).device
@@ -158,13 +158,13 @@ def answer(
 def _best_answer(
     context: str, found: list[tuple[Window, Tensor]], max_answer: int
 ) -> tuple[str, float, dict[str, float]]:
-    """One question's row of `answer`, from its windows and their start and end logits [2, S]."""
+    """The row that `answer` returns for one question, from its windows and their start and end logits [2, S]."""
     if not found:
         return "", np.inf, {"": 1.0}
     if any(logits.isnan().any() for _, logits in found):
         raise Diverged("the model's logits are not numbers; it has diverged, train it with a lower learning rate")
     null_score = min(float(logits[:, window.null].sum()) for window, logits in found)
-    spans: dict[tuple[int, int], float] = {}  # from the first character and the one after the last to the score
+    spans: dict[tuple[int, int], float] = {}  # scores by (first character, the one after the last)
     for window, logits in found:
         tokens = np.flatnonzero(window.offsets[:, 0] >= 0)
         start, end = logits[:, tokens]
@@ -182,8 +182,8 @@ def _best_answer(
 
 
 def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
-    """Id and question with the answer ("" for none) of the highest mean probability over the `answer`s of models, that
-    probability, and the mean of null_minus_best."""
+    """A table with id, question, answer ("" for none), probability and null_minus_best. The last two are means over
+    `runs` (what `answer` returned for each model). The answer is the candidate with the highest mean probability."""
     votes = []
     for candidates in zip(*(run["candidates"] for run in runs), strict=True):
         shares: dict[str, float] = defaultdict(float)

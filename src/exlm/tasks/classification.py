@@ -34,9 +34,9 @@ PROBLEM_TYPE = {"multiclass": "single_label_classification", "regression": "regr
 class Classification:
     """A labelled table, tokenised, and how to train a model on it.
 
-    `task` is completed by what was found out about the data, which `summary` says in one line; `invalid` lists the rows
-    with something wrong, and `data_settings` is what else results must agree on: the hash of the data, the metric, and
-    how the data differ from the published ones.
+    `task` also has what was inferred from the data. `summary` describes the data in one line, and `invalid` lists the
+    rows with something wrong. `data_settings` must be the same for results to be combined: the hash of the data, the
+    metric, and how the data differ from the published ones.
     """
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
@@ -61,8 +61,8 @@ class Classification:
         self.summary = f"{len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
-        """Trains a seed, keeps the epoch that is best on valid, writes predictions for every row (but not for a train
-        split with a file of its own), and returns the scores of the other splits."""
+        """Trains with one seed and keeps the epoch that is best on valid. Writes predictions for every row, except for
+        a train split that has its own file. Returns the scores of all splits but train."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
         rows, table = self.rows, self.rows.table
@@ -110,7 +110,7 @@ class Classification:
         }
 
     def _saved_task(self, train: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
-        """What prediction must know about the task; `mean` and `std` [tasks] are those of the training labels."""
+        """What is needed to predict with the model. `mean` and `std` [tasks] are those of the training labels."""
         table = self.rows.table
         mean, std = np.zeros(len(table.label_columns)), np.ones(len(table.label_columns))
         if table.task_type == "regression":
@@ -154,8 +154,8 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
 
 
 def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
-    """The split of the usable rows, none of them empty, with a valid split where there was none (a tenth of train), and
-    with its train split cut to `train_rows`, another draw for every seed."""
+    """Splits the usable rows; no part is empty. If there is no valid part, a tenth of train becomes valid. Train is cut
+    to `train_rows` rows, which are drawn anew for every seed."""
     assert task.split
     files = rows.table.parts
     split = {name: chosen[rows.usable[chosen]] for name, chosen in make_split(task.split, rows.table, seed).items()}

@@ -1,4 +1,4 @@
-"""The settings of a fine-tuning recipe, the defaults that data sets known by name bring along, and grids."""
+"""The settings of a fine-tuning recipe, the defaults for data sets that are known by name, and grids."""
 
 import itertools
 from contextlib import suppress
@@ -20,26 +20,26 @@ class TaskConfig:
         dataset: a MoleculeNet set (bace, bbbp, tox21, sider, muv, clintox, toxcast, esol, freesolv, lipophilicity), a
             GLUE task (mnli, qqp, qnli, sst-2, cola, rte, mrpc, sts-b), `squad2`, or a CSV, TSV, JSONL, Parquet or
             SQuAD JSON file.
-        valid: file of the validation rows, where they have one; all rows of `dataset` are for training then.
-        test: file of the test rows, likewise.
+        valid: file of the validation rows, where they have one; then all rows of `dataset` are for training.
+        test: file of the test rows, where they have one.
         text_column: column of the SMILES or text; found by its name where absent.
         pair_column: column of the second text, for tasks on pairs.
         label_columns: columns of the labels; every other numeric column where absent.
         task_type: binary, multiclass, multilabel (cells may be missing), regression or question_answering; inferred
             where absent.
-        metric: chooses the best epoch and grid cell; that of the data set or of the task type where absent.
+        metric: chooses the best epoch and grid cell; where absent, the data set or the task type decides it.
         split: `scaffold`, `random`, `column:NAME` or `file:INDICES.json`; a missing valid part is drawn from train.
-            Where absent: scaffold for molecules, random for text, the files where there are several.
-        molecules: the texts are SMILES: rows that RDKit cannot parse are invalid. Inferred from the texts where absent.
+            Where absent: scaffold for molecules, random for text, one part per file where there are several files.
+        molecules: whether the texts are SMILES; then rows that RDKit cannot parse are invalid. Inferred where absent.
         on_invalid: invalid rows (not a molecule, tokens outside the vocabulary) are reported and left out (`skip`),
             reported and used all the same (`keep`; a scaffold split cannot), or stop the run (`error`). Rows without
             text or label and over-long molecules are always left out; over-long text is cut and reported.
-        train_rows: train on so many rows only, another draw for every seed; all where absent. Not for questions.
+        train_rows: train on so many rows only, drawn anew for every seed; all where absent. Not for questions.
         max_length: longest text, or pair of texts, in tokens; longest window of a question and its context.
         stride: tokens that neighbouring windows of a context share (question answering).
         max_answer: longest answer in tokens (question answering).
         data_dir: where the files of a named data set are; for GLUE also a hub name (nyu-mll/glue). Where absent: the
-            folder molecules, text/glue or text/squad2 in the one that the environment variable EXLM_DATA names.
+            folder molecules, text/glue or text/squad2 inside the folder that the environment variable EXLM_DATA names.
     """
 
     dataset: str
@@ -71,23 +71,23 @@ class TaskConfig:
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """Hyper-parameters. Those left out come from the paper's tables: for MoleculeNet sets their own, for text of any
-    kind values inside the grids (3 epochs, 32 rows, 3e-5), and 40 epochs, 64 rows, 1e-4 for other molecules.
+    """Hyper-parameters. Each MoleculeNet set has its own defaults (datasets.yaml). For any text the defaults lie inside
+    the paper's grids: 3 epochs, 32 rows, learning rate 3e-5. For other molecules: 40 epochs, 64 rows, 1e-4.
 
     Attributes:
         epochs: passes over the training rows.
         batch_size: rows per update.
         learning_rate: peak learning rate.
         warmup_ratio: share of the updates spent warming up.
-        dropout: of the encoder.
-        pooler_dropout: of the classification head.
-        pooling: what the classification head reads, the `first` state (paper) or the `mean` over tokens (ExLM and
+        dropout: dropout of the encoder.
+        pooler_dropout: dropout of the classification head.
+        pooling: what the classification head reads: the `first` state (paper) or the `mean` over tokens (ExLM and
             ModernBERT only).
-        layers: how many of the layers the head reads (ExLM and its MLM only); where absent all, or with late expansion
-            those before it.
+        layers: the head reads the output of the first `layers` layers (models of this library only); where absent of
+            all, or with late expansion of those before the expansion.
         patience: stop after this many epochs without a better valid score; 0 never stops early.
         weight_decay: decoupled weight decay.
-        clip_norm: largest gradient norm, 0 for none.
+        clip_norm: largest gradient norm; 0 means no limit.
         precision: auto, bf16 or fp32.
     """
 
@@ -118,12 +118,12 @@ class FinetuneConfig:
 DEFAULTS = dict(epochs=40, batch_size=64, learning_rate=1e-4, warmup_ratio=0.06, dropout=0.1, pooler_dropout=0.1)
 TEXT_DEFAULTS = dict(epochs=3, batch_size=32, learning_rate=3e-5)  # inside all of the paper's grids
 
-Grid = dict[str, FinetuneConfig]  # the hyper-parameters of every cell by its name
+Grid = dict[str, FinetuneConfig]  # the hyper-parameters of every cell of the grid, by the cell's name
 
 
 def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
-    """The task with its files, columns and task type filled in where the data set is known by name or JSON, and the
-    hyper-parameters of that set ({} for others)."""
+    """The task, and the data set's hyper-parameters ({} if it has none). If the data set is known by name, its files,
+    columns and task type are filled in. If it is a JSON file, the task type is question answering."""
     if entry := MOLECULENET.get(task.dataset.lower()):
         task = replace(
             task,
@@ -152,7 +152,7 @@ def fill_in(train: FinetuneConfig, known: dict[str, Any], molecules: bool) -> Fi
 
 
 def cells(train: FinetuneConfig, grid: dict[str, list[Any]]) -> Grid:
-    """The hyper-parameters of all combinations of a grid's values; without a grid one cell, whose name is empty."""
+    """The hyper-parameters of every combination of a grid's values. Without a grid there is one cell, named ""."""
     types = get_type_hints(FinetuneConfig)
     for name, values in grid.items():
         if name not in types:
@@ -165,7 +165,7 @@ def cells(train: FinetuneConfig, grid: dict[str, list[Any]]) -> Grid:
 
 
 def _converted(name: str, value: Any, wanted: Any) -> Any:
-    """A value as the hyper-parameter's type: YAML reads 1e-5 as a word."""
+    """A value converted to the hyper-parameter's type. This is needed because YAML reads 1e-5 as a word."""
     options = get_args(wanted) or (wanted,)
     if value in options:  # a word
         return value

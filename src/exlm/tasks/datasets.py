@@ -1,5 +1,5 @@
-"""The data sets that are known by name: MoleculeNet (Wu et al., 2018), GLUE (Wang et al., 2018) and SQuAD 2.0. How
-their files are laid out, what is predicted, and how many rows the published sets have is in datasets.yaml."""
+"""The data sets that are known by name: MoleculeNet (Wu et al., 2018), GLUE (Wang et al., 2018) and SQuAD 2.0. The file
+datasets.yaml says how their files are laid out, what is predicted, and how many rows the published sets have."""
 
 import os
 import re
@@ -22,9 +22,9 @@ class MoleculeSet:
     text_column: str
     label_columns: list[str] | None  # None: every other numeric column
     task_type: TaskType
-    rows: int  # published size
+    rows: int  # number of rows of the published set
     train: dict[str, float]  # hyper-parameters: fields of FinetuneConfig
-    other_names: Sequence[str] = ()  # other public names of the file, less its ending
+    other_names: Sequence[str] = ()  # other public names of the file, without its ending
     molecules: bool = True  # whether the texts are SMILES, where the user does not say
 
 
@@ -35,9 +35,9 @@ class GlueTask:
     task_type: TaskType
     metric: str  # chooses the epoch and the grid cell
     rows: dict[str, int]  # published sizes of the train and the development sets
-    layouts: list[tuple[str, str | None, str]]  # text, second text, label columns: original files, then the hub
+    layouts: list[tuple[str, str | None, str]]  # columns (text, second text, label): original files, then the hub
     classes: list[str] | None = None  # the labels of the original files, in the hub's order
-    header: Sequence[str] = ()  # columns of a file without header line
+    header: Sequence[str] = ()  # columns of a file without a header line
 
 
 _KNOWN = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))
@@ -62,7 +62,7 @@ def data_folder(dataset: str, data_dir: str | None, below: str) -> Path:
 
 
 def find_file(folder: Path, names: Sequence[str]) -> Path:
-    """The one file of a folder with the first of the names that is there, in any case and with any FILE_ENDING."""
+    """The file of a folder that has the first possible name of `names`, in any case and with any FILE_ENDING."""
     found: list[Path] = []
     for name in names:
         pattern = re.compile(re.escape(name) + FILE_ENDING, re.IGNORECASE)
@@ -82,7 +82,7 @@ def find_dataset(name: str, data_dir: str | None = None) -> Path:
 
 
 def size_differences(found: dict[str, int], published: dict[str, int], unit: str, of: str) -> list[str]:
-    """Which splits are missing, or have another number of rows than the published ones, give or take a thousandth."""
+    """Which splits are missing, or differ in their number of rows from the published ones by more than a thousandth."""
     return [
         f"{split} has {found[split]:,} {unit}, {of} has {size:,}" if split in found else f"{split} is missing"
         for split, size in published.items()
@@ -101,14 +101,14 @@ def molnet_differences(path: str | Path, rows: int, usable: int) -> list[str]:
 
 
 def glue_name(name: str) -> str | None:
-    """The key of GLUE that a name means, in any case, with or without hyphens, or None."""
+    """The key of GLUE that a name means, or None. Upper case and hyphens make no difference."""
     return {key.replace("-", ""): key for key in GLUE}.get(name.lower().replace("-", ""))
 
 
 def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, list[str]]:
-    """The train and development sets of a GLUE task (a key of GLUE), and how they differ in size from the published.
+    """The train and development sets of a GLUE task (a key of GLUE), and how their sizes differ from the published.
     `data_dir` ($EXLM_DATA/text/glue where absent) has one folder per task, each with the original TSV files, the hub's
-    Parquet files or CSV files; or it is the name of a hub data set."""
+    Parquet files or CSV files. It can also be the name of a data set on the hub."""
     task = GLUE[name]
     if data_dir and not Path(data_dir).exists() and data_dir.count("/") == 1:
         path, frames = data_dir, _from_hub(name, data_dir)
@@ -140,7 +140,7 @@ def _from_folder(name: str, root: Path) -> tuple[str, dict[str, pd.DataFrame]]:
         try:
             file = find_file(folder, FILES[split])
         except InputError:
-            if split == "mismatched":  # which is noted as a difference
+            if split == "mismatched":  # `size_differences` notes that it is missing
                 continue
             raise
         frames[split] = read_frame(file, GLUE[name].header)

@@ -1,4 +1,4 @@
-"""Any encoder with a head for a task: ExLM, or a Hugging Face model with its tokenizer, by directory or hub name."""
+"""Loads encoders with a head for a task: ExLM or Hugging Face models with tokenizers, by directory or hub name."""
 
 import hashlib
 import inspect
@@ -20,15 +20,15 @@ from exlm.tasks.config import FinetuneConfig
 
 Head = Literal["classification", "question_answering"]  # regression has a head of the first kind
 
-# What the families call the same thing.
+# Model families have different names for the same thing.
 HEADS = ("classifier", "qa_outputs", "logits_proj")
-DROPOUT = {  # of the encoder and of the head
+DROPOUT = {  # settings of the encoder and of the head
     "dropout": ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout",
                 "embedding_dropout"),
     "pooler_dropout": ("classifier_dropout", "classifier_dropout_prob", "pooler_dropout", "seq_classif_dropout",
                        "qa_dropout", "summary_last_dropout"),
 }  # fmt: skip
-# Families whose first position comes after the index of the padding token.
+# Families that number positions from the id of the padding token + 1, so that fewer positions are left for tokens.
 POSITIONS_BEHIND_PADDING = ("roberta", "camembert", "longformer", "mpnet", "data2vec-text", "ibert", "xmod", "esm")
 
 
@@ -49,16 +49,16 @@ def load_encoder(
     from_scratch: bool = False,
     start_from: str | None = None,
 ) -> PreTrainedModel:
-    """A pre-trained model, by directory or hub name, with a new head that is drawn from the global generator.
+    """A pre-trained model, by directory or hub name, with a new head. PyTorch's global generator draws its weights.
     Dropout, pooling and layers are those of `hyper` (InputError for what the model's family does not have), and
-    `settings` are further ones of its configuration. With `from_scratch` all weights are drawn; the encoder of
-    `start_from`, the directory of a fine-tuned model of the same architecture, replaces that of `name`.
+    `settings` are further settings of its configuration. With `from_scratch`, all weights are drawn. `start_from` is
+    the directory of a fine-tuned model of the same architecture, whose encoder replaces that of `name`.
     """
     config = _config(name)
     config.update(settings | _family_settings(config, head, hyper))
     drawn_first = AutoModel.from_config(config) if from_scratch and config.model_type == "exlm" else None
     fresh = model = _model_class(config, head)(config)
-    if drawn_first is not None:  # the order of the draws is kept, so that a seed gives the same model as ever
+    if drawn_first is not None:  # weights are drawn in this order, so that a seed always gives the same model
         model.exlm = drawn_first
     if not from_scratch:
         model = _from_pretrained(_model_class(config, head), name, config, new_head=True)
@@ -79,7 +79,7 @@ def load_finetuned(path: str, head: Head) -> tuple[PreTrainedModel, PreTrainedTo
 
 
 def saved_task(path: str) -> dict[str, Any]:
-    """What a fine-tuned model remembers of its task."""
+    """What was saved with a fine-tuned model about its task."""
     verify(path)
     task = getattr(_config(path), "task", None)
     if task is None:
@@ -88,8 +88,8 @@ def saved_task(path: str) -> dict[str, Any]:
 
 
 def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrainedTokenizerFast, int]:
-    """A model's tokenizer, and `max_length` or the longest input in tokens that absolute positions allow. It returns
-    just what the model takes, with the types of tokens wherever both know them."""
+    """A model's tokenizer, and `max_length` or, if smaller, the most tokens that its absolute positions allow. The
+    tokenizer returns only what the model takes, and token_type_ids if both the model and the tokenizer have them."""
     config = _config(name)
     exlm = config.model_type == "exlm"
     tokenizer = load_tokenizer(name) if exlm else load_fast_tokenizer(name)
@@ -133,7 +133,7 @@ def _model_class(config: PreTrainedConfig, head: Head) -> Any:
 
 
 def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_head: bool = False) -> PreTrainedModel:
-    """A model in float32. Weights may have another size in the file only in a head that is going to be replaced."""
+    """A model in float32. Weights of another size in the file are an InputError, unless a new head replaces them."""
     options = dict(config=config, ignore_mismatched_sizes=True, output_loading_info=True)
     try:
         model, found = model_class.from_pretrained(name, **options)
@@ -146,7 +146,7 @@ def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_
 
 
 def _copy_encoder(path: str, model: PreTrainedModel) -> None:
-    """Replaces the encoder by that of a fine-tuned model. A pooler is copied where both have one."""
+    """Replaces the encoder by that of a fine-tuned model. A pooler is copied if both models have one."""
     config = _config(path)
     with suppress(RuntimeError):  # weights of another size
         if config.model_type == model.config.model_type:  # some families name their weights alike
@@ -157,7 +157,7 @@ def _copy_encoder(path: str, model: PreTrainedModel) -> None:
 
 
 def _family_settings(config: PreTrainedConfig, head: Head, hyper: FinetuneConfig) -> dict[str, Any]:
-    """The hyper-parameters that are settings of a model, under the names that its family gives to them."""
+    """Those hyper-parameters that are settings of a model, under the names that the model's family gives to them."""
     family, settings = config.model_type, dict[str, Any]()
     for rate, names in DROPOUT.items():
         if (value := getattr(hyper, rate)) is not None:
@@ -179,8 +179,8 @@ def _family_settings(config: PreTrainedConfig, head: Head, hyper: FinetuneConfig
 
 
 def _with_exact_head(model: PreTrainedModel) -> PreTrainedModel:
-    """The model with a head that computes in float32: bfloat16 logits would tie. DeBERTa is float32 as a whole, because
-    bfloat16 cannot hold the lowest float32, which its attention mask is made of."""
+    """Lets a model's head compute in float32, because many bfloat16 logits would be equal. DeBERTa is float32 as a
+    whole: its attention mask uses the lowest float32 number, which bfloat16 cannot hold."""
     whole = [model] if model.config.model_type == "deberta" else []
     for module in [*whole, *(getattr(model, name) for name in HEADS if hasattr(model, name))]:
         module.forward = update_wrapper(partial(_in_float32, module, module.forward), module.forward)

@@ -24,7 +24,7 @@ from exlm.train.precision import used_precision
 
 RESULT, REPORT = "result.json", "results.json"
 
-Result = dict[str, Any]  # of one seed; "scores" holds the metrics of every split but train
+Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every split but train
 TrainSeed = Callable[[Path, FinetuneConfig, int], Result]
 
 
@@ -40,18 +40,18 @@ def finetune(
 ) -> dict[str, Any]:
     """Fine-tunes a pre-trained model once per seed (and grid cell) and reports medians, means and spread.
 
-    Run again, it goes on where it was interrupted: a finished seed of a finished cell is not repeated.
+    If it is interrupted and run again, it goes on from there: finished seeds are not repeated.
 
     Args:
         output: directory; each seed's model goes to `seed-N`, with its predictions for every row.
         model: directory or hub name of the pre-trained model: ExLM, or any encoder that transformers knows.
         task: the labelled data and their split.
         train: hyper-parameters.
-        seeds: of the head, order, dropout and random splits; 0, 1 and 2 where absent.
+        seeds: seeds of the head, order, dropout and random splits; 0, 1 and 2 where absent.
         from_scratch: keep the architecture and tokenizer of `model` but start from random weights.
         grid: lists of values for hyper-parameters; every combination is run, the best on valid is reported.
-        start_from: output of another fine-tuning whose encoder to start from (as often done for RTE, MRPC and STS-B
-            from MNLI); its best seed is taken.
+        start_from: output of another fine-tuning; training starts from the encoder of its best seed (often from MNLI
+            for RTE, MRPC and STS-B).
 
     Returns the content of `results.json`: metrics of every seed, and for every split their median, mean and spread.
     """
@@ -64,7 +64,7 @@ def finetune(
     fingerprints = {"model_sha256": encoder_fingerprint(model)}
     fingerprints |= {"start_sha256": encoder_fingerprint(start)} if start else {}
     task, known = resolve(task)
-    precision = used_precision(distributed.device(), train.precision)  # auto differs between machines
+    precision = used_precision(distributed.device(), train.precision)  # what auto means differs between machines
     named = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
     questions = task.dataset == SQUAD or task.task_type == "question_answering"
     trainer = (QuestionAnswering if questions else Classification)(model, task, from_scratch, start)
@@ -84,7 +84,7 @@ def finetune(
 
 
 def _announce(trainer: Classification | QuestionAnswering) -> None:
-    """Says what was understood of the data, and which rows have something wrong."""
+    """Prints what was understood of the data, and how many rows have something wrong."""
     dataset, invalid = trainer.task.dataset, trainer.invalid
     print(f"{dataset}: {trainer.summary}")
     for difference in trainer.data_settings["departures"]:
@@ -102,7 +102,7 @@ def _announce(trainer: Classification | QuestionAnswering) -> None:
 def finished_runs(
     directory: Path, grid: Grid, seeds: Sequence[int], settings: dict[str, Any]
 ) -> dict[tuple[str, int], Result | None]:
-    """The result of every run by cell and seed, None where it is not finished; InputError if its settings differ."""
+    """The results of all runs by cell and seed, None for a run that is not finished; InputError if settings differ."""
     found = {}
     for name, seed in itertools.product(grid, seeds):
         path, own_settings = directory / name / f"seed-{seed}" / RESULT, settings | {"train": plain(grid[name])}
@@ -113,12 +113,12 @@ def finished_runs(
 def run_grid(
     directory: Path, train_seed: TrainSeed, grid: Grid, seeds: Sequence[int], settings: dict[str, Any], metric: str
 ) -> dict[str, Any]:
-    """Runs every cell with every seed in `CELL/seed-N`, unless it is finished (with the same `settings` and
-    hyper-parameters, else InputError), and writes and returns `results.json`: the summaries of the best cell by split,
-    its runs, and every cell's summary.
+    """Runs every cell with every seed in `CELL/seed-N`. Finished runs are skipped; InputError if they had other
+    `settings` or hyper-parameters. Writes and returns `results.json`: the summaries of the best cell by split, its
+    runs, and every cell's summary.
 
-    The best cell has the best median of `metric` on valid; only its weights are kept. A cell whose training stops
-    itself does not end a grid, and counts as the worst.
+    The best cell has the best median of `metric` on valid; only its weights are kept. If the training of a cell stops
+    with an error (it diverges, say), the grid goes on, and the cell counts as the worst.
     """
     finished = finished_runs(directory, grid, seeds, settings)
     runs: dict[str, list[Result]] = {}
@@ -142,7 +142,7 @@ def run_grid(
         runs[name] = [finished[name, seed] or train(name, seed) for seed in seeds]
         summaries[name] = _summary(runs[name])
         medians[name] = rank(summaries[name]["valid"].get(metric, {}).get("median"), metric)
-        previous, best = best, max(best, name, key=medians.__getitem__)  # the first of equals
+        previous, best = best, max(best, name, key=medians.__getitem__)  # of equal cells, the first
         for worse in {previous, name} - {best}:  # a hundred runs would fill the disk; scores and predictions stay
             for path in (directory / worse).glob("seed-*/*"):
                 if path.is_file() and path.name not in (RESULT, "log.jsonl") and "predictions" not in path.name:
@@ -160,13 +160,13 @@ def run_grid(
 
 
 def _summary(runs: Sequence[Result]) -> dict[str, Any]:
-    """Of all seeds; one whose training stopped leaves nothing defined."""
+    """Summarises the scores of all seeds. If the training of one has stopped, no score of the cell is defined."""
     runs = [run for run in runs if "stopped" in run][:1] or runs
     return {split: summarise([run["scores"][split] for run in runs]) for split in runs[0]["scores"]}
 
 
 def _print_result(report: dict[str, Any], directory: Path) -> None:
-    """Prints the main metric, and which cell of how many it is of."""
+    """Prints the main metric of the best cell, and how many cells there were."""
     split = "test" if "test" in report else "valid"
     name, seeds = report["metric"], len(report["seeds"])
     summary = report[split][name]
@@ -183,7 +183,7 @@ def _print_result(report: dict[str, Any], directory: Path) -> None:
 
 
 def seed_directories(path: str) -> list[Path]:
-    """The model directories of the seeds of a fine-tuning output (those of the best cell), or the one directory."""
+    """The directories of a fine-tuning's models, one per seed (of the best cell), or `path` itself if it has none."""
     directory = Path(path)
     try:
         report = json.loads((directory / REPORT).read_text())
@@ -194,7 +194,7 @@ def seed_directories(path: str) -> list[Path]:
 
 
 def best_seed_directory(path: str) -> Path:
-    """The model directory of the seed that is best on valid, or the one directory."""
+    """The directory of the model whose seed is best on valid; `path` itself if it has no directories of seeds."""
     run_dirs = seed_directories(path)
     if len(run_dirs) == 1:
         return run_dirs[0]

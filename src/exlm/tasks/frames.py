@@ -15,20 +15,20 @@ from exlm.storage import replacing
 
 
 def read_frame(path: str | Path, header: Sequence[str] = ()) -> pd.DataFrame:
-    """Read CSV, TSV (also .txt) or JSONL, plain or compressed (.gz, .xz, .zst), or Parquet (which compresses inside).
+    """Read CSV, TSV (also .txt) or JSONL, plain or compressed (.gz, .xz, .zst), or Parquet (which compresses itself).
 
     CSV and TSV cells stay the strings that the file holds ("" where empty), so that they can be written back
-    unchanged. Between tabs, quotes are ordinary characters. Rows of a TSV file that have another number of fields than
-    its header are cut or filled up with "", and listed in `frame.attrs["malformed"]`, a dictionary from row to reason:
-    they are not to be used. `header` has the columns of a TSV file without header line (one that shares a name with
-    them is one). InputError for a missing, empty or unreadable file, and for two columns of one name.
+    unchanged. In TSV, quotes are ordinary characters, and rows with more or fewer fields than the header are cut or
+    filled up with "". Such rows must not be used: `frame.attrs["malformed"]`, a dictionary, tells the reason by row.
+    `header` has the columns of a TSV file without header line. (If its first line has a name of `header`, that line is
+    a header.) InputError for a missing, empty or unreadable file, and for two columns with the same name.
     """
     path = Path(path)
     with _one_sentence(path):
         match plain_suffix(path):
             case ".csv":
                 frame = pd.read_csv(path, dtype=str, keep_default_na=False).fillna("")
-                if not isinstance(frame.index, pd.RangeIndex):  # pandas made the surplus fields an index
+                if not isinstance(frame.index, pd.RangeIndex):  # pandas has made an index of the extra fields
                     raise InputError(f"{path}: its rows have more fields than its header; name every column")
             case ".tsv" | ".txt":
                 frame = _read_tsv(path, header)
@@ -98,7 +98,7 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
 
 
 def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
-    """`frame` with further columns; one whose name is taken gets "exlm " in front, so that nothing is overwritten."""
+    """`frame` with further columns. If a name is taken, "exlm " is put before the new one: nothing is overwritten."""
     result = frame.copy()
     for name, values in columns.items():
         while name in frame:
@@ -108,12 +108,12 @@ def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
 
 
 def plain_suffix(path: Path) -> str:
-    """The suffix of a file's format, in lower case, whatever it is compressed with."""
+    """The suffix of a file's format, in lower case and without the suffix of a compression."""
     return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
 
 
 def check_columns(frame: pd.DataFrame, path: str | Path, *names: str | None) -> None:
-    """Raises InputError for the first name that is not a column of the frame read from `path` (None is left out)."""
+    """Raises InputError for the first name that is not a column of the frame read from `path`. None is skipped."""
     for name in names:
         if name is not None and name not in frame.columns:
             raise InputError(f"{path}: no column {name!r}; it has: {listed(frame)}")

@@ -1,4 +1,4 @@
-"""Rows of a table to tokens, to padded batches, to numbers: in bounded memory and in the order of the table."""
+"""Turns a table's rows into tokens, padded batches and a model's outputs, in bounded memory and in table order."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ from exlm.tasks.table import LabelledTable
 from exlm.train.precision import in_precision
 
 TOKENS_PER_BATCH = 16384
-Example = dict[str, np.ndarray]  # int32: input_ids [S] and whatever else the model takes, as token_type_ids [S]
+Example = dict[str, np.ndarray]  # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Rows:
 
     @property
     def usable(self) -> np.ndarray:
-        """[rows] bool."""
+        """Which rows can be used: [rows] bool."""
         return np.array(self.problems, dtype=object) == ""
 
     def report(self) -> pd.DataFrame:
@@ -48,8 +48,8 @@ class Rows:
 def tokenize_rows(
     table: LabelledTable, tokenizer: PreTrainedTokenizerFast, max_length: int, molecules: bool, keep: bool = False
 ) -> Rows:
-    """Tokens of every row. Over-long molecules are left out, and unless `keep` those that RDKit cannot parse or with
-    tokens outside the vocabulary. Over-long text is cut; that, unknown tokens and one empty text of two are caveats."""
+    """Tokens of every row. Over-long molecules are left out; unless `keep`, so are those that RDKit cannot parse or
+    that have unknown tokens. Over-long text is cut. Caveats: cut text, unknown tokens, one text of a pair is empty."""
     texts, pairs = table.texts, table.pairs
     examples = tokenize(texts, tokenizer, pairs)
     problems, caveats = list(table.problems), []
@@ -75,7 +75,7 @@ def tokenize(
     pairs: Sequence[str] | None = None,
     max_length: int | None = None,
 ) -> list[Example]:
-    """Tokens, special ones included, of every text or pair of texts; over `max_length` the longer one is cut."""
+    """Tokens, with special tokens, of every text or pair. If there are over `max_length`, the longer text is cut."""
     names = [name for name in tokenizer.model_input_names if name != "attention_mask"]
     second = None if pairs is None else list(pairs)
     columns = tokenizer(list(texts), second, truncation=max_length is not None, max_length=max_length)
@@ -86,20 +86,20 @@ def tokenize(
 
 
 def pad(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
-    """Tensors [n, S] of the examples' entries and attention_mask, padded on the tokenizer's side."""
+    """The examples' entries and attention_mask as tensors [n, S], padded on the side that the tokenizer prefers."""
     columns = {name: [example[name].tolist() for example in examples] for name in examples[0]}
     return dict(tokenizer.pad(columns, return_tensors="pt", return_attention_mask=True))
 
 
 def model_inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The entries of a batch that the model takes, without labels, on its device (ExLM moves them by itself)."""
+    """The entries of a batch that the model takes, without labels, on its device (an ExLM moves them itself)."""
     taken = inspect.signature(model.forward).parameters.keys() - {"labels", "start_positions", "end_positions"}
     device = "cpu" if isinstance(model, ExLMPreTrainedModel) else next(model.parameters()).device
     return {name: values.to(device) for name, values in batch.items() if name in taken}
 
 
 def batches_by_length(model: nn.Module, examples: Sequence[Example]) -> Iterator[np.ndarray]:
-    """Row numbers in batches of TOKENS_PER_BATCH, longest first, so that too large a batch fails at once."""
+    """Row numbers in batches of TOKENS_PER_BATCH tokens. The longest come first: too large a batch fails at once."""
     room = TOKENS_PER_BATCH // getattr(getattr(model, "config", None), "repeat", 1)  # the model repeats its input
     lengths = np.array([len(example["input_ids"]) for example in examples], dtype=int)
     order = np.argsort(-lengths, kind="stable")
@@ -116,7 +116,7 @@ def run(
     precision: str = "auto",
     progress: str | None = None,
 ) -> np.ndarray:
-    """`function(batch) -> [n, width]` over all rows, [rows, width] float32, with the model in evaluation mode."""
+    """Applies `function(batch) -> [n, width]` to all rows, the model in evaluation mode: [rows, width] float32."""
     model.eval()
     device = next(model.parameters()).device
     result = np.empty((len(examples), 0), dtype=np.float32)
@@ -134,8 +134,8 @@ def run(
 def predict_rows(
     model: nn.Module, rows: Rows, chosen: np.ndarray, task: dict[str, Any], tokenizer: PreTrainedTokenizerFast
 ) -> np.ndarray:
-    """Probabilities, or values in the units of the labels, of the chosen rows: [all rows, outputs] float64, else NaN.
-    `task` is what the model remembers of its task (`saved_task`)."""
+    """Probabilities of the chosen rows, or values in the units of the labels: [all rows, outputs] float64, NaN for the
+    other rows. `task` is what was saved with the model about its task (`saved_task`)."""
     result = np.full((len(rows.examples), len(prediction_columns(task))), np.nan)
     if not len(chosen):
         return result

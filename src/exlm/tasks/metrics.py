@@ -1,5 +1,5 @@
-"""Scores: of predictions against labels that may be missing (NaN), and of answers to questions (exact match and F1 as
-by the official SQuAD 2.0 script); summaries over seeds."""
+"""Scores of predictions, where labels may be missing (NaN); scores of answers to questions (exact match and F1, as in
+the official SQuAD 2.0 script); and summaries over seeds."""
 
 import re
 import string
@@ -15,7 +15,7 @@ from exlm.errors import Diverged
 from exlm.tasks.table import TaskType
 
 NAN = float("nan")
-Metric = Callable[[np.ndarray, np.ndarray], float]  # of the labels y and predictions p of one task; NaN if undefined
+Metric = Callable[[np.ndarray, np.ndarray], float]  # from labels y and predictions p of one task; NaN if undefined
 
 # Probabilities of 0.5 and more stand for label 1. Constant labels or predictions leave some metrics undefined.
 _BINARY: dict[str, Metric] = {
@@ -43,15 +43,15 @@ METRICS: dict[TaskType, dict[str, Metric]] = {
 }
 MAIN_METRIC = {task_type: next(iter(metrics)) for task_type, metrics in METRICS.items()}
 LOWER_IS_BETTER = {"rmse", "mae"}
-ANSWER_METRICS = ("f1", "em", "best_f1", "best_em")  # that can choose the best epoch
+ANSWER_METRICS = ("f1", "em", "best_f1", "best_em")  # those that may choose the best epoch
 
 
 def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """All METRICS of a task type: each the mean over those tasks where it is defined, NaN if there is none.
+    """All METRICS of a task type. Each is the mean over the tasks where it is defined, or NaN if there is none.
 
-    Labels [rows, tasks] are NaN where missing (and left out), for multiclass class indices [rows, 1]. Predictions are
-    probabilities [rows, tasks] of label 1, for multiclass [rows, classes], or values in the units of the labels. For
-    binary and multilabel, `tasks_scored` counts the tasks with both labels: only they have an area under a curve.
+    Labels are [rows, tasks], for multiclass class indices [rows, 1]; NaN means missing. Predictions are probabilities
+    of label 1 [rows, tasks], for multiclass of the classes [rows, classes], for regression values like the labels.
+    For binary and multilabel, `tasks_scored` counts the tasks with both labels: only they have an area under a curve.
     """
     if not np.isfinite(predictions).all():
         share = f"{np.sum(~np.isfinite(predictions))} of {predictions.size} predictions"
@@ -89,15 +89,15 @@ def em_and_f1(reference: list[str], predicted: list[str]) -> tuple[float, float]
 
 
 def evaluate_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> dict[str, float]:
-    """Scores in percent, over all `questions` of `read_questions`, of what `answer` returns for them (or for more).
+    """Scores the answers (from `answer`) to all `questions` (from `read_questions`), in percent.
 
     Returns:
-        em, f1: where "no answer" is given if its score is above that of the best span (threshold 0); has_answer_em,
-            has_answer_f1 and no_answer_accuracy over answerable and unanswerable questions alone, NaN if there is none.
-        questions, has_answer: how many there are.
-        best_em, best_em_threshold, best_f1, best_f1_threshold: with the threshold on null score minus best score that
-            is best for these very questions, found as by `find_best_thresh` of the official script: from answering
-            nothing to answering all, one after the other by rising margin. If nothing is best it is at most 0.
+        em, f1: "no answer" is given where it scores above the best span (threshold 0). has_answer_em, has_answer_f1 and
+            no_answer_accuracy are over answerable or unanswerable questions alone, NaN if there is none.
+        questions, has_answer: how many questions there are, and how many of them have an answer.
+        best_em, best_em_threshold, best_f1, best_f1_threshold: with the threshold on null_minus_best that is best for
+            these very questions. It is searched as in `find_best_thresh` of the official script: first no question is
+            answered, then one more at a time, by rising null_minus_best. If no answers at all are best, it is <= 0.
     """
 
     def percent(scores: np.ndarray) -> float:
@@ -107,8 +107,8 @@ def evaluate_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> dict[str
     margin = answers["null_minus_best"].to_numpy(dtype=float)
     order = np.argsort(margin, kind="stable")
     answerable = questions["answers"].map(bool).to_numpy(dtype=bool)
-    nothing = float((~answerable).sum())  # the total if no question is answered
-    penalty = np.where(answers["answer"] == "", 0.0, -1.0)  # of answering a question that has no answer
+    nothing = float((~answerable).sum())  # the sum of scores if no question is answered
+    penalty = np.where(answers["answer"] == "", 0.0, -1.0)  # for answering a question that has no answer
     scores = np.zeros((len(questions), 2))
     for i, (gold, text) in enumerate(zip(questions["answers"], answers["answer"], strict=True)):
         references = [words for reference, _ in gold if (words := normalize_answer(reference))] or [[]]

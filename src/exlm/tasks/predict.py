@@ -28,7 +28,7 @@ from exlm.train import distributed
 def predict(model: str, input: str, output: str | None = None, text_column: str | None = None) -> pd.DataFrame:
     """Adds a fine-tuned model's predictions to a table.
 
-    A directory with several seeds is used as an ensemble: means, and their standard deviations in further columns.
+    A directory with several seeds is an ensemble: predictions are means, further columns have the standard deviations.
     Rows that cannot be used stay in the output, marked in the column `problem`. If the label columns are present
     too, the metrics are printed.
 
@@ -101,9 +101,9 @@ def embed(
         output: `.parquet` (columns row, text, embedding, problem) or `.npy` ([rows, width] float32, NaN for rows
             that cannot be used); INPUT-embeddings.parquet beside the input where absent.
         pooling: mean over the tokens, or the first state.
-        layers: how many of the layers to use; where absent all, or with late expansion those before it.
+        layers: how many of the layers to use; where absent all, or with late expansion those before the expansion.
         text_column: column of the SMILES or text; found by its name where absent.
-        molecules: the texts are SMILES: rows that RDKit cannot parse are marked.
+        molecules: whether the texts are SMILES; then rows that RDKit cannot parse are marked.
         max_length: longest text in tokens.
         rows_per_chunk: rows whose vectors are held in memory at a time.
     """
@@ -119,7 +119,7 @@ def embed(
         return pooled(network, network.expand_unmasked(**batch), pooling)
 
     def chunks() -> Iterator[tuple[slice, np.ndarray]]:
-        """Some rows, and their vectors [rows, width]."""
+        """Yields some rows at a time with their vectors [rows, width]."""
         for start in range(0, count, rows_per_chunk):
             chunk = slice(start, min(start + rows_per_chunk, count))
             vectors = np.full((chunk.stop - start, width), np.nan, dtype=np.float32)

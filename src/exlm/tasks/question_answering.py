@@ -58,7 +58,7 @@ class QuestionAnswering:
             files = {split: Path(name) for split, name in named.items() if name}
         else:
             raise InputError("question answering needs a file of its own for the valid part; name it with task.valid")
-        self.splits: dict[str, tuple[pd.DataFrame, list[Window]]] = {}  # questions and windows
+        self.splits: dict[str, tuple[pd.DataFrame, list[Window]]] = {}  # questions and windows of each split
         hashes, counts, problems = {}, [], []
         for split, file in files.items():
             questions, unusable = read_questions(file)
@@ -76,8 +76,8 @@ class QuestionAnswering:
         self.data_settings = {"data_sha256": hashes, "metric": self.metric, "departures": differences}
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
-        """Trains a seed, keeps the epoch that is best on valid, writes the answers to the other splits, as a table and
-        as JSON in the form of the official SQuAD script, and returns their scores."""
+        """Trains with one seed and keeps the epoch that is best on valid. For every split but train, it writes the
+        answers (a table, and JSON as the official SQuAD script reads it) and returns the scores."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
         remembered = ("task_type", "max_length", "stride", "max_answer")
@@ -103,8 +103,8 @@ class QuestionAnswering:
 
 
 def answer_file(run_dirs: Sequence[str], input: str, target: Path, task: dict[str, Any]) -> pd.DataFrame:
-    """Adds to a table (for JSON: to row, id and question) the columns of `vote` over the models, and problem for
-    questions that cannot be answered. No row is lost. Where the file has reference answers, the scores are printed."""
+    """Answers a file's questions with all models. Writes the file's columns (for JSON: row, id and question), those of
+    `vote`, and `problem`: why a question cannot be answered. If the file has reference answers, prints the scores."""
     questions, problems = read_questions(input, labelled=False)
     runs = []
     for run_dir in run_dirs:
@@ -138,19 +138,19 @@ def answer_file(run_dirs: Sequence[str], input: str, target: Path, task: dict[st
 def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFrame, list[Problem]]:
     """Reads a file of questions (SQuAD, the hub's copies of it, or a table), plain or compressed (.gz, .xz, .zst).
 
-    Formats: SQuAD 1.1 or 2.0 (.json); CSV, TSV, JSONL or Parquet with columns `question`, `context` and, where
-    labelled, `answer` and `answer_start` (optional: the first occurrence is taken without it), or `answers` as in the
-    hub's copies of SQuAD ({text: [...], answer_start: [...]}); `id` is optional. An empty answer is none.
+    A .json file is SQuAD 1.1 or 2.0. CSV, TSV, JSONL or Parquet files have the columns `question` and `context`. If
+    labelled, they also have `answer`, or `answers` as in the hub's copies of SQuAD ({text: [...], answer_start:
+    [...]}). `id` and `answer_start` are optional. Without `answer_start`, the first occurrence counts. "" is no answer.
 
-    Answers that do not stand where the file says are dropped. Questions are left out that lose all their answers that
-    way, have no question or context, or are marked impossible and yet answered.
+    An answer is dropped if the context does not have it where the file says. A question is left out if it loses all its
+    answers that way, if it is empty or has no context, or if it is marked impossible but has answers.
 
     Returns the questions that can be used, and the problems of all others and of the dropped answers. The columns of
     the questions are id (the row number where the file has none), question, context (unchanged: answers are cut out
     of it) and answers, a list of reference answers (text, first character in the context), empty where there is none.
-    The index, as the row in messages and results, counts the file's questions from 0.
+    The index counts the file's questions from 0. Messages and results use the same numbers for rows.
 
-    Raises InputError if the file cannot be read, lacks something, has an id twice, or no question can be used.
+    Raises InputError if the file cannot be read, lacks something, has an id twice, or has no question that can be used.
     """
     path = Path(path)
     kept: dict[int, tuple[Any, ...]] = {}
@@ -189,7 +189,7 @@ def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFram
 
 
 def _records(path: Path, labelled: bool) -> list[tuple[dict[Any, Any], str]]:
-    """What the file has of every question, by SQuAD's names or its columns, and why a row is malformed, "" if not."""
+    """For every question, its fields (by SQuAD's names or the file's columns) and why its row is malformed, or ""."""
     if plain_suffix(path) == ".json":
         try:
             paragraphs = [paragraph for article in read_json(path)["data"] for paragraph in article["paragraphs"]]
@@ -204,7 +204,7 @@ def _records(path: Path, labelled: bool) -> list[tuple[dict[Any, Any], str]]:
 
 
 def _references(record: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The answers of a record with their starts, of which some may be missing."""
+    """The answers of a record, each with its first character's place in the context, which may be missing."""
     if record.get("is_impossible") is True and record.get("answers") is None:
         return []
     if "answers" not in record:
@@ -217,7 +217,7 @@ def _references(record: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _first_character(context: str, text: str, start: Any) -> int:
-    """Where an answer begins; -1 if it does not stand where the file says."""
+    """Where an answer begins in the context; -1 if the context does not have it where the file says."""
     if not _text(start):
         return context.find(text)
     try:
@@ -228,6 +228,6 @@ def _first_character(context: str, text: str, start: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    """A cell as text, "" where it is blank or missing. Half a character, which JSON can hold, becomes its escape."""
+    """A cell as text, "" where blank or missing. Half a character (a surrogate, which JSON can hold) is escaped."""
     missing = value is None or value is pd.NA or (isinstance(value, float) and value != value)
     return "" if missing or not str(value).strip() else str(value).encode(errors="backslashreplace").decode()

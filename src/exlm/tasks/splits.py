@@ -1,4 +1,4 @@
-"""Splits of a table into train, valid and test: each of them an ascending array of 0-based data rows."""
+"""Splits a table into train, valid and test. Each part is an ascending array of row numbers, counted from 0."""
 
 import hashlib
 import json
@@ -25,8 +25,8 @@ Split = dict[str, np.ndarray]
 def make_split(kind: str, table: LabelledTable, seed: int) -> Split:
     """Split the usable rows of a table. kind: `scaffold`, `random`, `column:NAME`, `file:PATH` or `parts`.
 
-    `parts` are the files that the table was joined from, which may be others than train, valid and test. The seed
-    matters to `random` only; the last three kinds may have no valid rows. InputError for a split without train rows.
+    With `parts`, every file that the table was joined from is a part, also one besides train, valid and test. The seed
+    matters to `random` only. The last three kinds may have no valid rows. InputError for a split without train rows.
     """
     name, _, argument = kind.partition(":")
     rows = np.flatnonzero(table.usable)
@@ -51,11 +51,11 @@ def make_split(kind: str, table: LabelledTable, seed: int) -> Split:
 
 
 def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> Split:
-    """Deterministic Bemis-Murcko scaffold split of some rows, as is common, leaving out unparsable SMILES.
+    """The usual deterministic split of `rows` by Bemis-Murcko scaffolds. SMILES that RDKit cannot parse are left out.
 
     Rows with the same scaffold SMILES (chirality included; "" for acyclic molecules) form a group. Groups are taken by
-    size, then by smallest row number, both descending. Each goes to train if train then has at most 0.8 n rows, else to
-    valid if train and valid then have at most 0.9 n, else to test (n: parsable rows).
+    size, then by smallest row number, both descending. With n parsable rows, a group goes to train if train then has at
+    most 0.8 n rows; else to valid if train and valid together then have at most 0.9 n rows; else to test.
     """
     groups: defaultdict[str, list[int]] = defaultdict(list)
     with rdBase.BlockLogs():
@@ -73,14 +73,14 @@ def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> Split:
 
 
 def random_split(rows: Sequence[int] | np.ndarray, fractions: Sequence[float], seed: int) -> Split:
-    """Shuffle rows with the seed and cut at the rounded cumulative fractions (of train, valid and test)."""
+    """Shuffle the rows with the seed, and cut them into parts with the fractions of train, valid and test (rounded)."""
     shuffled = np.random.default_rng(seed).permutation(rows)
     cuts = np.rint(np.cumsum(fractions)[:2] * len(shuffled)).astype(int)
     return {name: np.sort(chosen) for name, chosen in zip(SPLITS, np.split(shuffled, cuts), strict=True)}
 
 
 def column_split(frame: pd.DataFrame, column: str) -> Split:
-    """Split by a column with train, valid (or val, validation, dev) or test in every row; else InputError."""
+    """Split by a column. Every row must say train, valid (or val, validation, dev) or test there, else InputError."""
     check_columns(frame, "the table to split", column)
     values = frame[column].astype(str).str.strip().str.lower().replace(OTHER_NAMES)
     for row in np.flatnonzero(~values.isin(SPLITS)):
@@ -91,7 +91,7 @@ def column_split(frame: pd.DataFrame, column: str) -> Split:
 
 def index_split(path: str | Path, n_rows: int) -> Split:
     """Read {"train": [...], "valid": [...], "test": [...]} from JSON, plain or compressed; valid may be absent.
-    InputError for another form, and for rows that are repeated or outside 0 .. n_rows - 1."""
+    InputError if the file has another form, or if a row occurs twice or is outside 0 .. n_rows - 1."""
     content = read_json(path)
     lists = isinstance(content, dict) and all(isinstance(rows, list) for rows in content.values())
     if not lists or not {"train", "test"} <= set(content) <= set(SPLITS):
@@ -106,6 +106,6 @@ def index_split(path: str | Path, n_rows: int) -> Split:
 
 
 def split_hash(split: Split) -> str:
-    """sha256 of the compact JSON text {"train":[...],"valid":[...],"test":[...]}, rows ascending, in hex."""
+    """SHA-256, in hex, of the compact JSON text {"train":[...],"valid":[...],"test":[...]} with ascending rows."""
     lists = {name: np.sort(rows).tolist() for name, rows in split.items()}
     return hashlib.sha256(json.dumps(lists, separators=(",", ":")).encode()).hexdigest()

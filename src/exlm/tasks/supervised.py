@@ -17,17 +17,17 @@ from exlm.train import distributed
 from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
 from exlm.train.optim import OptimizerConfig
 
-BUCKETED_BATCHES = 8  # batches are cut from this many batches' worth of shuffled rows sorted by length
+BUCKETED_BATCHES = 8  # so many batches at a time: their shuffled rows are sorted by length and cut into batches
 
 
 @dataclass(eq=False)
 class ShuffledBatches:
-    """Batches of an epoch in random order, of similar length within a batch, as a function of the step."""
+    """Gives the batch of each step. A batch has rows of similar length; an epoch's batches are in random order."""
 
     lengths: Sequence[int]  # tokens of every example
-    rows: np.ndarray  # indices of those to train on
+    rows: np.ndarray  # indices of the examples to train on
     batch_size: int
-    seed: int  # of the order
+    seed: int  # seed of the order
     collate: Callable[[np.ndarray], dict[str, Tensor]]  # from the indices of a batch to its tensors, labels included
 
     def __post_init__(self) -> None:
@@ -61,9 +61,9 @@ def train_best_epoch(
     score: Callable[[nn.Module], dict[str, float]],
     metric: str,
 ) -> int:
-    """Trains a network in place, leaves it with the weights of its best epoch, saves it with the log and its tokenizer
-    in `run_dir`, and returns that epoch. `score` gives the metrics on valid, of which `metric` chooses the epoch;
-    training ends early when the patience of `hyper` runs out. Dropout has the seed of the batches."""
+    """Trains a network in place and gives it the weights of its best epoch. Saves it with the log and its tokenizer in
+    `run_dir`, and returns that epoch. `score` gives the metrics on valid, and `metric` names the one that decides.
+    Training ends early after `hyper.patience` epochs without a better score. The batches' seed also seeds dropout."""
     assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None
     every = batches.per_epoch
     steps = hyper.epochs * every
@@ -92,7 +92,7 @@ def train_best_epoch(
 
 
 def rank(score: float | None, metric: str) -> float:
-    """Higher is better; a score that is not defined, as a correlation with constant predictions, is the worst."""
+    """A score turned so that higher is better. An undefined one (correlation with a constant, say) is the worst."""
     if score is None or not np.isfinite(score):
         return -np.inf
     return -score if metric in LOWER_IS_BETTER else score

@@ -1,5 +1,5 @@
-"""Labelled tables: find the text and label columns of a data frame, and say which rows cannot be used. Row numbers, in
-messages and in results, are 0-based data rows (the header is not counted)."""
+"""Labelled tables: find the text and label columns of a data frame, and say which rows cannot be used. Row numbers in
+messages and in results begin at 0, below the header."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ TaskType = Literal["binary", "multiclass", "multilabel", "regression"]
 TEXT_COLUMNS = {"smiles", "mol", "text", "sentence"}
 MISSING_LABELS = ("", "NA", "NaN", "nan", "null")
 MAX_INFERRED_CLASSES = 50
-MAX_INFERRED_INTEGER_CLASSES = 10  # more whole numbers than this are counts to regress on
+MAX_INFERRED_INTEGER_CLASSES = 10  # if there are more distinct whole numbers, the task is regression
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class LabelledTable:
     labels: np.ndarray  # [rows, tasks] float64, NaN = missing; [rows, 0] when read for prediction
     label_columns: list[str]
     task_type: TaskType
-    classes: list[str] | None  # multiclass: the sorted label values, whose index the labels hold
+    classes: list[str] | None  # multiclass: the label values; `labels` has their indices
     problems: list[str]  # [rows] why a row cannot be used, "" if it can
     text_column: str
     pair_column: str | None
 
     @property
     def usable(self) -> np.ndarray:
-        """[rows] bool."""
+        """Which rows can be used: [rows] bool."""
         return np.array(self.problems, dtype=object) == ""
 
     @property
@@ -58,18 +58,18 @@ def make_table(
 ) -> LabelledTable:
     """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
 
-    `frame` is one file, or several by their part (train, valid, ...), which are joined; columns that not all of them
-    have are filled with "". `path` is for messages. `pair_column` has the second text, for tasks on pairs, and
-    `classes` are those that the labels index, where the task or a model has fixed them. What is None is inferred:
-    the text column is the one named smiles, mol, text or sentence; the labels are the only other column, the only
-    numeric one, or all numeric ones if they hold nothing but 0 and 1. One 0/1 column is binary, several are multilabel,
-    one column of 2 to 50 distinct words or 2 to 10 distinct whole numbers is multiclass, anything else is regression
-    (and so says a table without labels).
+    `frame` is one file, or several files by part (train, valid, ...). Several are joined; columns that not all of them
+    have are filled with "". `path` is for messages. `pair_column` has the second text of a pair. `classes` are the
+    classes in the order of their indices, if the task or a model has fixed them. What is None is inferred. The text
+    column is the one named smiles, mol, text or sentence. The labels are the only other column, the only numeric one,
+    or all numeric ones if they hold nothing but 0 and 1. One column of 0 and 1 is binary, several are multilabel. One
+    column of 2 to 50 distinct words or 2 to 10 distinct whole numbers is multiclass. Anything else is regression, also
+    a table without labels.
 
-    Raises InputError for unusable columns, values that are not labels of the task, and no usable row.
+    Raises InputError if columns cannot be used, a value is no label of the task, or no row can be used.
     """
     if isinstance(frame, dict):
-        for part, file in frame.items():  # the texts of a file without these columns would all be empty
+        for part, file in frame.items():  # in a file without these columns, all texts would be empty
             check_columns(file, f"{path}, {part} part", text_column, pair_column)
         reasons = {part: file.attrs.get("malformed", {}) for part, file in frame.items()}
         malformed = {(part, row): reason for part, rows in reasons.items() for row, reason in rows.items()}
@@ -111,7 +111,7 @@ def make_table(
 
 
 def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str | Path) -> tuple[list[str], TaskType]:
-    """Which columns hold labels (all, if they were chosen), and the task type that fits them."""
+    """Which columns hold labels (all of them, if the user has chosen them), and the task type that fits."""
     missing, columns = cells.isna(), list(cells.columns)
     binary = (missing | numbers.isin((0, 1))).all()
     if not chosen and len(columns) != 1:
@@ -122,7 +122,7 @@ def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str |
     if columns and binary[columns].all():
         return columns, "binary" if len(columns) == 1 else "multilabel"
     if len(columns) == 1:
-        # All words or all whole numbers: a misspelt number must not turn a regression column into classes.
+        # All must be words, or all whole numbers: a misspelt number must not turn a regression column into classes.
         words, whole = (test[columns[0]].all() for test in (numbers.isna(), missing | (numbers % 1 == 0)))
         limit = MAX_INFERRED_CLASSES if words else MAX_INFERRED_INTEGER_CLASSES if whole else 0
         if 2 <= cells[columns[0]].dropna().astype(str).nunique() <= limit:
