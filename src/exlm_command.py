@@ -34,7 +34,7 @@ COMMANDS: dict[str, Command] = {
                         "--model runs/exlm --task.dataset table.csv --output runs/table"),
     "predict": Command("exlm.tasks.predict", ("model", "input"), "add a fine-tuned model's predictions to a table",
                        "runs/table new.csv --output predictions.csv"),
-    "embed": Command("exlm.tasks.predict", ("model", "input"), "write embeddings of the rows of a table",
+    "embed": Command("exlm.tasks.embed", ("model", "input"), "write embeddings of the rows of a table",
                      "runs/exlm molecules.csv --output embeddings.parquet"),
     "fill": Command("exlm.filling.fill", ("model", "texts*"), "fill masks jointly: n best, Viterbi or samples",
                     "runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --n_best 3"),

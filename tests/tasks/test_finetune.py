@@ -16,9 +16,10 @@ from exlm.pretrained import load_model, load_tokenizer, save_model
 from exlm.recipe import ArchitectureConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, resolve
 from exlm.tasks.datasets import MOLECULENET
+from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
 from exlm.tasks.metrics import evaluate
-from exlm.tasks.predict import embed, predict
+from exlm.tasks.predict import predict
 from exlm.tasks.supervised import ShuffledBatches
 
 FAST = FinetuneConfig(epochs=10, batch_size=16, learning_rate=3e-3, patience=0, precision="fp32")

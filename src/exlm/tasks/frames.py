@@ -107,6 +107,14 @@ def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
     return result
 
 
+def output_path(input: str, output: str | None, ending: str, suffixes: tuple[str, ...]) -> Path:
+    """Where to write: `output`, or a name beside the input."""
+    target = Path(output) if output else Path(input).with_name(f"{Path(input).name.split('.')[0]}-{ending}")
+    if target.suffix not in suffixes:
+        raise InputError(f"cannot write {target}; the name must end in {' or '.join(suffixes)}")
+    return target
+
+
 def plain_suffix(path: Path) -> str:
     """The suffix of a file's format, in lower case and without the suffix of a compression."""
     return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
