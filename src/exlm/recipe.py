@@ -8,8 +8,8 @@ from .errors import InputError
 from .model.configuration_exlm import ArchitectureConfig as ArchitectureConfig  # also a part of a recipe
 from .model.heads import Prior
 
-# Settings that do not change what a run computes.
-REPORTING = ("log_every", "eval_every", "save_every", "keep_checkpoints", "eval_sequences", "corpus")
+# Settings that do not change what a run computes, or that another setting contains.
+REPORTING = ("log_every", "eval_every", "save_every", "keep_checkpoints", "eval_sequences", "corpus", "warmup_ratio")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def identity_of(recipe: dict[str, Any], section: str) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in recipe[section].items():
         if isinstance(value, dict):
-            flat |= {f"{section}.{key}.{name}": item for name, item in value.items()}
+            flat |= {f"{section}.{key}.{name}": item for name, item in value.items() if name not in REPORTING}
         elif key not in REPORTING:
             flat[f"{section}.{key}"] = value
     return flat

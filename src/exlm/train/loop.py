@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,6 +67,9 @@ class LoopConfig:
         for name in ("steps", "log_every", "keep_checkpoints", "max_infeasible_steps"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if (ratio := self.optimizer.warmup_ratio) is not None:  # a run is known by its steps, however they were given
+            optimizer = replace(self.optimizer, warmup_steps=int(ratio * self.steps), warmup_ratio=None)
+            object.__setattr__(self, "optimizer", optimizer)
         if self.optimizer.warmup_steps > self.steps:
             raise InputError(f"warmup_steps ({self.optimizer.warmup_steps}) exceed the {self.steps} steps of the run")
         if self.eval_every < 0 or self.save_every < 0:
