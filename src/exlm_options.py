@@ -72,6 +72,7 @@ def _fields(module: str, name: str, section: str = "") -> Iterator[tuple[str, st
     if not (found := _definition(module, name)):
         return
     module, definition = found
+    entries: list[tuple[ast.expr, ast.expr | None]]
     if isinstance(definition, ast.ClassDef):
         lines = [line for line in definition.body if isinstance(line, ast.AnnAssign)]
         lines = [line for line in lines if "init=False" not in ast.unparse(line)]  # no argument of the class

@@ -41,6 +41,14 @@ class DataConfig:
             raise InputError("tokens_per_batch and tokens_per_micro_batch must be at least 8")
 
 
+def expanded_length(tokens: int, data: DataConfig, model: ArchitectureConfig) -> int:
+    """The most positions to which a masked sequence of so many tokens, without BOS and EOS, can expand."""
+    if model.states_per_boundary > 1:  # a packed sequence can consist of BOS and EOS tokens, which all have k states
+        return (tokens + 2) * data.repeat * model.states_per_boundary
+    masks = math.ceil(data.mask_ratio * (tokens * data.repeat))
+    return (tokens + 2) * data.repeat + masks * (model.states_per_mask - 1)
+
+
 @dataclass(frozen=True)
 class PriorConfig:
     """The order prior: terms added to the scores of links between states, not in the paper (all 0: the paper).

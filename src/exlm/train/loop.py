@@ -85,6 +85,7 @@ def fit(
     seed: int,
     evaluate: Evaluate | None = None,
     identity: dict[str, Any] | None = None,
+    loss_name: str = "loss",
     description: str = "train",
 ) -> dict[str, Any] | None:
     """Trains `model` in place, resuming from the newest undamaged checkpoint in `directory`.
@@ -97,6 +98,7 @@ def fit(
         directory: gets checkpoints, `log.jsonl` and TensorBoard events.
         evaluate: (model, finished updates) -> metrics on held-out data.
         identity: settings that must be equal between a checkpoint and this run.
+        loss_name, description: the names of the loss and of the run in the log and beside the progress bar.
 
     Returns:
         the metrics of the last update, or None if the run was complete already.
@@ -124,7 +126,7 @@ def fit(
         values, last = None, step == config.steps
         if last or step % config.log_every == 0:
             rate = optimizer.param_groups[0]["lr"]
-            tracker.log(step, "train", meter.read() | {"learning_rate": rate, "grad_norm": norm})
+            tracker.log(step, "train", meter.read(loss_name) | {"learning_rate": rate, "grad_norm": norm})
         if evaluate and (last or (config.eval_every and step % config.eval_every == 0)):
             with meter.paused():
                 values = evaluate(model, step)
@@ -139,7 +141,7 @@ def fit(
         for step, micro_batches in _ahead(batches, start, config.steps):
             sums, norm, stop = update(wrapped, optimizer, loss, micro_batches, config, seed, step, received)
             meter.add(sums, step)
-            tracker.advance(sums.total / max(sums.counted, 1.0))
+            tracker.advance({loss_name: f"{sums.total / max(sums.counted, 1.0):.3f}"})
             try:
                 measured = report(step + 1)
             except EarlyStop as early:
