@@ -7,6 +7,7 @@ Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -93,8 +94,9 @@ def recipes(name: str | None = None) -> None:
         return
     for short, path in _bundled().items():
         lines = path.read_text(encoding="utf-8").splitlines()
-        command = "analyze EXPERIMENT" if "space:" in lines else "finetune" if "task:" in lines else "pretrain"
-        print(f"exlm {command} {short:24} {lines[0].removeprefix('# ').split('. ')[0]}")
+        command = "analyze" if "space:" in lines else "finetune" if "task:" in lines else "pretrain"
+        about = " ".join(line.removeprefix("# ") for line in lines if line.startswith("#"))
+        print(f"{command:8} {short:27} {re.split('[.:(;] | [(]', about)[0]}")
 
 
 def _bundled() -> dict[str, Path]:
