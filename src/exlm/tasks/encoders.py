@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from exlm.errors import InputError, first_line
-from exlm.pretrained import fingerprint, load_fast_tokenizer, load_tokenizer, verify
+from exlm.pretrained import check_name, fingerprint, load_fast_tokenizer, load_tokenizer, verify
 from exlm.tasks.config import FinetuneConfig
 
 # The model classes with one kind of head, by the class of their configuration: `MODEL_FOR_..._MAPPING` of transformers.
@@ -140,9 +140,10 @@ def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrain
 
 def _config(name: str) -> PreTrainedConfig:
     try:
+        check_name(name)
         return AutoConfig.from_pretrained(name)
     except Exception as error:  # no network, no such model, a damaged file
-        if Path(name).is_dir() or name.count("/") > 1 or name.startswith("."):  # not NAME or OWNER/NAME
+        if Path(name).is_dir() or name.count("/") > 1 or name.startswith((".", "/", "~")):  # not NAME or OWNER/NAME
             verify(name)
         message = f"no model could be loaded from {name} ({first_line(error)}); give a directory or hub name"
         raise InputError(message) from error
