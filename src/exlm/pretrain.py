@@ -53,7 +53,7 @@ def pretrain(
         prior: order prior of the links between states, and its schedule. An MLM has none.
         compile: compile the encoder layers with torch.compile.
         resume_anyway: continue from a checkpoint although training settings (not data or model) have changed.
-        device: cpu, cuda or cuda:1; by default a GPU where there is one.
+        device: auto, cpu, cuda or cuda:NUMBER.
 
     Returns:
         The final evaluation, also in `result.json`.
