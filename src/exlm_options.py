@@ -4,6 +4,7 @@ To import the functions behind the commands takes seconds. So a mistyped option 
 """
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import cache
@@ -35,23 +36,22 @@ def full_options(arguments: list[str], options: dict[str, str]) -> list[str]:
     """
     full, is_list = list[str](), False
     for argument in arguments:
-        if argument.startswith("--"):
-            name, *value = argument[2:].split("=", 1)
-            name = _full_name(name, options)
-            is_list = options.get(name, "").startswith("list[")
-            full.append("=".join([f"--{name}", *value]))
-        else:
-            full.append(f"[{argument}]" if is_list and argument[:1] not in ("[", "-") else argument)
+        option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+        if option:
+            name = _full_name(option[2:], options)
+            option, is_list = f"--{name}", options.get(name, "").startswith("list[")
+        if is_list and value[:1] not in ("", "[", "-"):
+            value = f"[{value}]"
+        full.append(option + equals + value)
     return full
 
 
 def similar(word: str, names: Iterable[str]) -> list[str]:
-    """Up to three names that are spelled like `word`. If there are none, the last parts of the names are compared."""
-    names = list(names)
-    last = {name: name.replace("/", ".").split(".")[-1] for name in names}
-    own = word.replace("/", ".").split(".")[-1]
-    alike = get_close_matches(own, last.values(), 3, 0.7)
-    return (get_close_matches(word, names, 1, 0.8) or [n for n in names if last[n] in alike or own in last[n]])[:3]
+    """The name that is spelled like `word`, or else up to three whose last part is like its last part."""
+    last = {name: re.split("[./]", name)[-1] for name in (word, *names)}
+    own = last.pop(word)
+    alike = [name for name, part in last.items() if own in part or get_close_matches(own, [part], 1, 0.7)]
+    return get_close_matches(word, last, 1, 0.8) or alike[:3]
 
 
 def _full_name(name: str, options: dict[str, str]) -> str:

@@ -96,7 +96,7 @@ def test_overrides_replace_recipe_values():
 
 def test_lists_may_be_written_without_brackets(capsys, tmp_path):
     for seeds, columns in (("0,1", "a,b"), ("[0, 1]", "[a, b]")):
-        options = ["--output", "x", "--model", "y", "--task.dataset", "z", "--task.label_columns", columns]
+        options = ["--output", "x", "--model", "y", "--task.dataset", "z", f"--task.label_columns={columns}"]
         with pytest.raises(SystemExit):
             main(["finetune", *options, "--seeds", seeds, "--print_config"])
         config = yaml.safe_load(capsys.readouterr().out)
