@@ -89,7 +89,8 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
         runs[member.directory.name] = as_predictions(logits, member.task)
         if "temperature" in member.task:
             calibrated[member.directory.name] = as_predictions(logits, member.task, member.task["temperature"])
-    columns = _columns([*(calibrated if options.calibrated else runs).values()], task)
+    used = calibrated if options.calibrated else runs
+    columns = _columns([*used.values()], task)
     summary = f"{rows.usable.sum()} rows predicted, {(~rows.usable).sum()} marked in the column problem"
     if options.distance:
         columns["distance to training"] = distance_to_training([m.directory for m in members], table.texts)
@@ -103,7 +104,6 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
         labels = make_table(frame, input, *known).labels
     except InputError as error:
         return Predictions(result, summary, note=str(error))
-    used = calibrated if options.calibrated else runs
     if len(members) > 1:
         used, calibrated = ({"ensemble": np.mean([*of.values()], 0), **of} if of else of for of in (used, calibrated))
     scores = {name: _score(labels, task["task_type"], used[name], calibrated.get(name)) for name in used}
