@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from exlm.data.chemistry import are_molecules
+from exlm.data.columns import listed
 from exlm.errors import InputError
 from exlm.model.objectives import classification_loss
 from exlm.randomness import Purpose, mix
@@ -20,7 +21,7 @@ from exlm.storage import write_text
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer
-from exlm.tasks.frames import listed, read_frame, with_columns
+from exlm.tasks.frames import read_frame, with_columns
 from exlm.tasks.inference import Rows, model_inputs, pad, predict_rows, prediction_columns, tokenize_rows
 from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
 from exlm.tasks.splits import Split, make_split, random_split, split_hash

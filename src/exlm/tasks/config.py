@@ -3,12 +3,11 @@
 import itertools
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from exlm.data.files import plain_suffix
 from exlm.errors import InputError
 from exlm.tasks.datasets import MOLECULENET, SQUAD, find_dataset, glue_name
-from exlm.tasks.frames import plain_suffix
 from exlm.tasks.table import TaskType
 
 
@@ -136,7 +135,7 @@ def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
         return task, entry.train
     name = glue_name(task.dataset) or (SQUAD if task.dataset.lower() == SQUAD else None)
     if name is None:
-        json = plain_suffix(Path(task.dataset)) == ".json"
+        json = plain_suffix(task.dataset) == ".json"
         return (replace(task, task_type="question_answering") if json and not task.task_type else task), {}
     brought = ("valid", "test", "text_column", "pair_column", "label_columns", "task_type", "split", "molecules")
     if given := [field for field in brought if getattr(task, field) is not None]:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from exlm.data.files import plain_suffix
 from exlm.errors import InputError
 from exlm.storage import write_json
 from exlm.tasks.answers import (
@@ -27,7 +28,7 @@ from exlm.tasks.answers import (
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer, load_finetuned
-from exlm.tasks.frames import check_columns, plain_suffix, read_frame, read_json, with_columns, write_frame
+from exlm.tasks.frames import check_columns, read_frame, read_json, with_columns, write_frame
 from exlm.tasks.metrics import ANSWER_METRICS, evaluate_answers
 from exlm.tasks.supervised import train_best_epoch
 from exlm.train import distributed
@@ -116,7 +117,7 @@ def answer_file(run_dirs: Sequence[str], input: str, target: Path, task: dict[st
     noted = pd.DataFrame(problems + too_long, columns=["row", "question", "problem"]).set_index("row")
     whole = table.join(noted["problem"], how="outer")
     frame = whole.fillna({"id": "", "question": noted["question"], "answer": "", "problem": ""}).reset_index()
-    if plain_suffix(Path(input)) != ".json":
+    if plain_suffix(input) != ".json":
         added = ("answer", "probability", "null_minus_best", "problem")
         frame = with_columns(read_frame(input), {name: frame[name] for name in added})
     write_frame(frame, target)
