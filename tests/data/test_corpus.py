@@ -308,7 +308,11 @@ def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
         ("empty.smi", b"", "empty.smi has no rows"),
         ("empty.csv.gz", gzip.compress(b""), "empty.csv.gz has no rows"),
         ("header.csv", b"smiles,y\n", "header.csv has no rows"),
-        ("two.csv", b"smiles,SMILES\nC,C\n", "two.csv: cannot tell the text column; set text_column to one of: smiles, SMILES"),
+        (
+            "two.csv",
+            b"smiles,SMILES\nC,C\n",
+            "two.csv: cannot tell the text column; set text_column to one of: smiles, SMILES",
+        ),
         ("in.docx", b"x", "in.docx does not exist or has no .smi, .txt, "),
         ("cut.smi.gz", gzip.compress(b"CCO\n" * 1000)[:-9], "cut.smi.gz cannot be read"),
         ("cut.smi.xz", lzma.compress(os.urandom(999).hex().encode())[:-40], "cut.smi.xz cannot be read"),

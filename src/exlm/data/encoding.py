@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
+from transformers import PreTrainedTokenizerFast
 
 from ..randomness import mix, uniform
 from .chemistry import Standardize, molecule_problem, standardize
@@ -107,8 +108,7 @@ def _prepare_worker() -> None:
 
 
 def count_smiles(molecules_only: bool, how: Standardize, chunk: Chunk) -> Counter[str]:
-    """How often each SMILES token occurs in the standardized rows, or with `molecules_only` in those that RDKit reads.
-    """
+    """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in those of molecules."""
     texts = (standardize(row.text, how) for row in chunk if not molecules_only or molecule_problem(row.text) is None)
     return Counter(token for text in texts for token in re.findall(SMILES_PATTERN, text))
 
@@ -140,7 +140,7 @@ class Encoder:
             unknown, spelled = [], []
             if self.unknown_id in tokens or not spelling.isdisjoint(tokens):
                 found = tokenizer.encode(text, add_special_tokens=False)  # knows the words; slower than a batch
-                unknown, spelled = (words_with(found, text, odd) for odd in ({self.unknown_id}, spelling))
+                unknown, spelled = (_words(found, text, odd) for odd in ({self.unknown_id}, spelling))
             reason, detail = self._problem(text, len(tokens) + SPECIALS, restored, unknown)
             if not text:
                 reason, detail = UNREADABLE, row.fault
@@ -178,11 +178,18 @@ class Encoder:
         return "", ""
 
 
-def words_with(found: Encoding, text: str, ids: Set[int | None]) -> list[str]:
+def _words(found: Encoding, text: str, ids: Set[int | None]) -> list[str]:
     """Those words of `text` that contain a token of `ids`. A word is what the tokenizer splits off first."""
     words = dict.fromkeys(word for i, word in zip(found.ids, found.word_ids, strict=True) if i in ids)
     spans = [found.word_to_chars(word) for word in words if word is not None]
     return [text[slice(*span)] for span in spans if span]
+
+
+def unknown_tokens(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
+    """Says which words of a text have tokens outside the vocabulary; "" if none has."""
+    found = tokenizer([text], add_special_tokens=False).encodings[0]
+    words = dict.fromkeys(_words(found, text, {tokenizer.unk_token_id}))
+    return f"not in the model's vocabulary: {' '.join(words)}" if words else ""
 
 
 @lru_cache(maxsize=1)

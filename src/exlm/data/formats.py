@@ -120,9 +120,7 @@ def _xlsx(name: str, header: Header, pick: Pick) -> Iterator[Record]:
         book.close()
 
 
-def _records(
-    rows: Iterator[list[Any]], header: Header, pick: Pick, may_be_short: bool
-) -> Iterator[Record]:
+def _records(rows: Iterator[list[Any]], header: Header, pick: Pick, may_be_short: bool) -> Iterator[Record]:
     """Rows of cells as records. With `may_be_short`, missing cells at the end of a row are "", and no fault."""
     first = next(rows, None)
     if first is None:

@@ -11,19 +11,23 @@ import pandas as pd
 import rdkit
 import torch
 from torch import Tensor, nn
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
-from exlm.data.chemistry import are_molecules
 from exlm.data.columns import listed
 from exlm.errors import InputError
 from exlm.model.objectives import classification_loss
+from exlm.pretrained import save_model
 from exlm.randomness import Purpose, mix
 from exlm.storage import write_text
+from exlm.tasks.applicability import write_training_molecules
+from exlm.tasks.calibration import fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
-from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer
+from exlm.tasks.encoders import Models, fold_units, load_encoder, load_encoder_tokenizer, saved_text_kind
 from exlm.tasks.frames import read_frame, with_columns
-from exlm.tasks.inference import Rows, model_inputs, pad, predict_rows, prediction_columns, tokenize_rows
+from exlm.tasks.inference import Rows, check_kind, model_inputs, pad, tokenize_rows
 from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
+from exlm.tasks.predictions import as_predictions, predict_logits, prediction_columns
 from exlm.tasks.splits import Split, make_split, random_split, split_hash
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import LabelledTable, make_table
@@ -33,37 +37,41 @@ PROBLEM_TYPE = {"multiclass": "single_label_classification", "regression": "regr
 
 
 class Classification:
-    """A labelled table, tokenised, and how to train a model on it.
+    """A labelled table, tokenised, and how to train a model on it (a `Trainer` of `kinds.py`)."""
 
-    `task` also has what was inferred from the data. `summary` describes the data in one line, and `invalid` lists the
-    rows with something wrong. `data_settings` must be the same for results to be combined: the hash of the data, the
-    metric, and how the data differ from the published ones.
-    """
+    models: Models = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         table, differences = load_labelled(task)
         if task.train_rows is not None:
             differences.append(f"at most {task.train_rows} rows of the train part are used")
-        glue = task.dataset in GLUE
-        molecules = bool(task.molecules) or (task.molecules is None and not glue and are_molecules(table.texts))
+        glue, trained_on = task.dataset in GLUE, saved_text_kind(model)
+        wanted = False if glue else task.molecules
+        molecules = check_kind(table.texts, trained_on.molecules or None, wanted, task.dataset)
+        how = task.standardize or (trained_on.standardize if molecules else "none")
+        if how != "none" and not molecules:
+            raise InputError(f"task.standardize {how} rewrites molecules; set task.molecules to true, or leave it out")
         default_split = "parts" if table.parts is not None else "scaffold" if molecules else "random"
-        self.task = replace(task, molecules=molecules, split=task.split or default_split)
+        remembered = task.standardize if how == "none" else how
+        self.task = replace(task, molecules=molecules, split=task.split or default_split, standardize=remembered)
         self.metric = task.metric or (GLUE[task.dataset].metric if glue else MAIN_METRIC[table.task_type])
         if self.metric not in (known := METRICS[table.task_type]):
             raise InputError(f"a {table.task_type} task has no metric {self.metric!r}; use one of {', '.join(known)}")
-        self.new_network = partial(load_encoder, model, from_scratch=from_scratch, start_from=start_from)
+        self.new_network = partial(load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from)
         self.tokenizer, self.max_length = load_encoder_tokenizer(model, task.max_length or DEFAULT_LENGTH)
-        self.rows = tokenize_rows(table, self.tokenizer, self.max_length, molecules, task.on_invalid == "keep")
+        self.rows = tokenize_rows(table, self.tokenizer, self.max_length, molecules, task.on_invalid == "keep", how)
         self.invalid = self.rows.report()
         differences += molnet_differences(task.dataset, len(table.texts), self.rows.usable.sum())
         self.data_settings = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": differences}
-        guess = "" if task.task_type or glue else " (inferred; set task.task_type if that is wrong)"
+        inferred = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
+        guess = f" (found without being told, set it if it is wrong: {inferred})" if inferred else ""
         kind = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
         self.summary = f"{len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains with one seed and keeps the epoch that is best on valid. Writes predictions for every row, except for
-        a train split that has its own file. Returns the scores of all splits but train."""
+        a train split that has its own file. Returns the scores of all splits but train, and if there are several labels
+        the metric of each."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
         rows, table = self.rows, self.rows.table
@@ -87,28 +95,48 @@ class Classification:
             return evaluate(table.task_type, table.labels[chosen], predictions[chosen])
 
         def validate(model: nn.Module) -> dict[str, float]:
-            return score(predict_rows(model, rows, split["valid"], task, self.tokenizer), split["valid"])
+            logits = predict_logits(model, rows, split["valid"], task, self.tokenizer)
+            return score(as_predictions(logits, task), split["valid"])
 
         guesses = np.random.default_rng(0).random((len(rows.examples), len(names)))
         if not np.isfinite(score(guesses, split["valid"])[self.metric]):
             why = "of the valid part is not defined (only one class or value in it), so no epoch can be chosen"
             raise InputError(f"{self.metric} {why}; use another split, for example task.split random")
         labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
-        network = self.new_network("classification", hyper, labels | {"problem_type": problem_type, "task": task})
+        network = self.new_network(hyper, labels | {"problem_type": problem_type, "task": task})
         lengths = [len(example["input_ids"]) for example in rows.examples]
         batches = ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate)
-        best_epoch = train_best_epoch(network, self.tokenizer, loss, batches, run_dir, hyper, validate, self.metric)
+        best_epoch = train_best_epoch(network, loss, batches, run_dir, hyper, validate, self.metric)
         wanted = rows.usable if table.parts is None else rows.usable & (table.parts != "train")
-        predictions = predict_rows(network, rows, np.flatnonzero(wanted), task, self.tokenizer)
+        logits = predict_logits(network, rows, np.flatnonzero(wanted), task, self.tokenizer)
+        predictions = as_predictions(logits, task)
+        if table.task_type == "regression":
+            task = fold_units(network, task)
+        else:
+            task["temperature"] = fit_temperature(logits[split["valid"]], table.labels[split["valid"]])
+        network.config.task = task
+        save_model(run_dir, network, self.tokenizer)
+        if self.task.molecules:
+            write_training_molecules(run_dir, [table.texts[row] for row in split["train"]])
         self._write_predictions(run_dir, split, predictions, task)
+        reported = {name: chosen for name, chosen in split.items() if name != "train"}
         return {
             "best_epoch": best_epoch,
             "split": {name: len(chosen) for name, chosen in split.items()},
             "split_sha256": split_hash(split),
             "left_out": int((~rows.usable).sum()),
             "rdkit": rdkit.__version__,
-            "scores": {name: score(predictions, chosen) for name, chosen in split.items() if name != "train"},
+            "scores": {name: score(predictions, chosen) for name, chosen in reported.items()},
+            "labels": {name: self._label_scores(predictions, chosen) for name, chosen in reported.items()},
         }
+
+    def _label_scores(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+        """The metric of every label on some rows, NaN where it is not defined; {} if there is only one label."""
+        table, scores = self.rows.table, dict[str, float]()
+        for i, name in enumerate(table.label_columns if len(table.label_columns) > 1 else []):
+            one = slice(i, i + 1)
+            scores[name] = evaluate(table.task_type, table.labels[rows, one], predictions[rows, one])[self.metric]
+        return scores
 
     def _saved_task(self, train: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
         """What is needed to predict with the model. `mean` and `std` [tasks] are those of the training labels."""
@@ -123,6 +151,7 @@ class Classification:
         remembered = ("task_type", "text_column", "pair_column", "label_columns", "classes")
         return {name: getattr(table, name) for name in remembered} | {
             "molecules": self.task.molecules,
+            "standardize": self.task.standardize or "none",
             "max_length": self.max_length,
             "precision": hyper.precision,
             "mean": mean.tolist(),
@@ -148,7 +177,7 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
         return glue_table(task.dataset, task.data_dir)
     assert task.task_type != "question_answering"
     files = {"train": task.dataset, "valid": task.valid, "test": task.test}
-    frames = {part: read_frame(file) for part, file in files.items() if file}
+    frames = {part: read_frame(file, task.header) for part, file in files.items() if file}
     frame = frames if task.valid else frames["train"]
     columns = (task.text_column, task.label_columns, task.task_type, None, task.pair_column)
     return make_table(frame, task.dataset, *columns), []

@@ -1,7 +1,6 @@
 """One vector per row of a table; every row of the input appears in the output."""
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Literal
 

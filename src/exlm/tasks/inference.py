@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from tqdm import tqdm
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, are_molecules, molecule_problem, standardize
-from exlm.data.encoding import words_with
+from exlm.data.encoding import unknown_tokens
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMPreTrainedModel
 from exlm.tasks.table import LabelledTable
@@ -73,7 +73,7 @@ def text_kind(config: PreTrainedConfig) -> TextKind:
 
 
 def check_kind(texts: Sequence[str], known: bool | None, wanted: bool | None, path: str) -> bool:
-    """Whether the texts of the file `path` are molecules: as the user wants, else as the model knows, else as they look.
+    """Whether the texts of the file `path` are molecules: as the user says, or as the model knows, or as they look.
 
     InputError if the model knows molecules and under half of the first KIND_SAMPLE texts are; a note is printed if the
     model knows other text and most of them are.
@@ -106,8 +106,9 @@ def tokenize_rows(
     lost for the vocabulary. Caveats: not a molecule, cut text, unknown tokens, one text of a pair is empty.
     """
     texts, pairs = table.texts, table.pairs
-    if molecules and how != "none":
-        texts, pairs = ([standardize(text, how) for text in column] if column else column for column in (texts, pairs))
+    if molecules:
+        texts = [standardize(text, how) for text in texts]
+        pairs = pairs and [standardize(text, how) for text in pairs]
     examples = tokenize(texts, tokenizer, pairs)
     problems, caveats = list(table.problems), []
     for row, ids in enumerate(example["input_ids"] for example in examples):
@@ -126,13 +127,6 @@ def tokenize_rows(
             caveat = "one of the two texts is empty"
         caveats.append(caveat)
     return Rows(table, examples, problems, caveats)
-
-
-def unknown_tokens(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
-    """Says which words of a text have tokens outside the vocabulary; "" if none has."""
-    found = tokenizer([text], add_special_tokens=False).encodings[0]
-    words = dict.fromkeys(words_with(found, text, {tokenizer.unk_token_id}))
-    return f"not in the model's vocabulary: {' '.join(words)}" if words else ""
 
 
 def tokenize(
@@ -195,30 +189,3 @@ def run(
             result[rows] = values
             bar.update(len(rows))
     return result
-
-
-def predict_rows(
-    model: nn.Module, rows: Rows, chosen: np.ndarray, task: dict[str, Any], tokenizer: PreTrainedTokenizerFast
-) -> np.ndarray:
-    """Probabilities of the chosen rows, or values in the units of the labels: [all rows, outputs] float64, NaN for the
-    other rows. `task` is what was saved with the model about its task (`saved_task`)."""
-    result = np.full((len(rows.examples), len(prediction_columns(task))), np.nan)
-    if not len(chosen):
-        return result
-    examples = [rows.examples[row] for row in chosen]
-    logits = run(model, lambda batch: model(**batch).logits, examples, tokenizer, precision=task["precision"])
-    values = logits.astype(np.float64)
-    if task["task_type"] == "regression":
-        values = values * np.asarray(task["std"]) + np.asarray(task["mean"])
-    elif task["task_type"] == "multiclass":
-        values = np.exp(values - values.max(1, keepdims=True))
-        values = values / values.sum(1, keepdims=True)
-    else:
-        values = 1 / (1 + np.exp(-np.clip(values, -700, 700)))
-    result[chosen] = values
-    return result
-
-
-def prediction_columns(task: dict[str, Any]) -> list[str]:
-    """Names of the output columns: one per label, or one per class."""
-    return [f"predicted {name}" for name in (task["classes"] or task["label_columns"])]

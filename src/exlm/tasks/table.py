@@ -170,8 +170,9 @@ def _read_labels(
         labels, wanted = numbers.where(numbers.isin((0, 1))), "0 or 1"
     for column, row in np.argwhere((cells.notna() & labels.isna()).to_numpy().T):
         part, number = cells.index[row] if cells.index.nlevels > 1 else ("", row)
+        where = f"{path}: column {cells.columns[column]!r}, {f'{part} row {number + 1}'.strip()}"
         raise InputError(
-            f"{path}: column {cells.columns[column]!r}, {f'{part} row {number + 1}'.strip()}: {cells.iat[row, column]!r} "
-            f"is no {task_type} label ({wanted}); correct it, leave it empty, or choose another column or task type"
+            f"{where}: {cells.iat[row, column]!r} is no {task_type} label ({wanted}); correct it, leave it empty, "
+            "or choose another column or task type"
         )
     return labels.to_numpy(dtype=float), names
