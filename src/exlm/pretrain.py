@@ -137,12 +137,10 @@ def pretrain(
 
 def check_positions(data: DataConfig, model: ArchitectureConfig) -> None:
     """Raises InputError if a training or held-out sequence can expand to more positions than the model has."""
-    limit = model.max_position_embeddings
-    if not (model.has_links and model.transition == "gated"):  # nothing else has a table of positions
-        return
     lengths = np.concatenate([Corpus(data.corpus, split).lengths for split in SPLITS])
-    longest = int(lengths.max(initial=0))
-    if (needed := expanded_length(longest, data, model)) > limit:
+    longest, limit = int(lengths.max(initial=0)), model.max_position_embeddings
+    limited = model.has_links and model.transition == "gated"  # nothing else has a table of positions
+    if limited and (needed := expanded_length(longest, data, model)) > limit:
         fits = max(tokens for tokens in range(-2, longest) if expanded_length(tokens, data, model) <= limit)
         raise InputError(
             f"the longest sequence of {data.corpus} has {longest + 2} tokens and can expand to {needed} positions, but "
