@@ -61,7 +61,6 @@ def pretrain(
     recipe = plain({"output": output, "data": data, "model": model, "prior": prior, "train": train, "seed": seed})
     recipe |= {"compile": compile}
     corpus = Corpus(data.corpus, "train")
-    check_positions(data, model)
     corpus.verify()
     tokenizer = load_tokenizer(data.corpus)
     directory = Path(output)
@@ -75,6 +74,7 @@ def pretrain(
         if finished and problem(directory) is None:
             print(f"{directory} is finished already: {_describe(finished)}")
             return finished
+        check_positions(data, model)
         if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)
         torch.manual_seed(seed)
