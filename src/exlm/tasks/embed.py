@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 from torch import Tensor
 
 from exlm.errors import InputError
-from exlm.model.downstream import pooled
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import load_model
 from exlm.storage import replacing
@@ -54,7 +53,7 @@ def embed(
     usable, count, width = rows.usable, len(rows.examples), network.config.hidden_size
 
     def embedding(batch: dict[str, Tensor]) -> Tensor:
-        return pooled(network, network.expand_unmasked(**batch), pooling)
+        return network.embedding(**batch, pooling=pooling)
 
     def chunks() -> Iterator[tuple[slice, np.ndarray]]:
         """Yields some rows at a time with their vectors [rows, width]."""
@@ -63,7 +62,7 @@ def embed(
             vectors = np.full((chunk.stop - start, width), np.nan, dtype=np.float32)
             if usable[chunk].any():
                 examples = [rows.examples[start + row] for row in np.flatnonzero(usable[chunk])]
-                vectors[usable[chunk]] = run(network, embedding, examples, tokenizer, progress="embed")
+                vectors[usable[chunk]] = run(network, embedding, examples, tokenizer, "fp32", "embed")
             yield chunk, vectors
 
     with replacing(target) as partial:
