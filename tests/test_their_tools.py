@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
+from joblib import parallel_backend
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
@@ -142,7 +143,8 @@ def test_a_grid_search_over_the_embedder(model):
     lengths = np.array([len(smiles) for smiles in MOLECULES], dtype=float)
     steps = make_pipeline(Embedder(model), Ridge())
     search = GridSearchCV(steps, {"embedder__layers": [1, 2], "ridge__alpha": [0.1, 1.0]}, cv=2, n_jobs=2)
-    search.fit(MOLECULES, lengths)
+    with parallel_backend("threading"):  # processes pickle the steps, as the test above does
+        search.fit(MOLECULES, lengths)
     assert search.predict(MOLECULES).shape == (len(MOLECULES),)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -117,7 +117,7 @@ class ExLMModel(ExLMPreTrainedModel):
             lattice = self.expand_unmasked(input_ids, attention_mask)
             return self.encode(lattice, depth=self.config.read_layers)[:, 0]
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        states = self.task_states(input_ids, mask).last_hidden_state
+        states: Any = self.task_states(input_ids, mask).last_hidden_state
         weight = mask[..., None].to(states)
         return (states * weight).sum(1) / weight.sum(1).clamp(min=1)
 
