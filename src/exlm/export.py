@@ -14,7 +14,7 @@ from .ops.expansion import Lattice
 from .ops.precision import exact_level
 from .pretrained import load_model, verify
 from .storage import new_directory
-from .tasks.finetune import best_seed_directory
+from .tasks.finetuned import best_seed_directory
 
 HEADS = {head.__name__: head for head in (ExLMForSequenceClassification, ExLMForQuestionAnswering)}
 OUTPUTS = {
@@ -53,10 +53,10 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx", part: Lite
     with new_directory(Path(output), overwrite=False) as folder, torch.no_grad():
         axes = {0: torch.export.Dim("rows"), 1: torch.export.Dim("length")}
         names = ["input_ids", "attention_mask"]
-        options = dict(input_names=names, dynamic_shapes=(axes, axes), dynamo=True, verbose=False)
-        graph = torch.onnx.export(_Fixed(network.eval()), inputs, **options)
-        _name_outputs(graph.model.graph, OUTPUTS[kind])
-        graph.save(folder / "model.onnx")
+        options: dict[str, Any] = dict(input_names=names, dynamic_shapes=(axes, axes), dynamo=True, verbose=False)
+        program: Any = torch.onnx.export(_Fixed(network.eval()), inputs, **options)
+        _name_outputs(program.model.graph, OUTPUTS[kind])
+        program.save(folder / "model.onnx")
         tokenizer.save_pretrained(folder)
         network.config.save_pretrained(folder)
     print(f"{output}: model.onnx with {' and '.join(OUTPUTS[kind])}, tokenizer.json and config.json")
@@ -82,8 +82,8 @@ class _Fixed(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
         if isinstance(self.network, ExLMModel):
-            states = self.network.task_states(input_ids, attention_mask).last_hidden_state
-            return states, self.network.embedding(input_ids, attention_mask)
+            states = self.network.task_states(input_ids, attention_mask).to_tuple()
+            return *states, self.network.embedding(input_ids, attention_mask)
         return self.network(input_ids, attention_mask).to_tuple()
 
     def _expand_unmasked(self, input_ids: Tensor, attention_mask: Tensor) -> Lattice:
@@ -93,6 +93,6 @@ class _Fixed(nn.Module):
         index = torch.arange(ids.shape[1]).expand_as(ids)
         none = torch.zeros_like(index)
         positions = index[..., None] if config.rotary == "1d" else torch.stack([index, none], -1)
-        unused = dict.fromkeys(("state_index", "ordinal", "targets", "target_index"), none)
+        unused: dict[str, Any] = dict.fromkeys(("state_index", "ordinal", "targets", "target_index"), none)
         unused |= dict.fromkeys(("state_lengths", "target_lengths"), none[:, 0])
         return Lattice(ids, real, positions, copy=none, source=index, first=index, target_is_mask=~real, **unused)

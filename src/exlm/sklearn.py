@@ -4,7 +4,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from transformers import PreTrainedTokenizerFast
 
@@ -14,6 +13,7 @@ from .model.modeling_exlm import ExLMModel
 from .pretrained import load_model, verify
 from .tasks.inference import run, tokenize_rows
 from .tasks.table import make_table
+from .train import distributed
 
 
 class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -93,8 +93,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         if getattr(self, "_loaded", (None,))[0] != wanted:
             changes = None if self.layers is None else {"task_layers": self.layers}
             network, tokenizer = load_model(self.model, ExLMModel, changes)
-            cuda = self.device == "auto" and torch.cuda.is_available()
-            network.to("cuda" if cuda else "cpu" if self.device == "auto" else self.device)
+            distributed.to_device(network, self.device)
             self._loaded = wanted, network, tokenizer
         return self._loaded[1:]
 
