@@ -111,6 +111,7 @@ def test_what_is_uploaded_to_a_hub_loads_again(run, tuned, tmp_path, monkeypatch
                 target.write_bytes(file.read())
 
     monkeypatch.setattr(huggingface_hub.HfApi, "create_commit", receive)
+    monkeypatch.setattr(huggingface_hub.HfApi, "_validate_yaml", lambda *_, **__: None)  # asks the hub
     huggingface_hub.HfApi().upload_folder(repo_id="someone/exlm", folder_path=run, ignore_patterns="checkpoint-*")
     assert card(arrived) == card(run) and AutoTokenizer.from_pretrained(arrived).mask_token
     assert type(AutoModelForMaskedLM.from_pretrained(arrived)).__name__ == "ExLMForMaskedLM"
