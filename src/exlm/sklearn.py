@@ -44,13 +44,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         on_invalid: Literal["error", "nan"] = "error",
         device: str = "auto",
     ) -> None:
-        self.model = model
-        self.pooling = pooling
-        self.layers = layers
-        self.molecules = molecules
-        self.max_length = max_length
-        self.on_invalid = on_invalid
-        self.device = device
+        self.model, self.pooling, self.layers, self.molecules = model, pooling, layers, molecules
+        self.max_length, self.on_invalid, self.device = max_length, on_invalid, device
 
     def fit(self, X: Any, y: Any = None) -> "Embedder":
         """Checks the model's files and that the input is one column; nothing is learned."""
@@ -99,9 +94,6 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_loaded"}
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
