@@ -23,6 +23,7 @@ from transformers import (
 from exlm.errors import InputError, first_line
 from exlm.pretrained import check_name, fingerprint, load_fast_tokenizer, load_tokenizer, verify
 from exlm.tasks.config import FinetuneConfig
+from exlm.tasks.inference import TextKind, text_kind
 
 # The model classes with one kind of head, by the class of their configuration: `MODEL_FOR_..._MAPPING` of transformers.
 Models = Mapping[type[PreTrainedConfig], Any]
@@ -101,6 +102,11 @@ def saved_task(path: str) -> dict[str, Any]:
     if task is None:
         raise InputError(f"{path} is not fine-tuned; run exlm finetune and give its output directory")
     return task
+
+
+def saved_text_kind(name: str) -> TextKind:
+    """What a model, by directory or hub name, remembers of the texts that it was trained on."""
+    return text_kind(_config(name))
 
 
 def fold_units(model: PreTrainedModel, task: dict[str, Any]) -> dict[str, Any]:
