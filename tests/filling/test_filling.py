@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from exlm import InputError
+from exlm.data.chemistry import molecule_problem
 from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.filling import search
 from exlm.filling.search import Graph
