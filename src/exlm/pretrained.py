@@ -4,6 +4,7 @@ import hashlib
 import json
 import tempfile
 from contextlib import suppress
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,9 @@ from .errors import InputError, first_line
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 
+# What the library sentence-transformers reads, by file. Its vectors are those of `ExLMModel.embedding`.
+SENTENCE_TRANSFORMERS = resources.files("exlm") / "sentence_transformers.json"
+
 
 def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **further: Any) -> None:
     """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them, and the manifest.
@@ -29,11 +33,19 @@ def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTok
         partial = Path(name)
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
-        storage.write_manifest(partial, list(partial.iterdir()), tokenizer_hash=tokenizer_hash(tokenizer), **further)
+        if model.config.model_type == "exlm":
+            contents = json.loads(SENTENCE_TRANSFORMERS.read_text(encoding="utf-8"))
+            contents["1_Pooling/config.json"]["embedding_dimension"] = model.config.hidden_size
+            for file, content in contents.items():
+                storage.write_json(partial / file, content)
+        files = [path for path in partial.rglob("*") if path.is_file()]
+        storage.write_manifest(partial, files, tokenizer_hash=tokenizer_hash(tokenizer), **further)
         permissions = (partial / storage.MANIFEST).stat().st_mode  # those of a new file
-        for path in sorted(partial.iterdir(), key=lambda p: p.name == storage.MANIFEST):
+        for path in [*files, partial / storage.MANIFEST]:
+            target = directory / path.relative_to(partial)
+            target.parent.mkdir(exist_ok=True)
             path.chmod(permissions)
-            path.replace(directory / path.name)
+            path.replace(target)
 
 
 def fingerprint(path: str) -> str:

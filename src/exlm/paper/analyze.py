@@ -23,6 +23,7 @@ from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.storage import sha256, write_yaml
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.finetune import finetune
+from exlm.tasks.finetuned import REPORT
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig
 
@@ -109,13 +110,13 @@ def analyze(
         run = partial(pretrain_and_measure, run_dir, training, drawn)
         jobs.append(Job("pre-training", run_dir / "measurements.json", run, trained | {"case": drawn}))
         for task, chosen in fine_tuned.items():
-            result = directory / "finetune" / name / task / "results.json"
+            result = directory / "finetune" / name / task / REPORT
             tuning = {**vars(chosen), "seeds": seeds}
             settings = {"model": trained, "files": files[task], **tuning}
             tune = partial(finetune, str(result.parent), str(run_dir), **tuning)
             jobs.append(Job(f"fine-tuning on {task}", result, tune, settings, needs=run_dir / "result.json"))
     run_jobs(jobs, own_processes)
-    print(f"all of {experiment} is in {output}; exlm report {output} --out DIR makes tables and figures of it")
+    print(f"all of {experiment} is in {output}; exlm report {output} --output DIR makes tables and figures of it")
 
 
 def pretrain_and_measure(run_dir: Path, recipe: dict[str, Any], case: str | None) -> None:

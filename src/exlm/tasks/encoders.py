@@ -144,6 +144,7 @@ def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrain
     if "token_type_ids" in taken and 0 < largest < getattr(config, "type_vocab_size", largest + 1):
         names.append("token_type_ids")
     tokenizer.model_input_names = names
+    tokenizer.init_kwargs["model_input_names"] = names  # is saved with the tokenizer, so that pipelines use it too
     limit = getattr(config, "max_position_embeddings", None) or -1
     if config.model_type in ("exlm", "modernbert") or limit < 0:  # rotary positions, or relative ones (XLNet: -1)
         return tokenizer, max_length

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from exlm.card import write_card
 from exlm.errors import Diverged, InputError, TrainingStopped
 from exlm.storage import finished_result, lock, machine, plain, write_json, write_text, write_yaml
 from exlm.tasks.config import FinetuneConfig, Grid, TaskConfig, cells, fill_in, identity, resolve
@@ -32,6 +33,7 @@ def finetune(
     from_scratch: bool = False,
     grid: dict[str, list[Any]] | None = None,
     start_from: str | None = None,
+    device: str = "auto",
 ) -> dict[str, Any]:
     """Fine-tunes a pre-trained model once per seed (and grid cell) and reports medians, means and spread.
 
@@ -48,6 +50,7 @@ def finetune(
         grid: lists of values for hyper-parameters; every combination is run, the best on valid is reported.
         start_from: output of another fine-tuning; training starts from the encoder of its best seed (often from MNLI
             for RTE, MRPC and STS-B).
+        device: auto, cpu, cuda or cuda:NUMBER.
 
     Returns the content of `results.json`: metrics of every seed, and for every split their median, mean and spread.
     """
@@ -62,9 +65,10 @@ def finetune(
     if train.layers is None and (layers := default_layers(model)):
         fingerprints["layers"] = layers  # an earlier run read fewer, and must not be mixed with this one
     task, known = resolve(task)
-    precision = used_precision(distributed.device(), train.precision)  # what auto means differs between machines
+    precision = used_precision(distributed.device(device), train.precision)  # what auto means differs between machines
     named = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
     trainer = kind_of(task.task_type).trainer(model, task, from_scratch, start)
+    trainer.device = device
     hyper = fill_in(train, known, bool(trainer.task.molecules))
     chosen = cells(hyper, grid or {})
     _announce(trainer)
@@ -134,6 +138,8 @@ def run_grid(
             print(f"{run_dir}: {error}; this cell counts as the worst")
             result |= {"stopped": str(error), "scores": {"valid": {}}}
         write_json(run_dir / RESULT, result)
+        if "stopped" not in result:
+            write_card(run_dir)
         return result
 
     medians, best = dict[str, float](), next(iter(grid))
@@ -157,6 +163,7 @@ def run_grid(
     report |= {"best_seed": best_seed(report)} | _label_summary(runs[best])
     copy_model(directory / best / f"seed-{report['best_seed']}", directory)
     write_json(directory / REPORT, report)
+    write_card(directory)
     return report
 
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..errors import InputError, first_line
+from ..errors import InputError
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 
@@ -20,23 +20,26 @@ def launched() -> bool:
     return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def device() -> torch.device:
-    """This process's device: its own GPU where there is one."""
-    if torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return torch.device("cpu")
+def device(name: str = "auto") -> torch.device:
+    """The device called `name`: cpu, cuda or cuda:1; `auto` is this process's own GPU where there is one.
+
+    InputError if there is no such device, or if torchrun started this process, which gives each one its own device.
+    """
+    if name == "auto":
+        own_gpu = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+        return torch.device(own_gpu if torch.cuda.is_available() else "cpu")
+    there = [] if launched() else ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    chosen = "cuda:0" if name == "cuda" else name
+    if chosen not in there:
+        raise InputError(f"device is {name}; it must be {' or '.join(['auto', *there])} here")
+    return torch.device(chosen)
 
 
 def to_device(model: nn.Module, name: str = "auto") -> None:
-    """Moves a model to the device `name` (cpu, cuda, cuda:1, ...), or by default to this process's device. InputError
-    if there is no such device."""
-    try:
-        chosen = device() if name == "auto" else torch.device(name)
-        if chosen.type == "cpu":
-            keep_freed_memory()
-        model.to(chosen)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {name} cannot be used ({first_line(error)}); use auto, cpu or cuda:NUMBER") from error
+    """Moves a model to the device called `name`."""
+    if device(name).type == "cpu":
+        keep_freed_memory()
+    model.to(device(name))
 
 
 def keep_freed_memory() -> None:
