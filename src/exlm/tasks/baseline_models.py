@@ -1,0 +1,136 @@
+"""Baselines that learn in this process: fingerprints of molecules, or TF-IDF of texts, and models of scikit-learn."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rdkit import Chem, rdBase
+from rdkit.Chem import rdFingerprintGenerator
+from scipy import sparse
+from sklearn.base import BaseEstimator, clone
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from exlm.tasks.table import TaskType
+
+RADIUS, BITS = 2, 2048  # ECFP4: a radius of 2 bonds is a diameter of 4
+TREES, NEIGHBOURS = 500, 5
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # C of linear models, the inverse of the strength of regularisation
+BLOCK = 1024  # rows whose neighbours are searched at once
+
+Features = np.ndarray | sparse.csr_matrix  # [rows, features]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a baseline learns from, and what it has to predict.
+
+    Attributes:
+        texts: [rows] SMILES or texts; all of them are predicted.
+        pairs: [rows] the second texts, if the task is on pairs.
+        labels: [rows, tasks], for multiclass class indices [rows, 1]. NaN: the label is missing, or the row is neither
+            in `train` nor in `valid`. Every task has a label in `train`.
+        train: numbers of the rows to learn from.
+        valid: numbers of the rows that choose the epoch or the strength of regularisation.
+        task_type: binary, multilabel, multiclass or regression.
+        outputs: the number of predictions of a row: classes for multiclass, tasks for all others.
+        score: how good predictions [rows, outputs] are on the valid rows; a higher number is better.
+        seed: makes everything random repeatable.
+        directory: an existing folder for the logs of other programs.
+        environments: the folder that has the environments of other programs.
+    """
+
+    texts: list[str]
+    pairs: list[str] | None
+    labels: np.ndarray
+    train: np.ndarray
+    valid: np.ndarray
+    task_type: TaskType
+    outputs: int
+    score: Callable[[np.ndarray], float]
+    seed: int
+    directory: Path
+    environments: Path
+
+
+def ecfp_random_forest(problem: Problem) -> np.ndarray:
+    """Predictions [rows, outputs] of one random forest per task, on fingerprints."""
+    kind = RandomForestRegressor if problem.task_type == "regression" else RandomForestClassifier
+    forest = kind(n_estimators=TREES, random_state=problem.seed, n_jobs=-1)
+    return _one_model_per_task(problem, fingerprints(problem.texts), forest)
+
+
+def ecfp_linear(problem: Problem) -> np.ndarray:
+    """Predictions [rows, outputs] of one logistic regression per task (numbers: ridge regression) on fingerprints."""
+    return _best_linear(problem, sparse.csr_matrix(fingerprints(problem.texts), dtype=np.float64))
+
+
+def tfidf_linear(problem: Problem) -> np.ndarray:
+    """Predictions [rows, outputs] of one logistic regression per task (numbers: ridge regression) on TF-IDF."""
+    return _best_linear(problem, tfidf(problem))
+
+
+def ecfp_neighbours(problem: Problem) -> np.ndarray:
+    """Predictions [rows, outputs]: the mean label of the nearest labelled molecules of the train part, weighted by
+    their Tanimoto similarity."""
+    bits = fingerprints(problem.texts).astype(np.float32)
+    size, train = bits.sum(1), problem.train
+    targets = problem.labels[train]
+    if problem.task_type == "multiclass":
+        targets = (targets == np.arange(problem.outputs)).astype(float)
+    result = np.zeros((len(bits), problem.outputs))
+    for rows in np.array_split(np.arange(len(bits)), len(bits) // BLOCK + 1):
+        shared = bits[rows] @ bits[train].T
+        similarity = shared / np.maximum(size[rows, None] + size[train] - shared, 1)  # [block, train rows]
+        for task, labels in enumerate(targets.T):
+            known = np.flatnonzero(~np.isnan(labels))
+            k = min(NEIGHBOURS, len(known))
+            nearest = known[np.argpartition(-similarity[:, known], k - 1, axis=1)[:, :k]]
+            weights = np.take_along_axis(similarity, nearest, 1) + 1e-6  # nothing in common: all count alike
+            result[rows, task] = np.average(labels[nearest], axis=1, weights=weights)
+    return result
+
+
+def fingerprints(smiles: list[str]) -> np.ndarray:
+    """Morgan fingerprints (ECFP4) of SMILES that RDKit can parse: [rows, BITS] uint8."""
+    generator = rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=BITS)
+    with rdBase.BlockLogs():
+        return np.array([generator.GetFingerprintAsNumPy(Chem.MolFromSmiles(text)) for text in smiles])
+
+
+def tfidf(problem: Problem) -> sparse.csr_matrix:
+    """Words and pairs of words, weighted as in the train part: [rows, features]. Of two texts: the features of each,
+    their differences and their products."""
+    texts = [problem.texts] if problem.pairs is None else [problem.texts, problem.pairs]
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]")
+    vectorizer.fit([column[row] for column in texts for row in problem.train])
+    first, *second = (vectorizer.transform(column) for column in texts)
+    return sparse.hstack([first, *(part for s in second for part in (s, abs(first - s), first.multiply(s)))]).tocsr()
+
+
+def _best_linear(problem: Problem, features: Features) -> np.ndarray:
+    """The predictions of the strength of regularisation that is best on valid; of equal ones the strongest."""
+    if problem.task_type == "regression":
+        models = [Ridge(alpha=1 / strength) for strength in STRENGTHS]
+    else:
+        models = [LogisticRegression(C=strength, max_iter=2000) for strength in STRENGTHS]
+    return max((_one_model_per_task(problem, features, model) for model in models), key=problem.score)
+
+
+def _one_model_per_task(problem: Problem, features: Features, model: BaseEstimator) -> np.ndarray:
+    """Predictions [rows, outputs] of copies of a model, each fitted to one task's labelled rows of the train part."""
+    columns = []
+    for labels in problem.labels.T:
+        rows = problem.train[~np.isnan(labels[problem.train])]
+        if problem.task_type == "regression":
+            columns.append(clone(model).fit(features[rows], labels[rows]).predict(features)[:, None])
+            continue
+        chosen = clone(model) if np.ptp(labels[rows]) else DummyClassifier()  # one class alone: some models refuse it
+        fitted = chosen.fit(features[rows], labels[rows])
+        probabilities = np.zeros((len(labels), problem.outputs if problem.task_type == "multiclass" else 2))
+        probabilities[:, fitted.classes_.astype(int)] = fitted.predict_proba(features)
+        columns.append(probabilities if problem.task_type == "multiclass" else probabilities[:, 1:])
+    return np.hstack(columns)

@@ -1,0 +1,117 @@
+"""Baselines that are programs of their own: each runs in an environment of its own, which is made when it is first
+used, reads three CSV files (train.csv, valid.csv, all.csv) and writes one with predictions for the rows of all.csv."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pandas as pd
+
+from exlm.errors import InputError, TrainingStopped
+from exlm.storage import lock, write_text
+from exlm.tasks.baseline_models import Problem
+
+SCRIPT = Path(__file__).with_name("attentivefp.py")
+INSTALLED = "installed.json"  # a finished environment has it: all packages and their versions
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A Python environment: the name of its folder, and the packages that pip installs in it."""
+
+    name: str
+    packages: tuple[str, ...]
+
+
+_COMMON = ("torch==2.13.0", "rdkit==2026.9.1")
+CHEMPROP = Environment("chemprop-2.2.4", ("chemprop==2.2.4", *_COMMON))
+ATTENTIVEFP = Environment("attentivefp-2.8.1", ("torch-geometric==2.8.1", *_COMMON))
+
+
+def chemprop(problem: Problem) -> np.ndarray:
+    """Predictions [rows, outputs] of chemprop's D-MPNN (Yang et al., 2019) with its default settings: 50 epochs, of
+    which the one with the lowest loss on valid is kept."""
+    python = interpreter(CHEMPROP, problem.environments)
+    kind = {"regression": "regression", "multiclass": "multiclass"}.get(problem.task_type, "classification")
+    with TemporaryDirectory() as scratch:
+        files = _write_tables(problem, Path(scratch))
+        options = ["--task-type", kind, "--pytorch-seed", str(problem.seed), "--save-dir", scratch]
+        options += ["--multiclass-num-classes", str(problem.outputs)] if kind == "multiclass" else []
+        start = "from chemprop.cli.main import main; main()"  # the program itself would see the caller's PYTHONPATH
+        _run([str(python), "-I", "-c", start, "train", "-q", "--data-path", *files, *options], problem, CHEMPROP, scratch)
+        frame = pd.read_csv(Path(scratch) / "model_0" / "test_predictions.csv")
+    if kind == "multiclass":
+        return np.array([text.split(",") for text in frame.iloc[:, -1]], dtype=float)
+    return frame.iloc[:, 1:].to_numpy(dtype=float)
+
+
+def attentivefp(problem: Problem) -> np.ndarray:
+    """Predictions [rows, outputs] of AttentiveFP (Xiong et al., 2020); attentivefp.py has the settings."""
+    python = interpreter(ATTENTIVEFP, problem.environments)
+    with TemporaryDirectory() as scratch:
+        files = _write_tables(problem, Path(scratch))
+        target = Path(scratch) / "predictions.csv"
+        options = [problem.task_type, str(problem.outputs), str(problem.seed), str(target)]
+        _run([str(python), "-I", str(SCRIPT), *files, *options], problem, ATTENTIVEFP, scratch)
+        return np.loadtxt(target, delimiter=",", ndmin=2)
+
+
+def interpreter(environment: Environment, folder: Path) -> Path:
+    """The Python of an environment in `folder`, which is made now if it is missing or unfinished.
+
+    Raises InputError if it cannot be made, for example without a network.
+    """
+    directory, log = folder.resolve() / environment.name, folder / f"{environment.name}.log"
+    python = directory / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    with lock(folder):
+        if (directory / INSTALLED).exists():
+            return python
+        packages = ", ".join(environment.packages)
+        print(f"installing {packages} in {directory}; this takes minutes and is done once", flush=True)
+        pip = [str(python), "-m", "pip"]
+        with log.open("w") as file:
+            make = [sys.executable, "-m", "venv", "--clear", str(directory)]
+            for command in (make, [*pip, "install", *environment.packages]):
+                if subprocess.run(command, stdout=file, stderr=subprocess.STDOUT).returncode:
+                    raise InputError(
+                        f"{environment.name} could not be installed: {_last_line(log)}; see {log}, check the network "
+                        "and the free space, and run the same command again"
+                    )
+        found = subprocess.run([*pip, "list", "--format", "json"], capture_output=True, text=True, check=True)
+        write_text(directory / INSTALLED, found.stdout)
+    return python
+
+
+def versions(environment: Environment, folder: Path) -> dict[str, str]:
+    """The versions of an environment's main packages, by name, once it was made in `folder`."""
+    installed = json.loads((folder / environment.name / INSTALLED).read_text(encoding="utf-8"))
+    wanted = {package.split("==")[0] for package in environment.packages}
+    return {entry["name"]: entry["version"] for entry in installed if entry["name"] in wanted}
+
+
+def _write_tables(problem: Problem, folder: Path) -> list[str]:
+    """Writes train.csv, valid.csv and all.csv: SMILES, then a column per task, empty where there is no label."""
+    tasks = [f"task {i}" for i in range(problem.labels.shape[1])]
+    frame = pd.DataFrame(problem.labels, columns=tasks)
+    frame.insert(0, "smiles", problem.texts)
+    files = {"train": frame.iloc[problem.train], "valid": frame.iloc[problem.valid], "all": frame}
+    for name, rows in files.items():
+        rows.to_csv(folder / f"{name}.csv", index=False)
+    return [str(folder / f"{name}.csv") for name in files]
+
+
+def _run(command: list[str], problem: Problem, environment: Environment, folder: str) -> None:
+    """Runs a program in `folder`; its output goes to a log. Raises TrainingStopped if it fails."""
+    log = problem.directory / f"{environment.name}.log"
+    with log.open("w") as file:
+        status = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, cwd=folder).returncode
+    if status:
+        raise TrainingStopped(f"{environment.name} failed: {_last_line(log)}; its output is in {log}")
+
+
+def _last_line(log: Path) -> str:
+    return (log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"])[-1]
