@@ -13,7 +13,7 @@ from exlm.tasks import supervised
 from exlm.tasks.config import FinetuneConfig, TaskConfig, cells
 from exlm.tasks.finetune import best_seed_directory, finetune, run_grid, seed_directories
 from exlm.tasks.predict import predict
-from tests.tasks.families import pairs, save_family
+from tests.tasks.tiny_models import pairs, save_family
 
 BASE = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, patience=0, precision="fp32")
 RATES = {"learning_rate": [1e-3, 2e-3, 3e-3]}

@@ -141,7 +141,7 @@ def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
     brought = ("valid", "test", "text_column", "pair_column", "label_columns", "task_type", "split", "molecules")
     if given := [field for field in brought if getattr(task, field) is not None]:
         raise InputError(f"{name} brings its own files, columns and task type; leave out task.{given[0]}")
-    return replace(task, dataset=name), {}
+    return replace(task, dataset=name, task_type="question_answering" if name == SQUAD else None), {}
 
 
 def fill_in(train: FinetuneConfig, known: dict[str, Any], molecules: bool) -> FinetuneConfig:

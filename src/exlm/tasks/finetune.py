@@ -12,12 +12,10 @@ from tqdm import tqdm
 
 from exlm.errors import Diverged, InputError, TrainingStopped
 from exlm.storage import finished_result, lock, machine, plain, write_json, write_text, write_yaml
-from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, Grid, TaskConfig, cells, fill_in, resolve
-from exlm.tasks.datasets import SQUAD
 from exlm.tasks.encoders import encoder_fingerprint
+from exlm.tasks.kinds import Trainer, kind_of
 from exlm.tasks.metrics import summarise
-from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.supervised import rank
 from exlm.train import distributed
 from exlm.train.precision import used_precision
@@ -66,8 +64,7 @@ def finetune(
     task, known = resolve(task)
     precision = used_precision(distributed.device(), train.precision)  # what auto means differs between machines
     named = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
-    questions = task.dataset == SQUAD or task.task_type == "question_answering"
-    trainer = (QuestionAnswering if questions else Classification)(model, task, from_scratch, start)
+    trainer = kind_of(task.task_type).trainer(model, task, from_scratch, start)
     hyper = fill_in(train, known, bool(trainer.task.molecules))
     chosen = cells(hyper, grid or {})
     _announce(trainer)
@@ -83,7 +80,7 @@ def finetune(
     return report
 
 
-def _announce(trainer: Classification | QuestionAnswering) -> None:
+def _announce(trainer: Trainer) -> None:
     """Prints what was understood of the data, and how many rows have something wrong."""
     dataset, invalid = trainer.task.dataset, trainer.invalid
     print(f"{dataset}: {trainer.summary}")
