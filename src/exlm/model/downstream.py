@@ -76,10 +76,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         last two arguments are as for `ExLMModel`; hidden states end with the layer that the head reads.
         """
         trace = self.new_trace(output_hidden_states, output_attentions)
-        repeat = self.config.repeat
-        lattice = self.exlm.expand_unmasked(input_ids, attention_mask)
-        hidden = self.exlm.encode(lattice, depth=self.config.read_layers, trace=trace)
-        hidden = at_tokens(hidden, lattice)[:, ::repeat]
+        hidden = token_states(self.exlm, input_ids, attention_mask, trace)
         with torch.autocast(hidden.device.type, enabled=False):  # in bfloat16 different spans would have equal logits
             logits = self.qa_outputs(hidden.to(self.qa_outputs.weight.dtype))
         logits = logits.to(at_least_float32(logits.dtype))
@@ -90,13 +87,22 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = span_loss(start, end, start_positions, end_positions) / len(start)
-        hidden_states = of_inputs(trace, repeat)
+        hidden_states = of_inputs(trace, self.config.repeat)
         return QuestionAnsweringModelOutput(loss=loss, start_logits=start, end_logits=end, hidden_states=hidden_states)
 
 
 def of_inputs(trace: list[Tensor] | None, repeat: int) -> tuple[Tensor, ...] | None:
     """The traced states of a model that repeats its input, [B, repeat S, D] each, as those of its input [B, S, D]."""
     return None if trace is None else tuple(hidden[:, ::repeat] for hidden in trace)
+
+
+def token_states(
+    encoder: ExLMModel, input_ids: Tensor, attention_mask: Tensor | None = None, trace: list[Tensor] | None = None
+) -> Tensor:
+    """What the head of a task reads of every input token: [B, S, D]. `trace` as for `ExLMModel.encode`."""
+    lattice = encoder.expand_unmasked(input_ids, attention_mask)
+    hidden = encoder.encode(lattice, depth=encoder.config.read_layers, trace=trace)
+    return at_tokens(hidden, lattice)[:, :: encoder.config.repeat]
 
 
 def pooled(encoder: ExLMModel, lattice: Lattice, pooling: str, trace: list[Tensor] | None = None) -> Tensor:

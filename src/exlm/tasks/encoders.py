@@ -48,6 +48,13 @@ def encoder_fingerprint(name: str) -> str:
     return hashlib.sha256(f"{name} {commit}".encode()).hexdigest()
 
 
+def default_layers(name: str) -> int | None:
+    """How many layers a new head reads by default, if that was not always so: all of a model with late expansion, of
+    which heads once read those before the expansion. None for any other model, whose heads always read all."""
+    config = _config(name)
+    return config.num_hidden_layers if getattr(config, "plain_layers", 0) else None
+
+
 def load_encoder(
     name: str,
     models: Models,
@@ -187,10 +194,10 @@ def _family_settings(config: PreTrainedConfig, models: Models, hyper: FinetuneCo
             settings |= {name: value for name in names if hasattr(config, name)}
     if "deberta" in family and hyper.pooler_dropout is not None:
         settings["cls_dropout"] = hyper.pooler_dropout  # not in its configuration until it is set
-    if hyper.layers is not None:
-        if family != "exlm":
-            raise InputError(f"train.layers is for models of this library; leave it out for {family}")
-        settings["task_layers"] = hyper.layers
+    if family == "exlm":
+        settings["task_layers"] = hyper.layers or config.num_hidden_layers
+    elif hyper.layers is not None:
+        raise InputError(f"train.layers is for models of this library; leave it out for {family}")
     if models is not MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:  # other heads read every token
         return settings
     if hasattr(config, "classifier_pooling"):

@@ -5,7 +5,7 @@ from typing import Literal
 import pandas as pd
 
 from exlm.tasks.encoders import saved_task
-from exlm.tasks.finetune import seed_directories
+from exlm.tasks.finetuned import seed_directories
 from exlm.tasks.frames import output_path, write_frame
 from exlm.tasks.kinds import kind_of
 from exlm.tasks.predictions import Member, Predictions, PredictOptions

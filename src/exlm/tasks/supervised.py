@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from exlm.randomness import Purpose, mix
 from exlm.tasks.config import FinetuneConfig
-from exlm.tasks.metrics import LOWER_IS_BETTER
+from exlm.tasks.finetuned import rank
 from exlm.train import distributed
 from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
 from exlm.train.optim import OptimizerConfig
@@ -87,10 +87,3 @@ def train_best_epoch(
     network.load_state_dict(weights)
     network.eval()
     return best_epoch
-
-
-def rank(score: float | None, metric: str) -> float:
-    """A score turned so that higher is better. An undefined one (correlation with a constant, say) is the worst."""
-    if score is None or not np.isfinite(score):
-        return -np.inf
-    return -score if metric in LOWER_IS_BETTER else score
