@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rdkit import Chem, rdBase
@@ -21,7 +22,7 @@ TREES, NEIGHBOURS = 500, 5
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # C of linear models, the inverse of the strength of regularisation
 BLOCK = 1024  # rows whose neighbours are searched at once
 
-Features = np.ndarray | sparse.csr_matrix  # [rows, features]
+Features = Any  # an array or a sparse matrix, [rows, features]
 
 
 @dataclass(frozen=True)

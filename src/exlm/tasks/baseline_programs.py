@@ -42,7 +42,9 @@ def chemprop(problem: Problem) -> np.ndarray:
         options = ["--task-type", kind, "--pytorch-seed", str(problem.seed), "--save-dir", scratch]
         options += ["--multiclass-num-classes", str(problem.outputs)] if kind == "multiclass" else []
         start = "from chemprop.cli.main import main; main()"  # the program itself would see the caller's PYTHONPATH
-        _run([str(python), "-I", "-c", start, "train", "-q", "--data-path", *files, *options], problem, CHEMPROP, scratch)
+        _run(
+            [str(python), "-I", "-c", start, "train", "-q", "--data-path", *files, *options], problem, CHEMPROP, scratch
+        )
         frame = pd.read_csv(Path(scratch) / "model_0" / "test_predictions.csv")
     if kind == "multiclass":
         return np.array([text.split(",") for text in frame.iloc[:, -1]], dtype=float)
@@ -56,7 +58,7 @@ def attentivefp(problem: Problem) -> np.ndarray:
         files = _write_tables(problem, Path(scratch))
         target = Path(scratch) / "predictions.csv"
         options = [problem.task_type, str(problem.outputs), str(problem.seed), str(target)]
-        _run([str(python), "-I", str(SCRIPT), *files, *options], problem, ATTENTIVEFP, scratch)
+        _run([python, "-I", str(SCRIPT), *files, *options], problem, ATTENTIVEFP, scratch)
         return np.loadtxt(target, delimiter=",", ndmin=2)
 
 
@@ -104,8 +106,8 @@ def _write_tables(problem: Problem, folder: Path) -> list[str]:
     return [str(folder / f"{name}.csv") for name in files]
 
 
-def _run(command: list[str], problem: Problem, environment: Environment, folder: str) -> None:
-    """Runs a program in `folder`; its output goes to a log. Raises TrainingStopped if it fails."""
+def _run(command: list[str | Path], problem: Problem, environment: Environment, folder: str) -> None:
+    """Runs a program in `folder`; its output goes to a log. (-I: a PYTHONPATH is not for it.) Raises TrainingStopped if it fails."""
     log = problem.directory / f"{environment.name}.log"
     with log.open("w") as file:
         status = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, cwd=folder).returncode
