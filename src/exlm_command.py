@@ -32,7 +32,7 @@ COMMANDS: dict[str, Command] = {
                         "recipes/molecules/exlm-1M.yaml --data.corpus corpus --output runs/exlm"),
     "finetune": Command("exlm.tasks.finetune", ("recipe?",), "fine-tune a model on labelled data and evaluate it",
                         "--model runs/exlm --task.dataset table.csv --output runs/table"),
-    "baseline": Command("exlm.tasks.baselines", ("name", "dataset"), "train a well-known model on the same labelled data",
+    "baseline": Command("exlm.tasks.baselines", ("name", "dataset"), "train a well-known model on the same data",
                         "ecfp-rf table.csv --output runs/table-ecfp-rf"),
     "predict": Command("exlm.tasks.predict", ("model", "input"), "add a fine-tuned model's predictions to a table",
                        "runs/table new.csv --output predictions.csv"),

@@ -16,6 +16,7 @@ from exlm.storage import lock, write_text
 from exlm.tasks.baseline_models import Problem
 
 SCRIPT = Path(__file__).with_name("attentivefp.py")
+TABLES = ("train.csv", "valid.csv", "all.csv")
 INSTALLED = "installed.json"  # a finished environment has it: all packages and their versions
 
 
@@ -35,17 +36,13 @@ ATTENTIVEFP = Environment("attentivefp-2.8.1", ("torch-geometric==2.8.1", *_COMM
 def chemprop(problem: Problem) -> np.ndarray:
     """Predictions [rows, outputs] of chemprop's D-MPNN (Yang et al., 2019) with its default settings: 50 epochs, of
     which the one with the lowest loss on valid is kept."""
-    python = interpreter(CHEMPROP, problem.environments)
-    kind = {"regression": "regression", "multiclass": "multiclass"}.get(problem.task_type, "classification")
-    with TemporaryDirectory() as scratch:
-        files = _write_tables(problem, Path(scratch))
-        options = ["--task-type", kind, "--pytorch-seed", str(problem.seed), "--save-dir", scratch]
-        options += ["--multiclass-num-classes", str(problem.outputs)] if kind == "multiclass" else []
-        start = "from chemprop.cli.main import main; main()"  # the program itself would see the caller's PYTHONPATH
-        _run(
-            [str(python), "-I", "-c", start, "train", "-q", "--data-path", *files, *options], problem, CHEMPROP, scratch
-        )
-        frame = pd.read_csv(Path(scratch) / "model_0" / "test_predictions.csv")
+    kind = problem.task_type if problem.task_type in ("regression", "multiclass") else "classification"
+    options = ["--task-type", kind, "--pytorch-seed", str(problem.seed), "--save-dir", "."]
+    options += ["--multiclass-num-classes", str(problem.outputs)] if kind == "multiclass" else []
+    program = "from chemprop.cli.main import main; main()"
+    with TemporaryDirectory() as folder:
+        _run(problem, CHEMPROP, folder, "-c", program, "train", "-q", *options, "--data-path", *TABLES)
+        frame = pd.read_csv(Path(folder) / "model_0" / "test_predictions.csv")  # it takes all.csv for the test part
     if kind == "multiclass":
         return np.array([text.split(",") for text in frame.iloc[:, -1]], dtype=float)
     return frame.iloc[:, 1:].to_numpy(dtype=float)
@@ -53,13 +50,10 @@ def chemprop(problem: Problem) -> np.ndarray:
 
 def attentivefp(problem: Problem) -> np.ndarray:
     """Predictions [rows, outputs] of AttentiveFP (Xiong et al., 2020); attentivefp.py has the settings."""
-    python = interpreter(ATTENTIVEFP, problem.environments)
-    with TemporaryDirectory() as scratch:
-        files = _write_tables(problem, Path(scratch))
-        target = Path(scratch) / "predictions.csv"
-        options = [problem.task_type, str(problem.outputs), str(problem.seed), str(target)]
-        _run([python, "-I", str(SCRIPT), *files, *options], problem, ATTENTIVEFP, scratch)
-        return np.loadtxt(target, delimiter=",", ndmin=2)
+    with TemporaryDirectory() as folder:
+        options = [problem.task_type, str(problem.outputs), str(problem.seed), "predictions.csv"]
+        _run(problem, ATTENTIVEFP, folder, str(SCRIPT), *TABLES, *options)
+        return np.loadtxt(Path(folder) / "predictions.csv", delimiter=",", ndmin=2)
 
 
 def interpreter(environment: Environment, folder: Path) -> Path:
@@ -95,21 +89,17 @@ def versions(environment: Environment, folder: Path) -> dict[str, str]:
     return {entry["name"]: entry["version"] for entry in installed if entry["name"] in wanted}
 
 
-def _write_tables(problem: Problem, folder: Path) -> list[str]:
-    """Writes train.csv, valid.csv and all.csv: SMILES, then a column per task, empty where there is no label."""
-    tasks = [f"task {i}" for i in range(problem.labels.shape[1])]
-    frame = pd.DataFrame(problem.labels, columns=tasks)
+def _run(problem: Problem, environment: Environment, folder: str, *arguments: str) -> None:
+    """Writes the tables into a folder and runs Python there in an environment; its output goes to a log. The tables
+    have the SMILES, then a column per task, empty where there is no label. Raises TrainingStopped if it fails."""
+    python = interpreter(environment, problem.environments)
+    frame = pd.DataFrame(problem.labels, columns=[f"task {i}" for i in range(problem.labels.shape[1])])
     frame.insert(0, "smiles", problem.texts)
-    files = {"train": frame.iloc[problem.train], "valid": frame.iloc[problem.valid], "all": frame}
-    for name, rows in files.items():
-        rows.to_csv(folder / f"{name}.csv", index=False)
-    return [str(folder / f"{name}.csv") for name in files]
-
-
-def _run(command: list[str | Path], problem: Problem, environment: Environment, folder: str) -> None:
-    """Runs a program in `folder`; its output goes to a log. (-I: a PYTHONPATH is not for it.) Raises TrainingStopped if it fails."""
+    for name, rows in zip(TABLES, (problem.train, problem.valid, np.arange(len(frame))), strict=True):
+        frame.iloc[rows].to_csv(Path(folder) / name, index=False)
     log = problem.directory / f"{environment.name}.log"
     with log.open("w") as file:
+        command = [str(python), "-I", *arguments]  # -I: no packages from a PYTHONPATH
         status = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, cwd=folder).returncode
     if status:
         raise TrainingStopped(f"{environment.name} failed: {_last_line(log)}; its output is in {log}")

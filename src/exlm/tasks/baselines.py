@@ -54,8 +54,9 @@ def baseline(
     seeds: list[int] | None = None,
     environments: str = "~/.cache/exlm/baselines",
 ) -> dict[str, Any]:
-    """Trains a baseline once per seed. It has the data, splits and metrics of `exlm finetune`, and writes the same
-    files, but no model; `exlm report` shows it beside the models of the same data.
+    """Trains a baseline once per seed. Data, splits, metrics and files are those of `exlm finetune`.
+
+    No model is written. `exlm report` shows the results beside the models of the same data.
 
     If it is interrupted and run again, it goes on from there: finished seeds are not repeated.
 
