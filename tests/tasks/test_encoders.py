@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, pipeline
 
 from exlm import InputError, pretrained
 from exlm.data.tokenization import train_text_tokenizer
@@ -270,3 +270,17 @@ def test_a_mistyped_name_asks_the_hub_once(files, tmp_path, monkeypatch):
 def test_a_hub_name_without_a_network(files, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     assert "directory or hub name" in refused("nobody/no-such-encoder", files, tmp_path)
+
+
+def test_the_head_of_every_family_returns_real_units(model, files, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # pipelines set it where it is not set
+    frames = {name: pd.read_csv(files / f"{name}.csv") for name in ("train", "valid")}
+    for name, frame in frames.items():
+        frame.assign(label=500.0 + frame["text"].str.len()).to_csv(tmp_path / f"{name}.csv", index=False)
+    task = TaskConfig(str(tmp_path / "train.csv"), str(tmp_path / "valid.csv"), task_type="regression", max_length=64)
+    finetune(str(tmp_path / "out"), str(model), replace(task, label_columns=["label"]), FAST, [0])
+    recorded = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")["predicted label"]
+    regress = pipeline("text-classification", str(tmp_path / "out"), device="cpu", truncation=True, max_length=64)
+    scores = [result["score"] for result in regress(frames["valid"]["text"].tolist())]
+    np.testing.assert_allclose(scores, recorded, rtol=1e-5)
+    assert np.mean(scores) > 400

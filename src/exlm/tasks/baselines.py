@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from exlm.data.chemistry import molecule_problem
+from exlm.data.chemistry import molecule_problem, standardize
 from exlm.errors import InputError
 from exlm.storage import plain
 from exlm.tasks import baseline_models as models
 from exlm.tasks import baseline_programs as programs
 from exlm.tasks.baseline_models import Problem
 from exlm.tasks.baseline_programs import ATTENTIVEFP, CHEMPROP, Environment
-from exlm.tasks.config import TaskConfig, resolve
+from exlm.tasks.config import TaskConfig, identity, resolve
 from exlm.tasks.finetune import checked_seeds, run_task
 from exlm.tasks.finetuned import rank
 from exlm.tasks.inference import Rows
@@ -79,7 +79,7 @@ def baseline(
         raise InputError(f"{dataset}: question answering has no baseline; use a table with labels")
     trainer = BaselineTask(name, task, Path(environments).expanduser())
     directory = Path(output or f"runs/baselines/{name}/{Path(dataset).name.split('.')[0].lower()}")
-    settings = plain({"baseline": name, "task": trainer.task, **trainer.data_settings})
+    settings = plain({"baseline": name, "task": identity(trainer.task), **trainer.data_settings})
     recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "seeds": seeds}
     return run_task(directory, trainer, {"": BASELINES[name].settings}, seeds, settings, recipe)
 
@@ -114,7 +114,7 @@ class BaselineTask(LabelledTask):
             return result
 
         problem = Problem(
-            texts=[table.texts[row] for row in used],
+            texts=[standardize(table.texts[row], self.task.standardize or "none") for row in used],
             pairs=[table.pairs[row] for row in used] if table.pairs else None,
             labels=labels[np.ix_(used, learned)],
             train=np.searchsorted(used, split["train"]),

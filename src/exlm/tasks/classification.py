@@ -14,7 +14,7 @@ from exlm.pretrained import save_model
 from exlm.tasks.applicability import write_training_molecules
 from exlm.tasks.calibration import fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders import Models, fold_units, load_encoder, load_encoder_tokenizer
+from exlm.tasks.encoders import Models, fold_units, load_encoder, load_encoder_tokenizer, saved_text_kind
 from exlm.tasks.inference import Rows, model_inputs, pad, tokenize_rows
 from exlm.tasks.labelled import LabelledTask
 from exlm.tasks.predictions import as_predictions, predict_logits
@@ -33,10 +33,11 @@ class Classification(LabelledTask):
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         self.tokenizer, self.max_length = load_encoder_tokenizer(model, task.max_length or DEFAULT_LENGTH)
         self.new_network = partial(load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from)
-        super().__init__(task, self._tokenize)
+        super().__init__(task, self._tokenize, saved_text_kind(model))
 
     def _tokenize(self, table: LabelledTable, task: TaskConfig) -> Rows:
-        return tokenize_rows(table, self.tokenizer, self.max_length, bool(task.molecules), task.on_invalid == "keep")
+        molecules, keep = bool(task.molecules), task.on_invalid == "keep"
+        return tokenize_rows(table, self.tokenizer, self.max_length, molecules, keep, task.standardize or "none")
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains with one seed and keeps the epoch that is best on valid. Returns it, and what `record` tells."""
@@ -91,6 +92,7 @@ class Classification(LabelledTask):
         remembered = ("task_type", "text_column", "pair_column", "label_columns", "classes")
         return {name: getattr(table, name) for name in remembered} | {
             "molecules": self.task.molecules,
+            "standardize": self.task.standardize or "none",
             "max_length": self.max_length,
             "precision": hyper.precision,
             "mean": mean.tolist(),

@@ -2,7 +2,7 @@
 
 import warnings
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ import pandas as pd
 from exlm.errors import InputError
 from exlm.storage import sha256, write_json
 from exlm.tasks.frames import output_path
+from exlm.tasks.inference import OnInvalid
 from exlm.tasks.predict import predictions_of
 from exlm.tasks.predictions import PredictOptions, Score
 
@@ -21,7 +22,9 @@ def evaluate(
     input: str,
     output: str | None = None,
     text_column: str | None = None,
-    on_invalid: Literal["error", "skip", "keep"] = "skip",
+    molecules: bool | None = None,
+    header: bool = True,
+    on_invalid: OnInvalid = "skip",
     calibrated: bool = False,
     distance: bool = False,
     resamples: int = 1000,
@@ -30,16 +33,17 @@ def evaluate(
 ) -> dict[str, Any]:
     """Scores a fine-tuned model on labelled data, with 95% bootstrap intervals, and prints a table.
 
-    The intervals say how much the scores would vary with another draw of rows from the same source. They say nothing
-    about another training, which the scores of the seeds show. `calibration_error` is how far the probabilities are
-    from how often they are right; `calibration_error_calibrated` is the same after division of the logits by the
-    temperature that was fitted on the validation rows.
+    The intervals say how much the scores would vary with other rows from the same source, the seeds how much they vary
+    with another training. `calibration_error` is how far probabilities are from how often they are right, and
+    `calibration_error_calibrated` the same for calibrated probabilities.
 
     Args:
         model: output directory of `exlm finetune`, or of one of its seeds.
         input: a file as for `exlm predict`, with the label columns of the fine-tuning.
         output: .json file to write; INPUT-evaluation.json beside the input where absent.
-        text_column: column of the SMILES or text; found by its name where absent.
+        text_column: column of the SMILES or text; that of the training, or one with a usual name, where absent.
+        molecules: whether the texts are SMILES; as in the training where absent.
+        header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
         on_invalid: rows that cannot be used are left out (`skip`), stop the command (`error`), or are used where that
             is possible (`keep`).
         calibrated: score calibrated probabilities.
@@ -53,7 +57,8 @@ def evaluate(
     target = output_path(input, output, "evaluation.json", (".json",))
     if resamples < 0:
         raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
-    found = predictions_of(model, input, PredictOptions(text_column, on_invalid, calibrated, distance), device)
+    options = PredictOptions(text_column, molecules, header, on_invalid, calibrated, distance)
+    found = predictions_of(model, input, options, device)
     if not len(found.labelled):
         raise InputError(f"{input}: nothing can be scored: {found.note or 'no row has a label and a prediction'}")
     metrics = {name: with_intervals(score, found.labelled, resamples, seed) for name, score in found.scores.items()}

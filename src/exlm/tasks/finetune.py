@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from exlm.errors import Diverged, InputError, TrainingStopped
 from exlm.storage import finished_result, lock, machine, plain, write_json, write_text, write_yaml
-from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, resolve
+from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, identity, resolve
 from exlm.tasks.encoders import default_layers, encoder_fingerprint
 from exlm.tasks.finetuned import REPORT, RESULT, best_seed, best_seed_directory, copy_model, rank
 from exlm.tasks.kinds import Task, kind_of
@@ -65,7 +65,9 @@ def finetune(
     trainer = kind_of(task.task_type).trainer(model, task, from_scratch, start)
     hyper = fill_in(train, known, bool(trainer.task.molecules))
     chosen = cells(hyper, grid or {})
-    settings = plain({**named, "precision": precision, "task": trainer.task, **fingerprints, **trainer.data_settings})
+    settings = plain(
+        {**named, "precision": precision, "task": identity(trainer.task), **fingerprints, **trainer.data_settings}
+    )
     recipe = {"output": output, **named, "train": hyper, "grid": grid, "seeds": seeds}
     return run_task(Path(output), trainer, chosen, seeds, settings, recipe)
 

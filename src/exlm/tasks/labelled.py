@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import rdkit
 
-from exlm.data.chemistry import are_molecules
+from exlm.data.columns import listed
 from exlm.errors import InputError
 from exlm.randomness import Purpose, mix
 from exlm.storage import write_text
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
-from exlm.tasks.frames import listed, read_frame, with_columns
-from exlm.tasks.inference import Rows
+from exlm.tasks.frames import read_frame, with_columns
+from exlm.tasks.inference import Rows, TextKind, check_kind
 from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
 from exlm.tasks.predictions import prediction_columns
 from exlm.tasks.splits import Split, make_split, random_split, split_hash
@@ -30,15 +30,27 @@ class LabelledTask:
     The attributes are those of a `Trainer` (`kinds.py`); `rows` says which rows can be used.
     """
 
-    def __init__(self, task: TaskConfig, read_rows: Callable[[LabelledTable, TaskConfig], Rows]) -> None:
-        """Reads the table. `read_rows` gets it and the completed task, and finds what is wrong with its rows."""
+    def __init__(
+        self,
+        task: TaskConfig,
+        read_rows: Callable[[LabelledTable, TaskConfig], Rows],
+        trained_on: TextKind = TextKind(None, "none"),
+    ) -> None:
+        """Reads the table. `read_rows` gets it and the completed task, and finds what is wrong with its rows.
+        `trained_on` is the kind of text that the model knows."""
         table, differences = load_labelled(task)
         if task.train_rows is not None:
             differences.append(f"at most {task.train_rows} rows of the train part are used")
         glue = task.dataset in GLUE
-        molecules = bool(task.molecules) or (task.molecules is None and not glue and are_molecules(table.texts))
+        molecules = check_kind(
+            table.texts, trained_on.molecules or None, False if glue else task.molecules, task.dataset
+        )
+        how = task.standardize or (trained_on.standardize if molecules else "none")
+        if how != "none" and not molecules:
+            raise InputError(f"task.standardize {how} rewrites molecules; set task.molecules to true, or leave it out")
         default_split = "parts" if table.parts is not None else "scaffold" if molecules else "random"
-        self.task = replace(task, molecules=molecules, split=task.split or default_split)
+        remembered = task.standardize if how == "none" else how
+        self.task = replace(task, molecules=molecules, split=task.split or default_split, standardize=remembered)
         self.metric = task.metric or (GLUE[task.dataset].metric if glue else MAIN_METRIC[table.task_type])
         if self.metric not in (known := METRICS[table.task_type]):
             raise InputError(f"a {table.task_type} task has no metric {self.metric!r}; use one of {', '.join(known)}")
@@ -46,7 +58,8 @@ class LabelledTask:
         self.invalid = self.rows.report()
         differences += molnet_differences(task.dataset, len(table.texts), self.rows.usable.sum())
         self.data_settings = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": differences}
-        guess = "" if task.task_type or glue else " (inferred; set task.task_type if that is wrong)"
+        inferred = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
+        guess = f" (found without being told, set it if it is wrong: {inferred})" if inferred else ""
         kind = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
         self.summary = f"{len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
 
@@ -111,7 +124,7 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
         return glue_table(task.dataset, task.data_dir)
     assert task.task_type != "question_answering"
     files = {"train": task.dataset, "valid": task.valid, "test": task.test}
-    frames = {part: read_frame(file) for part, file in files.items() if file}
+    frames = {part: read_frame(file, task.header) for part, file in files.items() if file}
     frame = frames if task.valid else frames["train"]
     columns = (task.text_column, task.label_columns, task.task_type, None, task.pair_column)
     return make_table(frame, task.dataset, *columns), []
