@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rdkit import Chem, rdBase
-from rdkit.Chem import rdFingerprintGenerator
+from rdkit.DataStructs import ConvertToNumpyArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.dummy import DummyClassifier
@@ -15,9 +14,9 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from exlm.tasks.applicability import BITS, fingerprints
 from exlm.tasks.table import TaskType
 
-RADIUS, BITS = 2, 2048  # ECFP4: a radius of 2 bonds is a diameter of 4
 TREES, NEIGHBOURS = 500, 5
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # C of linear models, the inverse of the strength of regularisation
 BLOCK = 1024  # rows whose neighbours are searched at once
@@ -61,12 +60,12 @@ def ecfp_random_forest(problem: Problem) -> np.ndarray:
     """Predictions [rows, outputs] of one random forest per task, on fingerprints."""
     kind = RandomForestRegressor if problem.task_type == "regression" else RandomForestClassifier
     forest = kind(n_estimators=TREES, random_state=problem.seed, n_jobs=-1)
-    return _one_model_per_task(problem, fingerprints(problem.texts), forest)
+    return _one_model_per_task(problem, ecfp(problem), forest)
 
 
 def ecfp_linear(problem: Problem) -> np.ndarray:
     """Predictions [rows, outputs] of one logistic regression per task (numbers: ridge regression) on fingerprints."""
-    return _best_linear(problem, sparse.csr_matrix(fingerprints(problem.texts), dtype=np.float64))
+    return _best_linear(problem, sparse.csr_matrix(ecfp(problem), dtype=np.float64))
 
 
 def tfidf_linear(problem: Problem) -> np.ndarray:
@@ -77,7 +76,7 @@ def tfidf_linear(problem: Problem) -> np.ndarray:
 def ecfp_neighbours(problem: Problem) -> np.ndarray:
     """Predictions [rows, outputs]: the mean label of the nearest labelled molecules of the train part, weighted by
     their Tanimoto similarity."""
-    bits = fingerprints(problem.texts).astype(np.float32)
+    bits = ecfp(problem).astype(np.float32)
     size, train = bits.sum(1), problem.train
     targets = problem.labels[train]
     if problem.task_type == "multiclass":
@@ -95,11 +94,12 @@ def ecfp_neighbours(problem: Problem) -> np.ndarray:
     return result
 
 
-def fingerprints(smiles: list[str]) -> np.ndarray:
-    """Morgan fingerprints (ECFP4) of SMILES that RDKit can parse: [rows, BITS] uint8."""
-    generator = rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=BITS)
-    with rdBase.BlockLogs():
-        return np.array([generator.GetFingerprintAsNumPy(Chem.MolFromSmiles(text)) for text in smiles])
+def ecfp(problem: Problem) -> np.ndarray:
+    """The molecules' fingerprints: [rows, BITS] of 0 and 1."""
+    result = np.zeros((len(problem.texts), BITS), dtype=np.uint8)
+    for row, fingerprint in zip(result, fingerprints(problem.texts), strict=True):
+        ConvertToNumpyArray(fingerprint, row)
+    return result
 
 
 def tfidf(problem: Problem) -> sparse.csr_matrix:

@@ -14,12 +14,13 @@ from exlm.errors import InputError
 from exlm.storage import plain
 from exlm.tasks import baseline_models as models
 from exlm.tasks import baseline_programs as programs
+from exlm.tasks.applicability import BITS, RADIUS
 from exlm.tasks.baseline_models import Problem
 from exlm.tasks.baseline_programs import ATTENTIVEFP, CHEMPROP, Environment
 from exlm.tasks.config import TaskConfig, identity, resolve
 from exlm.tasks.finetune import checked_seeds, run_task
 from exlm.tasks.finetuned import rank
-from exlm.tasks.inference import Rows
+from exlm.tasks.inference import Rows, TextKind
 from exlm.tasks.labelled import LabelledTask
 from exlm.tasks.table import LabelledTable
 
@@ -34,7 +35,7 @@ class Baseline:
     environment: Environment | None = None  # of a program of its own
 
 
-_ECFP = {"radius": models.RADIUS, "bits": models.BITS}
+_ECFP = {"radius": RADIUS, "bits": BITS}
 _LINEAR = {"strengths": models.STRENGTHS}
 BASELINES: dict[str, Baseline] = {
     "ecfp-rf": Baseline(models.ecfp_random_forest, True, {**_ECFP, "trees": models.TREES}),
@@ -89,7 +90,7 @@ class BaselineTask(LabelledTask):
 
     def __init__(self, name: str, task: TaskConfig, environments: Path) -> None:
         self.baseline, self.environments = BASELINES[name], environments
-        super().__init__(task, _read_rows)
+        super().__init__(task, _read_rows, TextKind(None, "none"))
         if self.task.molecules != self.baseline.molecules:
             kind, other = ("molecules", "text") if self.baseline.molecules else ("text", "molecules")
             fitting = ", ".join(key for key, entry in BASELINES.items() if entry.molecules == self.task.molecules)

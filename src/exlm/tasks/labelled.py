@@ -34,7 +34,7 @@ class LabelledTask:
         self,
         task: TaskConfig,
         read_rows: Callable[[LabelledTable, TaskConfig], Rows],
-        trained_on: TextKind = TextKind(None, "none"),
+        trained_on: TextKind,
     ) -> None:
         """Reads the table. `read_rows` gets it and the completed task, and finds what is wrong with its rows.
         `trained_on` is the kind of text that the model knows."""
@@ -42,9 +42,8 @@ class LabelledTask:
         if task.train_rows is not None:
             differences.append(f"at most {task.train_rows} rows of the train part are used")
         glue = task.dataset in GLUE
-        molecules = check_kind(
-            table.texts, trained_on.molecules or None, False if glue else task.molecules, task.dataset
-        )
+        wanted = False if glue else task.molecules
+        molecules = check_kind(table.texts, trained_on.molecules or None, wanted, task.dataset)
         how = task.standardize or (trained_on.standardize if molecules else "none")
         if how != "none" and not molecules:
             raise InputError(f"task.standardize {how} rewrites molecules; set task.molecules to true, or leave it out")
