@@ -98,6 +98,7 @@ def ecfp(problem: Problem) -> np.ndarray:
     """The molecules' fingerprints: [rows, BITS] of 0 and 1."""
     result = np.zeros((len(problem.texts), BITS), dtype=np.uint8)
     for row, fingerprint in zip(result, fingerprints(problem.texts), strict=True):
+        assert fingerprint is not None  # only molecules that RDKit can parse are here
         ConvertToNumpyArray(fingerprint, row)
     return result
 
