@@ -1,14 +1,13 @@
 """How good a fine-tuned model is on labelled data: metrics of the ensemble and of each seed, with intervals."""
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from exlm.errors import InputError
-from exlm.storage import sha256, write_json
+from exlm.storage import write_json
 from exlm.tasks.frames import output_path
 from exlm.tasks.inference import OnInvalid
 from exlm.tasks.predict import predictions_of
@@ -25,8 +24,6 @@ def evaluate(
     molecules: bool | None = None,
     header: bool = True,
     on_invalid: OnInvalid = "skip",
-    calibrated: bool = False,
-    distance: bool = False,
     resamples: int = 1000,
     seed: int = 0,
     device: str = "auto",
@@ -46,8 +43,6 @@ def evaluate(
         header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
         on_invalid: rows that cannot be used are left out (`skip`), stop the command (`error`), or are used where that
             is possible (`keep`).
-        calibrated: score calibrated probabilities.
-        distance: for molecules, also count the rows that are far from the training molecules.
         resamples: draws of the bootstrap; 0 for no intervals.
         seed: seed of the draws.
         device: auto, cpu, cuda or cuda:NUMBER.
@@ -57,13 +52,13 @@ def evaluate(
     target = output_path(input, output, "evaluation.json", (".json",))
     if resamples < 0:
         raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
-    options = PredictOptions(text_column, molecules, header, on_invalid, calibrated, distance)
+    options = PredictOptions(text_column, molecules, header, on_invalid)
     found = predictions_of(model, input, options, device)
     if not len(found.labelled):
         raise InputError(f"{input}: nothing can be scored: {found.note or 'no row has a label and a prediction'}")
     metrics = {name: with_intervals(score, found.labelled, resamples, seed) for name, score in found.scores.items()}
-    report = {"model": model, "input": input, "input_sha256": sha256(Path(input)), "labelled": len(found.labelled)}
-    report |= {"calibrated": calibrated, "resamples": resamples, "seed": seed, "metrics": metrics}
+    report = {"model": model, "input": input, "labelled": len(found.labelled), "resamples": resamples, "seed": seed}
+    report |= {"metrics": metrics}
     write_json(target, report)
     cells = {name: {metric: _cell(**values) for metric, values in of.items()} for name, of in metrics.items()}
     print(f"{found.summary}; {len(found.labelled)} labelled")

@@ -96,7 +96,7 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
     if options.distance:
         columns["distance to training"] = distance_to_training([m.directory for m in members], table.texts)
         far = int((columns["distance to training"] > FAR).sum())
-        summary += f"; {far} rows are far from the training molecules (distance over {FAR}): trust them less"
+        summary += f"; {far} rows are far from the training molecules (distance over {FAR})"
     result = with_columns(frame, columns | {"problem": rows.problems})
     if not all(name in frame for name in task["label_columns"]):
         return Predictions(result, summary)
