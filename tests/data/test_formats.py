@@ -96,7 +96,9 @@ def test_a_structure_that_cannot_be_read_keeps_its_row_and_has_a_reason(tmp_path
         prepare([path], str(tmp_path / "out"), workers=1, on_invalid="error", overwrite=True)
 
 
-@pytest.mark.parametrize("content", ["CCO\nCC\n", "id,smiles\n7,CCO\n8,CC\n", "Smiles\tid\nCCO\t1\nCC\t2\n", "smiles\nCCO\nCC"])
+@pytest.mark.parametrize(
+    "content", ["CCO\nCC\n", "id,smiles\n7,CCO\n8,CC\n", "Smiles\tid\nCCO\t1\nCC\t2\n", "smiles\nCCO\nCC"]
+)
 def test_standard_input_has_lines_or_a_table(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
     files._standard_input.cache_clear()

@@ -129,11 +129,13 @@ def _one_model_per_task(problem: Problem, features: Features, model: BaseEstimat
     columns = []
     for labels in problem.labels.T:
         rows = problem.train[~np.isnan(labels[problem.train])]
+        several = problem.task_type == "regression" or np.ptp(labels[rows]) > 0  # some models refuse a single class
+        fitted = (clone(model) if several else DummyClassifier()).fit(features[rows], labels[rows])
+        if hasattr(fitted, "estimators_"):
+            fitted.n_jobs = 1  # threads would add up the trees in any order, and the last bits would differ
         if problem.task_type == "regression":
-            columns.append(clone(model).fit(features[rows], labels[rows]).predict(features)[:, None])
+            columns.append(fitted.predict(features)[:, None])
             continue
-        chosen = clone(model) if np.ptp(labels[rows]) else DummyClassifier()  # one class alone: some models refuse it
-        fitted = chosen.fit(features[rows], labels[rows])
         probabilities = np.zeros((len(labels), problem.outputs if problem.task_type == "multiclass" else 2))
         probabilities[:, fitted.classes_.astype(int)] = fitted.predict_proba(features)
         columns.append(probabilities if problem.task_type == "multiclass" else probabilities[:, 1:])
