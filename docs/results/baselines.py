@@ -22,10 +22,8 @@ Results = dict[tuple[str, str], dict[str, Any]]  # what results.json has, by bas
 
 
 def find(runs: Path) -> Results:
-    paths = {
-        (name, path.parent.name): path for name in BASELINES for path in sorted(runs.glob(f"{name}/*/results.json"))
-    }
-    return {key: json.loads(path.read_text()) for key, path in paths.items()}
+    paths = [path for name in BASELINES for path in sorted(runs.glob(f"{name}/*/results.json"))]
+    return {(path.parts[-3], path.parts[-2]): json.loads(path.read_text()) for path in paths}
 
 
 def seeds_of(result: dict[str, Any]) -> list[float]:
@@ -55,10 +53,10 @@ def classification(results: Results) -> str:
         if any(found):
             mean = f"{fmean(fmean(seeds_of(r)) for r in found if r):.1f}" if all(found) else ""
             rows.append([title(name), *map(cell, found), mean])
-    quoted = [
-        [f"*{name}*", *("" if v is None else f"*{v}*" for v in values)] for name, values in MOLECULES["paper"].items()
-    ]
-    return table(["ROC-AUC, %", *map(title, CLASSIFICATION), "mean"], rows + quoted)
+    for name, values in MOLECULES["paper"].items():
+        quoted = [name.replace("*", r"\*"), *("" if value is None else str(value) for value in values)]
+        rows.append([text and f"*{text}*" for text in quoted])
+    return table(["ROC-AUC, %", *map(title, CLASSIFICATION), "mean"], rows)
 
 
 def scores(results: Results, tasks: Sequence[str], unit: str) -> str:

@@ -20,7 +20,7 @@ def report(runs: list[str], out: str = "report") -> None:
     """Writes report.md, index.html, tables (CSV, LaTeX) and figures (SVG, PNG) of all finished runs.
 
     Args:
-        runs: directories; outputs of pretrain, finetune and analyze are found in them at any depth.
+        runs: directories; outputs of pretrain, finetune, baseline and analyze are found in them at any depth.
         out: the directory of the report.
     """
     if not runs:

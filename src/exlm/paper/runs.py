@@ -49,7 +49,7 @@ class Pretraining:
 
 @dataclass(frozen=True)
 class Finetuning:
-    """A model fine-tuned on one task with several seeds."""
+    """A model fine-tuned on one task with several seeds, or a baseline in its place."""
 
     id: str
     path: Path
