@@ -70,7 +70,7 @@ def costs(results: Results) -> str:
     for name in BASELINES:
         own = {task: result["runs"] for (baseline, task), result in results.items() if baseline == name}
         times = {task: median(run["seconds"] for run in runs) for task, runs in own.items()}
-        versions = {f"{k} {v}" for runs in own.values() for run in runs for k, v in run["versions"].items()}
+        versions = {name for runs in own.values() for run in runs for name in run["settings"]["train"]["packages"]}
         spent = ", ".join(f"{title(task)} {value:,.0f}" for task, value in sorted(times.items(), key=lambda e: e[1]))
         rows.append([title(name), spent, ", ".join(sorted(versions))])
     return table(["baseline", "seconds per seed", "versions"], [row for row in rows if row[1]])

@@ -26,34 +26,19 @@ Features = Any  # an array or a sparse matrix, [rows, features]
 
 @dataclass(frozen=True)
 class Problem:
-    """What a baseline learns from, and what it has to predict.
+    """What a baseline learns from, and what it has to predict."""
 
-    Attributes:
-        texts: [rows] SMILES or texts; all of them are predicted.
-        pairs: [rows] the second texts, if the task is on pairs.
-        labels: [rows, tasks], for multiclass class indices [rows, 1]. NaN: the label is missing, or the row is neither
-            in `train` nor in `valid`. Every task has a label in `train`.
-        train: numbers of the rows to learn from.
-        valid: numbers of the rows that choose the epoch or the strength of regularisation.
-        task_type: binary, multilabel, multiclass or regression.
-        outputs: the number of predictions of a row: classes for multiclass, tasks for all others.
-        score: how good predictions [rows, outputs] are on the valid rows; a higher number is better.
-        seed: makes everything random repeatable.
-        directory: an existing folder for the logs of other programs.
-        environments: the folder that has the environments of other programs.
-    """
-
-    texts: list[str]
-    pairs: list[str] | None
-    labels: np.ndarray
-    train: np.ndarray
-    valid: np.ndarray
+    texts: list[str]  # [rows] SMILES or texts; all of them are predicted
+    pairs: list[str] | None  # [rows] the second texts, if the task is on pairs
+    labels: np.ndarray  # [rows, tasks], classes as indices [rows, 1]; NaN: missing, or in neither train nor valid
+    train: np.ndarray  # numbers of the rows to learn from; every task has a label there
+    valid: np.ndarray  # numbers of the rows that choose the epoch or the strength of regularisation
     task_type: TaskType
-    outputs: int
-    score: Callable[[np.ndarray], float]
+    outputs: int  # predictions for a row: classes for multiclass, tasks for all others
+    score: Callable[[np.ndarray], float]  # how good predictions [rows, outputs] are on valid; higher is better
     seed: int
-    directory: Path
-    environments: Path
+    directory: Path  # an existing folder for the logs of other programs
+    environments: Path  # the folder of the environments of other programs
 
 
 def ecfp_random_forest(problem: Problem) -> np.ndarray:

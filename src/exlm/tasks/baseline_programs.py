@@ -1,7 +1,6 @@
 """Baselines that are programs of their own: each runs in an environment of its own, which is made when it is first
 used, reads three CSV files (train.csv, valid.csv, all.csv) and writes one with predictions for the rows of all.csv."""
 
-import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from exlm.errors import InputError, TrainingStopped
-from exlm.storage import lock, write_text
+from exlm.storage import lock
 from exlm.tasks.baseline_models import Problem
 
 SCRIPT = Path(__file__).with_name("attentivefp.py")
 TABLES = ("train.csv", "valid.csv", "all.csv")
-INSTALLED = "installed.json"  # a finished environment has it: all packages and their versions
+FINISHED = "finished"  # the name of an empty file in an environment that was made completely
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def interpreter(environment: Environment, folder: Path) -> Path:
     directory, log = folder.resolve() / environment.name, folder / f"{environment.name}.log"
     python = directory / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     with lock(folder):
-        if (directory / INSTALLED).exists():
+        if (directory / FINISHED).exists():
             return python
         packages = ", ".join(environment.packages)
         print(f"installing {packages} in {directory}; this takes minutes and is done once", flush=True)
@@ -77,16 +76,8 @@ def interpreter(environment: Environment, folder: Path) -> Path:
                         f"{environment.name} could not be installed: {_last_line(log)}; see {log}, check the network "
                         "and the free space, and run the same command again"
                     )
-        found = subprocess.run([*pip, "list", "--format", "json"], capture_output=True, text=True, check=True)
-        write_text(directory / INSTALLED, found.stdout)
+        (directory / FINISHED).touch()
     return python
-
-
-def versions(environment: Environment, folder: Path) -> dict[str, str]:
-    """The versions of an environment's main packages, by name, once it was made in `folder`."""
-    installed = json.loads((folder / environment.name / INSTALLED).read_text(encoding="utf-8"))
-    wanted = {package.split("==")[0] for package in environment.packages}
-    return {entry["name"]: entry["version"] for entry in installed if entry["name"] in wanted}
 
 
 def _run(problem: Problem, environment: Environment, folder: str, *arguments: str) -> None:

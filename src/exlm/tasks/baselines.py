@@ -31,8 +31,13 @@ class Baseline:
 
     fit_predict: Callable[[Problem], np.ndarray]  # predictions [rows, outputs]
     molecules: bool  # whether it reads molecules; else it reads text
-    settings: dict[str, Any] = field(default_factory=dict)  # what its results depend on, as recorded with them
+    settings: dict[str, Any] = field(default_factory=dict)
     environment: Environment | None = None  # of a program of its own
+
+    def recorded(self) -> dict[str, Any]:
+        """What its results depend on: its settings, and its packages with their versions."""
+        own = [f"{name}=={version(name)}" for name in ("rdkit", "scikit-learn")]
+        return {**self.settings, "packages": self.environment.packages if self.environment else own}
 
 
 _ECFP = {"radius": RADIUS, "bits": BITS}
@@ -41,8 +46,8 @@ BASELINES: dict[str, Baseline] = {
     "ecfp-rf": Baseline(models.ecfp_random_forest, True, {**_ECFP, "trees": models.TREES}),
     "ecfp-knn": Baseline(models.ecfp_neighbours, True, {**_ECFP, "neighbours": models.NEIGHBOURS}),
     "ecfp-lr": Baseline(models.ecfp_linear, True, {**_ECFP, **_LINEAR}),
-    "chemprop": Baseline(programs.chemprop, True, {"packages": CHEMPROP.packages}, CHEMPROP),
-    "attentivefp": Baseline(programs.attentivefp, True, {"packages": ATTENTIVEFP.packages}, ATTENTIVEFP),
+    "chemprop": Baseline(programs.chemprop, True, environment=CHEMPROP),
+    "attentivefp": Baseline(programs.attentivefp, True, environment=ATTENTIVEFP),
     "tfidf-lr": Baseline(models.tfidf_linear, False, _LINEAR),
 }
 
@@ -82,7 +87,7 @@ def baseline(
     directory = Path(output or f"runs/baselines/{name}/{Path(dataset).name.split('.')[0].lower()}")
     settings = plain({"baseline": name, "task": identity(trainer.task), **trainer.data_settings})
     recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "seeds": seeds}
-    return run_task(directory, trainer, {"": BASELINES[name].settings}, seeds, settings, recipe)
+    return run_task(directory, trainer, {"": BASELINES[name].recorded()}, seeds, settings, recipe)
 
 
 class BaselineTask(LabelledTask):
@@ -99,7 +104,7 @@ class BaselineTask(LabelledTask):
             )
 
     def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Trains with one seed. Returns what `record` tells, the seconds it took and the versions of its packages."""
+        """Trains with one seed. Returns what `record` tells and the seconds it took."""
         run_dir.mkdir(parents=True, exist_ok=True)
         table, split, used = self.rows.table, self.split(seed), np.flatnonzero(self.rows.usable)
         labels, known = np.full_like(table.labels, np.nan), np.concatenate([split["train"], split["valid"]])
@@ -129,13 +134,7 @@ class BaselineTask(LabelledTask):
         )
         start = time.monotonic()
         predictions = everywhere(self.baseline.fit_predict(problem))
-        seconds = round(time.monotonic() - start, 1)
-        return {"seconds": seconds, "versions": self._versions(), **self.record(run_dir, split, predictions)}
-
-    def _versions(self) -> dict[str, str]:
-        if self.baseline.environment:
-            return programs.versions(self.baseline.environment, self.environments)
-        return {name: version(name) for name in ("scikit-learn", "rdkit")}
+        return {"seconds": round(time.monotonic() - start, 1), **self.record(run_dir, split, predictions)}
 
 
 def _read_rows(table: LabelledTable, task: TaskConfig) -> Rows:
