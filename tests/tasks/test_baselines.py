@@ -182,6 +182,7 @@ def test_a_half_made_environment_is_made_again(tmp_path, monkeypatch):
         ("ecfp-rf", {"molecules": False}, "reads molecules.*has text; use tfidf-lr"),
         ("ecfp-rf", {"task_type": "question_answering"}, "question answering has no baseline"),
         ("ecfp-rf", {"on_invalid": "error"}, "C1CC"),
+        ("ecfp-rf", {"on_invalid": "keep"}, "cannot keep what RDKit cannot parse"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(table, name, changes, message):

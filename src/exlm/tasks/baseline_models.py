@@ -37,8 +37,8 @@ class Problem:
     outputs: int  # predictions for a row: classes for multiclass, tasks for all others
     score: Callable[[np.ndarray], float]  # how good predictions [rows, outputs] are on valid; higher is better
     seed: int
-    directory: Path  # an existing folder for the logs of other programs
-    environments: Path  # the folder of the environments of other programs
+    directory: Path  # an existing folder for the log of a program of its own
+    python: Path | None  # the Python in the environment of such a program
 
 
 def ecfp_random_forest(problem: Problem) -> np.ndarray:

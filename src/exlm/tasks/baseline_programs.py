@@ -83,14 +83,13 @@ def interpreter(environment: Environment, folder: Path) -> Path:
 def _run(problem: Problem, environment: Environment, folder: str, *arguments: str) -> None:
     """Writes the tables into a folder and runs Python there in an environment; its output goes to a log. The tables
     have the SMILES, then a column per task, empty where there is no label. Raises TrainingStopped if it fails."""
-    python = interpreter(environment, problem.environments)
     frame = pd.DataFrame(problem.labels, columns=[f"task {i}" for i in range(problem.labels.shape[1])])
     frame.insert(0, "smiles", problem.texts)
     for name, rows in zip(TABLES, (problem.train, problem.valid, np.arange(len(frame))), strict=True):
         frame.iloc[rows].to_csv(Path(folder) / name, index=False)
     log = problem.directory / f"{environment.name}.log"
     with log.open("w") as file:
-        command = [str(python), "-I", *arguments]  # -I: no packages from a PYTHONPATH
+        command = [str(problem.python), "-I", *arguments]  # -I: no packages from a PYTHONPATH
         status = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, cwd=folder).returncode
     if status:
         raise TrainingStopped(f"{environment.name} failed: {_last_line(log)}; its output is in {log}")

@@ -106,6 +106,8 @@ class BaselineTask(LabelledTask):
     def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> dict[str, Any]:
         """Trains with one seed. Returns what `record` tells and the seconds it took."""
         run_dir.mkdir(parents=True, exist_ok=True)
+        environment = self.baseline.environment
+        python = programs.interpreter(environment, self.environments) if environment else None
         table, split, used = self.rows.table, self.split(seed), np.flatnonzero(self.rows.usable)
         labels, known = np.full_like(table.labels, np.nan), np.concatenate([split["train"], split["valid"]])
         labels[known] = table.labels[known]
@@ -130,7 +132,7 @@ class BaselineTask(LabelledTask):
             score=lambda p: rank(self.score(everywhere(p), split["valid"])[self.metric], self.metric),
             seed=seed,
             directory=run_dir,
-            environments=self.environments,
+            python=python,
         )
         start = time.monotonic()
         predictions = everywhere(self.baseline.fit_predict(problem))
@@ -139,9 +141,9 @@ class BaselineTask(LabelledTask):
 
 def _read_rows(table: LabelledTable, task: TaskConfig) -> Rows:
     """The rows of a table without tokens. What RDKit cannot parse is left out."""
-    problems = list(table.problems)
+    found = table.problems
+    if task.molecules and task.on_invalid == "keep":
+        raise InputError("a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip")
     if task.molecules:
-        problems = [
-            problem or molecule_problem(text) or "" for problem, text in zip(problems, table.texts, strict=True)
-        ]
-    return Rows(table, [], problems, problems)
+        found = [reason or molecule_problem(text) or "" for reason, text in zip(found, table.texts, strict=True)]
+    return Rows(table, [], found, found)
