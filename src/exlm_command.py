@@ -34,6 +34,8 @@ COMMANDS: dict[str, Command] = {
                         "--model runs/exlm --task.dataset table.csv --output runs/table"),
     "predict": Command("exlm.tasks.predict", ("model", "input"), "add a fine-tuned model's predictions to a table",
                        "runs/table new.csv --output predictions.csv"),
+    "evaluate": Command("exlm.tasks.evaluate", ("model", "input"), "metrics of a fine-tuned model, with intervals",
+                        "runs/table labelled.csv --output evaluation.json"),
     "embed": Command("exlm.tasks.embed", ("model", "input"), "write embeddings of the rows of a table",
                      "runs/exlm molecules.csv --output embeddings.parquet"),
     "fill": Command("exlm.filling.fill", ("model", "texts*"), "fill masks jointly: n best, Viterbi or samples",

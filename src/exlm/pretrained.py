@@ -3,9 +3,12 @@
 import hashlib
 import json
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
@@ -18,7 +21,8 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **further: Any) -> None:
     """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them, and the manifest.
 
-    Everything is first written to a temporary folder in `directory` and then moved; the manifest is moved last.
+    Everything is first written to a temporary folder in `directory` and then moved; the manifest is moved last. The
+    files get the permissions of any new file (safetensors would let the owner alone read the weights).
     """
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-") as name:
@@ -26,7 +30,9 @@ def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTok
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         storage.write_manifest(partial, list(partial.iterdir()), tokenizer_hash=tokenizer_hash(tokenizer), **further)
+        permissions = (partial / storage.MANIFEST).stat().st_mode  # those of a new file
         for path in sorted(partial.iterdir(), key=lambda p: p.name == storage.MANIFEST):
+            path.chmod(permissions)
             path.replace(directory / path.name)
 
 
@@ -109,6 +115,7 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
 def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
     """A fast tokenizer from a directory or the Hugging Face hub, as it is; InputError if there is none."""
     try:
+        check_name(name)
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # damaged tokenizers raise anything, even a bare Exception
         raise InputError(
@@ -118,3 +125,22 @@ def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise InputError(f"the tokenizer {name} has no fast version (tokenizer.json); convert it to a fast one first")
     return tokenizer
+
+
+def check_name(name: str) -> None:
+    """OSError unless `name` is a path that exists, or a model that the Hugging Face hub or its local cache has.
+
+    The hub is asked once and for a few seconds. Without a network, transformers would try again for half a minute.
+    """
+    if Path(name).exists():
+        return
+    files = ("config.json", "tokenizer_config.json", "tokenizer.json")
+    try:
+        if any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
+            return
+        with suppress(EntryNotFoundError):  # a repository that holds a tokenizer alone
+            get_hf_file_metadata(hf_hub_url(name, files[0]), timeout=5)
+    except HFValidationError:
+        raise OSError("no such directory, and no name that a model on the hub can have") from None
+    except Exception as error:  # no network, no such model, no right to read it
+        raise OSError(f"no such directory, and not found on the hub: {first_line(error)}") from error

@@ -7,8 +7,16 @@ import torch
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
-from exlm import ExLMConfig, ExLMForMaskedLM, ExLMForSequenceClassification, ExLMModel, InputError
+from exlm import (
+    ExLMConfig,
+    ExLMForMaskedLM,
+    ExLMForQuestionAnswering,
+    ExLMForSequenceClassification,
+    ExLMModel,
+    InputError,
+)
 from exlm.model.evaluation import evaluate_batch
+from exlm.model.layout import at_tokens
 from exlm.model.objectives import classification_loss, single_target_ctc
 from exlm.ops import alignment
 
@@ -351,3 +359,55 @@ def test_logits_come_beside_a_loss_in_evaluation_and_where_asked(tiny_config, ti
     torch.testing.assert_close(found.logits, alone)
     torch.testing.assert_close(found.loss, model(**tiny_batch, return_logits=False).loss)
     assert asked.logits is not None and asked.logits.shape == alone.shape
+
+
+HEADS = [ExLMModel, ExLMForMaskedLM, ExLMForSequenceClassification, ExLMForQuestionAnswering]
+
+
+@pytest.mark.parametrize("switches", [{}, {"expanded_layers": 1, "copy_embedding": 0.5}, {"objective": "mlm"}])
+@pytest.mark.parametrize("kind", HEADS, ids=lambda kind: kind.__name__)
+def test_hidden_states_of_every_layer_on_request(tiny_config, tiny_batch, kind, switches):
+    inputs = {name: tiny_batch[name] for name in ("input_ids", "attention_mask")}
+    model = kind(tiny_config(**switches)).eval()
+    plain, full = model(**inputs), model(**inputs, output_hidden_states=True)
+    for name, value in plain.items():
+        torch.testing.assert_close(full[name], value)
+    encoder = model if kind is ExLMModel else model.exlm
+    reads_masks = kind in (ExLMModel, ExLMForMaskedLM)
+    lattice = encoder.expand(**inputs) if reads_masks else encoder.expand_unmasked(**inputs)
+    depth = 2 if reads_masks else model.config.read_layers
+    assert len(full.hidden_states) == depth + 1
+    assert all(hidden.shape == (4, 7, 32) for hidden in full.hidden_states)
+    for i in range(1, depth + 1):
+        rows = lattice.plain if lattice.plain is not None and i <= encoder.config.plain_layers else lattice
+        expected = at_tokens(encoder.encode(lattice, depth=i), rows)
+        found = full.hidden_states[i] if i == depth else encoder.norm(full.hidden_states[i])
+        torch.testing.assert_close(found, expected)
+    as_tuple = model(**inputs, output_hidden_states=True, return_dict=False)
+    assert len(as_tuple) == len(full) and torch.equal(as_tuple[0], full[0])
+    with pytest.raises(InputError, match="output_attentions"):
+        model(**inputs, output_attentions=True)
+
+
+def test_hidden_states_in_training_are_those_behind_the_loss(tiny_config, tiny_batch):
+    model = ExLMForMaskedLM(tiny_config(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)).train()
+    output = model(**tiny_batch, output_hidden_states=True)
+    torch.testing.assert_close(output.loss, model(**tiny_batch).loss)
+    assert len(output.hidden_states) == 3 and all(hidden.requires_grad for hidden in output.hidden_states)
+    first, *_ = model.eval()(**tiny_batch, return_dict=False)
+    torch.testing.assert_close(first, output.loss)  # a tuple begins with the loss, whatever else it has
+
+
+def test_the_hidden_states_of_a_repeated_input_are_those_of_its_tokens(tiny_config, tiny_batch):
+    model = ExLMForSequenceClassification(tiny_config(objective="mlm", repeat=2)).eval()
+    output = model(tiny_batch["input_ids"], tiny_batch["attention_mask"], output_hidden_states=True)
+    assert all(hidden.shape == (4, 7, 32) for hidden in output.hidden_states)
+    first = output.hidden_states[0]
+    torch.testing.assert_close(first[0, 1], model.exlm.embeddings.weight[tiny_batch["input_ids"][0, 1]])
+
+
+def test_what_the_texts_are_is_saved_with_the_model(tiny_config, tmp_path):
+    assert (tiny_config().molecules, tiny_config().standardize) == (None, "none")
+    tiny_config(molecules=True, standardize="parent").save_pretrained(tmp_path)
+    loaded = AutoConfig.from_pretrained(tmp_path)
+    assert (loaded.molecules, loaded.standardize) == (True, "parent")

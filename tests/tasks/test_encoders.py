@@ -11,19 +11,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, pipeline
 
-from exlm import InputError
+from exlm import InputError, pretrained
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrained import save_model
 from exlm.recipe import ArchitectureConfig
 from exlm.tasks import inference
+from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder_tokenizer, load_finetuned
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import predict
-from tests.tasks.families import FAMILIES, LINES, pairs, questions, save_family
+from tests.tasks.tiny_models import FAMILIES, LINES, pairs, questions, save_family
 
 FAST = FinetuneConfig(
     epochs=2, batch_size=8, learning_rate=1e-3, dropout=0.25, pooler_dropout=0.125, patience=0, precision="fp32"
@@ -107,7 +108,7 @@ def test_predict_gives_the_predictions_of_the_run(tuned, files, tmp_path):
 
 
 def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
-    network, tokenizer = load_finetuned(str(tuned[0] / "seed-0"), "classification")
+    network, tokenizer = load_finetuned(str(tuned[0] / "seed-0"), Classification.models)
     frame = pd.read_csv(files / "both.csv")
     examples = inference.tokenize(frame["text"], tokenizer, frame["second"], 64)
     assert len({len(example["input_ids"]) for example in examples}) > 3
@@ -139,7 +140,7 @@ def test_over_long_pairs_are_cut_to_what_the_model_can_read(model, tuned, family
 
 
 def test_dropout_reaches_every_layer(tuned):
-    network, _ = load_finetuned(str(tuned[0] / "seed-0"), "classification")
+    network, _ = load_finetuned(str(tuned[0] / "seed-0"), Classification.models)
     rates = {name: m.p for name, m in network.named_modules() if isinstance(m, nn.Dropout)}
     encoder = {rate for name, rate in rates.items() if name.startswith(f"{network.base_model_prefix}.")}
     head = {rate for name, rate in rates.items() if not name.startswith(f"{network.base_model_prefix}.")}
@@ -152,7 +153,7 @@ def test_the_mean_over_tokens_is_refused_where_the_head_cannot_read_it(model, fa
     train = replace(STILL, pooling="mean")
     if family == "modernbert":
         run(model, files, tmp_path, train)
-        network, _ = load_finetuned(str(tmp_path / "seed-0"), "classification")
+        network, _ = load_finetuned(str(tmp_path / "seed-0"), Classification.models)
         assert network.config.classifier_pooling == "mean"
     else:
         with pytest.raises(InputError, match="set pooling to first"):
@@ -187,8 +188,8 @@ def test_start_from_takes_the_encoder_of_the_best_seed(bert, files, tmp_path):
     scores = [result["scores"]["valid"]["roc_auc"] for result in first["runs"]]
     assert len(set(scores)) > 1  # else any seed would be the best
     report = run(bert, files, tmp_path / "second", STILL, start_from=str(tmp_path / "first"))
-    best = load_finetuned(str(tmp_path / f"first/seed-{np.argmax(scores)}"), "classification")[0].base_model
-    started = load_finetuned(str(tmp_path / "second/seed-0"), "classification")[0].base_model
+    best = load_finetuned(str(tmp_path / f"first/seed-{np.argmax(scores)}"), Classification.models)[0].base_model
+    started = load_finetuned(str(tmp_path / "second/seed-0"), Classification.models)[0].base_model
     for name, values in best.state_dict().items():
         torch.testing.assert_close(started.state_dict()[name], values, atol=1e-7, rtol=0)
     assert report["settings"]["start_from"] == str(tmp_path / "first")
@@ -247,6 +248,39 @@ def test_a_directory_that_is_no_model(files, tmp_path):
     assert "no config.json" in refused(tmp_path / "empty", files, tmp_path)
 
 
+def test_a_mistyped_name_asks_the_hub_once(files, tmp_path, monkeypatch):
+    asked = []
+
+    def no_answer(url: str, **options: object) -> None:
+        asked.append(url)
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(pretrained, "get_hf_file_metadata", no_answer)
+    monkeypatch.setattr(AutoConfig, "from_pretrained", lambda name: pytest.fail("transformers would ask again"))
+    error = refused("runs/exlmm", files, tmp_path)
+    assert "no such directory, and not found on the hub: no network" in error and len(asked) == 1
+    with pytest.raises(InputError, match="no tokenizer could be loaded from bertt"):
+        pretrained.load_tokenizer("bertt")
+    assert len(asked) == 2
+    assert "./runs/exlmm is not a model directory" in refused("./runs/exlmm", files, tmp_path)
+    assert "/runs/exlmm is not a model directory" in refused("/runs/exlmm", files, tmp_path)
+    assert len(asked) == 2  # these can be no names on a hub
+
+
 def test_a_hub_name_without_a_network(files, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     assert "directory or hub name" in refused("nobody/no-such-encoder", files, tmp_path)
+
+
+def test_the_head_of_every_family_returns_real_units(model, files, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # pipelines set it where it is not set
+    frames = {name: pd.read_csv(files / f"{name}.csv") for name in ("train", "valid")}
+    for name, frame in frames.items():
+        frame.assign(label=500.0 + frame["text"].str.len()).to_csv(tmp_path / f"{name}.csv", index=False)
+    task = TaskConfig(str(tmp_path / "train.csv"), str(tmp_path / "valid.csv"), task_type="regression", max_length=64)
+    finetune(str(tmp_path / "out"), str(model), replace(task, label_columns=["label"]), FAST, [0])
+    recorded = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")["predicted label"]
+    regress = pipeline("text-classification", str(tmp_path / "out"), device="cpu", truncation=True, max_length=64)
+    scores = [result["score"] for result in regress(frames["valid"]["text"].tolist())]
+    np.testing.assert_allclose(scores, recorded, rtol=1e-5)
+    assert np.mean(scores) > 400

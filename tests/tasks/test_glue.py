@@ -12,7 +12,7 @@ from exlm.tasks.classification import load_labelled
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.datasets import GLUE, glue_table
 from exlm.tasks.finetune import finetune
-from tests.tasks.families import save_family
+from tests.tasks.tiny_models import save_family
 
 QUOTE = 'They said "no'  # a quote that never ends: in a CSV it would swallow the lines behind it
 FIRST = ["A cat sleeps.", QUOTE, "It rains.", "Dogs bark.", "Birds sing.", "She left."]

@@ -9,11 +9,13 @@ import pandas as pd
 import pytest
 
 from exlm import InputError
+from exlm.storage import write_manifest
 from exlm.tasks import supervised
 from exlm.tasks.config import FinetuneConfig, TaskConfig, cells
-from exlm.tasks.finetune import best_seed_directory, finetune, run_grid, seed_directories
+from exlm.tasks.finetune import finetune, run_grid
+from exlm.tasks.finetuned import best_seed_directory, seed_directories
 from exlm.tasks.predict import predict
-from tests.tasks.families import pairs, save_family
+from tests.tasks.tiny_models import pairs, save_family
 
 BASE = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, patience=0, precision="fp32")
 RATES = {"learning_rate": [1e-3, 2e-3, 3e-3]}
@@ -31,13 +33,14 @@ class Training:
         self.calls.append((hyper.learning_rate, hyper.batch_size, seed))
         place.mkdir(parents=True, exist_ok=True)
         for name in ("model.safetensors", "config.json"):
-            (place / name).write_text("{}")
+            (place / name).write_text(f"{seed} {hyper.learning_rate}")
+        write_manifest(place, [place / name for name in ("model.safetensors", "config.json")])
         return {"best_epoch": 1, "scores": {"valid": self.score(hyper.learning_rate, seed), "test": {"accuracy": 0.5}}}
 
 
 def weights(directory) -> list[str]:
     """The runs that still have a model."""
-    return sorted(str(path.parent.relative_to(directory)) for path in directory.rglob("*.safetensors"))
+    return sorted(str(path.parent.relative_to(directory)) for path in directory.rglob("seed-*/*.safetensors"))
 
 
 def accuracy(rate: float, seed: int) -> dict[str, float]:
@@ -135,8 +138,9 @@ def test_the_best_cell_has_the_best_median_on_valid(tmp_path, metric, best):
     assert report["valid"] == report["cells"][best]["valid"]
     assert weights(tmp_path) == [f"{best}/seed-{seed}" for seed in range(3)]
     assert seed_directories(str(tmp_path)) == [tmp_path / best / f"seed-{seed}" for seed in range(3)]
-    choose = np.argmin if metric == "rmse" else np.argmax
-    assert best_seed_directory(str(tmp_path)) == tmp_path / best / f"seed-{choose(values[rate])}"
+    seed = (np.argmin if metric == "rmse" else np.argmax)(values[rate])
+    assert best_seed_directory(str(tmp_path)) == tmp_path / best / f"seed-{seed}" and report["best_seed"] == seed
+    assert (tmp_path / "model.safetensors").read_text() == f"{seed} {rate}"
 
 
 def test_more_cells_and_more_seeds_can_be_added(tmp_path):

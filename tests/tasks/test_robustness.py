@@ -11,14 +11,16 @@ from safetensors.torch import load_file
 from exlm import InputError
 from exlm.errors import Diverged, TrainingStopped
 from exlm.pretrained import fingerprint
+from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import glue_table
 from exlm.tasks.encoders import load_encoder
 from exlm.tasks.finetune import finetune
 from exlm.tasks.frames import read_frame
 from exlm.tasks.predict import predict
+from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.table import make_table
-from tests.tasks.families import save_family
+from tests.tasks.tiny_models import save_family
 
 FAST = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
 ROWS = [(f"Ada lives in {town}", label) for town, label in (("Rome", 1), ("Oslo", 0), ("Bern", 1), ("Kyiv", 0))] * 4
@@ -108,11 +110,11 @@ def test_a_fine_tuned_model_gets_a_new_head(bert, files):
     run(bert, files)
     place = files / "out/seed-0"
     trained = load_file(place / "model.safetensors")["classifier.weight"]
-    model = load_encoder(str(place), "classification", FinetuneConfig(), {"num_labels": len(trained)})
+    model = load_encoder(str(place), Classification.models, FinetuneConfig(), {"num_labels": len(trained)})
     assert not torch.equal(model.classifier.weight, trained)
     kept = load_file(place / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
     torch.testing.assert_close(model.bert.embeddings.word_embeddings.weight.data, kept)
-    answering = load_encoder(str(place), "question_answering", FinetuneConfig(), {})
+    answering = load_encoder(str(place), QuestionAnswering.models, FinetuneConfig(), {"num_labels": 2})
     assert answering.qa_outputs.out_features == 2
 
 
@@ -121,7 +123,7 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path):
     settings = json.loads((place / "config.json").read_text()) | {"intermediate_size": 48}
     (place / "config.json").write_text(json.dumps(settings))
     with pytest.raises(InputError, match=r"has size \[32\], by config.json \[48\]"):
-        load_encoder(str(place), "classification", FinetuneConfig(), {})
+        load_encoder(str(place), Classification.models, FinetuneConfig(), {})
 
 
 def test_named_sets_bring_their_own_columns(bert, tmp_path):

@@ -121,6 +121,10 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     classifier_pooling: Literal["first", "mean"] = "first"  # it reads the first state (paper), or the mean
     task_layers: int | None = None  # which task heads read; None: all, or those before a late expansion
 
+    # What the texts of the training corpus are, so that later commands treat new texts alike.
+    molecules: bool | None = None  # SMILES; None: unknown, as of models that were saved before this was recorded
+    standardize: str = "none"  # form of the SMILES: none (as written), canonical or parent
+
     bos_token_id: int | None = 0
     pad_token_id: int | None = 1
     eos_token_id: int | None = 2

@@ -72,6 +72,11 @@ def _spans(lengths: Tensor) -> Spans:
     return Spans(torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int(), int(lengths.max()))
 
 
+def at_tokens(hidden: Tensor, lattice: Lattice) -> Tensor:
+    """hidden [B, L, D] of a lattice's positions -> [B, S, D]: the first state of every input token."""
+    return gather_rows(hidden, lattice.first.clamp(max=hidden.shape[1] - 1).to(hidden.device))
+
+
 def gather_rows(hidden: Tensor, index: Tensor) -> Tensor:
     """hidden [B, L, ...] at index [B, N] -> [B, N, ...]."""
     first = torch.arange(len(hidden), device=hidden.device)[:, None] * hidden.shape[1]

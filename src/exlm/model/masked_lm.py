@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput
+from transformers.utils import can_return_tuple
 
 from ..ops.emission import cross_entropy, emission
 from ..ops.expansion import Lattice
 from ..ops.transition import Prior
 from .configuration_exlm import ExLMConfig
 from .heads import ExLMPredictionHead, ExLMTransitionHead
-from .layout import gather_rows
+from .layout import at_tokens, gather_rows
 from .modeling_exlm import ExLMModel, ExLMPreTrainedModel
 from .objectives import Loss, ctc_blocks, ctc_loss, ctc_marginals, exlm_loss, exlm_marginals, mlm_loss, visits
 
@@ -48,6 +49,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.head.decoder = new_embeddings
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor,
@@ -56,6 +58,8 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         lattice: Lattice | None = None,
         prior: Prior | None = None,
         return_logits: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
     ) -> ExLMMaskedLMOutput:
         """The loss if `labels` are given; logits without labels, or if `return_logits` asks for them.
 
@@ -68,31 +72,41 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             prior: the order prior, if it is not the configuration's (a schedule over training).
             return_logits: whether to return logits with a loss. Default: in evaluation mode only, because logits need a
                 product with the vocabulary for every token.
+            output_hidden_states, output_attentions: as for `ExLMModel`.
         """
+        trace = self.new_trace(output_hidden_states, output_attentions)
         lattice = lattice or self.exlm.expand(input_ids, attention_mask, labels=labels)
         wanted = not self.training if return_logits is None else return_logits
         output = ExLMMaskedLMOutput()
         if labels is None or wanted:
-            hidden = self.exlm.encode(lattice)
+            hidden = self.exlm.encode(lattice, trace=trace)
             lattice = lattice.to(hidden.device)
             states = gather_rows(hidden, lattice.state_index)
-            logits = self.head(gather_rows(hidden, lattice.first.clamp(max=hidden.shape[1] - 1)))
-            marginal = self.marginals(lattice, states, prior)
-            rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
-            logits[rows, lattice.target_index[rows, targets]] = marginal[rows, targets].to(logits.dtype)
-            output.logits = logits
+            output.logits = self._logits(hidden, states, lattice, prior)
         else:
-            states = self.states(lattice)
+            states = self.states(lattice, trace)
             lattice = lattice.to(states.device)
         if labels is not None:
             loss = self.loss(states, lattice, prior)
             output.loss = loss.total / loss.counted.clamp(min=1)
+            output.move_to_end("loss", last=False)  # as a tuple, the output begins with the loss
             output.total, output.count, output.infeasible = loss
+        if trace is not None:
+            output.hidden_states = tuple(trace)
         return output
 
-    def states(self, lattice: Lattice) -> Tensor:
-        """Hidden states [B, N, D] of the lattice states, the only ones that the heads read in training."""
-        return self.exlm.encode(lattice, lattice.state_index, lattice.state_lengths)
+    def _logits(self, hidden: Tensor, states: Tensor, lattice: Lattice, prior: Prior | None) -> Tensor:
+        """Logits [B, S, V] as described for `ExLMMaskedLMOutput`, from all positions and from the lattice states."""
+        logits = self.head(at_tokens(hidden, lattice))
+        marginal = self.marginals(lattice, states, prior)
+        rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
+        logits[rows, lattice.target_index[rows, targets]] = marginal[rows, targets].to(logits.dtype)
+        return logits
+
+    def states(self, lattice: Lattice, trace: list[Tensor] | None = None) -> Tensor:
+        """Hidden states [B, N, D] of the lattice states, the only ones that the heads read in training. `trace` as for
+        `ExLMModel.encode`."""
+        return self.exlm.encode(lattice, lattice.state_index, lattice.state_lengths, trace=trace)
 
     def links(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
         """Log transitions [B, N, N] between the states of a lattice; only of a model with transitions."""

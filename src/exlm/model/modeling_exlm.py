@@ -8,13 +8,15 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils import can_return_tuple
 
+from ..errors import InputError
 from ..ops.dropout import Dropout
 from ..ops.expansion import IGNORED, Lattice, expand
 from ..ops.rotary import rotary_tables
 from .configuration_exlm import ExLMConfig
 from .encoder import ExLMLayer, can_pack
-from .layout import Layout, arrange, gather_rows
+from .layout import Layout, arrange, at_tokens, gather_rows
 
 
 class ExLMPreTrainedModel(PreTrainedModel):
@@ -31,6 +33,16 @@ class ExLMPreTrainedModel(PreTrainedModel):
         if isinstance(module, CopyEmbedding) and not getattr(module.weight, "_is_hf_initialized", False):
             with torch.no_grad():
                 module.weight[1:].normal_(0.0, self.config.copy_embedding)
+
+    def new_trace(self, output_hidden_states: bool | None, output_attentions: bool | None) -> list[Tensor] | None:
+        """An empty list for `ExLMModel.encode` to fill, if hidden states are wanted (default: the configuration's).
+
+        InputError if attention weights are wanted.
+        """
+        if self.config.output_attentions if output_attentions is None else output_attentions:
+            raise InputError("attention weights are never stored by this model; leave out output_attentions")
+        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        return [] if wanted else None
 
 
 class CopyEmbedding(nn.Embedding):
@@ -89,7 +101,12 @@ class ExLMModel(ExLMPreTrainedModel):
         return lattice
 
     def encode(
-        self, lattice: Lattice, read: Tensor | None = None, count: Tensor | None = None, depth: int | None = None
+        self,
+        lattice: Lattice,
+        read: Tensor | None = None,
+        count: Tensor | None = None,
+        depth: int | None = None,
+        trace: list[Tensor] | None = None,
     ) -> Tensor:
         """Hidden states of the expanded sequence, on the model's device: [B, N, D], or [B, L, D] without `read`.
 
@@ -99,29 +116,40 @@ class ExLMModel(ExLMPreTrainedModel):
             count: [B] how many of `read` are real in each sequence.
             depth: number of layers to run; all by default. If it ends before a late expansion, positions are those of
                 the plain sequence.
+            trace: a list to which the states of the input tokens [B, S, D] are added, after the embedding and after
+                every layer (normalised after the last). For this, every layer computes all positions.
         """
         config, device = self.config, self.embeddings.weight.device
+        if trace is not None and read is not None:
+            return gather_rows(self.encode(lattice, depth=depth, trace=trace), read.to(device))
         depth, split = depth or config.num_hidden_layers, config.plain_layers
         rate = config.attention_probs_dropout_prob if self.training else 0.0
         pack = can_pack(device, config.hidden_size // config.num_attention_heads, rate)
         if lattice.plain is None or depth <= split:
-            layout = arrange(lattice.plain or lattice, device, pack, read, count)
+            lattice = lattice.plain or lattice
+            layout = arrange(lattice, device, pack, read, count)
             hidden = self.dropout(self._copied(self.embeddings(layout.input_ids), layout))
-            hidden = self._layers(hidden, self.layers[:depth], layout)
+            hidden = self._layers(hidden, self.layers[:depth], layout, lattice, trace)
         else:
             plain, layout = arrange(lattice.plain, device, pack), arrange(lattice, device, pack, read, count)
-            hidden = self._layers(self.dropout(self.embeddings(plain.input_ids)), self.layers[:split], plain)
+            hidden = self.dropout(self.embeddings(plain.input_ids))
+            hidden = self._layers(hidden, self.layers[:split], plain, lattice.plain, trace)
             assert layout.origin is not None
             hidden = hidden.flatten(0, 1).index_select(0, layout.origin.flatten()).unflatten(0, layout.origin.shape)
-            hidden = self._layers(self._copied(hidden, layout), self.layers[split:depth], layout)
-        return layout.unpack(self.norm(hidden))
+            hidden = self._layers(self._copied(hidden, layout), self.layers[split:depth], layout, lattice, trace)
+        hidden = layout.unpack(self.norm(hidden))
+        if trace:
+            trace[-1] = at_tokens(hidden, lattice)
+        return hidden
 
     def _copied(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Hidden states plus the embedding of every position's copy index."""
         return hidden if self.copies is None else hidden + self.copies(layout.copy)
 
-    def _layers(self, hidden: Tensor, layers: nn.ModuleList, layout: Layout) -> Tensor:
-        """hidden [R, L, D] through the layers; the last one computes only what is read."""
+    def _layers(
+        self, hidden: Tensor, layers: nn.ModuleList, layout: Layout, lattice: Lattice, trace: list[Tensor] | None
+    ) -> Tensor:
+        """hidden [R, L, D] through the layers; the last one computes only what is read. `trace` as for `encode`."""
         device, config = hidden.device.type, self.config
         dtype = self.embeddings.weight.dtype
         if torch.is_autocast_enabled(device):
@@ -129,27 +157,33 @@ class ExLMModel(ExLMPreTrainedModel):
         head_dim = config.hidden_size // config.num_attention_heads
         cos, sin = rotary_tables(layout.position_ids, head_dim, config.rotary_base)
         tables = cos.to(dtype), sin.to(dtype)
-        for layer in layers[:-1]:
-            hidden = layer(hidden, tables, layout)
-        return layers[-1](hidden, tables, layout, layout.read)
+        if trace == []:  # the embedding
+            trace.append(at_tokens(layout.unpack(hidden), lattice))
+        for layer in layers:
+            hidden = layer(hidden, tables, layout, layout.read if layer is layers[-1] else None)
+            if trace is not None:
+                trace.append(at_tokens(layout.unpack(hidden), lattice))
+        return hidden
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         masked: Tensor | None = None,
-        return_dict: bool = True,
-    ) -> BaseModelOutput | tuple[Tensor, ...]:
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+    ) -> BaseModelOutput:
         """Hidden states [B, S, D] of the input tokens; a masked token is represented by its first state.
 
-        All inputs are [B, S]. `masked` are the tokens to expand, by default the [MASK] tokens. If `return_dict` is
-        false, the result is a tuple, as in transformers.
+        All inputs are [B, S]. `masked` are the tokens to expand, by default the [MASK] tokens. With
+        `output_hidden_states`, the result also has those after the embedding and after every layer. As in transformers,
+        the result is a tuple if `return_dict` is false. InputError for `output_attentions`.
         """
+        trace = self.new_trace(output_hidden_states, output_attentions)
         lattice = self.expand(input_ids, attention_mask, masked)
-        hidden = self.encode(lattice)
-        first = lattice.first.clamp(max=hidden.shape[1] - 1).to(hidden.device)
-        output = BaseModelOutput(last_hidden_state=gather_rows(hidden, first))
-        return output if return_dict else output.to_tuple()
+        last = at_tokens(self.encode(lattice, trace=trace), lattice)
+        return BaseModelOutput(last_hidden_state=last, hidden_states=None if trace is None else tuple(trace))
 
 
 def num_parameters(model: nn.Module) -> int:

@@ -183,7 +183,8 @@ def _best_answer(
 
 def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
     """A table with id, question, answer ("" for none), probability and null_minus_best. The last two are means over
-    `runs` (what `answer` returned for each model). The answer is the candidate with the highest mean probability."""
+    `runs` (what `answer` returned for each model). The answer is the candidate with the highest mean probability. If
+    there are several models, `probability std` is the standard deviation of theirs."""
     votes = []
     for candidates in zip(*(run["candidates"] for run in runs), strict=True):
         shares: dict[str, float] = defaultdict(float)
@@ -193,4 +194,8 @@ def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
     table = questions[["id", "question"]].copy()
     table["answer"], table["probability"] = zip(*votes, strict=True)
     table["null_minus_best"] = np.column_stack([run["null_minus_best"] for run in runs]).mean(1)
+    if len(runs) > 1:
+        by_run = [zip(run["candidates"], table["answer"], strict=True) for run in runs]
+        probabilities = np.array([[candidates.get(text, 0.0) for candidates, text in rows] for rows in by_run])
+        table["probability std"] = probabilities.std(0, ddof=1)
     return table

@@ -11,18 +11,23 @@ import pandas as pd
 import rdkit
 import torch
 from torch import Tensor, nn
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
 from exlm.data.chemistry import are_molecules
 from exlm.errors import InputError
 from exlm.model.objectives import classification_loss
+from exlm.pretrained import save_model
 from exlm.randomness import Purpose, mix
 from exlm.storage import write_text
+from exlm.tasks.applicability import write_training_molecules
+from exlm.tasks.calibration import fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
-from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer
+from exlm.tasks.encoders import Models, fold_units, load_encoder, load_encoder_tokenizer
 from exlm.tasks.frames import listed, read_frame, with_columns
-from exlm.tasks.inference import Rows, model_inputs, pad, predict_rows, prediction_columns, tokenize_rows
+from exlm.tasks.inference import Rows, model_inputs, pad, tokenize_rows
 from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
+from exlm.tasks.predictions import as_predictions, predict_logits, prediction_columns
 from exlm.tasks.splits import Split, make_split, random_split, split_hash
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import LabelledTable, make_table
@@ -32,12 +37,9 @@ PROBLEM_TYPE = {"multiclass": "single_label_classification", "regression": "regr
 
 
 class Classification:
-    """A labelled table, tokenised, and how to train a model on it.
+    """A labelled table, tokenised, and how to train a model on it (a `Trainer` of `kinds.py`)."""
 
-    `task` also has what was inferred from the data. `summary` describes the data in one line, and `invalid` lists the
-    rows with something wrong. `data_settings` must be the same for results to be combined: the hash of the data, the
-    metric, and how the data differ from the published ones.
-    """
+    models: Models = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         table, differences = load_labelled(task)
@@ -50,7 +52,7 @@ class Classification:
         self.metric = task.metric or (GLUE[task.dataset].metric if glue else MAIN_METRIC[table.task_type])
         if self.metric not in (known := METRICS[table.task_type]):
             raise InputError(f"a {table.task_type} task has no metric {self.metric!r}; use one of {', '.join(known)}")
-        self.new_network = partial(load_encoder, model, from_scratch=from_scratch, start_from=start_from)
+        self.new_network = partial(load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from)
         self.tokenizer, self.max_length = load_encoder_tokenizer(model, task.max_length or DEFAULT_LENGTH)
         self.rows = tokenize_rows(table, self.tokenizer, self.max_length, molecules, task.on_invalid == "keep")
         self.invalid = self.rows.report()
@@ -62,7 +64,8 @@ class Classification:
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains with one seed and keeps the epoch that is best on valid. Writes predictions for every row, except for
-        a train split that has its own file. Returns the scores of all splits but train."""
+        a train split that has its own file. Returns the scores of all splits but train, and if there are several labels
+        the metric of each."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
         rows, table = self.rows, self.rows.table
@@ -86,28 +89,48 @@ class Classification:
             return evaluate(table.task_type, table.labels[chosen], predictions[chosen])
 
         def validate(model: nn.Module) -> dict[str, float]:
-            return score(predict_rows(model, rows, split["valid"], task, self.tokenizer), split["valid"])
+            logits = predict_logits(model, rows, split["valid"], task, self.tokenizer)
+            return score(as_predictions(logits, task), split["valid"])
 
         guesses = np.random.default_rng(0).random((len(rows.examples), len(names)))
         if not np.isfinite(score(guesses, split["valid"])[self.metric]):
             why = "of the valid part is not defined (only one class or value in it), so no epoch can be chosen"
             raise InputError(f"{self.metric} {why}; use another split, for example task.split random")
         labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
-        network = self.new_network("classification", hyper, labels | {"problem_type": problem_type, "task": task})
+        network = self.new_network(hyper, labels | {"problem_type": problem_type, "task": task})
         lengths = [len(example["input_ids"]) for example in rows.examples]
         batches = ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate)
-        best_epoch = train_best_epoch(network, self.tokenizer, loss, batches, run_dir, hyper, validate, self.metric)
+        best_epoch = train_best_epoch(network, loss, batches, run_dir, hyper, validate, self.metric)
         wanted = rows.usable if table.parts is None else rows.usable & (table.parts != "train")
-        predictions = predict_rows(network, rows, np.flatnonzero(wanted), task, self.tokenizer)
+        logits = predict_logits(network, rows, np.flatnonzero(wanted), task, self.tokenizer)
+        predictions = as_predictions(logits, task)
+        if table.task_type == "regression":
+            task = fold_units(network, task)
+        else:
+            task["temperature"] = fit_temperature(logits[split["valid"]], table.labels[split["valid"]])
+        network.config.task = task
+        save_model(run_dir, network, self.tokenizer)
+        if self.task.molecules:
+            write_training_molecules(run_dir, [table.texts[row] for row in split["train"]])
         self._write_predictions(run_dir, split, predictions, task)
+        reported = {name: chosen for name, chosen in split.items() if name != "train"}
         return {
             "best_epoch": best_epoch,
             "split": {name: len(chosen) for name, chosen in split.items()},
             "split_sha256": split_hash(split),
             "left_out": int((~rows.usable).sum()),
             "rdkit": rdkit.__version__,
-            "scores": {name: score(predictions, chosen) for name, chosen in split.items() if name != "train"},
+            "scores": {name: score(predictions, chosen) for name, chosen in reported.items()},
+            "labels": {name: self._label_scores(predictions, chosen) for name, chosen in reported.items()},
         }
+
+    def _label_scores(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+        """The metric of every label on some rows, NaN where it is not defined; {} if there is only one label."""
+        table, scores = self.rows.table, dict[str, float]()
+        for i, name in enumerate(table.label_columns if len(table.label_columns) > 1 else []):
+            one = slice(i, i + 1)
+            scores[name] = evaluate(table.task_type, table.labels[rows, one], predictions[rows, one])[self.metric]
+        return scores
 
     def _saved_task(self, train: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
         """What is needed to predict with the model. `mean` and `std` [tasks] are those of the training labels."""

@@ -83,8 +83,8 @@ class FinetuneConfig:
         pooler_dropout: dropout of the classification head.
         pooling: what the classification head reads: the `first` state (paper) or the `mean` over tokens (ExLM and
             ModernBERT only).
-        layers: the head reads the output of the first `layers` layers (models of this library only); where absent of
-            all, or with late expansion of those before the expansion.
+        layers: the head reads the output of the first `layers` layers (models of this library only), of all layers
+            where absent.
         patience: stop after this many epochs without a better valid score; 0 never stops early.
         weight_decay: decoupled weight decay.
         clip_norm: largest gradient norm; 0 means no limit.
@@ -141,7 +141,7 @@ def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
     brought = ("valid", "test", "text_column", "pair_column", "label_columns", "task_type", "split", "molecules")
     if given := [field for field in brought if getattr(task, field) is not None]:
         raise InputError(f"{name} brings its own files, columns and task type; leave out task.{given[0]}")
-    return replace(task, dataset=name), {}
+    return replace(task, dataset=name, task_type="question_answering" if name == SQUAD else None), {}
 
 
 def fill_in(train: FinetuneConfig, known: dict[str, Any], molecules: bool) -> FinetuneConfig:

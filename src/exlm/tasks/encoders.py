@@ -2,23 +2,30 @@
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial, update_wrapper
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-import transformers
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    AutoConfig,
+    AutoModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from exlm.errors import InputError, first_line
-from exlm.pretrained import fingerprint, load_fast_tokenizer, load_tokenizer, verify
+from exlm.pretrained import check_name, fingerprint, load_fast_tokenizer, load_tokenizer, verify
 from exlm.tasks.config import FinetuneConfig
 
-Head = Literal["classification", "question_answering"]  # regression has a head of the first kind
+# The model classes with one kind of head, by the class of their configuration: `MODEL_FOR_..._MAPPING` of transformers.
+Models = Mapping[type[PreTrainedConfig], Any]
 
 # Model families have different names for the same thing.
 HEADS = ("classifier", "qa_outputs", "logits_proj")
@@ -41,27 +48,36 @@ def encoder_fingerprint(name: str) -> str:
     return hashlib.sha256(f"{name} {commit}".encode()).hexdigest()
 
 
+def default_layers(name: str) -> int | None:
+    """How many layers a new head reads by default, if that was not always so: all of a model with late expansion, of
+    which heads once read those before the expansion. None for any other model, whose heads always read all."""
+    config = _config(name)
+    return config.num_hidden_layers if getattr(config, "plain_layers", 0) else None
+
+
 def load_encoder(
     name: str,
-    head: Head,
+    models: Models,
     hyper: FinetuneConfig,
     settings: dict[str, Any],
     from_scratch: bool = False,
     start_from: str | None = None,
 ) -> PreTrainedModel:
     """A pre-trained model, by directory or hub name, with a new head. PyTorch's global generator draws its weights.
-    Dropout, pooling and layers are those of `hyper` (InputError for what the model's family does not have), and
-    `settings` are further settings of its configuration. With `from_scratch`, all weights are drawn. `start_from` is
-    the directory of a fine-tuned model of the same architecture, whose encoder replaces that of `name`.
+
+    `models` have the class of the model. Dropout, pooling and layers are those of `hyper` (InputError for what the
+    model's family does not have), and `settings` are further settings of its configuration. With `from_scratch`, all
+    weights are drawn. `start_from` is the directory of a fine-tuned model of the same architecture, whose encoder
+    replaces that of `name`.
     """
     config = _config(name)
-    config.update(settings | _family_settings(config, head, hyper))
+    config.update(settings | _family_settings(config, models, hyper))
     drawn_first = AutoModel.from_config(config) if from_scratch and config.model_type == "exlm" else None
-    fresh = model = _model_class(config, head)(config)
+    fresh = model = _model_class(config, models)(config)
     if drawn_first is not None:  # weights are drawn in this order, so that a seed always gives the same model
         model.exlm = drawn_first
     if not from_scratch:
-        model = _from_pretrained(_model_class(config, head), name, config, new_head=True)
+        model = _from_pretrained(_model_class(config, models), name, config, new_head=True)
         for attribute in HEADS:  # a checkpoint that was fine-tuned before has the head of another task
             if hasattr(model, attribute):
                 setattr(model, attribute, getattr(fresh, attribute))
@@ -70,11 +86,11 @@ def load_encoder(
     return _with_exact_head(model)
 
 
-def load_finetuned(path: str, head: Head) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+def load_finetuned(path: str, models: Models) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A fine-tuned model as it was saved, head included, and its tokenizer."""
     verify(path)
     config = _config(path)
-    model = _from_pretrained(_model_class(config, head), path, config)
+    model = _from_pretrained(_model_class(config, models), path, config)
     return _with_exact_head(model), load_encoder_tokenizer(path)[0]
 
 
@@ -85,6 +101,22 @@ def saved_task(path: str) -> dict[str, Any]:
     if task is None:
         raise InputError(f"{path} is not fine-tuned; run exlm finetune and give its output directory")
     return task
+
+
+def fold_units(model: PreTrainedModel, task: dict[str, Any]) -> dict[str, Any]:
+    """Changes the last layer of a regression model so that it returns real units: its output times `task["std"]` plus
+    `task["mean"]`. Returns the task as it is then to be saved: with mean 0 and std 1."""
+    mean, std = (torch.tensor(task[name], dtype=torch.float64) for name in ("mean", "std"))
+    heads = [getattr(model, name) for name in HEADS if hasattr(model, name)]
+    layers = [layer for head in heads for layer in head.modules() if isinstance(layer, nn.Linear)]
+    if not layers or layers[-1].bias is None or layers[-1].out_features != len(mean):
+        print(f"note: the head of {model.config.model_type} stays standardised; use exlm predict, not pipelines")
+        return task
+    with torch.no_grad():
+        weight, bias = (values.cpu().double() for values in (layers[-1].weight, layers[-1].bias))
+        layers[-1].weight.copy_(weight * std[:, None])
+        layers[-1].bias.copy_(bias * std + mean)
+    return task | {"mean": [0.0] * len(mean), "std": [1.0] * len(std)}
 
 
 def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrainedTokenizerFast, int]:
@@ -100,7 +132,7 @@ def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrain
             f"the tokenizer in {name} has {len(tokenizer)} tokens (mask {tokenizer.mask_token_id}), the model's "
             f"vocabulary {config.vocab_size}; they do not belong together"
         )
-    taken = inspect.signature(_model_class(config, "classification").forward).parameters
+    taken = inspect.signature(_model_class(config, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING).forward).parameters
     names = [entry for entry in tokenizer.model_input_names if entry in taken and entry != "token_type_ids"]
     largest = max(tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"], default=0)
     if "token_type_ids" in taken and 0 < largest < getattr(config, "type_vocab_size", largest + 1):
@@ -115,21 +147,19 @@ def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrain
 
 def _config(name: str) -> PreTrainedConfig:
     try:
+        check_name(name)
         return AutoConfig.from_pretrained(name)
     except Exception as error:  # no network, no such model, a damaged file
-        if Path(name).is_dir() or name.count("/") > 1 or name.startswith("."):  # not NAME or OWNER/NAME
+        if Path(name).is_dir() or name.count("/") > 1 or name.startswith((".", "/", "~")):  # not NAME or OWNER/NAME
             verify(name)
         message = f"no model could be loaded from {name} ({first_line(error)}); give a directory or hub name"
         raise InputError(message) from error
 
 
-def _model_class(config: PreTrainedConfig, head: Head) -> Any:
-    known: Any = transformers.MODEL_FOR_QUESTION_ANSWERING_MAPPING
-    if head == "classification":
-        known = transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-    if type(config) not in known:
+def _model_class(config: PreTrainedConfig, models: Models) -> Any:
+    if type(config) not in models:
         raise InputError(f"{config.model_type} is no encoder that transformers can fine-tune; use another model")
-    return known[type(config)]
+    return models[type(config)]
 
 
 def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_head: bool = False) -> PreTrainedModel:
@@ -156,7 +186,7 @@ def _copy_encoder(path: str, model: PreTrainedModel) -> None:
     raise InputError(f"the encoder in {path} has another architecture; start from a model of its family and size")
 
 
-def _family_settings(config: PreTrainedConfig, head: Head, hyper: FinetuneConfig) -> dict[str, Any]:
+def _family_settings(config: PreTrainedConfig, models: Models, hyper: FinetuneConfig) -> dict[str, Any]:
     """Those hyper-parameters that are settings of a model, under the names that the model's family gives to them."""
     family, settings = config.model_type, dict[str, Any]()
     for rate, names in DROPOUT.items():
@@ -164,12 +194,12 @@ def _family_settings(config: PreTrainedConfig, head: Head, hyper: FinetuneConfig
             settings |= {name: value for name in names if hasattr(config, name)}
     if "deberta" in family and hyper.pooler_dropout is not None:
         settings["cls_dropout"] = hyper.pooler_dropout  # not in its configuration until it is set
-    if hyper.layers is not None:
-        if family != "exlm":
-            raise InputError(f"train.layers is for models of this library; leave it out for {family}")
-        settings["task_layers"] = hyper.layers
-    if head == "question_answering":
-        return settings | {"num_labels": 2}
+    if family == "exlm":
+        settings["task_layers"] = hyper.layers or config.num_hidden_layers
+    elif hyper.layers is not None:
+        raise InputError(f"train.layers is for models of this library; leave it out for {family}")
+    if models is not MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:  # other heads read every token
+        return settings
     if hasattr(config, "classifier_pooling"):
         cls = hyper.pooling == "first" and family != "exlm"
         return settings | {"classifier_pooling": "cls" if cls else hyper.pooling}

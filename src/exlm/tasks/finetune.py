@@ -1,7 +1,6 @@
 """Fine-tuning: labelled data, a split, a grid and several seeds; selection on valid, report on test (or valid)."""
 
 import itertools
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,13 @@ from tqdm import tqdm
 
 from exlm.errors import Diverged, InputError, TrainingStopped
 from exlm.storage import finished_result, lock, machine, plain, write_json, write_text, write_yaml
-from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, Grid, TaskConfig, cells, fill_in, resolve
-from exlm.tasks.datasets import SQUAD
-from exlm.tasks.encoders import encoder_fingerprint
+from exlm.tasks.encoders import default_layers, encoder_fingerprint
+from exlm.tasks.finetuned import REPORT, RESULT, best_seed, best_seed_directory, copy_model, rank
+from exlm.tasks.kinds import Trainer, kind_of
 from exlm.tasks.metrics import summarise
-from exlm.tasks.question_answering import QuestionAnswering
-from exlm.tasks.supervised import rank
 from exlm.train import distributed
 from exlm.train.precision import used_precision
-
-RESULT, REPORT = "result.json", "results.json"
 
 Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every split but train
 TrainSeed = Callable[[Path, FinetuneConfig, int], Result]
@@ -43,7 +38,8 @@ def finetune(
     If it is interrupted and run again, it goes on from there: finished seeds are not repeated.
 
     Args:
-        output: directory; each seed's model goes to `seed-N`, with its predictions for every row.
+        output: directory; each seed's model goes to `seed-N`, with its predictions for every row. At the end, the
+            model of the seed that is best on valid is copied to the directory itself.
         model: directory or hub name of the pre-trained model: ExLM, or any encoder that transformers knows.
         task: the labelled data and their split.
         train: hyper-parameters.
@@ -61,13 +57,14 @@ def finetune(
     if distributed.launched():
         raise InputError("fine-tuning is one process; start it without torchrun, and other tasks beside it")
     start = str(best_seed_directory(start_from)) if start_from else None
-    fingerprints = {"model_sha256": encoder_fingerprint(model)}
+    fingerprints: dict[str, Any] = {"model_sha256": encoder_fingerprint(model)}
     fingerprints |= {"start_sha256": encoder_fingerprint(start)} if start else {}
+    if train.layers is None and (layers := default_layers(model)):
+        fingerprints["layers"] = layers  # an earlier run read fewer, and must not be mixed with this one
     task, known = resolve(task)
     precision = used_precision(distributed.device(), train.precision)  # what auto means differs between machines
     named = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
-    questions = task.dataset == SQUAD or task.task_type == "question_answering"
-    trainer = (QuestionAnswering if questions else Classification)(model, task, from_scratch, start)
+    trainer = kind_of(task.task_type).trainer(model, task, from_scratch, start)
     hyper = fill_in(train, known, bool(trainer.task.molecules))
     chosen = cells(hyper, grid or {})
     _announce(trainer)
@@ -83,7 +80,7 @@ def finetune(
     return report
 
 
-def _announce(trainer: Classification | QuestionAnswering) -> None:
+def _announce(trainer: Trainer) -> None:
     """Prints what was understood of the data, and how many rows have something wrong."""
     dataset, invalid = trainer.task.dataset, trainer.invalid
     print(f"{dataset}: {trainer.summary}")
@@ -115,7 +112,7 @@ def run_grid(
 ) -> dict[str, Any]:
     """Runs every cell with every seed in `CELL/seed-N`. Finished runs are skipped; InputError if they had other
     `settings` or hyper-parameters. Writes and returns `results.json`: the summaries of the best cell by split, its
-    runs, and every cell's summary.
+    runs, and every cell's summary. Then copies the model of the best seed to `directory`.
 
     The best cell has the best median of `metric` on valid; only its weights are kept. If the training of a cell stops
     with an error (it diverges, say), the grid goes on, and the cell counts as the worst.
@@ -155,6 +152,8 @@ def run_grid(
     summaries[best] = _summary(runs[best])
     report = {"settings": settings, "seeds": list(seeds), "metric": metric, "best": best, **summaries[best]}
     report |= {"runs": runs[best], "machine": machine()} | ({"cells": summaries} if len(grid) > 1 else {})
+    report |= {"best_seed": best_seed(report)} | _label_summary(runs[best])
+    copy_model(directory / best / f"seed-{report['best_seed']}", directory)
     write_json(directory / REPORT, report)
     return report
 
@@ -163,6 +162,12 @@ def _summary(runs: Sequence[Result]) -> dict[str, Any]:
     """Summarises the scores of all seeds. If the training of one has stopped, no score of the cell is defined."""
     runs = [run for run in runs if "stopped" in run][:1] or runs
     return {split: summarise([run["scores"][split] for run in runs]) for split in runs[0]["scores"]}
+
+
+def _label_summary(runs: Sequence[Result]) -> dict[str, Any]:
+    """Under `labels`, the summary over seeds of every label's score by split; {} if there is only one label."""
+    found = [run["labels"] for run in runs if any(run.get("labels", {}).values())]
+    return {"labels": {split: summarise([one[split] for one in found]) for split in found[0]}} if found else {}
 
 
 def _print_result(report: dict[str, Any], directory: Path) -> None:
@@ -180,26 +185,3 @@ def _print_result(report: dict[str, Any], directory: Path) -> None:
     if "mismatched" in report:
         value += f"; mismatched {report['mismatched'][name]['median']:.4f}"
     print(f"{split} {name} {value}; everything is in {directory}")
-
-
-def seed_directories(path: str) -> list[Path]:
-    """The directories of a fine-tuning's models, one per seed (of the best cell), or `path` itself if it has none."""
-    directory = Path(path)
-    try:
-        report = json.loads((directory / REPORT).read_text())
-        found = [directory / report["best"] / f"seed-{seed}" for seed in report["seeds"]]
-    except (OSError, ValueError, KeyError):
-        found = sorted(directory.glob("seed-*"))
-    return [run_dir for run_dir in found if (run_dir / "config.json").is_file()] or [directory]
-
-
-def best_seed_directory(path: str) -> Path:
-    """The directory of the model whose seed is best on valid; `path` itself if it has no directories of seeds."""
-    run_dirs = seed_directories(path)
-    if len(run_dirs) == 1:
-        return run_dirs[0]
-    if not (Path(path) / REPORT).is_file():
-        raise InputError(f"the fine-tuning in {path} is not finished; run the same command again, then start from it")
-    report = json.loads((Path(path) / REPORT).read_text())
-    best = max(report["runs"], key=lambda run: rank(run["scores"]["valid"][report["metric"]], report["metric"]))
-    return Path(path) / report["best"] / f"seed-{best['seed']}"

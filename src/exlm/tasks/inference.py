@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -129,30 +128,3 @@ def run(
             result[rows] = values
             bar.update(len(rows))
     return result
-
-
-def predict_rows(
-    model: nn.Module, rows: Rows, chosen: np.ndarray, task: dict[str, Any], tokenizer: PreTrainedTokenizerFast
-) -> np.ndarray:
-    """Probabilities of the chosen rows, or values in the units of the labels: [all rows, outputs] float64, NaN for the
-    other rows. `task` is what was saved with the model about its task (`saved_task`)."""
-    result = np.full((len(rows.examples), len(prediction_columns(task))), np.nan)
-    if not len(chosen):
-        return result
-    examples = [rows.examples[row] for row in chosen]
-    logits = run(model, lambda batch: model(**batch).logits, examples, tokenizer, precision=task["precision"])
-    values = logits.astype(np.float64)
-    if task["task_type"] == "regression":
-        values = values * np.asarray(task["std"]) + np.asarray(task["mean"])
-    elif task["task_type"] == "multiclass":
-        values = np.exp(values - values.max(1, keepdims=True))
-        values = values / values.sum(1, keepdims=True)
-    else:
-        values = 1 / (1 + np.exp(-np.clip(values, -700, 700)))
-    result[chosen] = values
-    return result
-
-
-def prediction_columns(task: dict[str, Any]) -> list[str]:
-    """Names of the output columns: one per label, or one per class."""
-    return [f"predicted {name}" for name in (task["classes"] or task["label_columns"])]

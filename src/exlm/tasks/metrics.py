@@ -100,21 +100,37 @@ def evaluate_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> dict[str
             answered, then one more at a time, by rising null_minus_best. If no answers at all are best, it is <= 0.
     """
 
+    return summarise_answers(score_answers(questions, answers))
+
+
+def score_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
+    """For every question em and f1 of its best span (from 0 to 1), its null_minus_best, whether it has an answer
+    (`answerable`), and whether there is a best span at all (`answered`)."""
+    answers = answers.loc[questions.index]
+    scores = []
+    for gold, text in zip(questions["answers"], answers["answer"], strict=True):
+        references = [words for reference, _ in gold if (words := normalize_answer(reference))] or [[]]
+        scores.append(np.max([em_and_f1(words, normalize_answer(text)) for words in references], axis=0))
+    return pd.DataFrame(scores, questions.index, ["em", "f1"]).assign(
+        null_minus_best=answers["null_minus_best"].astype(float),
+        answerable=questions["answers"].map(bool).astype(bool),
+        answered=answers["answer"] != "",
+    )
+
+
+def summarise_answers(scored: pd.DataFrame) -> dict[str, float]:
+    """The scores that `evaluate_answers` explains, from the questions' scores (`score_answers`)."""
+
     def percent(scores: np.ndarray) -> float:
         return 100.0 * float(scores.mean()) if len(scores) else float("nan")
 
-    answers = answers.loc[questions.index]
-    margin = answers["null_minus_best"].to_numpy(dtype=float)
+    margin, answerable = scored["null_minus_best"].to_numpy(), scored["answerable"].to_numpy()
     order = np.argsort(margin, kind="stable")
-    answerable = questions["answers"].map(bool).to_numpy(dtype=bool)
     nothing = float((~answerable).sum())  # the sum of scores if no question is answered
-    penalty = np.where(answers["answer"] == "", 0.0, -1.0)  # for answering a question that has no answer
-    scores = np.zeros((len(questions), 2))
-    for i, (gold, text) in enumerate(zip(questions["answers"], answers["answer"], strict=True)):
-        references = [words for reference, _ in gold if (words := normalize_answer(reference))] or [[]]
-        scores[i] = np.max([em_and_f1(words, normalize_answer(text)) for words in references], axis=0)
-    result = {"questions": float(len(questions)), "has_answer": float(answerable.sum())}
-    for name, values in zip(("em", "f1"), scores.T, strict=True):
+    penalty = np.where(scored["answered"], -1.0, 0.0)  # for answering a question that has no answer
+    result = {"questions": float(len(scored)), "has_answer": float(answerable.sum())}
+    for name in ("em", "f1"):
+        values = scored[name].to_numpy()
         final = np.where(margin > 0, ~answerable, values)
         result |= {name: percent(final), f"has_answer_{name}": percent(final[answerable])}
         totals = nothing + np.cumsum(np.where(answerable, values, penalty)[order])
@@ -122,7 +138,7 @@ def evaluate_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> dict[str
         total, threshold = totals[best], margin[order[best]]
         if total <= nothing:
             total, threshold = nothing, min(0.0, np.nextafter(margin.min(), -np.inf))
-        result |= {f"best_{name}": 100.0 * float(total) / len(questions), f"best_{name}_threshold": float(threshold)}
+        result |= {f"best_{name}": 100.0 * float(total) / len(scored), f"best_{name}_threshold": float(threshold)}
         result["no_answer_accuracy"] = percent(final[~answerable])  # the same for both
     return result
 

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING
 
 from exlm.errors import InputError
+from exlm.pretrained import save_model
 from exlm.storage import write_json
 from exlm.tasks.answers import (
     LEAST_STEP,
@@ -26,17 +28,19 @@ from exlm.tasks.answers import (
 )
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
-from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer, load_finetuned
+from exlm.tasks.encoders import Models, load_encoder, load_encoder_tokenizer
 from exlm.tasks.frames import check_columns, plain_suffix, read_frame, read_json, with_columns, write_frame
-from exlm.tasks.metrics import ANSWER_METRICS, evaluate_answers
+from exlm.tasks.metrics import ANSWER_METRICS, evaluate_answers, score_answers, summarise_answers
+from exlm.tasks.predictions import Member, Predictions, PredictOptions, Score
 from exlm.tasks.supervised import train_best_epoch
-from exlm.train import distributed
 
 DEFAULT_WINDOW = 384  # tokens
 
 
 class QuestionAnswering:
-    """Questions and contexts, cut into windows, and how to train a model on them. Attributes as in `Classification`."""
+    """Questions and contexts, cut into windows, and how to train a model on them (a `Trainer` of `kinds.py`)."""
+
+    models: Models = MODEL_FOR_QUESTION_ANSWERING_MAPPING
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         self.metric = task.metric or "f1"
@@ -44,7 +48,7 @@ class QuestionAnswering:
             raise InputError(f"question answering has no metric {self.metric!r}; use {' or '.join(ANSWER_METRICS)}")
         if task.train_rows is not None:
             raise InputError("question answering always trains on all questions; leave out task.train_rows")
-        self.new_network = partial(load_encoder, model, from_scratch=from_scratch, start_from=start_from)
+        self.new_network = partial(load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from)
         self.tokenizer, window = load_encoder_tokenizer(model, task.max_length or DEFAULT_WINDOW)
         if window < (least := task.stride + 2 * LEAST_STEP):
             needed = f"at least {least}, {2 * LEAST_STEP} more than task.stride, to hold a question too"
@@ -82,7 +86,7 @@ class QuestionAnswering:
         torch.manual_seed(seed)
         remembered = ("task_type", "max_length", "stride", "max_answer")
         task = {name: getattr(self.task, name) for name in remembered} | {"precision": hyper.precision}
-        network, tokenizer = self.new_network("question_answering", hyper, {"task": task}), self.tokenizer
+        network, tokenizer = self.new_network(hyper, {"num_labels": 2, "task": task}), self.tokenizer
 
         def found(split: str) -> tuple[pd.DataFrame, dict[str, float]]:
             questions, windows = self.splits[split]
@@ -91,8 +95,9 @@ class QuestionAnswering:
 
         batches = window_batches(self.splits["train"][1], tokenizer, hyper.batch_size, seed)
         best_epoch = train_best_epoch(
-            network, tokenizer, span_training_loss, batches, run_dir, hyper, lambda _: found("valid")[1], self.metric
+            network, span_training_loss, batches, run_dir, hyper, lambda _: found("valid")[1], self.metric
         )
+        save_model(run_dir, network, tokenizer)
         scores = {}
         for split in [split for split in self.splits if split != "train"]:
             answers, scores[split] = found(split)
@@ -102,37 +107,45 @@ class QuestionAnswering:
         return {"best_epoch": best_epoch, "split": self.sizes, "scores": scores}
 
 
-def answer_file(run_dirs: Sequence[str], input: str, target: Path, task: dict[str, Any]) -> pd.DataFrame:
-    """Answers a file's questions with all models. Writes the file's columns (for JSON: row, id and question), those of
-    `vote`, and `problem`: why a question cannot be answered. If the file has reference answers, prints the scores."""
+def predict_answers(members: Sequence[Member], input: str, options: PredictOptions) -> Predictions:
+    """Answers a file's questions with all models. Adds the columns of `vote` to those of the file (for JSON: row, id
+    and question), and `problem`: why a question cannot be answered."""
+    if options.text_column or options.calibrated or options.distance:
+        raise InputError("question answering has no text column, calibrated probabilities or distances; leave them out")
+    task = members[0].task
     questions, problems = read_questions(input, labelled=False)
-    runs = []
-    for run_dir in run_dirs:
-        network, tokenizer = load_finetuned(run_dir, "question_answering")
-        distributed.to_device(network)
+    runs = dict[str, pd.DataFrame]()
+    for member in members:
+        network, tokenizer = member.load()
         windows, too_long = make_windows(questions, tokenizer, task["max_length"], task["stride"])
-        runs.append(answer(network, questions, windows, tokenizer, task["max_answer"], task["precision"]))
-    table = vote(questions, runs)
+        runs[member.directory.name] = answer(
+            network, questions, windows, tokenizer, task["max_answer"], task["precision"]
+        )
+    if options.on_invalid == "error" and (found := problems + too_long):
+        raise InputError("{}: row {}, {!r}: {}; correct it".format(input, found[0][0] + 1, *found[0][1:]))
+    table = vote(questions, [*runs.values()])
     noted = pd.DataFrame(problems + too_long, columns=["row", "question", "problem"]).set_index("row")
     whole = table.join(noted["problem"], how="outer")
     frame = whole.fillna({"id": "", "question": noted["question"], "answer": "", "problem": ""}).reset_index()
     if plain_suffix(Path(input)) != ".json":
-        added = ("answer", "probability", "null_minus_best", "problem")
-        frame = with_columns(read_frame(input), {name: frame[name] for name in added})
-    write_frame(frame, target)
-    print(f"{len(frame) - len(noted)} questions answered, {len(noted)} marked in the column problem: {target}")
+        added = [name for name in frame if name not in ("row", "id", "question")]
+        frame = with_columns(read_frame(input), {str(name): frame[name] for name in added})
+    summary = f"{len(frame) - len(noted)} questions answered, {len(noted)} marked in the column problem"
     try:
         labelled, _ = read_questions(input)
     except InputError:
-        return frame
-    if any(labelled["answers"]):
-        for number, run in enumerate(runs):
-            scores = evaluate_answers(labelled, run)
-            print(f"model {number}: " + "  ".join(f"{name} {value:.2f}" for name, value in scores.items()))
-        if len(runs) > 1:
-            voted = table.assign(null_minus_best=np.where(table["answer"] == "", 1.0, -1.0))
-            print("all together: em {em:.2f}  f1 {f1:.2f}".format(**evaluate_answers(labelled, voted)))
-    return frame
+        return Predictions(frame, summary)
+    if not any(labelled["answers"]):
+        return Predictions(frame, summary)
+    if len(runs) > 1:
+        voted = table.assign(null_minus_best=np.where(table["answer"] == "", 1.0, -1.0))
+        runs = {"ensemble": voted, **runs}
+    scores = {name: _score(score_answers(labelled, run)) for name, run in runs.items()}
+    return Predictions(frame, summary, scores, np.arange(len(labelled)))
+
+
+def _score(scored: pd.DataFrame) -> Score:
+    return lambda rows: summarise_answers(scored.iloc[rows])
 
 
 def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFrame, list[Problem]]:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel
 
-from exlm.pretrained import save_model
 from exlm.randomness import Purpose, mix
 from exlm.tasks.config import FinetuneConfig
-from exlm.tasks.metrics import LOWER_IS_BETTER
+from exlm.tasks.finetuned import rank
 from exlm.train import distributed
 from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
 from exlm.train.optim import OptimizerConfig
@@ -53,7 +52,6 @@ class ShuffledBatches:
 
 def train_best_epoch(
     network: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerFast,
     loss: Loss,
     batches: ShuffledBatches,
     run_dir: Path,
@@ -61,8 +59,8 @@ def train_best_epoch(
     score: Callable[[nn.Module], dict[str, float]],
     metric: str,
 ) -> int:
-    """Trains a network in place and gives it the weights of its best epoch. Saves it with the log and its tokenizer in
-    `run_dir`, and returns that epoch. `score` gives the metrics on valid, and `metric` names the one that decides.
+    """Trains a network in place, gives it the weights of its best epoch, and returns that epoch. The log goes to
+    `run_dir`. `score` gives the metrics on valid, and `metric` names the one that decides.
     Training ends early after `hyper.patience` epochs without a better score. The batches' seed also seeds dropout."""
     assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None
     every = batches.per_epoch
@@ -87,12 +85,5 @@ def train_best_epoch(
     run_dir.mkdir(parents=True, exist_ok=True)
     fit(network, loss, batches, config, run_dir, batches.seed, evaluate, description="/".join(run_dir.parts[-2:]))
     network.load_state_dict(weights)
-    save_model(run_dir, network.eval(), tokenizer)
+    network.eval()
     return best_epoch
-
-
-def rank(score: float | None, metric: str) -> float:
-    """A score turned so that higher is better. An undefined one (correlation with a constant, say) is the worst."""
-    if score is None or not np.isfinite(score):
-        return -np.inf
-    return -score if metric in LOWER_IS_BETTER else score

@@ -10,6 +10,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ..errors import InputError, first_line
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 
 
@@ -25,11 +27,16 @@ def device() -> torch.device:
     return torch.device("cpu")
 
 
-def to_device(model: nn.Module) -> None:
-    """Moves a model to this process's device."""
-    if device().type == "cpu":
-        keep_freed_memory()
-    model.to(device())
+def to_device(model: nn.Module, name: str = "auto") -> None:
+    """Moves a model to the device `name` (cpu, cuda, cuda:1, ...), or by default to this process's device. InputError
+    if there is no such device."""
+    try:
+        chosen = device() if name == "auto" else torch.device(name)
+        if chosen.type == "cpu":
+            keep_freed_memory()
+        model.to(chosen)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device {name} cannot be used ({first_line(error)}); use auto, cpu or cuda:NUMBER") from error
 
 
 def keep_freed_memory() -> None:

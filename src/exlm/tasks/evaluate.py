@@ -1,0 +1,84 @@
+"""How good a fine-tuned model is on labelled data: metrics of the ensemble and of each seed, with intervals."""
+
+import warnings
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from exlm.errors import InputError
+from exlm.storage import sha256, write_json
+from exlm.tasks.frames import output_path
+from exlm.tasks.predict import predictions_of
+from exlm.tasks.predictions import PredictOptions, Score
+
+COVERAGE = 0.95
+
+
+def evaluate(
+    model: str,
+    input: str,
+    output: str | None = None,
+    text_column: str | None = None,
+    on_invalid: Literal["error", "skip", "keep"] = "skip",
+    calibrated: bool = False,
+    distance: bool = False,
+    resamples: int = 1000,
+    seed: int = 0,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Scores a fine-tuned model on labelled data, with 95% bootstrap intervals, and prints a table.
+
+    The intervals say how much the scores would vary with another draw of rows from the same source. They say nothing
+    about another training, which the scores of the seeds show. `calibration_error` is how far the probabilities are
+    from how often they are right; `calibration_error_calibrated` is the same after division of the logits by the
+    temperature that was fitted on the validation rows.
+
+    Args:
+        model: output directory of `exlm finetune`, or of one of its seeds.
+        input: a file as for `exlm predict`, with the label columns of the fine-tuning.
+        output: .json file to write; INPUT-evaluation.json beside the input where absent.
+        text_column: column of the SMILES or text; found by its name where absent.
+        on_invalid: rows that cannot be used are left out (`skip`), stop the command (`error`), or are used where that
+            is possible (`keep`).
+        calibrated: score calibrated probabilities.
+        distance: for molecules, also count the rows that are far from the training molecules.
+        resamples: draws of the bootstrap; 0 for no intervals.
+        seed: seed of the draws.
+        device: auto, cpu, cuda or cuda:NUMBER.
+
+    Returns the content of the file: for every model and metric `value`, `low` and `high`.
+    """
+    target = output_path(input, output, "evaluation.json", (".json",))
+    if resamples < 0:
+        raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
+    found = predictions_of(model, input, PredictOptions(text_column, on_invalid, calibrated, distance), device)
+    if not len(found.labelled):
+        raise InputError(f"{input}: nothing can be scored: {found.note or 'no row has a label and a prediction'}")
+    metrics = {name: with_intervals(score, found.labelled, resamples, seed) for name, score in found.scores.items()}
+    report = {"model": model, "input": input, "input_sha256": sha256(Path(input)), "labelled": len(found.labelled)}
+    report |= {"calibrated": calibrated, "resamples": resamples, "seed": seed, "metrics": metrics}
+    write_json(target, report)
+    cells = {name: {metric: _cell(**values) for metric, values in of.items()} for name, of in metrics.items()}
+    print(f"{found.summary}; {len(found.labelled)} labelled")
+    print(pd.DataFrame(cells).to_string())
+    print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows; everything is in {target}")
+    return report
+
+
+def with_intervals(score: Score, rows: np.ndarray, resamples: int, seed: int) -> dict[str, dict[str, float]]:
+    """Every metric on some rows: its `value`, and `low` and `high`, the percentiles that hold 95% of the values on
+    `resamples` draws of as many rows with replacement. Draws on which a metric is not defined do not count for it."""
+    values, generator = score(rows), np.random.default_rng(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a draw may lack a class
+        draws = [score(generator.choice(rows, len(rows))) for _ in range(resamples)]
+    drawn = pd.DataFrame(draws, columns=list(values))
+    low, high = (drawn.quantile((1 + side * COVERAGE) / 2) for side in (-1, 1))
+    return {name: {"value": value, "low": low[name], "high": high[name]} for name, value in values.items()}
+
+
+def _cell(value: float, low: float, high: float) -> str:
+    """A number with its interval, if it has one."""
+    return f"{value:.4f}" + (f" ({low:.4f} to {high:.4f})" if np.isfinite([low, high]).all() else "")

@@ -1,0 +1,67 @@
+"""The kinds of task: the class that trains models on one, and the function that predicts with them.
+
+A new kind needs a module with these two and a line in KINDS; its name in `TaskConfig.task_type`; and, for ExLM, a head
+in `model/downstream.py`, registered in `exlm/__init__.py`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, get_args
+
+import pandas as pd
+
+from exlm.tasks.classification import Classification
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.encoders import Models
+from exlm.tasks.predictions import Member, Predictions, PredictOptions, predict_table
+from exlm.tasks.question_answering import QuestionAnswering, predict_answers
+from exlm.tasks.table import TaskType
+
+
+class Trainer(Protocol):
+    """Labelled data, made ready for a model, and how to train on them.
+
+    `models` are the classes of models with the right head. `task` also has what was inferred from the data. `metric`
+    chooses epoch and grid cell. `summary` describes the data in one line, and `invalid` lists the rows with something
+    wrong. `data_settings` must be the same for results to be combined: the hash of the data, the metric, and how the
+    data differ from the published ones.
+    """
+
+    models: Models
+    task: TaskConfig
+    metric: str
+    summary: str
+    invalid: pd.DataFrame
+    data_settings: dict[str, Any]
+
+    def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
+        """Reads the data for a model. `from_scratch` and `start_from` are those of `load_encoder`."""
+
+    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
+        """Trains with one seed and writes the model of the epoch that is best on valid, and its predictions. Returns
+        `best_epoch`, `split` (rows by part), `scores` (metrics by part) and what else should be recorded."""
+        ...
+
+
+class Predict(Protocol):
+    """Predicts for the rows of a file with the models of all seeds, which have the same task."""
+
+    def __call__(self, members: Sequence[Member], input: str, options: PredictOptions) -> Predictions: ...
+
+
+class Kind(NamedTuple):
+    """What is done with a kind of task."""
+
+    trainer: type[Trainer]
+    predict: Predict
+
+
+KINDS: dict[str, Kind] = {
+    **dict.fromkeys(get_args(TaskType), Kind(Classification, predict_table)),
+    "question_answering": Kind(QuestionAnswering, predict_answers),
+}
+
+
+def kind_of(task_type: str | None) -> Kind:
+    """The kind of a type of task. None is a table whose type is inferred from its labels."""
+    return KINDS[task_type or "binary"]

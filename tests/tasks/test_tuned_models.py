@@ -1,0 +1,297 @@
+"""What a fine-tuned model is good for: pipelines give what `predict` gives, `evaluate` says how good that is."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.special import expit
+from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer, pipeline
+
+from exlm import InputError
+from exlm.data.tokenization import train_text_tokenizer
+from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.pretrained import fingerprint, load_tokenizer, save_model, verify
+from exlm.recipe import ArchitectureConfig
+from exlm.tasks.answers import answer, make_windows
+from exlm.tasks.calibration import calibration_error, fit_temperature
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.embed import embed
+from exlm.tasks.evaluate import evaluate, with_intervals
+from exlm.tasks.finetune import finetune
+from exlm.tasks.finetuned import best_seed_directory, seed_directories
+from exlm.tasks.predict import predict
+from exlm.tasks.question_answering import read_questions
+from tests.tasks.tiny_models import LINES, pairs, questions
+
+FAST = FinetuneConfig(epochs=2, batch_size=16, learning_rate=3e-3, patience=0, precision="fp32")
+SIZES = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+COLUMNS = {
+    "binary": ["nitrogen"],
+    "multiclass": ["element"],
+    "multilabel": ["nitrogen", "ring"],
+    "regression": ["weight", "carbons"],
+}
+
+
+@pytest.fixture(scope="module")
+def molecules(smiles_file, corpus, tmp_path_factory):
+    """A folder with a pre-trained model of molecules and table.csv, which has labels of every kind."""
+    folder = tmp_path_factory.mktemp("molecules")
+    texts = smiles_file.read_text().split()[:120]
+    frame = pd.DataFrame({"smiles": texts})
+    frame["nitrogen"] = [int("n" in text.lower()) for text in texts]
+    frame["ring"] = [int("1" in text) for text in texts]
+    frame["element"] = ["nitrogen" if "N" in text else "oxygen" if "O" in text else "neither" for text in texts]
+    frame["weight"] = [1000.0 + 12.5 * len(text) for text in texts]
+    frame["carbons"] = [text.lower().count("c") for text in texts]
+    frame.to_csv(folder / "table.csv", index=False)
+    tokenizer = load_tokenizer(corpus)
+    torch.manual_seed(2)
+    save_model(folder / "model", ExLMForMaskedLM(ArchitectureConfig(**SIZES).build(tokenizer)), tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tuned(molecules):
+    """A function that fine-tunes on a type of task with two seeds, once, and returns the output directory."""
+
+    def run(task_type):
+        output = molecules / task_type
+        task = TaskConfig(
+            str(molecules / "table.csv"), label_columns=COLUMNS[task_type], task_type=task_type, split="random"
+        )
+        if not output.exists():
+            finetune(str(output), str(molecules / "model"), task, FAST, [0, 1])
+        return output
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """A folder with a pre-trained model of text, a table of pairs, and questions."""
+    folder = tmp_path_factory.mktemp("texts")
+    tokenizer = train_text_tokenizer("bpe", LINES, 300)
+    torch.manual_seed(3)
+    save_model(folder / "model", ExLMForMaskedLM(ArchitectureConfig(**SIZES).build(tokenizer)), tokenizer)
+    for shift, name in enumerate(("train", "valid")):
+        pairs(shift, 24).to_csv(folder / f"{name}.csv", index=False)
+        (folder / f"{name}.json").write_text(json.dumps(questions(shift)))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _tokenizers(monkeypatch):
+    """Pipelines of transformers set this variable where it is not set."""
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+
+
+def piped(output, inputs):
+    """What a pipeline on the output directory gives for every label, by the label's name."""
+    classifier = pipeline("text-classification", str(output), device="cpu", top_k=None)
+    return pd.DataFrame([{entry["label"]: entry["score"] for entry in row} for row in classifier(inputs)])
+
+
+# Pipelines
+
+
+@pytest.mark.parametrize("task_type", COLUMNS)
+def test_a_pipeline_gives_what_predict_gives(tuned, molecules, task_type):
+    output = tuned(task_type)
+    seed = best_seed_directory(str(output))
+    frame = predict(str(seed), str(molecules / "table.csv"), str(molecules / "p.csv"))
+    given = piped(output, frame["smiles"].tolist())
+    assert len(given.columns) == {"binary": 1, "multiclass": 3}.get(task_type, 2)
+    for name in given:
+        np.testing.assert_allclose(given[name], frame[f"predicted {name}"], rtol=1e-5)
+    if task_type == "regression":
+        assert given["weight"].mean() > 500
+
+
+def test_a_pipeline_on_pairs_gives_what_predict_gives(texts):
+    task = TaskConfig(str(texts / "train.csv"), str(texts / "valid.csv"), pair_column="second")
+    finetune(str(texts / "pairs"), str(texts / "model"), task, FAST, [0])
+    frame = predict(str(texts / "pairs"), str(texts / "valid.csv"), str(texts / "p.csv"))
+    inputs = [{"text": row.text, "text_pair": row.second} for row in frame.itertuples()]
+    np.testing.assert_allclose(piped(texts / "pairs", inputs)["label"], frame["predicted label"], rtol=1e-5)
+
+
+def test_the_model_of_auto_classes_answers_as_predict_does(texts):
+    task = TaskConfig(str(texts / "train.json"), str(texts / "valid.json"), max_length=60, stride=8)
+    output = texts / "questions"
+    finetune(str(output), str(texts / "model"), task, FAST, [0, 1])
+    seed = best_seed_directory(str(output))
+    frame = predict(str(seed), str(texts / "valid.json"), str(texts / "p.csv"))
+    both = predict(str(output), str(texts / "valid.json"), str(texts / "p.csv"))
+    network, tokenizer = AutoModelForQuestionAnswering.from_pretrained(output), AutoTokenizer.from_pretrained(output)
+    asked, _ = read_questions(texts / "valid.json")
+    windows, _ = make_windows(asked, tokenizer, 60, 8)
+    margins = answer(network, asked, windows, tokenizer, task.max_answer, "fp32")["null_minus_best"]
+    np.testing.assert_allclose(margins, frame["null_minus_best"], rtol=1e-4)
+    assert "probability std" not in frame and (both["probability std"] >= 0).all() and both["probability std"].any()
+
+
+# The output directory as a model
+
+
+def test_the_output_is_the_model_of_the_best_seed(tuned, molecules):
+    output = tuned("binary")
+    report = json.loads((output / "results.json").read_text())
+    best = output / f"seed-{report['best_seed']}"
+    scores = {run["seed"]: run["scores"]["valid"]["roc_auc"] for run in report["runs"]}
+    assert scores[report["best_seed"]] == max(scores.values()) and best == best_seed_directory(str(output))
+    verify(str(output))
+    assert fingerprint(str(output)) == fingerprint(str(best)) and len(seed_directories(str(output))) == 2
+    for place in (output, best):
+        embed(str(place), str(molecules / "table.csv"), str(molecules / f"{place.name}.npy"))
+    assert np.array_equal(np.load(molecules / f"{output.name}.npy"), np.load(molecules / f"{best.name}.npy"))
+    assert AutoModel.from_pretrained(output).config.task["label_columns"] == ["nitrogen"]
+
+
+def test_a_seed_that_is_added_and_better_becomes_the_model(tuned, molecules, tmp_path):
+    task = TaskConfig(str(molecules / "table.csv"), label_columns=["nitrogen"], split="random")
+    best = []
+    for seeds in ([0], [1], [0, 1]):
+        report = finetune(str(tmp_path), str(molecules / "model"), task, FAST, seeds)
+        best.append(fingerprint(str(tmp_path)))
+        assert best[-1] == fingerprint(str(tmp_path / f"seed-{report['best_seed']}"))
+    assert best[0] != best[1] and best[2] in best[:2]
+
+
+# Predictions
+
+
+def test_the_predicted_class_is_the_most_probable_one(tuned, molecules):
+    frame = predict(str(tuned("multiclass")), str(molecules / "table.csv"), str(molecules / "p.csv"))
+    names = ["neither", "nitrogen", "oxygen"]
+    shares = frame[[f"predicted {name}" for name in names]].to_numpy()
+    assert frame["predicted class"].tolist() == [names[i] for i in shares.argmax(1)]
+    assert frame["confidence"].tolist() == shares.max(1).tolist()
+    table = pd.DataFrame({"smiles": ["CCN", "no molecule", "CCO"]})
+    table.to_csv(molecules / "new.csv", index=False)
+    predict(str(tuned("binary")), str(molecules / "new.csv"), str(molecules / "p.csv"))
+    written = pd.read_csv(molecules / "p.csv")
+    positive = written["predicted nitrogen"] >= 0.5
+    assert written["predicted class"].dropna().tolist() == positive[[0, 2]].astype(int).tolist()
+    sure = np.maximum(written["predicted nitrogen"], 1 - written["predicted nitrogen"])
+    np.testing.assert_array_equal(written["confidence"], sure)
+    assert np.isnan(written["confidence"][1])
+
+
+def test_invalid_rows_can_be_kept_or_stop_the_command(tuned, molecules):
+    output, path = str(tuned("binary")), molecules / "broken.csv"
+    pd.DataFrame({"smiles": ["CCN", "C1CC"]}).to_csv(path, index=False)
+    kept = predict(output, str(path), str(molecules / "p.csv"), on_invalid="keep")
+    assert kept["predicted nitrogen"].notna().all()
+    with pytest.raises(InputError, match="row 2, value 'C1CC'"):
+        predict(output, str(path), str(molecules / "p.csv"), on_invalid="error")
+
+
+def test_an_impossible_device_is_named(tuned, molecules):
+    for device in ("gpu", "cuda:99"):
+        with pytest.raises(InputError, match=f"device {device} cannot be used"):
+            predict(str(tuned("binary")), str(molecules / "table.csv"), str(molecules / "p.csv"), device=device)
+
+
+def test_several_labels_have_scores_of_their_own(tuned):
+    report = json.loads((tuned("multilabel") / "results.json").read_text())
+    values = report["labels"]["test"]
+    assert list(values) == ["nitrogen", "ring"] and set(values["ring"]) >= {"mean", "std"}
+    overall = report["test"]["roc_auc"]["mean"]
+    assert np.mean([label["mean"] for label in values.values()]) == pytest.approx(overall)
+    assert "labels" not in json.loads((tuned("binary") / "results.json").read_text())
+
+
+# Distance to the training molecules
+
+
+def test_molecules_unlike_the_training_molecules_are_far(tuned, molecules, capsys):
+    output = tuned("binary")
+    trained = (output / "seed-0/train.smi").read_text().split()
+    odd = "FC(F)(F)S(=O)(=O)OB1OCCO1"
+    pd.DataFrame({"smiles": [trained[0], odd, "C1CC"]}).to_csv(molecules / "far.csv", index=False)
+    frame = predict(str(output), str(molecules / "far.csv"), str(molecules / "p.csv"), distance=True, on_invalid="keep")
+    distance = frame["distance to training"]
+    assert distance[0] == 0 and 0.7 < distance[1] <= 1 and np.isnan(distance[2])
+    assert "1 rows are far from the training molecules" in capsys.readouterr().out
+    for seed in (0, 1):
+        (output / f"seed-{seed}/train.smi").rename(output / f"seed-{seed}/hidden")
+    with pytest.raises(InputError, match="distances need a model fine-tuned on molecules"):
+        predict(str(output), str(molecules / "far.csv"), str(molecules / "p.csv"), distance=True)
+    for seed in (0, 1):
+        (output / f"seed-{seed}/hidden").rename(output / f"seed-{seed}/train.smi")
+
+
+# Calibration
+
+
+def test_calibration_error_of_known_cases():
+    labels = np.array([[1.0], [1.0], [0.0], [np.nan]])
+    sure = np.array([[1.0], [1.0], [1.0], [0.0]])
+    assert calibration_error(labels, sure) == pytest.approx(1 / 3)
+    assert calibration_error(labels, np.array([[0.6], [0.6], [0.6], [0.9]])) == pytest.approx(2 / 3 - 0.6)
+    classes, shares = np.array([[0.0], [2.0]]), np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]])
+    assert calibration_error(classes, shares) == pytest.approx((0.3 + 0.8) / 2)
+    assert np.isnan(calibration_error(labels[3:], sure[3:]))
+
+
+@pytest.mark.parametrize("classes", [1, 4])
+def test_the_temperature_undoes_a_factor_of_the_logits(classes):
+    generator = np.random.default_rng(0)
+    logits = generator.normal(0, 2, (20000, classes))
+    if classes == 1:
+        labels = (generator.random((20000, 1)) < expit(logits)).astype(float)
+    else:
+        labels = (logits + generator.gumbel(size=logits.shape)).argmax(1)[:, None].astype(float)
+    assert fit_temperature(2.5 * logits, labels) == pytest.approx(2.5, rel=0.05)
+
+
+def test_calibrated_probabilities_are_those_of_the_temperature(tuned, molecules):
+    seed, table = tuned("binary") / "seed-0", str(molecules / "table.csv")
+    plain, calibrated = (predict(str(seed), table, str(molecules / "p.csv"), calibrated=c) for c in (False, True))
+    temperature = json.loads((seed / "config.json").read_text())["task"]["temperature"]
+    logits = [np.log(p / (1 - p)) for p in (f["predicted nitrogen"] for f in (plain, calibrated))]
+    np.testing.assert_allclose(logits[0], temperature * logits[1], atol=1e-6)
+    with pytest.raises(InputError, match="calibrated probabilities need a classification"):
+        predict(str(tuned("regression")), table, str(molecules / "p.csv"), calibrated=True)
+
+
+# Evaluation
+
+
+def test_evaluate_gives_the_scores_of_the_predictions_with_intervals(tuned, molecules, capsys):
+    output, table = str(tuned("binary")), str(molecules / "table.csv")
+    report = evaluate(output, table, str(molecules / "e.json"), resamples=50)
+    assert json.loads((molecules / "e.json").read_text()) == report
+    frame = predict(output, table, str(molecules / "p.csv"))
+    correct = np.mean(frame["predicted class"].astype(int) == frame["nitrogen"].astype(int))
+    assert list(report["metrics"]) == ["ensemble", "seed-0", "seed-1"] and report["labelled"] == 120
+    scores = report["metrics"]["ensemble"]
+    assert scores["accuracy"]["value"] == pytest.approx(correct)
+    assert scores["roc_auc"]["low"] < scores["roc_auc"]["value"] < scores["roc_auc"]["high"]
+    assert {"calibration_error", "calibration_error_calibrated"} < set(scores)
+    assert f"{correct:.4f} (" in capsys.readouterr().out
+    with pytest.raises(InputError, match="nothing can be scored"):
+        evaluate(output, str(molecules / "new.csv"), str(molecules / "e.json"))
+
+
+def test_evaluate_questions(texts, capsys):
+    if not (texts / "questions").exists():
+        test_the_model_of_auto_classes_answers_as_predict_does(texts)
+    report = evaluate(str(texts / "questions"), str(texts / "valid.json"), resamples=20)
+    recorded = json.loads((texts / "questions/results.json").read_text())["runs"][0]["scores"]["valid"]
+    assert {name: score["value"] for name, score in report["metrics"]["seed-0"].items()} == pytest.approx(recorded)
+
+
+def test_intervals_cover_the_mean_as_often_as_they_say():
+    generator = np.random.default_rng(0)
+    hits = 0
+    for trial in range(200):
+        values = generator.normal(size=60)
+        found = with_intervals(lambda rows: {"mean": values[rows].mean()}, np.arange(60), 200, trial)["mean"]  # noqa: B023
+        hits += found["low"] < 0 < found["high"]
+    assert 0.88 < hits / 200 < 0.99
+    none = with_intervals(lambda rows: {"mean": 1.0}, np.arange(3), 0, 0)["mean"]
+    assert none["value"] == 1.0 and np.isnan(none["low"])

@@ -1,0 +1,27 @@
+"""Model directories: who may read them, and what they hold."""
+
+from pathlib import Path
+
+import pytest
+
+from exlm.data.tokenization import train_smiles_tokenizer
+from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.pretrained import save_model
+from exlm.recipe import ArchitectureConfig
+from tests.conftest import MOLECULES
+
+
+@pytest.fixture
+def masked_lm(tmp_path) -> Path:
+    """A saved model of molecules."""
+    tokenizer = train_smiles_tokenizer(MOLECULES)
+    sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    save_model(tmp_path / "model", ExLMForMaskedLM(ArchitectureConfig(**sizes).build(tokenizer)), tokenizer)
+    return tmp_path / "model"
+
+
+def test_whoever_may_read_a_new_file_may_read_a_model(masked_lm, tmp_path):
+    (tmp_path / "new").touch()
+    expected = (tmp_path / "new").stat().st_mode
+    modes = {path.name: path.stat().st_mode for path in masked_lm.iterdir()}
+    assert "model.safetensors" in modes and set(modes.values()) == {expected}
