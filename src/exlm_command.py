@@ -1,18 +1,21 @@
 """The `exlm` command, without importing the library until a command needs it.
 
 This module is outside the package because importing `exlm` imports PyTorch and transformers, which takes seconds.
-General help, the version and mistyped commands are answered without them.
+General help, the version, recipes, and mistyped commands and options are answered without them.
 
 Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 + n interrupted by signal n.
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import NamedTuple, NoReturn
+
+from exlm_options import OptionError, full_options, options_of, similar
 
 
 class Command(NamedTuple):
@@ -28,10 +31,12 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "prepare": Command("exlm.data.prepare", ("inputs+",), "tokenise files into a corpus for pre-training",
                        "molecules.smi.gz --output corpus"),
+    "recipes": Command("exlm_command", ("name?",), "list the recipes of the package, or print one",
+                       "molecules/exlm-1M"),
     "pretrain": Command("exlm.pretrain", ("recipe?",), "pre-train ExLM or a baseline on a corpus",
-                        "recipes/molecules/exlm-1M.yaml --data.corpus corpus --output runs/exlm"),
+                        "molecules/exlm-1M --corpus corpus --output runs/exlm"),
     "finetune": Command("exlm.tasks.finetune", ("recipe?",), "fine-tune a model on labelled data and evaluate it",
-                        "--model runs/exlm --task.dataset table.csv --output runs/table"),
+                        "--model runs/exlm --dataset table.csv --output runs/table"),
     "predict": Command("exlm.tasks.predict", ("model", "input"), "add a fine-tuned model's predictions to a table",
                        "runs/table new.csv --output predictions.csv"),
     "evaluate": Command("exlm.tasks.evaluate", ("model", "input"), "metrics of a fine-tuned model, with intervals",
@@ -43,14 +48,15 @@ COMMANDS: dict[str, Command] = {
     "explore": Command("exlm.filling.explore", ("model", "text"), "a page that shows states, links and fillings",
                        "runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --output page.html"),
     "analyze": Command("exlm.paper.analyze", ("experiment", "recipe"), "run what an experiment of the paper lacks",
-                       "sweep recipes/molecules/analysis-small.yaml"),
+                       "sweep molecules/analysis-small"),
     "report": Command("exlm.paper.report", ("runs*",), "the paper's tables and figures, from runs",
-                      "runs --out report"),
+                      "runs --output report"),
     "demo": Command("exlm.demo", ("recipe?",), "the whole pipeline on data that ship with a package",
                     "--output demo-output"),
 }
 # fmt: on
 HELP = ("-h", "--help")
+RECIPES = Path(__file__).parent / "exlm" / "recipes"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -68,6 +74,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = rest[len(words) :]
     if not set(HELP) & set(options):
         words, options = _checked(name, words, options)
+        if name == "recipes":
+            return recipes(*words)
 
     from exlm.cli import run
 
@@ -77,14 +85,55 @@ def main(arguments: list[str] | None = None) -> None:
         _leave(status, f"exlm {name}: {message}")
 
 
+def recipes(name: str | None = None) -> None:
+    """Lists the recipes that come with the package, or prints one of them.
+
+    Args:
+        name: the recipe to print, for example molecules/exlm-1M; by default all are listed.
+    """
+    if name:
+        print(Path(_recipe("recipes", name)).read_text(encoding="utf-8"), end="")
+        return
+    for short, path in _bundled().items():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        command = "analyze" if "space:" in lines else "finetune" if "task:" in lines else "pretrain"
+        about = " ".join(line.removeprefix("# ") for line in lines if line.startswith("#"))
+        print(f"{command:8} {short:27} {re.split('[.:(;] | [(]', about)[0]}")
+
+
+def _bundled() -> dict[str, Path]:
+    """The recipes of the package by their names, for example molecules/exlm-1M."""
+    return {path.relative_to(RECIPES).with_suffix("").as_posix(): path for path in sorted(RECIPES.glob("*/*.yaml"))}
+
+
+def _recipe(command: str, name: str) -> str:
+    """The path of the recipe `name`: a file, or a recipe of the package by the last part of its name or all of it."""
+    if os.path.isfile(name):  # also false, unlike Path.is_file, for a name too long for the file system
+        return name
+    bundled, wanted = _bundled(), name.removeprefix("recipes/").removesuffix(".yaml")
+    found = [short for short in bundled if f"/{short}".endswith(f"/{wanted}")]
+    if len(found) == 1:
+        return str(bundled[found[0]])
+    meant = " or ".join(found or similar(wanted, bundled))
+    hint = f"did you mean {meant}?" if meant else "`exlm recipes` lists those of the package"
+    _leave(2, f"exlm {command}: error: there is no recipe {name}; {hint}")
+
+
 def function_of(name: str) -> Callable:
     """The function behind a command; its module is imported only now."""
     return getattr(import_module(COMMANDS[name].module), name)
 
 
 def _checked(name: str, words: list[str], options: list[str]) -> tuple[list[str], list[str]]:
-    """The leading words and the options, after a check of the number of words; a recipe becomes the option --config."""
-    wanted = COMMANDS[name].words
+    """The leading words and the options under their full names; a recipe becomes the option --config.
+
+    If there are too few or too many words, or an option does not exist, the command ends with one sentence.
+    """
+    module, wanted, *_ = COMMANDS[name]
+    try:
+        options = full_options(options, options_of(module, name, [word.rstrip("?*+") for word in wanted]))
+    except OptionError as error:
+        _leave(2, f"exlm {name}: error: {error} (exlm {name} --help lists all options)")
     needed = [word for word in wanted if word[-1] not in "?*"]
     several = wanted[-1][-1] in "*+"
     if len(words) < len(needed) or (len(words) > len(wanted) and not several):
@@ -93,9 +142,7 @@ def _checked(name: str, words: list[str], options: list[str]) -> tuple[list[str]
         _leave(2, f"exlm {name}: error: give {given}{alone} before the options (exlm {name} --help)")
     if wanted[-1].rstrip("?") != "recipe" or len(words) < len(wanted):
         return words, options
-    if not os.path.isfile(words[-1]):  # also false, unlike Path.is_file, for a name too long for the file system
-        _leave(2, f"exlm {name}: error: the recipe {words[-1]} does not exist; see the recipes folder for examples")
-    return words[:-1], ["--config", words[-1], *options]
+    return words[:-1], ["--config", _recipe(name, words[-1]), *options]
 
 
 def _usage(name: str) -> NoReturn:
@@ -104,8 +151,9 @@ def _usage(name: str) -> NoReturn:
     if name in HELP:
         print(text)
         raise SystemExit(0)
-    close = "".join(f"; did you mean {match}?" for match in get_close_matches(name, COMMANDS, 1))
-    _leave(2, f"exlm: error: unknown command {name!r}{close}\n\n{text}" if name else text)
+    close = " or ".join(similar(name, COMMANDS))
+    hint = f"; did you mean {close}?" if close else ""
+    _leave(2, f"exlm: error: unknown command {name!r}{hint}\n\n{text}" if name else text)
 
 
 def _leave(status: int, message: str) -> NoReturn:

@@ -16,7 +16,8 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.modeling_exlm import num_parameters
 from exlm.paper.variants import variants
 from exlm.tasks.config import cells
-from exlm_command import COMMANDS, function_of, main
+from exlm_command import COMMANDS, HELP, function_of, main
+from exlm_options import options_of
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted(ROOT.glob("recipes/**/*.yaml"))
@@ -95,7 +96,7 @@ def test_overrides_replace_recipe_values():
 
 def test_lists_may_be_written_without_brackets(capsys, tmp_path):
     for seeds, columns in (("0,1", "a,b"), ("[0, 1]", "[a, b]")):
-        options = ["--output", "x", "--model", "y", "--task.dataset", "z", "--task.label_columns", columns]
+        options = ["--output", "x", "--model", "y", "--task.dataset", "z", f"--task.label_columns={columns}"]
         with pytest.raises(SystemExit):
             main(["finetune", *options, "--seeds", seeds, "--print_config"])
         config = yaml.safe_load(capsys.readouterr().out)
@@ -103,14 +104,55 @@ def test_lists_may_be_written_without_brackets(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+def test_the_options_read_from_the_source_are_those_of_the_parser(command):
+    words = [word.rstrip("?*+") for word in COMMANDS[command].words]
+    parsed = {name for action in parser_of(command)._actions for name in action.option_strings}
+    parsed -= {name for name in parsed if name in HELP or name.endswith((".help", "+"))}
+    assert parsed == {f"--{name}" for name in options_of(COMMANDS[command].module, command, words)}
+
+
+def printed(capsys, *arguments):
+    """The settings of a command, as --print_config shows them."""
+    with pytest.raises(SystemExit):
+        main([*arguments, "--print_config"])
+    return yaml.safe_load(capsys.readouterr().out)
+
+
+def test_an_option_may_leave_its_sections_out_and_has_one_name_in_both_trainings(capsys):
+    options = ["--learning_rate", "0.25", "--warmup_ratio=0.5", "--weight_decay", "0.125", "--output", "x"]
+    config = printed(capsys, "pretrain", "exlm-1M", "--steps", "100", "--corpus", "somewhere", *options)
+    optimizer = config["train"]["optimizer"]
+    assert (config["train"]["steps"], config["data"]["corpus"], config["output"]) == (100, "somewhere", "x")
+    assert (optimizer["learning_rate"], optimizer["weight_decay"]) == (0.25, 0.125)
+    tuning = printed(capsys, "finetune", "molecules/finetune", "--dataset", "a.csv", "--label_columns", "b,c", *options)
+    assert [tuning["train"][name] for name in ("learning_rate", "warmup_ratio", "weight_decay")] == [0.25, 0.5, 0.125]
+    assert tuning["task"]["dataset"] == "a.csv" and tuning["task"]["label_columns"] == ["b", "c"]
+
+
+def test_recipes_are_found_by_their_names_anywhere(capsys, monkeypatch, tmp_path):
+    text = (ROOT / "recipes/molecules/exlm-1M.yaml").read_text()
+    monkeypatch.chdir(tmp_path)
+    for name in ("exlm-1M", "molecules/exlm-1M", "recipes/molecules/exlm-1M.yaml"):
+        main(["recipes", name])
+        assert capsys.readouterr().out == text
+    main(["recipes"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(RECIPES)
+    assert "pretrain molecules/exlm-1M           A small ExLM for a laptop, about 1M parameters" in lines
+    assert any(line.startswith("finetune text/finetune-csv ") for line in lines)
+    assert any(line.startswith("analyze  text/analysis-paper ") for line in lines)
+    Path("exlm-1M").write_text("seed: 7\n")  # a file of one's own comes first
+    main(["recipes", "exlm-1M"])
+    assert capsys.readouterr().out == "seed: 7\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_example_of_the_help_parses(command, monkeypatch):
     monkeypatch.chdir(ROOT)
-    arguments = shlex.split(COMMANDS[command].example)
-    if COMMANDS[command].words[-1] == "recipe?" and arguments[0].endswith(".yaml"):
-        arguments.insert(0, "--config")
-    if command == "analyze":
-        arguments.insert(1, "--config")
-    assert parser_of(command).parse_args(arguments)
+    given = []
+    monkeypatch.setattr("exlm.cli.run", lambda *arguments: given.extend(arguments[-1]) or (0, ""))
+    main([command, *shlex.split(COMMANDS[command].example)])
+    assert command == "recipes" or parser_of(command).parse_args(given)
 
 
 def fails(capsys, *arguments):
@@ -123,8 +165,8 @@ def fails(capsys, *arguments):
 @pytest.mark.parametrize(
     "change,message",
     [
-        (("--train.stepz", "5"), "stepz"),
-        (("--model.objective", "bert"), "bert"),
+        (("--train.stepz", "5"), "no option --train.stepz; did you mean --train.steps?"),
+        (("--model.objective", "bert"), "model.objective is bert; it must be one of 'exlm', 'mlm', 'ctc'"),
         (("--train.steps", "-5"), "steps"),
         (("--data.mask_ratio", "1.5"), "mask_ratio is 1.5"),
         (("--model.hidden_size", "30"), "hidden_size 30 must be a multiple"),
@@ -150,7 +192,17 @@ def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
     "arguments,message",
     [
         (("prepare", "/nowhere.smi", "--output", "/tmp/x"), "/nowhere.smi"),
-        (("pretrain", "/nowhere.yaml"), "recipe /nowhere.yaml does not exist"),
+        (("pretrain", "/nowhere.yaml"), "there is no recipe /nowhere.yaml; `exlm recipes` lists those of the package"),
+        (("pretrain", "exlm-1m"), "or molecules/exlm-1M or"),
+        (("finetune", "finetune"), "did you mean molecules/finetune or text/finetune?"),
+        (("recipes", "nothing"), "there is no recipe nothing"),
+        (("analyze", "swep", "molecules/analysis-small"), "experiment is swep; it must be one of 'repeated-mlm',"),
+        (("report", "runs", "--out", "x"), "--out is now called --output"),
+        (("report", "runs", "--ouptut", "x"), "there is no option --ouptut; did you mean --output?"),
+        (("pretrain", "--dropout", "0"), "did you mean --model.hidden_dropout_prob or"),
+        (("pretrain", "--seeds", "0"), "did you mean --seed?"),
+        (("finetune", "--seed", "0"), "did you mean --seeds?"),
+        (("finetune", "--optimizer.learning_rate", "0"), "did you mean --train.learning_rate?"),
         (("predict", "/nowhere"), "give MODEL and INPUT"),
         (("predict", "/nowhere", "x.csv"), "/nowhere is not a model directory"),
         (("embed", "/nowhere", "x.csv"), "/nowhere is not a model directory"),
@@ -178,7 +230,18 @@ def test_help_describes_every_option(capsys, command):
     assert not undescribed
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["dance"], ["predict", "x"], ["pretrain", "x.yaml"]])
+WITHOUT_LIBRARY = [
+    ["--help"],
+    ["--version"],
+    ["dance"],
+    ["predict", "x"],
+    ["pretrain", "x.yaml"],
+    ["recipes", "exlm-1M"],
+    ["finetune", "--task.txt_column", "x"],
+]
+
+
+@pytest.mark.parametrize("arguments", WITHOUT_LIBRARY)
 def test_help_and_mistakes_wait_for_no_library(arguments):
     """They are answered before PyTorch and transformers are imported, which takes seconds."""
     code = (

@@ -32,6 +32,6 @@ molecules | text) "$1" ;;
 all)
   molecules
   text
-  exlm report runs/analysis --out docs/results/analysis
+  exlm report runs/analysis --output docs/results/analysis
   ;;
 esac

@@ -2,10 +2,11 @@
 help from their signatures and docstrings. `exlm_command.COMMANDS` lists the commands.
 """
 
+import re
 import signal
 from argparse import ArgumentError
 from collections.abc import Callable
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import transformers
 from docstring_parser import parse as parse_docstring
@@ -22,7 +23,7 @@ def run(name: str, function: Callable, words: tuple[str, ...], example: str, arg
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
-        function(**_parse(build_parser(name, function, words, example), _with_lists(function, arguments)))
+        function(**_parse(build_parser(name, function, words, example), arguments))
     except InputError as error:
         return 2, f"error: {error}"
     except OSError as error:
@@ -67,24 +68,6 @@ def _parse(parser: ArgumentParser, arguments: list[str]) -> dict[str, Any]:
     return config
 
 
-def _with_lists(function: Callable, arguments: list[str]) -> list[str]:
-    """The arguments, with brackets around `a,b` if the option is a list."""
-    result = list(arguments)
-    for i, (option, value) in enumerate(zip(arguments, arguments[1:], strict=False), 1):
-        if option.startswith("--") and value[:1] not in ("[", "-") and _takes_list(function, option[2:].split(".")):
-            result[i] = f"[{value}]"
-    return result
-
-
-def _takes_list(owner: Any, names: list[str]) -> bool:
-    """Whether the argument or field that the names lead to is a list."""
-    hint: Any = get_type_hints(owner).get(names[0])
-    choices = [choice for choice in (hint, *get_args(hint)) if choice is not None]
-    if names[1:]:
-        return any(isinstance(choice, type) and _takes_list(choice, names[1:]) for choice in choices)
-    return any(get_origin(choice) is list for choice in choices)
-
-
 def _reason(error: BaseException) -> str:
     """The message of an InputError if one caused the parser's error, else the parser's own message in one line."""
     cause: BaseException | None = error
@@ -93,4 +76,6 @@ def _reason(error: BaseException) -> str:
             return str(cause)
         cause = cause.__cause__ or cause.__context__
     lines = [line.strip(" -") for line in str(error).splitlines()]
-    return " ".join(line for line in lines if line and not line.startswith(("Given value", "Subtypes")))
+    text = " ".join(line for line in lines if line and not line.startswith(("Given value", "Subtypes")))
+    choices = r'Parser key "(\S+)": Expected a typing.Literal\[(.*)\]. Got value: (.*)'
+    return re.sub(choices, r"\1 is \3; it must be one of \2", text)

@@ -1,5 +1,6 @@
 """Pre-training: from a recipe to a Hugging Face model directory."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -8,10 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from .data.batching import MaskedBatches, masked_batch
-from .data.corpus import Corpus
+from .data.corpus import SPLITS, Corpus
 from .errors import InputError
 from .model.evaluation import evaluate_batch, no_sums, summary
 from .model.heads import Prior
@@ -19,7 +21,7 @@ from .model.masked_lm import ExLMForMaskedLM
 from .model.modeling_exlm import num_parameters
 from .pretrained import load_tokenizer, save_model
 from .randomness import Purpose, mix
-from .recipe import ArchitectureConfig, DataConfig, PriorConfig, identity_of
+from .recipe import ArchitectureConfig, DataConfig, PriorConfig, expanded_length, identity_of
 from .storage import finished_result, lock, machine, plain, problem, write_json, write_yaml
 from .train import distributed
 from .train.loop import LoopConfig, fit
@@ -38,6 +40,7 @@ def pretrain(
     prior: PriorConfig = PriorConfig(),
     compile: bool = False,
     resume_anyway: bool = False,
+    device: str = "auto",
 ) -> dict[str, Any]:
     """Pre-trains ExLM, or a baseline, on a prepared corpus; run again to resume after an interruption.
 
@@ -50,6 +53,7 @@ def pretrain(
         prior: order prior of the links between states, and its schedule. An MLM has none.
         compile: compile the encoder layers with torch.compile.
         resume_anyway: continue from a checkpoint although training settings (not data or model) have changed.
+        device: auto, cpu, cuda or cuda:NUMBER.
 
     Returns:
         The final evaluation, also in `result.json`.
@@ -57,13 +61,14 @@ def pretrain(
     recipe = plain({"output": output, "data": data, "model": model, "prior": prior, "train": train, "seed": seed})
     recipe |= {"compile": compile}
     corpus = Corpus(data.corpus, "train")
+    check_positions(data, model)
     corpus.verify()
     tokenizer = load_tokenizer(data.corpus)
     directory = Path(output)
     with distributed.process_group() as (rank, world), lock(directory) if rank == 0 else nullcontext():
         identity = {"tokenizer": corpus.tokenizer_hash, "corpus": corpus.corpus_hash, **identity_of(recipe, "model")}
         settings = identity_of(recipe, "train") | identity_of(recipe, "data") | {"seed": seed}
-        settings["train.precision"] = used_precision(distributed.device(), train.precision)
+        settings["train.precision"] = used_precision(distributed.device(device), train.precision)
         if model.has_links:
             settings |= identity_of(recipe, "prior")
         finished = finished_result(directory / "result.json", "identity", identity | settings)
@@ -73,15 +78,21 @@ def pretrain(
         if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)
         torch.manual_seed(seed)
-        network = ExLMForMaskedLM(model.build(tokenizer, data.repeat, prior.at(train.steps, train.steps)))
-        distributed.to_device(network)
+        config = model.build(tokenizer, data.repeat, prior.at(train.steps, train.steps))
+        config.molecules, config.standardize = corpus.molecules, corpus.standardize
+        network = ExLMForMaskedLM(config)
+        distributed.to_device(network, device)
         if compile:
             for layer in network.exlm.layers:
                 layer.compile(dynamic=True)
         held_out = list(held_out_batches(data, tokenizer, seed, rank, world))
 
         def measure(_: torch.nn.Module, step: int) -> dict[str, Any]:
-            return evaluate(network, held_out, prior.at(step, train.steps))
+            values = evaluate(network, held_out, prior.at(step, train.steps))
+            if distributed.is_main():
+                tqdm.write(f"step {step}: {_describe_scores(values)}")
+                sys.stdout.flush()
+            return values
 
         sizes = (data.tokens_per_batch, data.tokens_per_micro_batch)
         masked = MaskedBatches(corpus, tokenizer, *sizes, data.mask_ratio, seed, rank, world, data.repeat)
@@ -99,6 +110,7 @@ def pretrain(
             seed,
             evaluate=measure,
             identity=identity if resume_anyway else identity | settings,
+            loss_name=f"{model.objective}_loss",
             description=f"{model.objective} {num_parameters(network) / 1e6:.1f}M",
         )
         final = final or measure(network, train.steps)
@@ -109,6 +121,7 @@ def pretrain(
             "parameters": num_parameters(network),
             "evaluation": {"step": train.steps, **final},
             "training_seconds": sum(record["seconds"] for record in log),
+            "processor_seconds": sum(record.get("processor_seconds", record["seconds"]) for record in log),
             "infeasible": sum(record["infeasible"] for record in log),
             "identity": identity | settings,
             "recipe": recipe,
@@ -120,6 +133,22 @@ def pretrain(
         write_json(directory / "result.json", result)
         print(f"{directory}: {_describe(result)}")
         return result
+
+
+def check_positions(data: DataConfig, model: ArchitectureConfig) -> None:
+    """Raises InputError if a training or held-out sequence can expand to more positions than the model has."""
+    limit = model.max_position_embeddings
+    if not (model.has_links and model.transition == "gated"):  # nothing else has a table of positions
+        return
+    lengths = np.concatenate([Corpus(data.corpus, split).lengths for split in SPLITS])
+    longest = int(lengths.max(initial=0))
+    if (needed := expanded_length(longest, data, model)) > limit:
+        fits = max(tokens for tokens in range(-2, longest) if expanded_length(tokens, data, model) <= limit)
+        raise InputError(
+            f"the longest sequence of {data.corpus} has {longest + 2} tokens and can expand to {needed} positions, but "
+            f"model.max_position_embeddings is {limit}; set it to {needed}, or prepare the corpus with --max_length "
+            f"{fits + 2} ({(lengths > fits).sum()} of {len(lengths)} sequences are longer)"
+        )
 
 
 def complete_batch(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prior) -> dict[str, Any]:
@@ -154,8 +183,9 @@ def held_out_batches(
 
 
 def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Prior | None = None) -> dict[str, Any]:
-    """Mean objective, and accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`).
+    """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`), and the mean objective.
 
+    The objective has its own name (`exlm_loss`), because only that of an MLM is the logarithm of the perplexity.
     `batches` are this process's share; `prior` replaces the configuration's. The model is put in evaluation mode.
     """
     model.eval()
@@ -165,13 +195,19 @@ def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Pr
             part = evaluate_batch(model, batch, prior)
             sums = {name: sums[name] + part[name] for name in sums}
     totals = distributed.sum_over_processes(list(sums.values()))
-    return summary(dict(zip(sums, totals, strict=True)))
+    found = summary(dict(zip(sums, totals, strict=True)))
+    return {f"{model.config.objective}_loss": found.pop("loss"), **found}
 
 
 def _describe(result: dict[str, Any]) -> str:
-    held_out, seconds = result["evaluation"], result["training_seconds"]
+    seconds, infeasible = result["training_seconds"], result["infeasible"]
     return (
-        f"{result['parameters'] / 1e6:.1f}M parameters, {held_out['step']} updates in {seconds:.0f} s, "
-        f"held-out accuracy {held_out['accuracy']:.4f}, perplexity {held_out['perplexity']:.3f} and joint perplexity "
-        f"{held_out['joint_perplexity']:.3f}, {result['infeasible']:.0f} sequences without an alignment"
+        f"{result['parameters'] / 1e6:.1f}M parameters, {result['evaluation']['step']} updates in {seconds:.0f} s, "
+        f"{infeasible:.0f} training sequences without an alignment\n{_describe_scores(result['evaluation'])} "
+        "(perplexity: each masked token by itself; joint perplexity: all masked tokens of a sequence together)"
     )
+
+
+def _describe_scores(values: dict[str, Any]) -> str:
+    names = ("accuracy", "perplexity", "joint_perplexity")
+    return "held-out " + ", ".join(f"{name.replace('_', ' ')} {values[name]:.4f}" for name in names if name in values)

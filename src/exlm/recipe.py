@@ -8,8 +8,8 @@ from .errors import InputError
 from .model.configuration_exlm import ArchitectureConfig as ArchitectureConfig  # also a part of a recipe
 from .model.heads import Prior
 
-# Settings that do not change what a run computes.
-REPORTING = ("log_every", "eval_every", "save_every", "keep_checkpoints", "eval_sequences", "corpus")
+# Settings that do not change what a run computes, or that another setting contains.
+REPORTING = ("log_every", "eval_every", "save_every", "keep_checkpoints", "eval_sequences", "corpus", "warmup_ratio")
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,14 @@ class DataConfig:
             raise InputError(f"repeat is {self.repeat}; it must lie between 1 and 64")
         if self.tokens_per_batch < 8 or self.tokens_per_micro_batch < 8:
             raise InputError("tokens_per_batch and tokens_per_micro_batch must be at least 8")
+
+
+def expanded_length(tokens: int, data: DataConfig, model: ArchitectureConfig) -> int:
+    """The most positions to which a masked sequence of so many tokens, without BOS and EOS, can expand."""
+    if model.states_per_boundary > 1:  # a packed sequence can consist of BOS and EOS tokens, which all have k states
+        return (tokens + 2) * data.repeat * model.states_per_boundary
+    masks = math.ceil(data.mask_ratio * (tokens * data.repeat))
+    return (tokens + 2) * data.repeat + masks * (model.states_per_mask - 1)
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ def identity_of(recipe: dict[str, Any], section: str) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in recipe[section].items():
         if isinstance(value, dict):
-            flat |= {f"{section}.{key}.{name}": item for name, item in value.items()}
+            flat |= {f"{section}.{key}.{name}": item for name, item in value.items() if name not in REPORTING}
         elif key not in REPORTING:
             flat[f"{section}.{key}"] = value
     return flat

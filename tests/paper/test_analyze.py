@@ -215,7 +215,10 @@ def test_other_data_at_the_same_place_do_not_pass_for_done(recipe, smiles_file, 
         ({"cost_steps": 0}, "cost_steps is 0"),
         ({"tasks": {"gone": DownstreamConfig(TaskConfig("gone.csv"))}}, "No such file or directory: 'gone.csv'"),
         ({"data": DataConfig("/nowhere")}, "/nowhere is not a corpus"),
-        ({"model": ArchitectureConfig(num_states=2, max_position_embeddings=8)}, "positions but model.max_position"),
+        (
+            {"model": ArchitectureConfig(num_states=2, max_position_embeddings=8)},
+            "exlm-p15-k2: the longest sequence .* positions, but model.max_pos",
+        ),
     ],
 )
 def test_what_would_stop_a_later_job_is_said_before_the_first(recipe, change, message):

@@ -557,7 +557,7 @@ def test_measured_cost_has_the_schema_of_the_measurement(tmp_path, corpus):
 def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
     (tmp_path / "empty").mkdir()
     with pytest.raises(SystemExit) as caught:
-        main(["report", *(str(tmp_path / root) for root in roots), "--out", str(tmp_path / "out")])
+        main(["report", *(str(tmp_path / root) for root in roots), "--output", str(tmp_path / "out")])
     error = capsys.readouterr().err
     assert caught.value.code == 2 and message in error and "Traceback" not in error and not (tmp_path / "out").exists()
     with pytest.raises(InputError):

@@ -1,6 +1,7 @@
 """Pre-training as a user runs it: resumed, cut into pieces, spread over processes, stopped, damaged."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -17,13 +19,15 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from exlm import ExLMForMaskedLM, InputError
-from exlm.data.batching import MaskedBatches
+from exlm.data.batching import MaskedBatches, masked_batch
+from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.heads import Prior
+from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrain import evaluate, held_out_batches, pretrain
-from exlm.pretrained import load_model
-from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.pretrained import load_model, load_tokenizer
+from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig, expanded_length
 from exlm.storage import plain, problem, write_manifest
 from exlm.train import checkpoint
 from exlm.train.loop import LoopConfig
@@ -31,6 +35,7 @@ from exlm.train.optim import OptimizerConfig
 from exlm.train.tracking import read_log
 
 STEPS = 10
+SHOWN = ("accuracy", "perplexity", "joint_perplexity")
 
 
 @pytest.fixture
@@ -65,7 +70,7 @@ def same(left: str | Path, right: str | Path) -> bool:
 
 def curves(run: str | Path) -> list[dict]:
     """The log without what depends on the clock."""
-    return [{k: v for k, v in record.items() if k != "seconds"} for record in read_log(Path(run) / "log.jsonl")]
+    return [{k: v for k, v in record.items() if "seconds" not in k} for record in read_log(Path(run) / "log.jsonl")]
 
 
 @pytest.fixture
@@ -184,7 +189,7 @@ def test_the_result_is_a_hugging_face_directory(whole, corpus):
 
 
 def test_training_learns(whole):
-    losses = [record["loss"] for record in curves(whole) if record["kind"] == "train"]
+    losses = [record["exlm_loss"] for record in curves(whole) if record["kind"] == "train"]
     assert losses[-1] < losses[0] - 0.15
 
 
@@ -211,7 +216,7 @@ def test_two_processes_equal_one_with_accumulation(recipe, whole, tmp_path):
     for name in left:
         torch.testing.assert_close(left[name], right[name], atol=2e-5, rtol=1e-4)
     for ours, theirs in zip(curves(recipe["output"]), curves(whole), strict=True):
-        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+        assert ours["exlm_loss"] == pytest.approx(theirs["exlm_loss"], rel=1e-4)
 
 
 def damage_flip(path: Path) -> None:
@@ -347,6 +352,76 @@ def test_a_corpus_that_is_not_one_is_named(recipe, tmp_path):
         pretrain(**{**recipe, "data": DataConfig(str(tmp_path / "nowhere"))})
 
 
+def test_a_sequence_that_can_expand_too_far_is_named_before_the_first_step(recipe, corpus):
+    """The advice can be followed: with the named number of positions no batch of any seed ever expands further."""
+    source, tokenizer = Corpus(corpus), load_tokenizer(corpus)
+    tokens = int(max(source.lengths.max(), Corpus(corpus, "valid").lengths.max()))
+    needed = tokens + 2 + math.ceil(0.15 * tokens)  # k = 2
+    message = (
+        f"has {tokens + 2} tokens and can expand to {needed} positions, .* is {needed - 1}; set it to {needed}, or"
+    )
+    with pytest.raises(InputError, match=message):
+        pretrain(**{**recipe, "model": replace(recipe["model"], max_position_embeddings=needed - 1)})
+    assert not Path(recipe["output"]).exists()
+    train = replace(recipe["train"], steps=3)
+    pretrain(**{**recipe, "model": replace(recipe["model"], max_position_embeddings=needed), "train": train})
+    for changes in ({"num_states": 5}, {"num_states": 3, "boundary_states": "k"}):
+        for repeat in (1, 3):
+            model, data = replace(recipe["model"], **changes), replace(recipe["data"], repeat=repeat)
+            network = ExLMModel(model.build(tokenizer, repeat))
+            bound = expanded_length(int(source.lengths.max()), data, model)
+            longest = np.argsort(-source.lengths.astype(int))[:40]
+            found = [masked_batch(source, longest, tokenizer, seed, 0, data.mask_ratio, repeat) for seed in range(20)]
+            reached = max(network.expand(**batch).input_ids.shape[1] for batch in found)
+            assert reached == bound if "boundary_states" not in changes else reached < bound
+
+
+def test_evaluations_reach_the_terminal_and_every_number_says_what_it_is(recipe, capsys):
+    pretrain(**recipe)
+    lines = capsys.readouterr().out.splitlines()
+    records = [record for record in curves(recipe["output"]) if record["kind"] == "eval"]
+    for line, record in zip(lines, records, strict=False):
+        scores = [f"{name.replace('_', ' ')} {record[name]:.4f}" for name in SHOWN]
+        assert line == f"step {record['step']}: held-out {', '.join(scores)}"
+    assert len(records) == 2 and "0 training sequences without an alignment" in lines[2]
+    assert lines[3].startswith(lines[1].split(": ")[1] + " (perplexity: each masked token by itself; joint perplexity:")
+    assert all("loss" not in record and "exlm_loss" in record for record in curves(recipe["output"]))
+
+
+def test_the_model_remembers_what_its_texts_are(recipe, corpus, tmp_path):
+    pretrain(**recipe)
+    assert load_model(recipe["output"], ExLMForMaskedLM)[0].config.molecules is True
+    for options, molecules, standardize in (
+        ({"check_molecules": False}, False, "none"),
+        ({"molecules": True, "standardize": "canonical"}, True, "canonical"),
+        ({}, None, "none"),
+    ):
+        copy = tmp_path / str(molecules)
+        shutil.copytree(corpus, copy)
+        manifest = json.loads((copy / "manifest.json").read_text())
+        (copy / "manifest.json").write_text(json.dumps(manifest | {"options": options}))
+        again = {**recipe, "data": replace(recipe["data"], corpus=str(copy))}
+        pretrain(**again)  # what the texts are is no part of a run's identity: it is finished
+        pretrain(**{**again, "output": str(tmp_path / f"run-{molecules}"), "train": replace(recipe["train"], steps=3)})
+        config = load_model(str(tmp_path / f"run-{molecules}"), ExLMForMaskedLM)[0].config
+        assert (config.molecules, config.standardize) == (molecules, standardize)
+
+
+def test_a_warm_up_given_as_a_share_is_the_same_run(recipe):
+    pretrain(**recipe)
+    optimizer = replace(recipe["train"].optimizer, warmup_steps=0, warmup_ratio=0.3)
+    pretrain(**{**recipe, "train": replace(recipe["train"], optimizer=optimizer)})  # it is finished
+    with pytest.raises(InputError, match=r"\(train.optimizer.warmup_steps\): 3 instead of 5"):
+        optimizer = replace(optimizer, warmup_ratio=0.5)
+        pretrain(**{**recipe, "train": replace(recipe["train"], optimizer=optimizer)})
+
+
+def test_a_device_that_is_not_there_is_named(recipe):
+    with pytest.raises(InputError, match="device is cuda:99; it must be auto or cpu"):
+        pretrain(**recipe, device="cuda:99")
+    assert pretrain(**recipe, device="cpu")["evaluation"]["step"] == STEPS
+
+
 def test_a_prior_falls_to_zero_between_two_fractions_of_the_run():
     prior = PriorConfig(order=10.0, sticky=3.0, decay=(0.2, 0.6))
     strengths = [prior.at(step, 10) for step in range(11)]
@@ -366,7 +441,7 @@ def test_what_remains_of_a_prior_is_part_of_the_model(recipe, decay, remains):
     assert model.config.order_prior == remains and model.config.sticky_prior == remains * 0.3
     batches = list(held_out_batches(recipe["data"], tokenizer, recipe["seed"], 0, 1))
     again = evaluate(model, batches)
-    for name in ("loss", "nll", "joint_nll", "own_states", "one_per_mask"):
+    for name in ("exlm_loss", "nll", "joint_nll", "own_states", "one_per_mask"):
         assert again[name] == pytest.approx(result["evaluation"][name], rel=1e-6)
     before = [record for record in curves(recipe["output"]) if record["kind"] == "eval"][0]
     assert before["own_states"] > 0.99  # half-way through, with all of the prior

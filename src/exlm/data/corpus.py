@@ -43,6 +43,8 @@ class Corpus:
         manifest: the parsed manifest.
         corpus_hash: identifies tokens, split and tokenizer.
         tokenizer_hash: to compare with `exlm.pretrained.tokenizer_hash` of a model's tokenizer.
+        molecules: whether the rows are molecules; None if the manifest does not say.
+        standardize: the form of the molecules: none (as written), canonical or parent.
 
     InputError if `path` is no corpus, or a file is missing or has another size than when it was written.
     """
@@ -59,6 +61,9 @@ class Corpus:
         self.verify(contents=False)
         self.corpus_hash: str = self.manifest["corpus_hash"]
         self.tokenizer_hash: str = self.manifest["tokenizer_hash"]
+        options = self.manifest.get("options", {})
+        self.molecules: bool | None = options.get("molecules", options.get("check_molecules"))  # its earlier name
+        self.standardize: str = options.get("standardize", "none")
         self._index = np.load(self.path / f"{split}.npy", mmap_mode="r")
         self.lengths: np.ndarray = self._index["length"]
         names = self.manifest["token_files"]

@@ -27,6 +27,7 @@ from exlm.data.chemistry import are_molecules, molecule_problem
 from exlm.data.tokenization import SMILES_PATTERN, splits_smiles
 from exlm.errors import InputError
 from exlm.filling import search, texts
+from exlm.filling.texts import FillOptions
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage import replacing, write_text
 from exlm.train import distributed
@@ -60,7 +61,7 @@ def explore(
         n_best: how many fillings to show (of each length, if there are several lengths).
         options: the other settings of `FillOptions`.
     """
-    chosen, path = texts.FillOptions(n_best=n_best, **options), Path(output)
+    chosen, path = FillOptions(n_best=n_best, **options), Path(output)
     if path.suffix not in (".html", ".svg", ".png", ".pdf"):
         raise InputError(f"cannot write {output}; the name must end in .html, .svg, .png or .pdf")
     if words < 1 or not 0 <= threshold < 1:
@@ -82,7 +83,7 @@ def build_case(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
     text: str,
-    options: texts.FillOptions | None = None,
+    options: FillOptions | None = None,
     words: int = 5,
 ) -> Case:
     """Collects what the model says about one text, in a form that JSON can store.
@@ -101,7 +102,7 @@ def build_case(
         text = str(tokenizer.decode([token])).strip()
         return text if text and text.isprintable() else str(tokenizer.convert_ids_to_tokens(token))
 
-    options = options or texts.FillOptions(n_best=10)
+    options = options or FillOptions(n_best=10)
     network.eval()
     (example,) = texts.encode(network, tokenizer, [text])
     if example.problem:

@@ -115,7 +115,7 @@ def analyze(
             tune = partial(finetune, str(result.parent), str(run_dir), **tuning)
             jobs.append(Job(f"fine-tuning on {task}", result, tune, settings, needs=run_dir / "result.json"))
     run_jobs(jobs, own_processes)
-    print(f"all of {experiment} is in {output}; exlm report {output} --out DIR makes tables and figures of it")
+    print(f"all of {experiment} is in {output}; exlm report {output} --output DIR makes tables and figures of it")
 
 
 def pretrain_and_measure(run_dir: Path, recipe: dict[str, Any], case: str | None) -> None:

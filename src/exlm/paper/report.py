@@ -16,17 +16,17 @@ from exlm.paper.values import MAIN_TABLES, TEXTS, texts
 CASE_TEXT = "This is [MASK], and I'm very [MASK] to see this."
 
 
-def report(runs: list[str], out: str = "report") -> None:
+def report(runs: list[str], output: str = "report") -> None:
     """Writes report.md, index.html, tables (CSV, LaTeX) and figures (SVG, PNG) of all finished runs.
 
     Args:
         runs: directories; outputs of pretrain, finetune and analyze are found in them at any depth.
-        out: the directory of the report.
+        output: the directory of the report.
     """
     if not runs:
         raise InputError("give at least one directory with runs before the options")
-    if Path(out).is_file():
-        raise InputError(f"{out} is a file; give a directory to write the report into")
+    if Path(output).is_file():
+        raise InputError(f"{output} is a file; give a directory to write the report into")
     found = find_runs(runs)
     groups = families(found)
     left_out = tables.left_out_table(found, groups)
@@ -56,8 +56,8 @@ def report(runs: list[str], out: str = "report") -> None:
     shown = [section for section in (claims, *experiments, every_run) if section.blocks]
     not_run.missing = [(section.title, section.start) for section in experiments if not section.blocks]
     shown += [not_run] if not_run.missing else []
-    write_report(Path(out), TEXTS["title"], [TEXTS["lead"], summary], shown)
-    print(f"{summary}\n{Path(out) / 'index.html'}")
+    write_report(Path(output), TEXTS["title"], [TEXTS["lead"], summary], shown)
+    print(f"{summary}\n{Path(output) / 'index.html'}")
 
 
 def _experiment(

@@ -4,12 +4,11 @@ Names show the changes: `mlm-p38.7-r2` is an MLM with 38.7% masks and every toke
 with 15% masks, 4 states and one-dimensional positions. Experiments share runs, for example the MLM with 15% masks.
 """
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from exlm.data.corpus import Corpus
 from exlm.errors import InputError
+from exlm.pretrain import check_positions
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm.train.loop import LoopConfig
@@ -53,17 +52,12 @@ class Variant:
     train: LoopConfig
 
     def check(self) -> None:
-        """Raises InputError if the model cannot be built, or has too few positions for the longest sequence."""
-        corpus, model = Corpus(self.data.corpus), self.model
-        model.build(load_tokenizer(self.data.corpus), self.data.repeat)
-        longest = int(corpus.lengths.max(initial=0)) * self.data.repeat
-        masks = math.ceil(self.data.mask_ratio * longest)
-        expanded = longest + masks * (model.states_per_mask - 1) + 2 * model.states_per_boundary
-        if model.has_links and model.transition == "gated" and expanded > model.max_position_embeddings:
-            raise InputError(
-                f"{self.name} expands the longest sequence to some {expanded} positions but "
-                f"model.max_position_embeddings is {model.max_position_embeddings}; raise it or leave out this variant"
-            )
+        """Raises InputError if the model cannot be built, or has too few positions (`check_positions`)."""
+        self.model.build(load_tokenizer(self.data.corpus), self.data.repeat)
+        try:
+            check_positions(self.data, self.model)
+        except InputError as error:
+            raise InputError(f"{self.name}: {error}") from error
 
 
 def variants(

@@ -40,6 +40,7 @@ class Classification:
     """A labelled table, tokenised, and how to train a model on it (a `Trainer` of `kinds.py`)."""
 
     models: Models = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+    device = "auto"
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         table, differences = load_labelled(task)
@@ -100,7 +101,7 @@ class Classification:
         network = self.new_network(hyper, labels | {"problem_type": problem_type, "task": task})
         lengths = [len(example["input_ids"]) for example in rows.examples]
         batches = ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate)
-        best_epoch = train_best_epoch(network, loss, batches, run_dir, hyper, validate, self.metric)
+        best_epoch = train_best_epoch(network, loss, batches, run_dir, hyper, validate, self.metric, self.device)
         wanted = rows.usable if table.parts is None else rows.usable & (table.parts != "train")
         logits = predict_logits(network, rows, np.flatnonzero(wanted), task, self.tokenizer)
         predictions = as_predictions(logits, task)

@@ -32,6 +32,7 @@ def finetune(
     from_scratch: bool = False,
     grid: dict[str, list[Any]] | None = None,
     start_from: str | None = None,
+    device: str = "auto",
 ) -> dict[str, Any]:
     """Fine-tunes a pre-trained model once per seed (and grid cell) and reports medians, means and spread.
 
@@ -48,6 +49,7 @@ def finetune(
         grid: lists of values for hyper-parameters; every combination is run, the best on valid is reported.
         start_from: output of another fine-tuning; training starts from the encoder of its best seed (often from MNLI
             for RTE, MRPC and STS-B).
+        device: auto, cpu, cuda or cuda:NUMBER.
 
     Returns the content of `results.json`: metrics of every seed, and for every split their median, mean and spread.
     """
@@ -62,9 +64,10 @@ def finetune(
     if train.layers is None and (layers := default_layers(model)):
         fingerprints["layers"] = layers  # an earlier run read fewer, and must not be mixed with this one
     task, known = resolve(task)
-    precision = used_precision(distributed.device(), train.precision)  # what auto means differs between machines
+    precision = used_precision(distributed.device(device), train.precision)  # what auto means differs between machines
     named = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
     trainer = kind_of(task.task_type).trainer(model, task, from_scratch, start)
+    trainer.device = device
     hyper = fill_in(train, known, bool(trainer.task.molecules))
     chosen = cells(hyper, grid or {})
     _announce(trainer)

@@ -24,7 +24,7 @@ class Trainer(Protocol):
     `models` are the classes of models with the right head. `task` also has what was inferred from the data. `metric`
     chooses epoch and grid cell. `summary` describes the data in one line, and `invalid` lists the rows with something
     wrong. `data_settings` must be the same for results to be combined: the hash of the data, the metric, and how the
-    data differ from the published ones.
+    data differ from the published ones. `device` is where it trains, `auto` unless it is set to another one.
     """
 
     models: Models
@@ -33,6 +33,7 @@ class Trainer(Protocol):
     summary: str
     invalid: pd.DataFrame
     data_settings: dict[str, Any]
+    device: str
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         """Reads the data for a model. `from_scratch` and `start_from` are those of `load_encoder`."""

@@ -41,6 +41,7 @@ class QuestionAnswering:
     """Questions and contexts, cut into windows, and how to train a model on them (a `Trainer` of `kinds.py`)."""
 
     models: Models = MODEL_FOR_QUESTION_ANSWERING_MAPPING
+    device = "auto"
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         self.metric = task.metric or "f1"
@@ -95,7 +96,7 @@ class QuestionAnswering:
 
         batches = window_batches(self.splits["train"][1], tokenizer, hyper.batch_size, seed)
         best_epoch = train_best_epoch(
-            network, span_training_loss, batches, run_dir, hyper, lambda _: found("valid")[1], self.metric
+            network, span_training_loss, batches, run_dir, hyper, lambda _: found("valid")[1], self.metric, self.device
         )
         save_model(run_dir, network, tokenizer)
         scores = {}

@@ -58,6 +58,7 @@ def train_best_epoch(
     hyper: FinetuneConfig,
     score: Callable[[nn.Module], dict[str, float]],
     metric: str,
+    device: str = "auto",
 ) -> int:
     """Trains a network in place, gives it the weights of its best epoch, and returns that epoch. The log goes to
     `run_dir`. `score` gives the metrics on valid, and `metric` names the one that decides.
@@ -81,7 +82,7 @@ def train_best_epoch(
             raise EarlyStop(values)
         return values
 
-    distributed.to_device(network)
+    distributed.to_device(network, device)
     run_dir.mkdir(parents=True, exist_ok=True)
     fit(network, loss, batches, config, run_dir, batches.seed, evaluate, description="/".join(run_dir.parts[-2:]))
     network.load_state_dict(weights)

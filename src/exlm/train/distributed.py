@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..errors import InputError, first_line
+from ..errors import InputError
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 
@@ -20,23 +20,26 @@ def launched() -> bool:
     return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def device() -> torch.device:
-    """This process's device: its own GPU where there is one."""
-    if torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return torch.device("cpu")
+def device(name: str = "auto") -> torch.device:
+    """The device called `name`: cpu, cuda or cuda:1; `auto` is this process's own GPU where there is one.
+
+    InputError if there is no such device, or if torchrun started this process, which gives each one its own device.
+    """
+    own = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if torch.cuda.is_available() else "cpu"
+    if name == "auto":
+        return torch.device(own)
+    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    there = ["auto"] if launched() else ["auto", "cpu", *["cuda"][: len(gpus)], *gpus]
+    if name not in there:
+        raise InputError(f"device is {name}; it must be {' or '.join(there)} here")
+    return torch.device(name)
 
 
 def to_device(model: nn.Module, name: str = "auto") -> None:
-    """Moves a model to the device `name` (cpu, cuda, cuda:1, ...), or by default to this process's device. InputError
-    if there is no such device."""
-    try:
-        chosen = device() if name == "auto" else torch.device(name)
-        if chosen.type == "cpu":
-            keep_freed_memory()
-        model.to(chosen)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {name} cannot be used ({first_line(error)}); use auto, cpu or cuda:NUMBER") from error
+    """Moves a model to the device called `name`."""
+    if device(name).type == "cpu":
+        keep_freed_memory()
+    model.to(device(name))
 
 
 def keep_freed_memory() -> None:

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,6 +67,9 @@ class LoopConfig:
         for name in ("steps", "log_every", "keep_checkpoints", "max_infeasible_steps"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if (ratio := self.optimizer.warmup_ratio) is not None:  # a run is known by its steps, however they were given
+            optimizer = replace(self.optimizer, warmup_steps=int(ratio * self.steps), warmup_ratio=None)
+            object.__setattr__(self, "optimizer", optimizer)
         if self.optimizer.warmup_steps > self.steps:
             raise InputError(f"warmup_steps ({self.optimizer.warmup_steps}) exceed the {self.steps} steps of the run")
         if self.eval_every < 0 or self.save_every < 0:
@@ -82,6 +85,7 @@ def fit(
     seed: int,
     evaluate: Evaluate | None = None,
     identity: dict[str, Any] | None = None,
+    loss_name: str = "loss",
     description: str = "train",
 ) -> dict[str, Any] | None:
     """Trains `model` in place, resuming from the newest undamaged checkpoint in `directory`.
@@ -94,6 +98,7 @@ def fit(
         directory: gets checkpoints, `log.jsonl` and TensorBoard events.
         evaluate: (model, finished updates) -> metrics on held-out data.
         identity: settings that must be equal between a checkpoint and this run.
+        loss_name, description: the names of the loss and of the run in the log and beside the progress bar.
 
     Returns:
         the metrics of the last update, or None if the run was complete already.
@@ -121,7 +126,7 @@ def fit(
         values, last = None, step == config.steps
         if last or step % config.log_every == 0:
             rate = optimizer.param_groups[0]["lr"]
-            tracker.log(step, "train", meter.read() | {"learning_rate": rate, "grad_norm": norm})
+            tracker.log(step, "train", meter.read(loss_name) | {"learning_rate": rate, "grad_norm": norm})
         if evaluate and (last or (config.eval_every and step % config.eval_every == 0)):
             with meter.paused():
                 values = evaluate(model, step)
@@ -136,7 +141,7 @@ def fit(
         for step, micro_batches in _ahead(batches, start, config.steps):
             sums, norm, stop = update(wrapped, optimizer, loss, micro_batches, config, seed, step, received)
             meter.add(sums, step)
-            tracker.advance(sums.total / max(sums.counted, 1.0))
+            tracker.advance({loss_name: f"{sums.total / max(sums.counted, 1.0):.3f}"})
             try:
                 measured = report(step + 1)
             except EarlyStop as early:

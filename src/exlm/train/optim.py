@@ -17,6 +17,7 @@ class OptimizerConfig:
     Attributes:
         learning_rate: peak learning rate.
         warmup_steps: steps of linear warm-up from 0.
+        warmup_ratio: the same as a share of all steps, as in fine-tuning; if given, it replaces `warmup_steps`.
         schedule: after warm-up, `polynomial` (power 1: linear to 0, as fairseq), `cosine` to 0, or `constant`.
         adam_betas: decay of the first and second moment.
         adam_eps: added to the denominator.
@@ -27,6 +28,7 @@ class OptimizerConfig:
 
     learning_rate: float = 5e-4
     warmup_steps: int = 0
+    warmup_ratio: float | None = None
     schedule: Literal["polynomial", "cosine", "constant"] = "polynomial"
     adam_betas: tuple[float, float] = (0.9, 0.98)
     adam_eps: float = 1e-6
@@ -41,6 +43,8 @@ class OptimizerConfig:
             raise InputError(f"adam_betas are {self.adam_betas}; each must lie in [0, 1), and adam_eps not below 0")
         if self.warmup_steps < 0 or self.weight_decay < 0 or self.clip_norm < 0:
             raise InputError("warmup_steps, weight_decay and clip_norm must not be negative")
+        if self.warmup_ratio is not None and not 0 <= self.warmup_ratio < 1:
+            raise InputError(f"warmup_ratio is {self.warmup_ratio}; it must lie in [0, 1)")
 
 
 def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from tqdm import tqdm
 
 from ..errors import TrainingStopped
@@ -41,7 +42,7 @@ class Meter:
 
     def __init__(self, max_infeasible_steps: int) -> None:
         self.limit, self.skipped_in_a_row = max_infeasible_steps, 0
-        self.since = time.monotonic()
+        self.since = _clocks()
         self.sums = [0.0] * 4
 
     def add(self, sums: Sums, step: int) -> None:
@@ -56,20 +57,27 @@ class Meter:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Does not count the time inside the `with` block as training."""
-        before = time.monotonic()
+        before = _clocks()
         yield
-        self.since += time.monotonic() - before
+        self.since = self.since + _clocks() - before
 
-    def read(self) -> dict[str, float]:
-        now = time.monotonic()
-        sums, seconds = Sums(*self.sums), max(now - self.since, 1e-9)
-        self.since, self.sums = now, [0.0] * 4
+    def read(self, loss_name: str) -> dict[str, float]:
+        """The means and sums since the last call. Processor time is that of this process, with all its threads."""
+        elapsed = _clocks() - self.since
+        sums = Sums(*self.sums)
+        self.since, self.sums = _clocks(), [0.0] * 4
         return {
-            "loss": sums.total / max(sums.counted, 1.0),
+            loss_name: sums.total / max(sums.counted, 1.0),
             "infeasible": sums.skipped,
             "tokens": sums.tokens,
-            "seconds": seconds,
+            "seconds": max(float(elapsed[0]), 1e-9),
+            "processor_seconds": float(elapsed[1]),
         }
+
+
+def _clocks() -> np.ndarray:
+    """The time, and the processor time of this process, in seconds."""
+    return np.array([time.monotonic(), time.process_time()])
 
 
 class Tracker:
@@ -102,9 +110,9 @@ class Tracker:
             for ending, part in parts.items():
                 self.board.add_scalar(f"{kind}/{name}{ending}", part, step)
 
-    def advance(self, loss: float) -> None:
-        """One update is done."""
-        self.bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
+    def advance(self, shown: dict[str, str]) -> None:
+        """One update is done; the bar shows what is given."""
+        self.bar.set_postfix(shown, refresh=False)
         self.bar.update()
 
     def __enter__(self) -> "Tracker":
