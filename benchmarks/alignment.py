@@ -147,7 +147,9 @@ def main() -> None:
     if options.growth:
         for axis in GROWTH:
             for name, function in backends(device).items():
-                record(options.out, "alignment-growth", device, **growth(axis, name, function, device, options.pairs))
+                record(
+                    options.output, "alignment-growth", device, **growth(axis, name, function, device, options.pairs)
+                )
         return
     fast = list(backends(device))[-1]
     print(
@@ -158,7 +160,7 @@ def main() -> None:
         batch, targets, states = (int(size) for size in shape.split("x"))
         seconds = compare((batch, targets, states), device, options.pairs)
         print(row(shape, seconds, fast), flush=True)
-        record(options.out, "alignment", device, shape=[batch, targets, states], fastest=fast, seconds=seconds)
+        record(options.output, "alignment", device, shape=[batch, targets, states], fastest=fast, seconds=seconds)
 
 
 if __name__ == "__main__":

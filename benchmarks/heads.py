@@ -172,7 +172,7 @@ def main() -> None:
         text = dataclasses.replace(text, batch=64) if options.large else text
         results = [measure_emission(text, options.device, options.pairs)]
     for result in results:
-        record(options.out, f"heads-{options.what}", options.device, **result)
+        record(options.output, f"heads-{options.what}", options.device, **result)
 
 
 if __name__ == "__main__":

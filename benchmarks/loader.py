@@ -115,7 +115,7 @@ def main() -> None:
             prepared = measure_prepare(source, corpus, options.workers)
             rates = {name: prepared[name] / prepared["seconds"] for name in ("rows", "tokens")}
             print(f"prepare: {rates['rows']:,.0f} molecules/s, {rates['tokens']:,.0f} tokens/s")
-            record(options.out, "prepare", "cpu", **prepared, rates=rates)
+            record(options.output, "prepare", "cpu", **prepared, rates=rates)
         result = measure_loader(corpus, recipe, options.device, options.updates)
     loader = result["tokens"] / (result["batches"] + result["lattices"])
     step = result["tokens"] / result["updates"]
@@ -126,7 +126,7 @@ def main() -> None:
     padding = {"input": 1 - result["tokens"] / result["places"], "expanded": 1 - result["states"] / result["expanded"]}
     print("padding: " + ", ".join(f"{share:.1%} of the {name} tokens" for name, share in padding.items()))
     values = {"recipe": options.recipe.name, "seconds": result, "padding": padding, "loader": loader, "training": step}
-    record(options.out, "loader", options.device, **values, ratio=loader / step)
+    record(options.output, "loader", options.device, **values, ratio=loader / step)
 
 
 if __name__ == "__main__":

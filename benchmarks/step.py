@@ -132,7 +132,7 @@ def main() -> None:
     for preset in options.preset:
         result = compare(preset, options)
         show(result)
-        record(options.out, "step", options.device, **result)
+        record(options.output, "step", options.device, **result)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentPars
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--threads", type=int, default=1, help="of the CPU; more than one measures wall time")
     parser.add_argument("--pairs", type=int, default=10, help="repetitions of each side")
-    parser.add_argument("--out", type=Path, help="file that gets the results as JSON lines")
+    parser.add_argument("--output", type=Path, help="file that gets the results as JSON lines")
     parser.set_defaults(**defaults)
     return parser
 

@@ -90,7 +90,7 @@ def test_large_vocabulary(tmp_path):
     tokens = [f"[{i}C]" for i in range(70_000)]
     smiles_tokenizer(dict.fromkeys(tokens, 1)).save_pretrained(tmp_path / "tokenizer")
     lines = ["".join(tokens[i : i + 1000]) for i in (0, 66_000)]
-    options = {"tokenizer": str(tmp_path / "tokenizer"), "check_molecules": False, "max_length": 2000}
+    options = {"tokenizer": str(tmp_path / "tokenizer"), "molecules": False, "max_length": 2000}
     manifest = _prepare(_write(tmp_path / "in.smi", lines), tmp_path / "out", held_out=0, **options)
     assert manifest["token_dtype"] == "<u4"
     assert _texts(tmp_path / "out") == lines
@@ -219,7 +219,7 @@ def test_error_names_file_row_value_and_leaves_nothing(tmp_path):
 def test_special_tokens_in_text_are_text(tmp_path):
     train_smiles_tokenizer(["CCO"]).save_pretrained(tmp_path / "tokenizer")
     file = _write(tmp_path / "in.txt", ["C<mask>C", "CC"])
-    _prepare(file, tmp_path / "out", tokenizer=str(tmp_path / "tokenizer"), check_molecules=False, held_out=0)
+    _prepare(file, tmp_path / "out", tokenizer=str(tmp_path / "tokenizer"), molecules=False, held_out=0)
     assert _texts(tmp_path / "out") == ["CC"]
 
 
@@ -239,17 +239,17 @@ def test_csv_fields_may_be_long_and_other_readers_keep_their_limit(tmp_path):
 
 
 def test_an_open_quote_does_not_read_the_whole_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("exlm.data.readers.LONGEST_FIELD", 100)
+    monkeypatch.setattr("exlm.data.formats.LONGEST_FIELD", 100)
     file = _write(tmp_path / "in.csv", ["smiles,y", "CC,1", '"CO,2', *["CN,3"] * 100])
     with pytest.raises(InputError, match=r"in\.csv, row 2: field larger than field limit \(100\).*a quote may be open"):
         _prepare(file, tmp_path / "out")
 
 
 def test_missing_column_lists_the_columns(tmp_path):
-    file = _write(tmp_path / "in.csv", ["name,structure", "a,CC"])
-    with pytest.raises(InputError, match="'name', 'structure'"):
+    file = _write(tmp_path / "in.csv", ["name,entry", "a,CC"])
+    with pytest.raises(InputError, match="set text_column to one of: name, entry"):
         _prepare(file, tmp_path / "out")
-    _prepare(file, tmp_path / "out", column="structure", held_out=0)
+    _prepare(file, tmp_path / "out", text_column="entry", held_out=0)
     assert _texts(tmp_path / "out") == ["CC"]
 
 
@@ -308,7 +308,11 @@ def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
         ("empty.smi", b"", "empty.smi has no rows"),
         ("empty.csv.gz", gzip.compress(b""), "empty.csv.gz has no rows"),
         ("header.csv", b"smiles,y\n", "header.csv has no rows"),
-        ("two.csv", b"smiles,SMILES\nC,C\n", "two.csv has 2 columns called smiles or mol or text.*'smiles', 'SMILES'"),
+        (
+            "two.csv",
+            b"smiles,SMILES\nC,C\n",
+            "two.csv: cannot tell the text column; set text_column to one of: smiles, SMILES",
+        ),
         ("in.docx", b"x", "in.docx does not exist or has no .smi, .txt, "),
         ("cut.smi.gz", gzip.compress(b"CCO\n" * 1000)[:-9], "cut.smi.gz cannot be read"),
         ("cut.smi.xz", lzma.compress(os.urandom(999).hex().encode())[:-40], "cut.smi.xz cannot be read"),

@@ -182,10 +182,10 @@ def test_the_rows_say_whether_a_saved_text_tokenizer_reads_molecules(text_file, 
     other.write_text("\n".join(lines))
     options = {"tokenizer": str(tmp_path / "first"), "documents": "none"}
     manifest = _prepare(str(other), tmp_path / "out", **options)
-    assert manifest["options"]["check_molecules"] is molecules
+    assert manifest["options"]["molecules"] is molecules
     assert manifest["counts"]["skipped"] == molecules  # the molecule that RDKit cannot read
     assert ("checked as molecules" in capsys.readouterr().out) is molecules
-    assert _prepare(str(other), tmp_path / "all", check_molecules=False, **options)["counts"]["skipped"] == 0
+    assert _prepare(str(other), tmp_path / "all", molecules=False, **options)["counts"]["skipped"] == 0
     assert "checked as molecules" not in capsys.readouterr().out
 
 

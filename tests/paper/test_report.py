@@ -17,6 +17,7 @@ from exlm.paper import values as paper
 from exlm.paper.claims import standard_error, verdict
 from exlm.paper.efficiency import compare as measure_cost
 from exlm.paper.families import families
+from exlm.paper.figures import repeated_figures
 from exlm.paper.page import TEMPLATES, Number, Section, Table, write_report
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
@@ -391,6 +392,18 @@ def test_the_same_runs_give_the_same_bytes(grid, tmp_path):
     assert files == sorted(p.relative_to(grid / "out") for p in (grid / "out").rglob("*") if p.is_file())
     for file in files:
         assert (tmp_path / "out" / file).read_bytes() == (grid / "out" / file).read_bytes(), file
+
+
+def test_a_loss_is_drawn_under_its_earlier_name_too(tmp_path):
+    """A run that was begun by an earlier version and resumed has both names in its log."""
+    for r in (1, 2):
+        pretraining(tmp_path, f"r{r}", 0.15, r, objective="mlm")
+    curves = [figure.svg for figure in repeated_figures(only_family(tmp_path)) if figure.name == "repeated-curves"]
+    for log in tmp_path.rglob("log.jsonl"):
+        lines = log.read_text().splitlines()
+        log.write_text("\n".join(lines[:8] + [line.replace('"loss"', '"mlm_loss"') for line in lines[8:]]))
+    again = [figure.svg for figure in repeated_figures(only_family(tmp_path)) if figure.name == "repeated-curves"]
+    assert len(curves) == 1 and b"training loss" in curves[0] and again == curves
 
 
 def test_findings_say_what_the_numbers_say(grid):

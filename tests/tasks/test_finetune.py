@@ -93,7 +93,9 @@ def test_results_predictions_and_report_agree(pretrained, table, tmp_path):
     for seed in (0, 1):
         frame = pd.read_csv(out / f"seed-{seed}/predictions.csv", keep_default_na=False)
         assert len(frame) == 300 and list(frame["id"]) == [f"m{i}" for i in range(300)]
-        assert frame.loc[5, "problem"] == "not a SMILES string" and frame.loc[5, "predicted nitrogen"] == ""
+        assert (
+            frame.loc[5, "problem"] == "not a SMILES string: unclosed ring" and frame.loc[5, "predicted nitrogen"] == ""
+        )
         assert frame.loc[7, "problem"] == "" and frame.loc[7, "predicted nitrogen"] != ""
         test = frame[frame["split"] == "test"]
         labels, values = (test[[c]].astype(float).to_numpy() for c in ("nitrogen", "predicted nitrogen"))
@@ -101,7 +103,7 @@ def test_results_predictions_and_report_agree(pretrained, table, tmp_path):
     summary = {"mean": np.mean(scores), "std": np.std(scores, ddof=1), "median": np.median(scores)}
     assert report["test"]["roc_auc"] == pytest.approx(summary | {"min": min(scores), "max": max(scores)})
     invalid = pd.read_csv(out / "invalid_rows.csv")
-    assert invalid["row"].tolist() == [5] and set(invalid["action"]) == {"left out"}
+    assert invalid["row"].tolist() == [6] and set(invalid["action"]) == {"left out"}
 
 
 def test_doubtful_rows_can_be_kept(pretrained, table, tmp_path):
@@ -110,7 +112,7 @@ def test_doubtful_rows_can_be_kept(pretrained, table, tmp_path):
     assert frame.loc[5, "split"] in ("train", "valid", "test")
     assert frame["predicted nitrogen"].notna().all()
     invalid = pd.read_csv(tmp_path / "out/invalid_rows.csv")
-    assert invalid["row"].tolist() == [5] and set(invalid["action"]) == {"kept"}
+    assert invalid["row"].tolist() == [6] and set(invalid["action"]) == {"kept"}
 
 
 def test_a_row_limit_cuts_the_train_part_alone_and_is_said_aloud(pretrained, table, tmp_path, capsys):
@@ -222,7 +224,7 @@ def test_embeddings_do_not_depend_on_batches_and_mark_bad_rows(pretrained, table
     frame, array = pd.read_parquet(tmp_path / "e.parquet"), np.load(tmp_path / "e.npy")
     assert array.shape == (300, 32) and frame["row"].tolist() == list(range(300))
     np.testing.assert_allclose(np.stack(frame["embedding"]), array, atol=0.03)
-    assert np.isnan(array[5]).all() and frame.loc[5, "problem"] == "not a SMILES string"
+    assert np.isnan(array[5]).all() and frame.loc[5, "problem"] == "not a SMILES string: unclosed ring"
     assert np.isfinite(np.delete(array, [5, 7], 0)).all()
 
 
@@ -276,7 +278,7 @@ def test_a_named_set_says_whether_its_texts_are_molecules(tmp_path, monkeypatch,
 
 
 BAD = {
-    "row error": (dict(on_invalid="error"), "row 5, value 'C1CC': not a SMILES string"),
+    "row error": (dict(on_invalid="error"), "row 6, value 'C1CC': not a SMILES string: unclosed ring"),
     "no such column": (dict(label_columns=["logP"]), "logP.*aromatic"),
     "no such file": (dict(dataset="nowhere.csv"), "nowhere.csv"),
     "unknown split": (dict(split="butina"), "scaffold"),

@@ -97,13 +97,13 @@ def test_bad_cells_are_named_by_part_and_row(bert, files):
     frame = pd.read_csv(files / "valid.csv")
     frame.loc[3, "label"] = 7
     frame.to_csv(files / "valid.csv", index=False)
-    with pytest.raises(InputError, match="column 'label', valid row 3: '7' is no binary label"):
+    with pytest.raises(InputError, match="column 'label', valid row 4: '7' is no binary label"):
         run(bert, files, task={"task_type": "binary"})
     pd.DataFrame([*ROWS, ("", 1)], columns=["text", "label"]).to_csv(files / "valid.csv", index=False)
     run(bert, files)
     invalid = pd.read_csv(files / "out/invalid_rows.csv")
     left_out = invalid[invalid["action"] == "left out"]
-    assert left_out[["part", "row", "reason"]].values.tolist() == [["valid", 16, "empty text"]]
+    assert left_out[["part", "row", "reason"]].values.tolist() == [["valid", 17, "empty text"]]
 
 
 def test_a_fine_tuned_model_gets_a_new_head(bert, files):

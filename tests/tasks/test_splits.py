@@ -83,7 +83,7 @@ def test_column_split_accepts_the_usual_names():
     frame = pd.DataFrame({"part": ["Train", "val", "validation", " DEV ", "valid", "test"]})
     assert as_lists(column_split(frame, "part")) == {"train": [0], "valid": [1, 2, 3, 4], "test": [5]}
     frame.loc[4, "part"] = "holdout"
-    with pytest.raises(InputError, match="row 4: 'holdout'"):
+    with pytest.raises(InputError, match="row 5: 'holdout'"):
         column_split(frame, "part")
     with pytest.raises(InputError, match="the table to split: no column 'q'; it has: part"):
         column_split(frame, "q")

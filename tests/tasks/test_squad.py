@@ -172,10 +172,10 @@ def test_questions_without_labels_need_no_answers(tmp_path):
         ('{"data": []}', "no question can be used"),
         ('{"data": [3]}', "not SQuAD JSON"),
         ('{"data": [{"paragraphs": [{"qas": [{}]}]}]}', "not SQuAD JSON .*'context'"),
-        ('{"data": [{"paragraphs": [{"context": "x", "qas": [{"question": "y"}]}]}]}', "row 0 has no answers"),
+        ('{"data": [{"paragraphs": [{"context": "x", "qas": [{"question": "y"}]}]}]}', "row 1 has no answers"),
         (
             '{"data": [{"paragraphs": [{"context": " ", "qas": [{"question": "y", "answers": []}]}]}]}',
-            "no question can be used, first row 0.*empty context",
+            "no question can be used, first row 1.*empty context",
         ),
     ],
 )
@@ -196,7 +196,7 @@ def test_damaged_and_missing_files_and_repeated_ids(write, tmp_path):
     with pytest.raises(InputError, match="rows 0 and 1 have the same id 'q0'"):
         write(document)
     pd.DataFrame({"question": ["a"], "context": ["b"], "answers": ["c"]}).to_csv(tmp_path / "q.csv", index=False)
-    with pytest.raises(InputError, match="row 0 has no answers that are understood"):
+    with pytest.raises(InputError, match="row 1 has no answers that are understood"):
         read_questions(tmp_path / "q.csv")
 
 

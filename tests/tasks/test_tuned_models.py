@@ -1,13 +1,14 @@
 """What a fine-tuned model is good for: pipelines give what `predict` gives, `evaluate` says how good that is."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from scipy.special import expit
-from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer, pipeline
+from transformers import AutoConfig, AutoModel, AutoModelForQuestionAnswering, AutoTokenizer, pipeline
 
 from exlm import InputError
 from exlm.data.tokenization import train_text_tokenizer
@@ -16,8 +17,10 @@ from exlm.pretrained import fingerprint, load_tokenizer, save_model, verify
 from exlm.recipe import ArchitectureConfig
 from exlm.tasks.answers import answer, make_windows
 from exlm.tasks.calibration import calibration_error, fit_temperature
+from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
+from exlm.tasks.encoders import load_finetuned
 from exlm.tasks.evaluate import evaluate, with_intervals
 from exlm.tasks.finetune import finetune
 from exlm.tasks.finetuned import best_seed_directory, seed_directories
@@ -202,6 +205,37 @@ def test_several_labels_have_scores_of_their_own(tuned):
     overall = report["test"]["roc_auc"]["mean"]
     assert np.mean([label["mean"] for label in values.values()]) == pytest.approx(overall)
     assert "labels" not in json.loads((tuned("binary") / "results.json").read_text())
+
+
+def test_an_earlier_regression_model_predicts_the_same(tuned, molecules, tmp_path):
+    """Its head returned standardised values, and its task has their mean and standard deviation."""
+    seed, table = tuned("regression") / "seed-0", str(molecules / "table.csv")
+    network, tokenizer = load_finetuned(str(seed), Classification.models)
+    mean, std = torch.tensor([1200.0, 10.0]), torch.tensor([80.0, 5.0])
+    with torch.no_grad():
+        network.classifier.output.weight.div_(std[:, None])
+        network.classifier.output.bias.sub_(mean).div_(std)
+    network.config.task |= {"mean": mean.tolist(), "std": std.tolist()}
+    save_model(tmp_path / "earlier", network, tokenizer)
+    new, earlier = (predict(str(place), table, str(molecules / "p.csv")) for place in (seed, tmp_path / "earlier"))
+    for column in ("predicted weight", "predicted carbons"):
+        np.testing.assert_allclose(earlier[column], new[column], rtol=1e-5)
+
+
+def test_a_head_reads_all_layers_also_behind_a_late_expansion(molecules, corpus, tmp_path):
+    tokenizer = load_tokenizer(corpus)
+    late = ArchitectureConfig(**SIZES, expanded_layers=1, copy_embedding=0.5).build(tokenizer)
+    save_model(tmp_path / "model", ExLMForMaskedLM(late), tokenizer)
+    task = TaskConfig(str(molecules / "table.csv"), label_columns=["ring"], split="random")
+    settings = finetune(str(tmp_path / "out"), str(tmp_path / "model"), task, FAST, [0])["settings"]
+    assert late.read_layers == 1 and AutoConfig.from_pretrained(tmp_path / "out").read_layers == 2
+    result = json.loads((tmp_path / "out/seed-0/result.json").read_text())
+    assert result["settings"].pop("layers") == settings["layers"] == 2
+    (tmp_path / "out/seed-0/result.json").write_text(json.dumps(result))  # as an earlier version wrote it
+    with pytest.raises(InputError, match=r"other settings \(layers\)"):
+        finetune(str(tmp_path / "out"), str(tmp_path / "model"), task, FAST, [0, 1])
+    finetune(str(tmp_path / "first"), str(tmp_path / "model"), task, replace(FAST, layers=1), [0])
+    assert AutoConfig.from_pretrained(tmp_path / "first").read_layers == 1
 
 
 # Distance to the training molecules

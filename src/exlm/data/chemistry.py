@@ -1,10 +1,14 @@
-"""Checks with RDKit whether strings are molecules."""
+"""Checks with RDKit whether strings are molecules, and brings molecules into one spelling."""
 
+import re
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 from rdkit import Chem, rdBase
+from rdkit.Chem.MolStandardize import rdMolStandardize
+
+Standardize = Literal["none", "canonical", "parent"]
 
 SAMPLE = 100  # number of texts that `are_molecules` checks
 # Text after a space is not allowed: RDKit would read it as the molecule's name, but the tokenizer as atoms.
@@ -13,7 +17,7 @@ _PARSER.sanitize = _PARSER.removeHs = _PARSER.allowCXSMILES = _PARSER.parseName 
 
 
 def molecule_problem(smiles: str) -> str | None:
-    """Why `smiles` is not a molecule, or None if it is one. RDKit's own log is silenced.
+    """Why `smiles` is not a molecule, in RDKit's words, or None if it is one. RDKit's own log is silenced.
 
     Accepts what `Chem.MolFromSmiles` accepts, except for spaces inside and the empty string. Stereochemistry is not
     perceived and hydrogens are not removed. This halves the time, and the same strings are accepted.
@@ -21,12 +25,42 @@ def molecule_problem(smiles: str) -> str | None:
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles, _PARSER) if len(smiles.split()) == 1 else None
         if molecule is None:
-            return "not a SMILES string"
+            return f"not a SMILES string{_reason(smiles)}"
         try:
             Chem.SanitizeMol(molecule)
         except ValueError as error:
             return str(error).strip()
     return None
+
+
+def _reason(smiles: str) -> str:
+    """What RDKit's log says about a string that is not a SMILES string, such as ": unclosed ring"; "" if nothing."""
+    if len(smiles.split()) != 1:
+        return ": it has spaces" if smiles.strip() else ""
+    if not hasattr(rdBase, "CaptureErrorLog"):  # an older RDKit
+        return ""
+    with rdBase.CaptureErrorLog() as log:
+        Chem.MolFromSmiles(smiles, _PARSER)
+    found = re.search(r"Parse Error: (.+?)(?: while parsing| for input|\n|$)", log.messages)
+    return f": {found[1]}" if found else ""
+
+
+def standardize(smiles: str, how: Standardize) -> str:
+    """A molecule in one spelling; a string that is not a molecule stays as it is.
+
+    `canonical` is RDKit's canonical SMILES. `parent` is that of the largest fragment without its charges, so that a
+    salt and its acid become equal. `none` changes nothing.
+    """
+    if how == "none" or len(smiles.split()) != 1:
+        return smiles
+    with rdBase.BlockLogs():
+        molecule: Any = Chem.MolFromSmiles(smiles)
+        if molecule is None:
+            return smiles
+        if how == "parent":
+            molecule = rdMolStandardize.LargestFragmentChooser().choose(molecule)
+            molecule = rdMolStandardize.Uncharger().uncharge(molecule)
+        return Chem.MolToSmiles(molecule)
 
 
 def are_molecules(texts: Iterable[str]) -> bool:

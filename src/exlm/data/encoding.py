@@ -16,9 +16,10 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
+from transformers import PreTrainedTokenizerFast
 
 from ..randomness import mix, uniform
-from .chemistry import molecule_problem
+from .chemistry import Standardize, molecule_problem, standardize
 from .corpus import EXAMPLE, SPLITS
 from .readers import Source, read_rows
 from .tokenization import SMILES_PATTERN, spelling_ids
@@ -27,17 +28,19 @@ CHUNK_ROWS = 4096
 CHUNK_CHARACTERS = 2**21
 SPECIALS = 2  # BOS and EOS, added around every sequence
 TOO_LONG, UNKNOWN, NOT_REVERSIBLE, UNPARSABLE = "too_long", "unknown_token", "not_reversible", "unparsable"
+UNREADABLE = "unreadable"  # there is no text
 NOTHING = np.empty(0, np.uint32)
 Result = TypeVar("Result")
 
 
 class Row(NamedTuple):
-    """A row of a source. The text is empty if the row is blank."""
+    """A row of a source. The text is empty if the row is blank, or if its format could not be read."""
 
     source: str
     number: int  # from 1
     document: int
     text: str
+    fault: str = ""  # why the row has no text, where that is known
 
 
 Chunk = list[Row]
@@ -53,7 +56,9 @@ class EncodedChunk:
     counts: dict[str, Counter[str]]  # of rows, invalid rows, and unknown and spelled strings, as `Encoder` has them
 
 
-def read_chunks(sources: Iterable[Source], column: str | None, rows_are_documents: bool = False) -> Iterator[Chunk]:
+def read_chunks(
+    sources: Iterable[Source], text_column: str | None, rows_are_documents: bool = False
+) -> Iterator[Chunk]:
     """All rows of all sources, at most CHUNK_ROWS rows and about CHUNK_CHARACTERS characters at a time.
 
     Blank rows and ends of sources separate documents; with `rows_are_documents`, every row is a document.
@@ -62,9 +67,9 @@ def read_chunks(sources: Iterable[Source], column: str | None, rows_are_document
     for source in sources:
         document += 1
         chunk, size = [], 0
-        for number, text in enumerate(read_rows(source, column), 1):
+        for number, (text, fault) in enumerate(read_rows(source, text_column), 1):
             document += rows_are_documents or not text
-            chunk.append(Row(source.name, number, document, text))
+            chunk.append(Row(source.name, number, document, text, fault))
             size += len(text)
             if len(chunk) == CHUNK_ROWS or size >= CHUNK_CHARACTERS:
                 yield chunk
@@ -102,10 +107,10 @@ def _prepare_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the files
 
 
-def count_smiles(molecules_only: bool, chunk: Chunk) -> Counter[str]:
-    """How often each SMILES token occurs in the rows, or with `molecules_only` in those rows that RDKit can read."""
-    rows = (row.text for row in chunk if not molecules_only or molecule_problem(row.text) is None)
-    return Counter(token for text in rows for token in re.findall(SMILES_PATTERN, text))
+def count_smiles(molecules_only: bool, how: Standardize, chunk: Chunk) -> Counter[str]:
+    """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in those of molecules."""
+    texts = (standardize(row.text, how) for row in chunk if not molecules_only or molecule_problem(row.text) is None)
+    return Counter(token for text in texts for token in re.findall(SMILES_PATTERN, text))
 
 
 @dataclass(frozen=True)
@@ -119,25 +124,29 @@ class Encoder:
     keep_invalid: bool  # whether invalid rows are kept, if they are not too long
     held_out: float  # share of the rows that become `valid`, chosen by their content
     seed: int  # seed of this choice
+    standardize: Standardize = "none"  # how the SMILES are rewritten before all else
 
     def __call__(self, chunk: Chunk) -> EncodedChunk:
         tokenizer = _load(self.tokenizer_file)
         spelling = spelling_ids(tokenizer)
-        rows = [row for row in chunk if row.text]
-        ids = [e.ids for e in tokenizer.encode_batch_fast([row.text for row in rows], add_special_tokens=False)]
+        rows = [row for row in chunk if row.text or row.fault]
+        texts = [standardize(row.text, self.standardize) for row in rows]
+        ids = [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         decoded = tokenizer.decode_batch(ids, skip_special_tokens=False) if self.molecules else [""] * len(ids)
         kept, invalid = [], []
         count = Counter(rows=len(chunk), blank=len(chunk) - len(rows))
         counts = {"rows": count, "invalid": Counter[str](), "unknown": Counter[str](), "spelled": Counter[str]()}
-        for row, tokens, restored in zip(rows, ids, decoded, strict=True):
+        for row, text, tokens, restored in zip(rows, texts, ids, decoded, strict=True):
             unknown, spelled = [], []
             if self.unknown_id in tokens or not spelling.isdisjoint(tokens):
-                found = tokenizer.encode(row.text, add_special_tokens=False)  # knows the words; slower than a batch
-                unknown, spelled = (_words(found, row.text, odd) for odd in ({self.unknown_id}, spelling))
-            reason, detail = self._problem(row.text, len(tokens) + SPECIALS, restored, unknown)
-            keep = not reason or (self.keep_invalid and reason != TOO_LONG)
+                found = tokenizer.encode(text, add_special_tokens=False)  # knows the words; slower than a batch
+                unknown, spelled = (_words(found, text, odd) for odd in ({self.unknown_id}, spelling))
+            reason, detail = self._problem(text, len(tokens) + SPECIALS, restored, unknown)
+            if not text:
+                reason, detail = UNREADABLE, row.fault
+            keep = not reason or (self.keep_invalid and reason not in (TOO_LONG, UNREADABLE))
             if keep:
-                kept.append((row, tokens))
+                kept.append((row.document, text, tokens))
                 counts["spelled"].update(spelled)
             if keep or reason == UNKNOWN:
                 counts["unknown"].update(unknown)
@@ -148,12 +157,12 @@ class Encoder:
                 count["kept_invalid" if keep else "skipped"] += 1
         count.update(unknown_tokens=counts["unknown"].total(), spelled_pieces=counts["spelled"].total())
         examples = np.zeros(len(kept), EXAMPLE)
-        examples["length"] = [len(tokens) for _, tokens in kept]
-        examples["document"] = [row.document for row, _ in kept]
-        hashes = b"".join(hashlib.blake2b(row.text.encode(), digest_size=16).digest() for row, _ in kept)
+        examples["length"] = [len(tokens) for _, _, tokens in kept]
+        examples["document"] = [document for document, _, _ in kept]
+        hashes = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for _, text, _ in kept)
         examples["high"], examples["low"] = np.frombuffer(hashes, "<u8").reshape(-1, 2).T
         examples["split"] = uniform(mix(self.seed, examples["high"])) < self.held_out  # the same for equal texts
-        joined = np.fromiter(chain.from_iterable(tokens for _, tokens in kept), np.uint32)
+        joined = np.fromiter(chain.from_iterable(tokens for _, _, tokens in kept), np.uint32)
         return EncodedChunk(joined, examples, invalid, counts)
 
     def _problem(self, text: str, length: int, decoded: str, unknown: list[str]) -> tuple[str, str]:
@@ -174,6 +183,13 @@ def _words(found: Encoding, text: str, ids: Set[int | None]) -> list[str]:
     words = dict.fromkeys(word for i, word in zip(found.ids, found.word_ids, strict=True) if i in ids)
     spans = [found.word_to_chars(word) for word in words if word is not None]
     return [text[slice(*span)] for span in spans if span]
+
+
+def unknown_tokens(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
+    """Says which words of a text have tokens outside the vocabulary; "" if none has."""
+    found = tokenizer([text], add_special_tokens=False).encodings[0]
+    words = dict.fromkeys(_words(found, text, {tokenizer.unk_token_id}))
+    return f"not in the model's vocabulary: {' '.join(words)}" if words else ""
 
 
 @lru_cache(maxsize=1)

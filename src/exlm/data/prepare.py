@@ -22,7 +22,7 @@ from tqdm import tqdm
 from ..errors import InputError
 from ..pretrained import load_tokenizer, tokenizer_hash
 from ..storage import MANIFEST, entries, new_directory
-from .chemistry import are_molecules
+from .chemistry import Standardize, are_molecules
 from .corpus import FORMAT_VERSION, CorpusWriter
 from .encoding import SPECIALS, Chunk, EncodedChunk, Encoder, count_smiles, map_chunks, pack, read_chunks
 from .readers import find_sources
@@ -41,38 +41,42 @@ def prepare(
     inputs: list[str],
     output: str,
     tokenizer: str = "smiles",
-    column: str | None = None,
+    text_column: str | None = None,
     max_length: int = 512,
     held_out: float = 0.01,
     drop_duplicates: bool = False,
     on_invalid: OnInvalid | None = None,
-    check_molecules: bool | None = None,
+    molecules: bool | None = None,
     workers: int = 0,
     seed: int = 0,
     overwrite: bool = False,
     documents: Documents = "none",
     cross_documents: bool = True,
     vocabulary_size: int = 50265,
+    header: bool = True,
+    standardize: Standardize = "none",
 ) -> dict[str, Any]:
     """Tokenise molecules or text once, into a corpus that training maps into memory; returns the manifest.
 
     The result depends on inputs and options but not on `workers`. It appears at `output` only when complete.
 
     Args:
-        inputs: files (.smi, .txt, .csv, .tsv, .jsonl, each also .gz, .xz, .zst; .parquet), directories of
-            them, or Hugging Face data sets (`owner/name`, `owner/name/config:split`). Only the first word of a .smi
-            line is read.
+        inputs: files (.smi, .txt, .csv, .tsv, .jsonl, .fasta, .fa, .sdf, each also .gz, .xz, .zst; .parquet, .xlsx),
+            directories of them, Hugging Face data sets (`owner/name`, `owner/name/config:split`), or `-` for standard
+            input: lines, or a table if the first line has a tab or names a text column. Of a .smi line the first word
+            is read, of a .txt file every line.
         output: directory to write.
         tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as uncased BERT's) learn
             a vocabulary from the inputs; any other value names a saved tokenizer.
-        column: column of a table to read; by default the only one called smiles, mol or text.
+        text_column: column of a table to read; by default the one with a usual name (smiles, mol, text, structure,
+            sequence, sentence, ...), or the only one.
         max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless they are packed.
         held_out: share of the examples for validation, chosen by content: equal rows are in the same split. Packed
             documents are held out whole, chosen by their first row.
         drop_duplicates: keep only the first of equal rows.
         on_invalid: stop at the first invalid row, skip invalid rows, or keep them (with `<unk>` tokens). By default
             they are skipped, but kept where rows are packed.
-        check_molecules: a row must be SMILES that RDKit reads, and its tokens must decode to the same text. By default
+        molecules: a row must be SMILES that RDKit reads, and its tokens must decode to the same text. By default
             on for SMILES tokenizers, off for bpe and wordpiece and where rows are packed; for other saved tokenizers
             the first rows decide.
         workers: processes; 0 is one per core.
@@ -83,39 +87,44 @@ def prepare(
         cross_documents: pack all documents into one stream with EOS between them; otherwise no example has tokens of
             two documents, and the last example of each document may be shorter.
         vocabulary_size: number of tokens of bpe and wordpiece, special tokens included.
+        header: whether tables have a header line; without it, the columns are called `column 1`, `column 2`, ...
+        standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts and charges
+            (`parent`). A model that is trained on the corpus remembers it.
     """
     on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
     options = {name: value for name, value in locals().items() if name not in ("output", "workers", "overwrite")}
     _check_options(options, workers)
-    sources, ignored = find_sources(inputs)
+    sources, ignored = find_sources(inputs, header)
     packed, keep = documents != "none", on_invalid == "keep"
     passes: list[int] = []  # number of rows of each pass over the inputs so far
 
     def read(title: str) -> Iterator[Chunk]:
         total = passes[0] if passes else None
         with tqdm(desc=title, total=total, unit=" rows", unit_scale=True, disable=None) as bar:
-            for chunk in read_chunks(sources, column, documents == "row"):
+            for chunk in read_chunks(sources, text_column, documents == "row"):
                 yield chunk
                 bar.update(len(chunk))
             passes.append(int(bar.n))
 
     with new_directory(Path(output), overwrite) as folder:
         vocabulary = None if tokenizer in ("smiles", *TEXT_TOKENIZERS) else load_tokenizer(tokenizer)
-        if check_molecules is None:
+        if molecules is None:
             smiles = tokenizer == "smiles" or bool(vocabulary and splits_smiles(vocabulary.backend_tokenizer))
-            sample = (row.text for chunk in read_chunks(sources, column) for row in chunk)
-            check_molecules = not packed and (smiles or bool(vocabulary and are_molecules(sample)))
-        options["check_molecules"] = check_molecules
+            sample = (row.text for chunk in read_chunks(sources, text_column) for row in chunk)
+            molecules = not packed and (smiles or bool(vocabulary and are_molecules(sample)))
+        options["molecules"] = molecules
+        if standardize != "none" and not molecules:
+            raise InputError(f"standardize={standardize} rewrites molecules; set molecules to true, or leave it out")
         if tokenizer in TEXT_TOKENIZERS:
             texts = (row.text for chunk in read("vocabulary") for row in chunk if row.text)
             vocabulary = train_text_tokenizer(tokenizer, texts, vocabulary_size)
         elif not vocabulary:
-            count = partial(count_smiles, check_molecules and not keep)
+            count = partial(count_smiles, molecules and not keep, standardize)
             with closing(map_chunks(count, read("vocabulary"), workers)) as counted:
                 vocabulary = smiles_tokenizer(sum(counted, Counter()))
         vocabulary.save_pretrained(folder)
         file, longest = str(folder / "tokenizer.json"), sys.maxsize if packed else max_length
-        encoder = Encoder(file, vocabulary.unk_token_id, longest, check_molecules, keep, held_out, seed)
+        encoder = Encoder(file, vocabulary.unk_token_id, longest, molecules, keep, held_out, seed, standardize)
         writer = CorpusWriter(folder, max(vocabulary.get_vocab().values()) + 1)  # some tokenizers skip ids
         with closing(map_chunks(encoder, read("tokenising"), workers)) as encoded:
             separator = vocabulary.eos_token_id if cross_documents else None
@@ -153,7 +162,7 @@ def _check_options(options: dict[str, Any], workers: int) -> None:
         raise InputError(f"max_length is {options['max_length']} but must be at least {SPECIALS + 1}")
     if workers < 0:
         raise InputError(f"workers is {workers} but must be 0 (one per core) or more")
-    for name, kind in (("on_invalid", OnInvalid), ("documents", Documents)):
+    for name, kind in (("on_invalid", OnInvalid), ("documents", Documents), ("standardize", Standardize)):
         if options[name] not in get_args(kind):
             raise InputError(f"{name} is {options[name]} but must be one of {', '.join(get_args(kind))}")
     if options["documents"] != "none" and options["drop_duplicates"]:
@@ -191,7 +200,7 @@ def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[s
     """
     if not histograms["train"].any():
         found = ", ".join(f"{n} {what}" for what, n in (counts["rows"] + counts["invalid"]).items())
-        raise InputError(f"no row is left for training ({found}); check the column, the tokenizer and held_out")
+        raise InputError(f"no row is left for training ({found}); check text_column, the tokenizer and held_out")
     lengths = histograms["train"] + histograms["valid"]
     below = np.cumsum(lengths)
     longest = int(np.flatnonzero(lengths)[-1])
@@ -219,7 +228,7 @@ def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[s
 def describe(manifest: dict[str, Any], output: str) -> str:
     """What a user must know about the result: what was written, what else was found, and how long the sequences are."""
     counts, bins = manifest["counts"], manifest["length_histogram"]
-    checked = " checked as molecules" if manifest["options"]["check_molecules"] else ""
+    checked = " checked as molecules" if manifest["options"]["molecules"] else ""
     lines = [
         f"{output}: {counts['rows']:,} rows{checked} gave {counts['train_examples']:,} training and "
         f"{counts['valid_examples']:,} held-out sequences, {counts['train_tokens'] + counts['valid_tokens']:,} tokens, "

@@ -6,9 +6,18 @@ from typing import Any
 
 from tqdm import tqdm
 
-from exlm.data.readers import Source, read_rows
+from exlm.data.formats import format_of
+from exlm.data.readers import Source, find_sources, read_rows
 from exlm.errors import InputError
-from exlm.filling.texts import MASKS, FillOptions, Record, fill_texts, load_for_filling
+from exlm.filling.texts import (
+    MASKS,
+    FillOptions,
+    Record,
+    check_fillings,
+    fill_texts,
+    fills_molecules,
+    load_for_filling,
+)
 from exlm.storage import replacing
 from exlm.train import distributed
 
@@ -20,6 +29,11 @@ def fill(
     output: str | None = None,
     states: bool = False,
     tokens_per_batch: int = 4096,
+    text_column: str | None = None,
+    header: bool = True,
+    molecules: bool | None = None,
+    valid_only: bool = False,
+    device: str = "auto",
     **options: Any,
 ) -> None:
     """Fills the masks of texts or SMILES jointly and prints or writes the fillings with their probabilities.
@@ -29,12 +43,19 @@ def fill(
     Args:
         model: a pre-trained model directory.
         texts: texts in which the tokenizer's mask token, or [MASK], marks every place to fill.
-        file: a text file with one such text per line (.gz, .xz and .zst are read too), in place of texts.
+        file: a file of such texts, in place of texts: a table or lines in any format that `exlm prepare` reads, or `-`
+            for standard input. A file with another ending has a text on each line.
         output: JSONL file to write: line, text, fillings (text, tokens of each mask, probability, log_probability),
             exact (beam: whether it is proven that no more probable filling was missed), kept, warning and problem.
-            Without a file, a table is printed.
+            Fillings of molecules also have valid: whether RDKit reads them. Without a file, a table is printed.
         states: add the states of every mask, each with the probability that a path visits it and its top words.
         tokens_per_batch: how many expanded tokens one forward pass may have.
+        text_column: column of a table to read; found by its name where absent.
+        header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
+        molecules: whether filled texts are SMILES. Where absent, the model knows, and for older models its tokenizer or
+            the texts decide.
+        valid_only: leave out fillings that are no molecule; so there may be fewer than n_best.
+        device: auto, cpu, cuda or one of several (cuda:1).
         options: the settings of `FillOptions`.
     """
     chosen = FillOptions(**options)
@@ -43,23 +64,42 @@ def fill(
     if output and Path(output).suffix != ".jsonl":
         raise InputError(f"cannot write {output}; the name must end in .jsonl")
     if file is not None:
-        texts = list(read_rows(Source(file, "lines", None)))
+        texts = [text for text, _ in read_rows(_source(file, header), text_column)]
     network, tokenizer = load_for_filling(model)
     if not any(MASKS.search(text) or str(tokenizer.mask_token) in text for text in texts):
         raise InputError("there is no mask in any text; write [MASK] where something is to be filled in")
-    distributed.to_device(network)
+    checked = fills_molecules(network, tokenizer, texts) if molecules is None else molecules
+    if valid_only and not checked:
+        raise InputError("valid_only is for molecules; set molecules to true if the texts are SMILES")
+    distributed.to_device(network, device)
     lines = fill_texts(network, tokenizer, texts, chosen, states, tokens_per_batch)
+    lines = (check_fillings(record, valid_only) for record in lines) if checked else lines
     records = tqdm(lines, "fill", len(texts), unit="line", disable=file is None)
     if not output:
-        print("\n\n".join(map(_table, records)))
+        tables = [(record["problem"], _table(record)) for record in records]
+        print("\n\n".join(table for _, table in tables))
+        _check_filled([problem for problem, _ in tables])
         return
     with replacing(Path(output)) as partial, partial.open("w", encoding="utf-8") as stream:
-        bad = weak = 0
+        problems, weak = list[str | None](), 0
         for record in records:
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
-            bad += record["problem"] is not None
+            problems.append(record["problem"])
             weak += record["warning"] is not None
+        _check_filled(problems)
+    bad = len(texts) - problems.count(None)
     print(f"{len(texts) - bad} lines filled, {bad} with a problem, {weak} with a warning: {output}")
+
+
+def _source(file: str, header: bool) -> Source:
+    """The source behind a file. If its ending is unknown, it has a text on each line."""
+    return find_sources([file], header)[0][0] if format_of(file) else Source(file, "lines", None)
+
+
+def _check_filled(problems: list[str | None]) -> None:
+    """InputError if all texts have a problem."""
+    if None not in problems:
+        raise InputError(f"no text can be filled, the first (line 1): {problems[0]}")
 
 
 def _table(record: Record) -> str:
@@ -74,7 +114,8 @@ def _table(record: Record) -> str:
     for entry in record["fillings"]:
         length = sum(map(len, entry["tokens"]))
         free = f"tokens {length} ({entry['length_probability']:.4f})  " if "length_probability" in entry else ""
-        rows.append(f"{entry['probability']:<11.4g}{free}{entry['text']}")
+        mark = "" if entry.get("valid", True) else "  (no molecule)"
+        rows.append(f"{entry['probability']:<11.4g}{free}{entry['text']}{mark}")
     if record["exact"] is False:
         rows.append("more probable ones may have been missed; raise --beam")
     for m, states in enumerate(record.get("states", []), 1):

@@ -10,6 +10,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.chemistry import are_molecules, molecule_problem
+from exlm.data.encoding import unknown_tokens
+from exlm.data.tokenization import splits_smiles
 from exlm.errors import InputError
 from exlm.filling import search
 from exlm.filling.search import Graph
@@ -81,6 +84,26 @@ def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFas
     return model, tokenizer
 
 
+def fills_molecules(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> bool:
+    """Whether a model fills SMILES: as it knows itself, or by its tokenizer, or as the texts look with C for a mask."""
+    if network.config.molecules is not None:
+        return network.config.molecules
+    return splits_smiles(tokenizer.backend_tokenizer) or are_molecules(
+        MASKS.sub("C", text.replace(str(tokenizer.mask_token), "C")) for text in texts
+    )
+
+
+def check_fillings(record: Record, valid_only: bool) -> Record:
+    """Says of every filling whether it is a molecule (`valid`). With `valid_only`, those that are none are left out."""
+    for entry in record["fillings"]:
+        entry["valid"] = molecule_problem(entry["text"]) is None
+    if valid_only and record["fillings"]:
+        record["fillings"] = [entry for entry in record["fillings"] if entry["valid"]]
+        if not record["fillings"]:
+            record["problem"] = "none of the fillings is a molecule; raise n_best"
+    return record
+
+
 def fill_texts(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
@@ -119,7 +142,7 @@ def encode(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: 
     config = network.config
     spelled = [MASKS.sub(str(tokenizer.mask_token), text) for text in texts]
     examples = []
-    for ids in tokenizer(spelled)["input_ids"]:
+    for text, ids in zip(spelled, tokenizer(spelled)["input_ids"], strict=True):
         more = ids.count(config.mask_token_id) * (config.states_per_mask - 1) + 2 * (config.states_per_boundary - 1)
         length, most, problem = len(ids) + more, config.max_position_embeddings, None
         if tokenizer.mask_token_id not in ids:
@@ -128,8 +151,8 @@ def encode(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: 
             problem = "an end of sequence inside the text, which has states of its own in this model; give one sequence"
         elif length > most:
             problem = f"too long: it expands to {length} positions, the model's most is {most}"
-        elif unknown := ids.count(tokenizer.unk_token_id):
-            problem = f"{unknown} tokens are not in the model's vocabulary"
+        elif tokenizer.unk_token_id in ids:
+            problem = unknown_tokens(text, tokenizer)
         examples.append(Example(ids, length, problem))
     return examples
 

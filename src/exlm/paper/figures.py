@@ -136,8 +136,9 @@ def _training_curves(name: str, family: Family, names: Mapping[Setting, str], ti
     curves = {}  # of each cell, means over seeds: a row per update, a column per key and kind of record
     for cell in names:
         if records := [record for run in family.cells[cell] for record in read_log(run.path / "log.jsonl")]:
-            table = pd.DataFrame(records).rename(columns=lambda name: "loss" if name.endswith("_loss") else name)
-            means = table.groupby(["step", "kind"]).mean(numeric_only=True)
+            # A loss is logged under the name of its objective, in earlier runs as `loss`.
+            named = [{"loss" if key.endswith("_loss") else key: value for key, value in r.items()} for r in records]
+            means = pd.DataFrame(named).groupby(["step", "kind"]).mean(numeric_only=True)
             curves[cell] = pd.DataFrame(means.unstack()).dropna(axis=1, how="all")
     rows = {p: [cell for cell in curves if cell.p == p] for p in sorted({cell.p for cell in curves})}
     rows = {p: cells for p, cells in rows.items() if len(cells) > 1}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
-from exlm.data.chemistry import are_molecules
+from exlm.data.columns import listed
 from exlm.errors import InputError
 from exlm.model.objectives import classification_loss
 from exlm.pretrained import save_model
@@ -23,9 +23,9 @@ from exlm.tasks.applicability import write_training_molecules
 from exlm.tasks.calibration import fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
-from exlm.tasks.encoders import Models, fold_units, load_encoder, load_encoder_tokenizer
-from exlm.tasks.frames import listed, read_frame, with_columns
-from exlm.tasks.inference import Rows, model_inputs, pad, tokenize_rows
+from exlm.tasks.encoders import Models, fold_units, load_encoder, load_encoder_tokenizer, saved_text_kind
+from exlm.tasks.frames import read_frame, with_columns
+from exlm.tasks.inference import Rows, check_kind, model_inputs, pad, tokenize_rows
 from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
 from exlm.tasks.predictions import as_predictions, predict_logits, prediction_columns
 from exlm.tasks.splits import Split, make_split, random_split, split_hash
@@ -46,20 +46,26 @@ class Classification:
         table, differences = load_labelled(task)
         if task.train_rows is not None:
             differences.append(f"at most {task.train_rows} rows of the train part are used")
-        glue = task.dataset in GLUE
-        molecules = bool(task.molecules) or (task.molecules is None and not glue and are_molecules(table.texts))
+        glue, trained_on = task.dataset in GLUE, saved_text_kind(model)
+        wanted = False if glue else task.molecules
+        molecules = check_kind(table.texts, trained_on.molecules or None, wanted, task.dataset)
+        how = task.standardize or (trained_on.standardize if molecules else "none")
+        if how != "none" and not molecules:
+            raise InputError(f"task.standardize {how} rewrites molecules; set task.molecules to true, or leave it out")
         default_split = "parts" if table.parts is not None else "scaffold" if molecules else "random"
-        self.task = replace(task, molecules=molecules, split=task.split or default_split)
+        remembered = task.standardize if how == "none" else how
+        self.task = replace(task, molecules=molecules, split=task.split or default_split, standardize=remembered)
         self.metric = task.metric or (GLUE[task.dataset].metric if glue else MAIN_METRIC[table.task_type])
         if self.metric not in (known := METRICS[table.task_type]):
             raise InputError(f"a {table.task_type} task has no metric {self.metric!r}; use one of {', '.join(known)}")
         self.new_network = partial(load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from)
         self.tokenizer, self.max_length = load_encoder_tokenizer(model, task.max_length or DEFAULT_LENGTH)
-        self.rows = tokenize_rows(table, self.tokenizer, self.max_length, molecules, task.on_invalid == "keep")
+        self.rows = tokenize_rows(table, self.tokenizer, self.max_length, molecules, task.on_invalid == "keep", how)
         self.invalid = self.rows.report()
         differences += molnet_differences(task.dataset, len(table.texts), self.rows.usable.sum())
         self.data_settings = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": differences}
-        guess = "" if task.task_type or glue else " (inferred; set task.task_type if that is wrong)"
+        inferred = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
+        guess = f" (found without being told, set it if it is wrong: {inferred})" if inferred else ""
         kind = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
         self.summary = f"{len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
 
@@ -146,6 +152,7 @@ class Classification:
         remembered = ("task_type", "text_column", "pair_column", "label_columns", "classes")
         return {name: getattr(table, name) for name in remembered} | {
             "molecules": self.task.molecules,
+            "standardize": self.task.standardize or "none",
             "max_length": self.max_length,
             "precision": hyper.precision,
             "mean": mean.tolist(),
@@ -171,7 +178,7 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
         return glue_table(task.dataset, task.data_dir)
     assert task.task_type != "question_answering"
     files = {"train": task.dataset, "valid": task.valid, "test": task.test}
-    frames = {part: read_frame(file) for part, file in files.items() if file}
+    frames = {part: read_frame(file, task.header) for part, file in files.items() if file}
     frame = frames if task.valid else frames["train"]
     columns = (task.text_column, task.label_columns, task.task_type, None, task.pair_column)
     return make_table(frame, task.dataset, *columns), []

@@ -2,13 +2,13 @@
 
 import itertools
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from exlm.data.chemistry import Standardize
+from exlm.data.files import plain_suffix
 from exlm.errors import InputError
 from exlm.tasks.datasets import MOLECULENET, SQUAD, find_dataset, glue_name
-from exlm.tasks.frames import plain_suffix
 from exlm.tasks.table import TaskType
 
 
@@ -18,28 +18,34 @@ class TaskConfig:
 
     Attributes:
         dataset: a MoleculeNet set (bace, bbbp, tox21, sider, muv, clintox, toxcast, esol, freesolv, lipophilicity), a
-            GLUE task (mnli, qqp, qnli, sst-2, cola, rte, mrpc, sts-b), `squad2`, or a CSV, TSV, JSONL, Parquet or
-            SQuAD JSON file.
+            GLUE task (mnli, qqp, qnli, sst-2, cola, rte, mrpc, sts-b), `squad2`, a table in any format that
+            `exlm prepare` reads, or a SQuAD JSON file.
         valid: file of the validation rows, where they have one; then all rows of `dataset` are for training.
         test: file of the test rows, where they have one.
         text_column: column of the SMILES or text; found by its name where absent.
         pair_column: column of the second text, for tasks on pairs.
-        label_columns: columns of the labels; every other numeric column where absent.
+        label_columns: columns of the labels; where absent the only other column or the numeric ones, but never a column
+            of identifiers (it is called so, or all its words or whole numbers differ).
         task_type: binary, multiclass, multilabel (cells may be missing), regression or question_answering; inferred
             where absent.
         metric: chooses the best epoch and grid cell; where absent, the data set or the task type decides it.
         split: `scaffold`, `random`, `column:NAME` or `file:INDICES.json`; a missing valid part is drawn from train.
             Where absent: scaffold for molecules, random for text, one part per file where there are several files.
         molecules: whether the texts are SMILES; then rows that RDKit cannot parse are invalid. Inferred where absent.
-        on_invalid: invalid rows (not a molecule, tokens outside the vocabulary) are reported and left out (`skip`),
-            reported and used all the same (`keep`; a scaffold split cannot), or stop the run (`error`). Rows without
-            text or label and over-long molecules are always left out; over-long text is cut and reported.
+        on_invalid: rows that are not a molecule are reported and left out (`skip`), reported and used all the same
+            (`keep`; a scaffold split cannot), or stop the run (`error`). Rows without text or label and over-long
+            molecules are always left out. Over-long text is cut and reported. Rows with tokens outside the vocabulary
+            are used and reported.
         train_rows: train on so many rows only, drawn anew for every seed; all where absent. Not for questions.
         max_length: longest text, or pair of texts, in tokens; longest window of a question and its context.
         stride: tokens that neighbouring windows of a context share (question answering).
         max_answer: longest answer in tokens (question answering).
         data_dir: where the files of a named data set are; for GLUE also a hub name (nyu-mll/glue). Where absent: the
             folder molecules, text/glue or text/squad2 inside the folder that the environment variable EXLM_DATA names.
+        header: whether tables have a header line; without it, their columns are called `column 1`, `column 2`, ...
+        standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts and charges
+            (`parent`), or use them as they are (`none`). Where absent, as the pre-trained model's corpus was.
+            Predictions do the same.
     """
 
     dataset: str
@@ -58,6 +64,8 @@ class TaskConfig:
     stride: int = 128
     max_answer: int = 30
     data_dir: str | None = None
+    header: bool = True
+    standardize: Standardize | None = None
 
     def __post_init__(self) -> None:
         if self.test and not self.valid:
@@ -136,12 +144,18 @@ def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
         return task, entry.train
     name = glue_name(task.dataset) or (SQUAD if task.dataset.lower() == SQUAD else None)
     if name is None:
-        json = plain_suffix(Path(task.dataset)) == ".json"
+        json = plain_suffix(task.dataset) == ".json"
         return (replace(task, task_type="question_answering") if json and not task.task_type else task), {}
     brought = ("valid", "test", "text_column", "pair_column", "label_columns", "task_type", "split", "molecules")
     if given := [field for field in brought if getattr(task, field) is not None]:
         raise InputError(f"{name} brings its own files, columns and task type; leave out task.{given[0]}")
     return replace(task, dataset=name, task_type="question_answering" if name == SQUAD else None), {}
+
+
+def identity(task: TaskConfig) -> dict[str, Any]:
+    """What finished runs must have in common. Settings that came later count only where they are not the default."""
+    later = {"header": True, "standardize": None}
+    return {name: value for name, value in asdict(task).items() if name not in later or value != later[name]}
 
 
 def fill_in(train: FinetuneConfig, known: dict[str, Any], molecules: bool) -> FinetuneConfig:

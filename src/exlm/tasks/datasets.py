@@ -10,8 +10,9 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
+from exlm.data.columns import listed
 from exlm.errors import InputError, first_line
-from exlm.tasks.frames import listed, read_frame
+from exlm.tasks.frames import read_frame
 from exlm.tasks.table import LabelledTable, TaskType, make_table
 
 
@@ -143,7 +144,7 @@ def _from_folder(name: str, root: Path) -> tuple[str, dict[str, pd.DataFrame]]:
             if split == "mismatched":  # `size_differences` notes that it is missing
                 continue
             raise
-        frames[split] = read_frame(file, GLUE[name].header)
+        frames[split] = read_frame(file, tuple(GLUE[name].header) or True)
     return str(folder), frames
 
 

@@ -23,6 +23,7 @@ from transformers import (
 from exlm.errors import InputError, first_line
 from exlm.pretrained import check_name, fingerprint, load_fast_tokenizer, load_tokenizer, verify
 from exlm.tasks.config import FinetuneConfig
+from exlm.tasks.inference import TextKind, text_kind
 
 # The model classes with one kind of head, by the class of their configuration: `MODEL_FOR_..._MAPPING` of transformers.
 Models = Mapping[type[PreTrainedConfig], Any]
@@ -103,6 +104,11 @@ def saved_task(path: str) -> dict[str, Any]:
     return task
 
 
+def saved_text_kind(name: str) -> TextKind:
+    """What a model, by directory or hub name, remembers of the texts that it was trained on."""
+    return text_kind(_config(name))
+
+
 def fold_units(model: PreTrainedModel, task: dict[str, Any]) -> dict[str, Any]:
     """Changes the last layer of a regression model so that it returns real units: its output times `task["std"]` plus
     `task["mean"]`. Returns the task as it is then to be saved: with mean 0 and std 1."""
@@ -138,6 +144,7 @@ def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrain
     if "token_type_ids" in taken and 0 < largest < getattr(config, "type_vocab_size", largest + 1):
         names.append("token_type_ids")
     tokenizer.model_input_names = names
+    tokenizer.init_kwargs["model_input_names"] = names  # is saved with the tokenizer, so that pipelines use it too
     limit = getattr(config, "max_position_embeddings", None) or -1
     if config.model_type in ("exlm", "modernbert") or limit < 0:  # rotary positions, or relative ones (XLNet: -1)
         return tokenizer, max_length

@@ -30,10 +30,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Scores a fine-tuned model on labelled data, with 95% bootstrap intervals, and prints a table.
 
-    The intervals say how much the scores would vary with another draw of rows from the same source. They say nothing
-    about another training, which the scores of the seeds show. `calibration_error` is how far the probabilities are
-    from how often they are right; `calibration_error_calibrated` is the same after division of the logits by the
-    temperature that was fitted on the validation rows.
+    The intervals say how much the scores would vary with other rows from the same source, the seeds how much they vary
+    with another training. `calibration_error` is how far probabilities are from how often they are right, and
+    `calibration_error_calibrated` the same for calibrated probabilities.
 
     Args:
         model: output directory of `exlm finetune`, or of one of its seeds.

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from exlm.errors import Diverged, InputError, TrainingStopped
 from exlm.storage import finished_result, lock, machine, plain, write_json, write_text, write_yaml
-from exlm.tasks.config import FinetuneConfig, Grid, TaskConfig, cells, fill_in, resolve
+from exlm.tasks.config import FinetuneConfig, Grid, TaskConfig, cells, fill_in, identity, resolve
 from exlm.tasks.encoders import default_layers, encoder_fingerprint
 from exlm.tasks.finetuned import REPORT, RESULT, best_seed, best_seed_directory, copy_model, rank
 from exlm.tasks.kinds import Trainer, kind_of
@@ -71,7 +71,9 @@ def finetune(
     hyper = fill_in(train, known, bool(trainer.task.molecules))
     chosen = cells(hyper, grid or {})
     _announce(trainer)
-    settings = plain({**named, "precision": precision, "task": trainer.task, **fingerprints, **trainer.data_settings})
+    settings = plain(
+        {**named, "precision": precision, "task": identity(trainer.task), **fingerprints, **trainer.data_settings}
+    )
     directory = Path(output)
     with lock(directory):
         finished_runs(directory, chosen, seeds, settings)  # a run that is refused changes nothing here

@@ -3,20 +3,25 @@
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
-from exlm.data.chemistry import molecule_problem
+from exlm.data.chemistry import Standardize, are_molecules, molecule_problem, standardize
+from exlm.data.encoding import unknown_tokens
+from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMPreTrainedModel
 from exlm.tasks.table import LabelledTable
 from exlm.train.precision import in_precision
 
 TOKENS_PER_BATCH = 16384
+KIND_SAMPLE, LEAST_SAMPLE = 1000, 10  # texts that are looked at to tell molecules from text
+OnInvalid = Literal["error", "skip", "keep"]
 Example = dict[str, np.ndarray]  # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 
 
@@ -35,30 +40,86 @@ class Rows:
         return np.array(self.problems, dtype=object) == ""
 
     def report(self) -> pd.DataFrame:
-        """All rows with something wrong: file (`part`, "" where there is one), row, value, reason and action."""
+        """All rows with something wrong: file (`part`, "" where there is one), row (from 1), value, reason, action."""
         table, usable = self.table, self.usable
         found = pd.DataFrame({"part": "" if table.parts is None else table.parts, "value": table.texts})
-        found.insert(1, "row", table.frame.index.get_level_values(-1))
+        found.insert(1, "row", table.frame.index.get_level_values(-1) + 1)
         found["reason"] = np.where(usable, self.caveats, self.problems)
         found["action"] = np.where(usable, "kept", "left out")
         return found[found["reason"] != ""]
 
+    def check(self, path: str, on_invalid: OnInvalid) -> None:
+        """InputError if no row of the file `path` can be used, or with `error` if a row has something wrong."""
+        found = self.report()
+        if self.usable.any() and (found.empty or on_invalid != "error"):
+            return
+        what = "row" if self.usable.any() else "no row can be used, the first: row"
+        first = found.iloc[0]
+        raise InputError(f"{path}: {what} {first.row}, value {str(first.value)[:80]!r}: {first.reason}; correct it")
+
+
+class TextKind(NamedTuple):
+    """What a model remembers of the texts that it was trained on."""
+
+    molecules: bool | None  # None: a model of an earlier version does not say
+    standardize: Standardize
+
+
+def text_kind(config: PreTrainedConfig) -> TextKind:
+    """What the configuration says of a pre-trained or a fine-tuned model's texts."""
+    task = getattr(config, "task", None) or {}
+    known = {name: task.get(name, getattr(config, name, None)) for name in TextKind._fields}
+    return TextKind(known["molecules"], known["standardize"] or "none")
+
+
+def check_kind(texts: Sequence[str], known: bool | None, wanted: bool | None, path: str) -> bool:
+    """Whether the texts of the file `path` are molecules: as the user says, or as the model knows, or as they look.
+
+    InputError if the model knows molecules and under half of the first KIND_SAMPLE texts are; a note is printed if the
+    model knows other text and most of them are.
+    """
+    if wanted is not None or known is None:
+        return are_molecules(texts) if wanted is None else wanted
+    if not known and are_molecules(texts):
+        print(f"note: the texts of {path} look like molecules, and the model was trained on other texts")
+    sample = [text for text in texts if text][:KIND_SAMPLE]
+    found = sum(molecule_problem(text) is None for text in sample) if known else len(sample)
+    if len(sample) >= LEAST_SAMPLE and found < len(sample) / 2:
+        raise InputError(
+            f"{path}: of the first {len(sample)} texts {found} are molecules, and the model was trained on molecules; "
+            "choose another text_column or another model (molecules=false uses them all the same)"
+        )
+    return known
+
 
 def tokenize_rows(
-    table: LabelledTable, tokenizer: PreTrainedTokenizerFast, max_length: int, molecules: bool, keep: bool = False
+    table: LabelledTable,
+    tokenizer: PreTrainedTokenizerFast,
+    max_length: int,
+    molecules: bool,
+    keep: bool = False,
+    how: Standardize = "none",
 ) -> Rows:
-    """Tokens of every row. Over-long molecules are left out; unless `keep`, so are those that RDKit cannot parse or
-    that have unknown tokens. Over-long text is cut. Caveats: cut text, unknown tokens, one text of a pair is empty."""
+    """Tokens of every row, of molecules after they were standardized.
+
+    Over-long molecules are left out; unless `keep`, so is what RDKit cannot parse. Over-long text is cut. No row is
+    lost for the vocabulary. Caveats: not a molecule, cut text, unknown tokens, one text of a pair is empty.
+    """
     texts, pairs = table.texts, table.pairs
+    if molecules:
+        texts = [standardize(text, how) for text in texts]
+        pairs = pairs and [standardize(text, how) for text in pairs]
     examples = tokenize(texts, tokenizer, pairs)
     problems, caveats = list(table.problems), []
     for row, ids in enumerate(example["input_ids"] for example in examples):
         excess = f"{len(ids)} tokens, the limit is {max_length}" if len(ids) > max_length else ""
-        unknown = int((ids == tokenizer.unk_token_id).sum())
-        caveat = f"{unknown} tokens are not in the model's vocabulary" if unknown else ""
+        caveat = ""
+        if tokenizer.unk_token_id in ids:
+            caveat = unknown_tokens(" ".join([texts[row], *(pairs[row : row + 1] if pairs else [])]), tokenizer)
         if molecules:
-            caveat = molecule_problem(texts[row]) or caveat
-            problems[row] = problems[row] or excess or ("" if keep else caveat)
+            invalid = molecule_problem(texts[row]) or ""
+            problems[row] = problems[row] or excess or ("" if keep else invalid)
+            caveat = invalid or caveat
         elif excess:
             caveat = f"{excess}; cut"
             [examples[row]] = tokenize([texts[row]], tokenizer, pairs and [pairs[row]], max_length)

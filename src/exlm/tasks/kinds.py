@@ -4,7 +4,7 @@ A new kind needs a module with these two and a line in KINDS; its name in `TaskC
 in `model/downstream.py`, registered in `exlm/__init__.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, get_args
 
@@ -19,21 +19,15 @@ from exlm.tasks.table import TaskType
 
 
 class Trainer(Protocol):
-    """Labelled data, made ready for a model, and how to train on them.
+    """Labelled data, made ready for a model, and how to train on them."""
 
-    `models` are the classes of models with the right head. `task` also has what was inferred from the data. `metric`
-    chooses epoch and grid cell. `summary` describes the data in one line, and `invalid` lists the rows with something
-    wrong. `data_settings` must be the same for results to be combined: the hash of the data, the metric, and how the
-    data differ from the published ones. `device` is where it trains, `auto` unless it is set to another one.
-    """
-
-    models: Models
-    task: TaskConfig
-    metric: str
-    summary: str
-    invalid: pd.DataFrame
-    data_settings: dict[str, Any]
-    device: str
+    models: Models  # the classes of models with the right head
+    task: TaskConfig  # with what was inferred from the data
+    metric: str  # chooses epoch and grid cell
+    summary: str  # describes the data in one line
+    invalid: pd.DataFrame  # rows with something wrong
+    data_settings: dict[str, Any]  # must be equal for results to be combined: hash, metric, departures from the usual
+    device: str  # where it trains: auto unless another one was set
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         """Reads the data for a model. `from_scratch` and `start_from` are those of `load_encoder`."""
@@ -44,17 +38,11 @@ class Trainer(Protocol):
         ...
 
 
-class Predict(Protocol):
-    """Predicts for the rows of a file with the models of all seeds, which have the same task."""
-
-    def __call__(self, members: Sequence[Member], input: str, options: PredictOptions) -> Predictions: ...
-
-
 class Kind(NamedTuple):
     """What is done with a kind of task."""
 
     trainer: type[Trainer]
-    predict: Predict
+    predict: Callable[[Sequence[Member], str, PredictOptions], Predictions]  # for the rows of a file, with all seeds
 
 
 KINDS: dict[str, Kind] = {

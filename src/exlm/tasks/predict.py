@@ -1,12 +1,11 @@
 """Predictions for the rows of a file; every row of the input appears in the output."""
 
-from typing import Literal
-
 import pandas as pd
 
 from exlm.tasks.encoders import saved_task
 from exlm.tasks.finetuned import seed_directories
 from exlm.tasks.frames import output_path, write_frame
+from exlm.tasks.inference import OnInvalid
 from exlm.tasks.kinds import kind_of
 from exlm.tasks.predictions import Member, Predictions, PredictOptions
 
@@ -16,7 +15,9 @@ def predict(
     input: str,
     output: str | None = None,
     text_column: str | None = None,
-    on_invalid: Literal["error", "skip", "keep"] = "skip",
+    molecules: bool | None = None,
+    header: bool = True,
+    on_invalid: OnInvalid = "skip",
     calibrated: bool = False,
     distance: bool = False,
     device: str = "auto",
@@ -29,11 +30,14 @@ def predict(
 
     Args:
         model: output directory of `exlm finetune`, or of one of its seeds.
-        input: CSV, TSV, JSONL or Parquet file; for question answering also SQuAD JSON.
+        input: a table or a list of texts, in any format that `exlm prepare` reads; `-` is standard input. For question
+            answering also SQuAD JSON.
         output: .csv, .tsv or .parquet file to write; INPUT-predictions.csv beside the input where absent.
-        text_column: column of the SMILES or text; found by its name where absent.
+        text_column: column of the SMILES or text; that of the training, or one with a usual name, where absent.
+        molecules: whether the texts are SMILES; as in the training where absent.
+        header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
         on_invalid: rows that cannot be used are marked in the column `problem` (`skip`) or stop the command (`error`).
-            With `keep`, there are predictions for molecules that RDKit cannot parse or that have unknown tokens too.
+            With `keep`, there are predictions for molecules that RDKit cannot parse too.
         calibrated: divide the logits by the temperature that was fitted on the validation rows, so that probabilities
             are closer to how often they are right. Which class is the most probable stays the same for one model.
         distance: for molecules, add the column `distance to training`: 1 - the highest Tanimoto similarity (ECFP4) to
@@ -41,7 +45,8 @@ def predict(
         device: auto, cpu, cuda or cuda:NUMBER.
     """
     target = output_path(input, output, "predictions.csv", (".csv", ".tsv", ".parquet"))
-    found = predictions_of(model, input, PredictOptions(text_column, on_invalid, calibrated, distance), device)
+    options = PredictOptions(text_column, on_invalid, calibrated, distance, molecules, header)
+    found = predictions_of(model, input, options, device)
     write_frame(found.frame, target)
     print(f"{found.summary}: {target}")
     for score in [*found.scores.values()][:1]:

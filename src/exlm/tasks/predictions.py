@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from exlm.tasks.applicability import FAR, distance_to_training
 from exlm.tasks.calibration import calibration_error
 from exlm.tasks.encoders import Models, load_finetuned
 from exlm.tasks.frames import read_frame, with_columns
-from exlm.tasks.inference import Rows, run, tokenize_rows
+from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, tokenize_rows
 from exlm.tasks.metrics import evaluate
 from exlm.tasks.table import make_table
 from exlm.train import distributed
@@ -29,9 +29,11 @@ class PredictOptions:
     """How to predict; `exlm.tasks.predict.predict` explains each option."""
 
     text_column: str | None = None
-    on_invalid: Literal["error", "skip", "keep"] = "skip"
+    on_invalid: OnInvalid = "skip"
     calibrated: bool = False
     distance: bool = False
+    molecules: bool | None = None
+    header: bool = True
 
 
 @dataclass(frozen=True)
@@ -75,21 +77,22 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
     task = members[0].task
     if options.calibrated and any("temperature" not in member.task for member in members):
         raise InputError("calibrated probabilities need a classification that was fine-tuned by this version of exlm")
-    frame = read_frame(input)
+    frame = read_frame(input, options.header)
     column = options.text_column or (task["text_column"] if task["text_column"] in frame else None)
     table = make_table(frame, input, column, [], pair_column=task["pair_column"])
+    molecules = check_kind(table.texts, task["molecules"], options.molecules, input)
+    keep, how = options.on_invalid == "keep", task.get("standardize", "none")
     runs, calibrated = dict[str, np.ndarray](), dict[str, np.ndarray]()
     for member in members:
         network, tokenizer = member.load()
-        rows = tokenize_rows(table, tokenizer, task["max_length"], task["molecules"], options.on_invalid == "keep")
-        if options.on_invalid == "error" and not rows.usable.all():
-            row = int(np.argmin(rows.usable))
-            raise InputError(f"{input}: row {row + 1}, value {table.texts[row]!r}: {rows.problems[row]}; correct it")
+        rows = tokenize_rows(table, tokenizer, task["max_length"], molecules, keep, how)
+        rows.check(input, options.on_invalid)
         logits = predict_logits(network, rows, np.flatnonzero(rows.usable), member.task, tokenizer)
         runs[member.directory.name] = as_predictions(logits, member.task)
         if "temperature" in member.task:
             calibrated[member.directory.name] = as_predictions(logits, member.task, member.task["temperature"])
-    columns = _columns([*(calibrated if options.calibrated else runs).values()], task)
+    used = calibrated if options.calibrated else runs
+    columns = _columns([*used.values()], task)
     summary = f"{rows.usable.sum()} rows predicted, {(~rows.usable).sum()} marked in the column problem"
     if options.distance:
         columns["distance to training"] = distance_to_training([m.directory for m in members], table.texts)
@@ -103,7 +106,6 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
         labels = make_table(frame, input, *known).labels
     except InputError as error:
         return Predictions(result, summary, note=str(error))
-    used = calibrated if options.calibrated else runs
     if len(members) > 1:
         used, calibrated = ({"ensemble": np.mean([*of.values()], 0), **of} if of else of for of in (used, calibrated))
     scores = {name: _score(labels, task["task_type"], used[name], calibrated.get(name)) for name in used}

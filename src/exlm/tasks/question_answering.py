@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING
 
+from exlm.data.files import plain_suffix
 from exlm.errors import InputError
 from exlm.pretrained import save_model
 from exlm.storage import write_json
@@ -29,7 +30,7 @@ from exlm.tasks.answers import (
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
 from exlm.tasks.encoders import Models, load_encoder, load_encoder_tokenizer
-from exlm.tasks.frames import check_columns, plain_suffix, read_frame, read_json, with_columns, write_frame
+from exlm.tasks.frames import check_columns, read_frame, read_json, with_columns, write_frame
 from exlm.tasks.metrics import ANSWER_METRICS, evaluate_answers, score_answers, summarise_answers
 from exlm.tasks.predictions import Member, Predictions, PredictOptions, Score
 from exlm.tasks.supervised import train_best_epoch
@@ -69,7 +70,7 @@ class QuestionAnswering:
             questions, unusable = read_questions(file)
             windows, unfit = make_windows(questions, self.tokenizer, window, task.stride)
             self.splits[split] = questions, windows
-            problems += [(*problem, split) for problem in unusable + unfit]
+            problems += [(row + 1, *problem, split) for row, *problem in unusable + unfit]
             content = json.dumps([questions[name].tolist() for name in questions])
             hashes[split] = hashlib.sha256(content.encode()).hexdigest()
             counts.append(f"{len(questions)} {split} ({(~questions['answers'].map(bool)).sum()} without answer)")
@@ -128,7 +129,7 @@ def predict_answers(members: Sequence[Member], input: str, options: PredictOptio
     noted = pd.DataFrame(problems + too_long, columns=["row", "question", "problem"]).set_index("row")
     whole = table.join(noted["problem"], how="outer")
     frame = whole.fillna({"id": "", "question": noted["question"], "answer": "", "problem": ""}).reset_index()
-    if plain_suffix(Path(input)) != ".json":
+    if plain_suffix(input) != ".json":
         added = [name for name in frame if name not in ("row", "id", "question")]
         frame = with_columns(read_frame(input), {str(name): frame[name] for name in added})
     summary = f"{len(frame) - len(noted)} questions answered, {len(noted)} marked in the column problem"
@@ -162,7 +163,7 @@ def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFram
     Returns the questions that can be used, and the problems of all others and of the dropped answers. The columns of
     the questions are id (the row number where the file has none), question, context (unchanged: answers are cut out
     of it) and answers, a list of reference answers (text, first character in the context), empty where there is none.
-    The index counts the file's questions from 0. Messages and results use the same numbers for rows.
+    The index counts the file's questions from 0. Messages count rows from 1.
 
     Raises InputError if the file cannot be read, lacks something, has an id twice, or has no question that can be used.
     """
@@ -175,11 +176,11 @@ def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFram
             references = _references(record) if labelled else []
         except (KeyError, TypeError, ValueError):
             how = "write them as in SQuAD 2.0, or as columns answer and answer_start"
-            raise InputError(f"{path}: row {row} has no answers that are understood; {how}") from None
+            raise InputError(f"{path}: row {row + 1} has no answers that are understood; {how}") from None
         name, question, context = (_text(record.get(key)) for key in ("id", "question", "context"))
         name, question = name.strip() or str(row), question.strip()
         if (first := row_of_id.setdefault(name, row)) != row:
-            raise InputError(f"{path}: rows {first} and {row} have the same id {name!r}; make every id unique")
+            raise InputError(f"{path}: rows {first + 1} and {row + 1} have the same id {name!r}; make every id unique")
         starts = [(text, _first_character(context, text, start)) for text, start in references]
         answers = [(text, start) for text, start in starts if start >= 0]
         dropped = "the context does not have it where it should; answer dropped"
@@ -196,7 +197,8 @@ def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFram
         else:
             kept[row] = (name, question, context, answers)
     if not kept:
-        reason = "first row {}, value {!r}: {}; correct it".format(*problems[0]) if problems else "it holds none"
+        first, value, fault = problems[0] if problems else (0, "", "")
+        reason = f"first row {first + 1}, value {value!r}: {fault}; correct it" if problems else "it holds none"
         raise InputError(f"{path}: no question can be used, {reason}")
     questions = pd.DataFrame([*kept.values()], columns=["id", "question", "context", "answers"], dtype=object)
     return questions.set_axis(pd.Index([*kept], name="row")), problems

@@ -85,7 +85,7 @@ def column_split(frame: pd.DataFrame, column: str) -> Split:
     values = frame[column].astype(str).str.strip().str.lower().replace(OTHER_NAMES)
     for row in np.flatnonzero(~values.isin(SPLITS)):
         value = frame[column].iloc[row]
-        raise InputError(f"split column {column!r}, row {row}: {value!r} is not train, valid or test; correct it")
+        raise InputError(f"split column {column!r}, row {row + 1}: {value!r} is not train, valid or test; correct it")
     return {name: np.flatnonzero(values == name) for name in SPLITS}
 
 

@@ -1,6 +1,7 @@
 """Labelled tables: find the text and label columns of a data frame, and say which rows cannot be used. Row numbers in
-messages and in results begin at 0, below the header."""
+messages begin at 1, below the header."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +10,15 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from exlm.data.columns import choose_column, listed
 from exlm.errors import InputError
-from exlm.tasks.frames import check_columns, listed
+from exlm.tasks.frames import check_columns
 
 TaskType = Literal["binary", "multiclass", "multilabel", "regression"]
 
-TEXT_COLUMNS = {"smiles", "mol", "text", "sentence"}
 MISSING_LABELS = ("", "NA", "NaN", "nan", "null")
+# Names of columns that number their rows; pandas calls a column without a name "Unnamed: 0".
+IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnamed: \d+")
 MAX_INFERRED_CLASSES = 50
 MAX_INFERRED_INTEGER_CLASSES = 10  # if there are more distinct whole numbers, the task is regression
 
@@ -34,6 +37,7 @@ class LabelledTable:
     problems: list[str]  # [rows] why a row cannot be used, "" if it can
     text_column: str
     pair_column: str | None
+    inferred: dict[str, str]  # what was found without being told, by the option that says otherwise
 
     @property
     def usable(self) -> np.ndarray:
@@ -61,10 +65,10 @@ def make_table(
     `frame` is one file, or several files by part (train, valid, ...). Several are joined; columns that not all of them
     have are filled with "". `path` is for messages. `pair_column` has the second text of a pair. `classes` are the
     classes in the order of their indices, if the task or a model has fixed them. What is None is inferred. The text
-    column is the one named smiles, mol, text or sentence. The labels are the only other column, the only numeric one,
-    or all numeric ones if they hold nothing but 0 and 1. One column of 0 and 1 is binary, several are multilabel. One
-    column of 2 to 50 distinct words or 2 to 10 distinct whole numbers is multiclass. Anything else is regression, also
-    a table without labels.
+    column is found by its name (`choose_column`). The labels are the only other column, the only numeric one, or all
+    numeric ones if they hold nothing but 0 and 1; columns that number or name the rows are never labels
+    (`is_identifier`). One column of 0 and 1 is binary, several are multilabel. One column of 2 to 50 distinct words or
+    2 to 10 distinct whole numbers is multiclass. Anything else is regression, also a table without labels.
 
     Raises InputError if columns cannot be used, a value is no label of the task, or no row can be used.
     """
@@ -77,12 +81,8 @@ def make_table(
         frame = pd.concat({part: file.reindex(columns=every, fill_value="") for part, file in frame.items()})
     else:
         malformed = frame.attrs.get("malformed", {})
-    if text_column is None:
-        found = [name for name in frame.columns if str(name).lower() in TEXT_COLUMNS]
-        if len(found) != 1:
-            raise InputError(f"{path}: cannot tell the text column; set text_column to one of: {listed(frame)}")
-        text_column = found[0]
-    check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
+    wanted, text_column = text_column, choose_column(frame.columns, text_column, str(path))
+    check_columns(frame, path, pair_column, *(label_columns or ()))
     if shared := {text_column, pair_column} & set(label_columns or ()):
         raise InputError(f"{path}: column {shared.pop()!r} is both text and label; choose another")
 
@@ -92,8 +92,11 @@ def make_table(
     missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
     cells = cells.mask(missing | (problems.to_numpy() != "")[:, None])
     numbers = cells.apply(pd.to_numeric, errors="coerce").astype(float)
-    columns, inferred = _infer(cells, numbers, label_columns is not None, path)
-    task_type = task_type or inferred
+    columns, fitting = _infer(cells, numbers, label_columns is not None, path)
+    found = {} if wanted else {"text_column": text_column}
+    found |= {"label_columns": listed(columns, 5)} if label_columns is None else {}
+    found |= {} if task_type or not columns else {"task_type": fitting}
+    task_type = task_type or fitting
     labels, names = _read_labels(cells[columns], numbers[columns], task_type, path, classes)
 
     chosen = frame[list(dict.fromkeys(name for name in (text_column, pair_column) if name))]
@@ -103,10 +106,10 @@ def make_table(
     if columns:
         problems[(problems == "") & np.isnan(labels).all(axis=1)] = "no label"
         if (problems != "").all():
-            reason = f"first row 0, value {texts[0]!r}: {problems[0]}; correct it, or choose other columns"
+            reason = f"first row 1, value {texts[0]!r}: {problems[0]}; correct it, or choose other columns"
             raise InputError(f"{path}: no row can be used with the labels in {listed(columns)}, {reason}")
     return LabelledTable(
-        frame, texts, pairs, labels, columns, task_type, names, problems.tolist(), text_column, pair_column
+        frame, texts, pairs, labels, columns, task_type, names, problems.tolist(), text_column, pair_column, found
     )
 
 
@@ -114,10 +117,14 @@ def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str |
     """Which columns hold labels (all of them, if the user has chosen them), and the task type that fits."""
     missing, columns = cells.isna(), list(cells.columns)
     binary = (missing | numbers.isin((0, 1))).all()
+    if not chosen:
+        columns = [name for name in columns if not is_identifier(str(name), cells[name], numbers[name])]
     if not chosen and len(columns) != 1:
-        columns = list(cells.columns[(missing | np.isfinite(numbers)).all()])
+        columns = [name for name in columns if (missing | np.isfinite(numbers))[name].all()]
         if not columns or (len(columns) > 1 and not binary[columns].all()):
-            hint = f"set label_columns, from: {listed(cells)}" if len(cells.columns) else "there are no other columns"
+            hint = "there are no other columns"
+            if len(cells.columns):
+                hint = f"set label_columns, from: {listed(cells)} (a column of identifiers is never taken by itself)"
             raise InputError(f"{path}: cannot tell the label columns; {hint}")
     if columns and binary[columns].all():
         return columns, "binary" if len(columns) == 1 else "multilabel"
@@ -128,6 +135,19 @@ def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str |
         if 2 <= cells[columns[0]].dropna().astype(str).nunique() <= limit:
             return columns, "multiclass"
     return columns, "regression"
+
+
+def is_identifier(name: str, cells: pd.Series, numbers: pd.Series) -> bool:
+    """Whether a column of n cells numbers or names its rows: it is called so, or all its words or whole numbers differ.
+
+    A column of measurements, which has fractions, is no identifier even if all its values differ. `numbers` has the
+    cells as numbers, NaN where they are none.
+    """
+    if IDENTIFIER.fullmatch(name):
+        return True
+    values, measured = cells.dropna().astype(str), bool((numbers % 1 > 0).any())
+    binary = bool((cells.isna() | numbers.isin((0, 1))).all())
+    return len(values) > 1 and values.is_unique and not (measured or binary)
 
 
 def _read_labels(
@@ -150,8 +170,9 @@ def _read_labels(
         labels, wanted = numbers.where(numbers.isin((0, 1))), "0 or 1"
     for column, row in np.argwhere((cells.notna() & labels.isna()).to_numpy().T):
         part, number = cells.index[row] if cells.index.nlevels > 1 else ("", row)
+        where = f"{path}: column {cells.columns[column]!r}, {f'{part} row {number + 1}'.strip()}"
         raise InputError(
-            f"{path}: column {cells.columns[column]!r}, {f'{part} row {number}'.strip()}: {cells.iat[row, column]!r} "
-            f"is no {task_type} label ({wanted}); correct it, leave it empty, or choose another column or task type"
+            f"{where}: {cells.iat[row, column]!r} is no {task_type} label ({wanted}); correct it, leave it empty, "
+            "or choose another column or task type"
         )
     return labels.to_numpy(dtype=float), names

@@ -1,0 +1,69 @@
+"""Finds the column of the texts in a table, and notices that a table has no header line."""
+
+import re
+from collections.abc import Iterable
+
+from ..errors import InputError
+from .chemistry import molecule_problem
+
+# Usual names of the column of texts, in any case, with or without `_`, `-` and spaces. The first group is preferred.
+TEXT_COLUMNS = (
+    {"smiles", "mol", "text"},
+    {"canonicalsmiles", "isomericsmiles", "smilesstring", "structure", "molecule", "drug", "sequence"}
+    | {"sentence", "review", "document", "content", "comment", "tweet", "headline"},
+)
+
+
+def choose_column(columns: Iterable[str], wanted: str | None, where: str) -> str:
+    """The column `wanted`; without a wish the only one with a name of TEXT_COLUMNS, or the only one of all.
+
+    `where` names the table in messages. InputError if there is no such column, or several.
+    """
+    columns = list(columns)
+    if wanted is not None:
+        hits = [column for column in columns if column == wanted]
+    else:
+        hits = next(filter(None, (text_columns(columns, names) for names in TEXT_COLUMNS)), [])
+        if len(columns) == 1 and not looks_like_data(columns[0]):
+            hits = columns
+    if len(hits) == 1:
+        return hits[0]
+    if wanted is not None and not hits:
+        raise InputError(f"{where}: no column {wanted!r}; {described(columns)}")
+    check_header(columns, where)
+    raise InputError(f"{where}: cannot tell the text column; set text_column to one of: {listed(columns)}")
+
+
+def text_columns(columns: Iterable[str], names: Iterable[str] = frozenset().union(*TEXT_COLUMNS)) -> list[str]:
+    """Those columns that have one of the `names` of TEXT_COLUMNS."""
+    return [column for column in columns if re.sub(r"[\s_-]", "", str(column).lower()) in names]
+
+
+def looks_like_data(name: str) -> bool:
+    """Whether a column's name is a number, a molecule or a long text, so that it is rather a cell."""
+    if len(name) > 60 or len(name.split()) > 8 or re.fullmatch(r"[-+]?\d+([.,]\d+)?(e[-+]?\d+)?", name, re.IGNORECASE):
+        return True
+    return len(name) > 3 and molecule_problem(name) is None
+
+
+def check_header(columns: Iterable[str], where: str) -> None:
+    """Raises InputError if a name looks like data: the table has no header line."""
+    if values := [column for column in columns if looks_like_data(str(column))]:
+        raise InputError(
+            f"{where} seems to have no header line, as its first line has {values[0][:80]!r}; add --header false "
+            "(fine-tuning: --task.header false), and its columns are called column 1, column 2, ..."
+        )
+
+
+def described(columns: Iterable[str]) -> str:
+    """The names of a table's columns for a message, unless its first line is no header."""
+    columns = list(columns)
+    if any(looks_like_data(str(column)) for column in columns):
+        return "its first line looks like data; if it is no header, add --header false (or --task.header false)"
+    return f"it has: {listed(columns)}"
+
+
+def listed(names: Iterable[object], limit: int = 20) -> str:
+    """Names for a message, cut short after `limit`."""
+    items = [str(name) for name in names]
+    return ", ".join(items[:limit]) + (f", ... ({len(items)} in all)" if len(items) > limit else "")

@@ -1,0 +1,73 @@
+"""Opens files, plain or compressed, and standard input; says what is wrong with those that cannot be read."""
+
+import gzip
+import io
+import lzma
+import re
+import shutil
+import sys
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, TextIO
+
+import pyarrow
+
+from ..errors import InputError, first_line
+
+COMPRESSIONS = (".gz", ".xz", ".zst")
+STANDARD_INPUT = "-"  # as the name of a file
+UNREADABLE = (OSError, EOFError, UnicodeError, lzma.LZMAError, zlib.error, pyarrow.ArrowException, zipfile.BadZipFile)
+
+
+@contextmanager
+def unreadable(name: str | Path) -> Iterator[None]:
+    """Turns what reading a damaged file raises (UNREADABLE) into an InputError that names the file and the reason."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputError(f"{name}: no such file; check its path") from error
+    except UNREADABLE as error:
+        reason = first_line(error)
+        if isinstance(error, UnicodeDecodeError):
+            reason = f"it is not UTF-8: {not_utf8(name) or reason}"
+        raise InputError(f"{name} cannot be read: {reason}; correct the file, or get a whole copy") from error
+
+
+def open_text(name: str | Path, errors: str = "strict", newline: str = "") -> TextIO:
+    """A UTF-8 file, plain or compressed as its name says (COMPRESSIONS). Damage raises one of UNREADABLE."""
+    suffix = Path(name).suffix.lower()
+    if suffix == ".zst":  # Arrow reads every frame and notices a truncated file; the zstandard package does neither
+        file: Any = pyarrow.input_stream(str(name), compression="zstd")
+    else:
+        opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)
+        file = opener(_standard_input().name if str(name) == STANDARD_INPUT else name, "rb")
+    return io.TextIOWrapper(file, "utf-8-sig", errors, newline=newline)
+
+
+@cache
+def _standard_input() -> Any:
+    """A temporary file with all of standard input, because some commands read their input more than once."""
+    copy = NamedTemporaryFile(prefix="exlm-")  # noqa: SIM115  it is removed when the process ends
+    shutil.copyfileobj(sys.stdin.buffer, copy)
+    copy.flush()
+    return copy
+
+
+def plain_suffix(path: str | Path) -> str:
+    """The suffix of a file's format, in lower case and without the suffix of a compression."""
+    path = Path(path)
+    return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
+
+
+def not_utf8(name: str | Path) -> str | None:
+    """Says which line is the first that is not UTF-8. Python's own error does not: it decodes blocks, not lines."""
+    with suppress(*UNREADABLE), open_text(name, "surrogateescape") as file:
+        for number, line in enumerate(file, 1):
+            if bad := re.search("[\udc80-\udcff]", line):
+                return f"line {number} has the byte 0x{ord(bad[0]) - 0xDC00:02x} after {line[: bad.start()][-20:]!r}"
+    return None

@@ -1,0 +1,227 @@
+"""File formats. A reader yields a record for each row of a file, in constant memory: {name of a column: cell}.
+
+The record of a blank line is empty. Under the key FAULT a record has the reason why its row should not be used.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+from rdkit import Chem, rdBase
+
+from ..errors import InputError, first_line
+from .columns import text_columns
+from .files import COMPRESSIONS, STANDARD_INPUT, open_text, plain_suffix
+
+FAULT = None  # no column has this name
+LONGEST_FIELD = 2**24  # characters; an unclosed quote must not read the whole file into memory
+SEPARATORS = ",;\t"
+# OWNER/NAME/CONFIG:SPLIT
+HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(/(?P<config>[\w.-]+))?(:(?P<split>[\w.-]+))?")
+
+Record = dict[Any, Any]
+Header = bool | tuple[str, ...]  # whether a table has a header line, or its columns (unless its first line has these)
+Pick = Callable[[list[str]], list[str]]  # which columns to read, out of those that a table has
+
+
+def format_of(path: str | Path) -> str | None:
+    """The key of READERS that a file's name stands for, or None."""
+    if str(path) == STANDARD_INPUT:
+        return "txt"
+    suffix, compressed = plain_suffix(path), Path(path).suffix.lower() in COMPRESSIONS
+    return None if compressed and suffix in (".parquet", ".xlsx") else SUFFIXES.get(suffix)
+
+
+def _lines(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+    with open_text(name) as file:
+        for line in file:
+            yield {"text": line}
+
+
+def _smi(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+    with open_text(name) as file:
+        for line in file:
+            yield dict(zip(("smiles", "name"), [*line.strip().split(maxsplit=1), ""], strict=False))
+
+
+def _txt(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+    """A table if the first line has a tab or the name of a text column, or if `header` is given; lines otherwise."""
+    with open_text(name) as file:
+        line = file.readline(2**16)
+    table = header is not True or "\t" in line or bool(text_columns(re.split("[,;]", line.strip())))
+    return (_tsv if table else _lines)(name, header, pick)
+
+
+def _csv(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+    return _records(_csv_rows(name, _separator(name, ",")), header, pick, may_be_short=True)
+
+
+def _tsv(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+    if _separator(name, "\t") != "\t":
+        return _csv(name, header, pick)
+    return _records(_tsv_rows(name), header, pick, may_be_short=False)  # as in the files of GLUE
+
+
+def _separator(name: str, usual: str) -> str:
+    """The separator of a table: the usual one, unless the first line lacks it and one other divides all lines alike."""
+    with open_text(name) as file:
+        lines = [line for line in re.split(r"\r\n|\r|\n", file.read(2**16))[:20] if line]
+    if not lines or usual in lines[0]:
+        return usual
+    fields = {mark: {len(row) for row in csv.reader(lines, delimiter=mark)} for mark in SEPARATORS}
+    clear = [mark for mark, numbers in fields.items() if len(numbers) == 1 and max(numbers) > 1]
+    return clear[0] if len(clear) == 1 else usual
+
+
+def _csv_rows(name: str, separator: str) -> Iterator[list[Any]]:
+    with open_text(name) as file:
+        rows = csv.reader(file, delimiter=separator)
+        for number in count():  # 0 is the header, where there is one
+            limit = csv.field_size_limit(LONGEST_FIELD)
+            try:
+                row = next(rows, None)
+            except csv.Error as error:
+                raise InputError(f"{name}, row {number}: {error}; correct it, a quote may be open") from error
+            finally:
+                csv.field_size_limit(limit)  # other readers in this process have their own limit
+            if row is None:
+                return
+            yield row
+
+
+def _tsv_rows(name: str) -> Iterator[list[Any]]:
+    """Quotes are ordinary characters here, and so are carriage returns inside a line."""
+    with open_text(name, newline="\n") as file:
+        for line in file:
+            line = line.rstrip("\n").removesuffix("\r")
+            yield line.split("\t") if line else []
+
+
+def _xlsx(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+    """The first sheet of a workbook."""
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise InputError(f"reading {name} needs openpyxl; install it with: pip install openpyxl") from error
+    try:
+        book = openpyxl.load_workbook(name, read_only=True, data_only=True)
+    except Exception as error:  # the library raises anything
+        raise InputError(f"{name} cannot be read: {first_line(error)}; save it again as .xlsx") from error
+    try:
+        sheet = book.worksheets[0].iter_rows(values_only=True)
+        rows = (["" if cell is None else cell for cell in row] if any(row) else [] for row in sheet)
+        yield from _records(rows, header, pick, may_be_short=True)
+    finally:
+        book.close()
+
+
+def _records(rows: Iterator[list[Any]], header: Header, pick: Pick, may_be_short: bool) -> Iterator[Record]:
+    """Rows of cells as records. With `may_be_short`, missing cells at the end of a row are "", and no fault."""
+    first = next(rows, None)
+    if first is None:
+        return
+    named = header is True or (header is not False and bool(set(header) & set(first)))
+    columns = [str(cell) or f"Unnamed: {i}" for i, cell in enumerate(first)]
+    if not named:
+        columns = list(header or (f"column {i}" for i in range(1, len(first) + 1)))  # type: ignore[arg-type]
+        rows = chain([first], rows)
+    places = [(column, columns.index(column)) for column in pick(columns)]
+    for cells in rows:
+        record: Record = {column: cells[i] if i < len(cells) else "" for column, i in places} if cells else {}
+        if len(cells) > len(columns) or 0 < len(cells) < len(columns) and not may_be_short:
+            record[FAULT] = f"{len(cells)} fields instead of {len(columns)}"
+        yield record
+
+
+def _jsonl(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+    with open_text(name) as file:
+        for row, line in enumerate(file, 1):
+            try:
+                yield dict(json.loads(line) if line.strip() else {})
+            except (ValueError, TypeError):
+                text = f"{line[:80].strip()!r} is not a JSON object; every line must be one"
+                raise InputError(f"{name}, row {row}: {text}") from None
+
+
+def _parquet(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+    with pyarrow.parquet.ParquetFile(name) as file:
+        for batch in file.iter_batches(batch_size=4096, columns=pick(file.schema_arrow.names)):
+            yield from batch.to_pylist()
+
+
+def _fasta(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+    title, parts = None, list[str]()
+    with open_text(name) as file:
+        for number, line in enumerate(map(str.strip, file), 1):
+            if line.startswith(">"):
+                if title is not None:
+                    yield {"name": title, "sequence": "".join(parts)}
+                title, parts = line[1:].strip(), []
+            elif title is None and line:
+                raise InputError(f"{name}, line {number}: a FASTA file begins with > and a name; this line does not")
+            else:
+                parts.append(line)
+    if title is not None:
+        yield {"name": title, "sequence": "".join(parts)}
+
+
+def _sdf(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+    """A structure's SMILES, its name (first line) and its properties. What RDKit cannot read has a fault."""
+    lines = list[str]()
+    with open_text(name) as file:
+        for line in file:
+            if line.rstrip() != "$$$$":
+                lines.append(line.rstrip("\r\n"))
+                continue
+            yield _structure(lines)
+            lines = []
+    if any(line.strip() for line in lines):
+        yield _structure(lines)
+
+
+def _structure(lines: list[str]) -> Record:
+    text = "\n".join(lines)
+    with rdBase.BlockLogs():
+        molecule = Chem.MolFromMolBlock(text)
+    record: Record = {"smiles": "" if molecule is None else Chem.MolToSmiles(molecule), "name": lines[0].strip()}
+    for title, value in re.findall(r"^>.*?<([^>\n]+)>.*\n((?:.+\n?)*)", text, re.MULTILINE):
+        record[f"property {title}" if title in record else title] = value.strip()
+    if molecule is None:
+        record[FAULT] = "RDKit cannot read this structure"
+    return record
+
+
+def _hub(name: str, header: Header, pick: Pick) -> Iterator[Record]:
+    from datasets import load_dataset  # takes seconds to import, and only hub names need it
+
+    found = HUB_NAME.fullmatch(name)
+    assert found
+    try:
+        rows = load_dataset(found["name"], found["config"], split=found["split"] or "train", streaming=True)
+        next(iter(rows), {})
+    except Exception as error:  # the hub client raises anything from ConnectionError to ValueError
+        kinds = f"neither a file here nor a Hugging Face data set that could be opened ({first_line(error)})"
+        raise InputError(f"{name} is {kinds}; check the name and the network") from error
+    yield from rows
+
+
+READERS: dict[str, Callable[[str, Header, Pick], Iterator[Record]]] = {
+    "lines": _lines,
+    "txt": _txt,
+    "smi": _smi,
+    "csv": _csv,
+    "tsv": _tsv,
+    "jsonl": _jsonl,
+    "parquet": _parquet,
+    "fasta": _fasta,
+    "sdf": _sdf,
+    "xlsx": _xlsx,
+    "hub": _hub,
+}
+SUFFIXES = {".smi": "smi", ".txt": "txt", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}
+SUFFIXES |= {".fasta": "fasta", ".fa": "fasta", ".sdf": "sdf", ".xlsx": "xlsx"}
