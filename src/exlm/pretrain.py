@@ -12,6 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from .card import write_card
 from .data.batching import MaskedBatches, masked_batch
 from .data.corpus import SPLITS, Corpus
 from .errors import InputError
@@ -131,6 +132,7 @@ def pretrain(
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
         write_json(directory / "result.json", result)
+        write_card(directory)
         print(f"{directory}: {_describe(result)}")
         return result
 

@@ -17,6 +17,22 @@ from .errors import InputError, first_line
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 
+# What the library sentence-transformers reads, by file. Its vectors are those of `ExLMModel.embedding`.
+PACKAGE = "sentence_transformers"
+MAX_TOKENS = 512
+SENTENCE_TRANSFORMERS: dict[str, Any] = {
+    "modules.json": [
+        {"idx": 0, "name": "0", "path": "", "type": f"{PACKAGE}.base.modules.transformer.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{PACKAGE}.sentence_transformer.modules.pooling.Pooling"},
+    ],
+    "sentence_bert_config.json": {
+        "max_seq_length": MAX_TOKENS,
+        "transformer_task": "feature-extraction",
+        "modality_config": {"text": {"method": "task_states", "method_output_name": "last_hidden_state"}},
+        "module_output_name": "token_embeddings",
+    },
+}
+
 
 def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **further: Any) -> None:
     """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them, and the manifest.
@@ -29,11 +45,18 @@ def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTok
         partial = Path(name)
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
-        storage.write_manifest(partial, list(partial.iterdir()), tokenizer_hash=tokenizer_hash(tokenizer), **further)
+        if model.config.model_type == "exlm":
+            pooling = {"embedding_dimension": model.config.hidden_size, "pooling_mode": "mean"}
+            for file, content in (SENTENCE_TRANSFORMERS | {"1_Pooling/config.json": pooling}).items():
+                storage.write_json(partial / file, content)
+        files = [path for path in partial.rglob("*") if path.is_file()]
+        storage.write_manifest(partial, files, tokenizer_hash=tokenizer_hash(tokenizer), **further)
         permissions = (partial / storage.MANIFEST).stat().st_mode  # those of a new file
-        for path in sorted(partial.iterdir(), key=lambda p: p.name == storage.MANIFEST):
+        for path in [*files, partial / storage.MANIFEST]:
+            target = directory / path.relative_to(partial)
+            target.parent.mkdir(exist_ok=True)
             path.chmod(permissions)
-            path.replace(directory / path.name)
+            path.replace(target)
 
 
 def fingerprint(path: str) -> str:

@@ -27,16 +27,19 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def entries(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of every file, by name."""
-    return {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in sorted(files)}
+def entries(directory: Path, files: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of every file, by its name in `directory` (with `/` if it is in a folder there)."""
+    return {
+        path.relative_to(directory).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)}
+        for path in sorted(files)
+    }
 
 
 def write_manifest(directory: Path, files: list[Path], **further: Any) -> None:
     """Writes `manifest.json`: size and SHA-256 of all `files`, and `further` entries. Everything is synced to disk."""
     for path in files:
         sync(path)
-    write_text(directory / MANIFEST, json.dumps({"files": entries(files), **further}, indent=1))
+    write_text(directory / MANIFEST, json.dumps({"files": entries(directory, files), **further}, indent=1))
     sync(directory)
 
 
@@ -51,7 +54,7 @@ def problem(directory: Path, contents: bool = True) -> str | None:
         return f"{MANIFEST} is damaged"
     for name, (size, digest) in files.items():
         path = directory / name
-        if Path(name).name != name or not path.is_file():
+        if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_file():
             return f"{name} is missing"
         if path.stat().st_size != size:
             return f"{name} has {path.stat().st_size} bytes instead of {size} (truncated?)"

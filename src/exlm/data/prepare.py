@@ -133,7 +133,7 @@ def prepare(
         if drop_duplicates and writer.examples:
             writer.drop_duplicates()
         found = statistics(counts, writer.examples, writer.write_splits(max_length))
-        files, fingerprint = entries(folder.iterdir()), tokenizer_hash(vocabulary)
+        files, fingerprint = entries(folder, folder.iterdir()), tokenizer_hash(vocabulary)
         content = [files[name]["sha256"] for name in (*writer.shards, "train.npy", "valid.npy")]
         manifest = {
             "format_version": FORMAT_VERSION,

@@ -50,7 +50,7 @@ def arrange(
         tokens["origin"] = _positions_among(plain if pack else torch.ones_like(plain)).gather(1, source)
     if not pack:
         # Tested on the CPU only: to read the answer from a GPU would wait for all earlier work.
-        whole = mask.device.type == "cpu" and bool(mask.all())
+        whole = mask.device.type == "cpu" and not torch.compiler.is_exporting() and bool(mask.all())
         return to_device(Layout(**tokens, read=read, mask=None if whole else mask[:, None, None, :]), device)
     real = mask.flatten().nonzero()[:, 0]
     chosen, keys = mask, _spans(mask.sum(1))
@@ -79,5 +79,5 @@ def at_tokens(hidden: Tensor, lattice: Lattice) -> Tensor:
 
 def gather_rows(hidden: Tensor, index: Tensor) -> Tensor:
     """hidden [B, L, ...] at index [B, N] -> [B, N, ...]."""
-    first = torch.arange(len(hidden), device=hidden.device)[:, None] * hidden.shape[1]
+    first = torch.arange(hidden.shape[0], device=hidden.device)[:, None] * hidden.shape[1]
     return hidden.flatten(0, 1).index_select(0, (first + index).flatten()).unflatten(0, index.shape)

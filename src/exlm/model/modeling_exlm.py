@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -99,6 +100,26 @@ class ExLMModel(ExLMPreTrainedModel):
         if lattice.plain is not None and self.config.read_layers <= self.config.plain_layers:
             return lattice.plain
         return lattice
+
+    def task_states(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BaseModelOutput:
+        """The tokens' states [B, S, D] for tasks: no token is expanded, and with late expansion they are those of the
+        layers before it (`config.read_layers`). If the model repeats its input, a state is the mean over the copies.
+        """
+        lattice = self.expand_unmasked(input_ids, attention_mask)
+        states = at_tokens(self.encode(lattice, depth=self.config.read_layers), lattice)
+        return BaseModelOutput(last_hidden_state=states.unflatten(1, (-1, self.config.repeat)).mean(2))
+
+    def embedding(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, pooling: Literal["mean", "first"] = "mean"
+    ) -> Tensor:
+        """One vector [B, D] per sequence: the mean of `task_states` over the real tokens, or the first state."""
+        if pooling == "first":
+            lattice = self.expand_unmasked(input_ids, attention_mask)
+            return self.encode(lattice, depth=self.config.read_layers)[:, 0]
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        states: Any = self.task_states(input_ids, mask).last_hidden_state
+        weight = mask[..., None].to(states)
+        return (states * weight).sum(1) / weight.sum(1).clamp(min=1)
 
     def encode(
         self,

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 from torch import Tensor
 
 from exlm.errors import InputError
-from exlm.model.downstream import pooled
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import load_model
 from exlm.storage import replacing
@@ -68,7 +67,7 @@ def embed(
     usable, count, width = rows.usable, len(rows.examples), network.config.hidden_size
 
     def embedding(batch: dict[str, Tensor]) -> Tensor:
-        return pooled(network, network.expand_unmasked(**batch), pooling)
+        return network.embedding(**batch, pooling=pooling)
 
     def chunks() -> Chunks:
         for start in range(0, count, rows_per_chunk):
@@ -76,7 +75,7 @@ def embed(
             vectors = np.full((chunk.stop - start, width), np.nan, dtype=np.float32)
             if usable[chunk].any():
                 examples = [rows.examples[start + row] for row in np.flatnonzero(usable[chunk])]
-                vectors[usable[chunk]] = run(network, embedding, examples, tokenizer, progress="embed")
+                vectors[usable[chunk]] = run(network, embedding, examples, tokenizer, "fp32", "embed")
             yield chunk, vectors
 
     with replacing(target) as partial:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from exlm.card import write_card
 from exlm.errors import Diverged, InputError, TrainingStopped
 from exlm.storage import finished_result, lock, machine, plain, write_json, write_text, write_yaml
 from exlm.tasks.config import FinetuneConfig, Grid, TaskConfig, cells, fill_in, identity, resolve
@@ -137,6 +138,8 @@ def run_grid(
             print(f"{run_dir}: {error}; this cell counts as the worst")
             result |= {"stopped": str(error), "scores": {"valid": {}}}
         write_json(run_dir / RESULT, result)
+        if "stopped" not in result:
+            write_card(run_dir)
         return result
 
     medians, best = dict[str, float](), next(iter(grid))
@@ -160,6 +163,7 @@ def run_grid(
     report |= {"best_seed": best_seed(report)} | _label_summary(runs[best])
     copy_model(directory / best / f"seed-{report['best_seed']}", directory)
     write_json(directory / REPORT, report)
+    write_card(directory)
     return report
 
 

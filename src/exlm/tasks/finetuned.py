@@ -61,6 +61,8 @@ def copy_model(source: Path, directory: Path) -> None:
     files = [*json.loads((source / MANIFEST).read_text())["files"], MANIFEST]
     with TemporaryDirectory(dir=directory, prefix=".partial-") as partial:
         for name in files:
+            (Path(partial) / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(source / name, Path(partial) / name)
         for name in files:
+            (directory / name).parent.mkdir(exist_ok=True)
             (Path(partial) / name).replace(directory / name)

@@ -1,0 +1,98 @@
+"""Models as ONNX files, which run without PyTorch."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig
+
+from .errors import InputError
+from .model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification
+from .model.modeling_exlm import ExLMModel
+from .ops.expansion import Lattice
+from .ops.precision import exact_level
+from .pretrained import load_model, verify
+from .storage import new_directory
+from .tasks.finetuned import best_seed_directory
+
+HEADS = {head.__name__: head for head in (ExLMForSequenceClassification, ExLMForQuestionAnswering)}
+OUTPUTS = {
+    ExLMModel: ["last_hidden_state", "embedding"],
+    ExLMForSequenceClassification: ["logits"],
+    ExLMForQuestionAnswering: ["start_logits", "end_logits"],
+}
+
+
+def export(model: str, output: str, format: Literal["onnx"] = "onnx", part: Literal["all", "encoder"] = "all") -> Path:
+    """Writes a model as `model.onnx`, with its tokenizer and configuration, for use without PyTorch.
+
+    The inputs are input_ids and attention_mask [rows, length] int64, padded on the right, for any number of rows and
+    any length. A fine-tuned model gives `logits`, or for questions `start_logits` and `end_logits`. A pre-trained one
+    gives `last_hidden_state` [rows, length, width] and `embedding` [rows, width], the vectors of `exlm embed`.
+
+    Args:
+        model: a pre-trained or fine-tuned model directory; of several seeds the best on valid is taken.
+        output: directory to write.
+        format: the file format; there is only `onnx`.
+        part: `encoder` leaves out the head of a fine-tuned model.
+    """
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError:
+        raise InputError("exlm export needs more packages; install them with pip install 'exlm[export]'") from None
+    path = str(best_seed_directory(model))
+    verify(path)
+    architecture = (getattr(AutoConfig.from_pretrained(path), "architectures", None) or [""])[0]
+    kind: type[Any] = HEADS.get(architecture, ExLMModel) if part == "all" else ExLMModel
+    network, tokenizer = load_model(path, kind)
+    if network.config.states_per_boundary > 1 and not network.config.plain_layers:
+        raise InputError("a model with boundary_states k cannot be exported: its input grows inside the model")
+    inputs = torch.full((2, 7), network.config.bos_token_id), torch.ones(2, 7, dtype=torch.long)
+    exact_level(network.device)  # measured now; the measurement is no part of the model
+    with new_directory(Path(output), overwrite=False) as folder, torch.no_grad():
+        axes = {0: torch.export.Dim("rows"), 1: torch.export.Dim("length")}
+        names = ["input_ids", "attention_mask"]
+        options: dict[str, Any] = dict(input_names=names, dynamic_shapes=(axes, axes), dynamo=True, verbose=False)
+        program: Any = torch.onnx.export(_Fixed(network.eval()), inputs, **options)
+        _name_outputs(program.model.graph, OUTPUTS[kind])
+        program.save(folder / "model.onnx")
+        tokenizer.save_pretrained(folder)
+        network.config.save_pretrained(folder)
+    print(f"{output}: model.onnx with {' and '.join(OUTPUTS[kind])}, tokenizer.json and config.json")
+    return Path(output) / "model.onnx"
+
+
+def _name_outputs(graph: Any, names: list[str]) -> None:
+    """Names the outputs of an ONNX graph. Values inside get names of their own; one may have been called the same."""
+    for node in graph:
+        for value in node.outputs:
+            value.name = f"inner_{value.name}"
+    for value, name in zip(graph.outputs, names, strict=True):
+        value.name = name
+
+
+class _Fixed(nn.Module):
+    """A model as a function from tensors to a tuple of tensors, without steps that depend on their content."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+        network.base_model.expand_unmasked = self._expand_unmasked
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
+        if isinstance(self.network, ExLMModel):
+            states = self.network.task_states(input_ids, attention_mask).to_tuple()
+            return *states, self.network.embedding(input_ids, attention_mask)
+        return self.network(input_ids, attention_mask).to_tuple()
+
+    def _expand_unmasked(self, input_ids: Tensor, attention_mask: Tensor) -> Lattice:
+        """What `ExLMModel.expand_unmasked` gives for right-padded sequences, where every token keeps its place."""
+        config = self.network.config
+        ids, real = (x.repeat_interleave(config.repeat, 1) for x in (input_ids, attention_mask.bool()))
+        index = torch.arange(ids.shape[1]).expand_as(ids)
+        none = torch.zeros_like(index)
+        positions = index[..., None] if config.rotary == "1d" else torch.stack([index, none], -1)
+        unused: dict[str, Any] = dict.fromkeys(("state_index", "ordinal", "targets", "target_index"), none)
+        unused |= dict.fromkeys(("state_lengths", "target_lengths"), none[:, 0])
+        return Lattice(ids, real, positions, copy=none, source=index, first=index, target_is_mask=~real, **unused)

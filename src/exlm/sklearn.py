@@ -1,0 +1,124 @@
+"""Embeddings as a scikit-learn transformer: SMILES or texts in, vectors out."""
+
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from transformers import PreTrainedTokenizerFast
+
+from .data.chemistry import are_molecules
+from .errors import InputError
+from .model.modeling_exlm import ExLMModel
+from .pretrained import load_model, verify
+from .tasks.inference import run, tokenize_rows
+from .tasks.table import make_table
+from .train import distributed
+
+
+class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Turns strings into the vectors [rows, width] that `exlm embed` writes.
+
+    The input is a list, an array or a Series of strings, or a table with one column of them. The model is loaded when
+    the first vectors are asked for. It is not trained by `fit`, and a pickled or cloned Embedder holds only its path.
+
+    Args:
+        model: a pre-trained or fine-tuned model directory.
+        pooling: `mean` over the tokens, or the `first` state.
+        layers: how many of the layers to use; None: all, or with late expansion those before it.
+        molecules: whether the strings are SMILES, which RDKit must be able to read; None: what the model was trained
+            on, or for models that do not say, what most strings are.
+        max_length: longest string in tokens. Longer text is cut, and a longer molecule cannot be used.
+        on_invalid: `error` raises InputError at the first string that cannot be used, `nan` gives a vector of NaN.
+        device: `auto`, `cpu`, `cuda` or `cuda:0`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        pooling: Literal["mean", "first"] = "mean",
+        layers: int | None = None,
+        molecules: bool | None = None,
+        max_length: int = 512,
+        on_invalid: Literal["error", "nan"] = "error",
+        device: str = "auto",
+    ) -> None:
+        self.model = model
+        self.pooling = pooling
+        self.layers = layers
+        self.molecules = molecules
+        self.max_length = max_length
+        self.on_invalid = on_invalid
+        self.device = device
+
+    def fit(self, X: Any, y: Any = None) -> "Embedder":
+        """Checks the model's files and that the input is one column; nothing is learned."""
+        verify(self.model)
+        for name, choices in (("pooling", ("mean", "first")), ("on_invalid", ("error", "nan"))):
+            if getattr(self, name) not in choices:
+                raise InputError(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}")
+        strings(X)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The vectors [rows, width] float32. InputError if a string cannot be used and `on_invalid` is `error`."""
+        texts = strings(X)
+        network, tokenizer = self._load()
+        vectors = np.full((len(texts), network.config.hidden_size), np.nan, dtype=np.float32)
+        if not texts:
+            return vectors
+        kind = network.config.molecules if self.molecules is None else self.molecules
+        table = make_table(pd.DataFrame({"text": texts}), "the input", "text", [])
+        molecules = are_molecules(texts) if kind is None else kind
+        rows = tokenize_rows(table, tokenizer, self.max_length, molecules)
+        if self.on_invalid == "error" and not rows.usable.all():
+            row = int(np.argmin(rows.usable))
+            reason = f"row {row + 1}, value {texts[row]!r}, cannot be used: {rows.problems[row]}"
+            raise InputError(f"{reason}; correct it, or set on_invalid to nan")
+        if rows.usable.any():
+            examples = [rows.examples[row] for row in np.flatnonzero(rows.usable)]
+            vectors[rows.usable] = run(
+                network, lambda batch: network.embedding(**batch, pooling=self.pooling), examples, tokenizer, "fp32"
+            )
+        return vectors
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self._load()[0].config.hidden_size)
+
+    def _load(self) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
+        """The model and its tokenizer, loaded anew if a parameter has changed."""
+        wanted = self.model, self.layers, self.device
+        if getattr(self, "_loaded", (None,))[0] != wanted:
+            changes = None if self.layers is None else {"task_layers": self.layers}
+            network, tokenizer = load_model(self.model, ExLMModel, changes)
+            distributed.to_device(network, self.device)
+            self._loaded = wanted, network, tokenizer
+        return self._loaded[1:]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_loaded"}
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.one_d_array, tags.input_tags.two_d_array = True, True, False
+        tags.requires_fit = False
+        return tags
+
+
+def strings(X: Any) -> list[str]:
+    """The strings of one column; a missing value becomes "". InputError for anything else, such as numbers."""
+    values = np.asarray(X, dtype=object)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise InputError("the input is not one column of strings; give a list of strings, or select the column")
+    texts = ["" if pd.isna(value) else value for value in values]
+    for row, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise InputError(f"row {row} is {text!r}, not a string; give SMILES or texts")
+    return texts

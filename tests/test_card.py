@@ -1,0 +1,120 @@
+"""Model cards and `exlm info`: what is written is what was run; what is uploaded loads again."""
+
+import json
+import shutil
+from pathlib import Path
+
+import huggingface_hub
+import pandas as pd
+import pytest
+import yaml
+from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from exlm import InputError
+from exlm.info import info
+from exlm.pretrain import pretrain
+from exlm.recipe import ArchitectureConfig, DataConfig
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.finetune import finetune
+from exlm.train.loop import LoopConfig
+from exlm.train.optim import OptimizerConfig
+from tests.conftest import MOLECULES
+
+SIZES = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+
+
+@pytest.fixture(scope="module")
+def run(corpus, tmp_path_factory) -> Path:
+    """A short pre-training."""
+    path = tmp_path_factory.mktemp("runs") / "exlm"
+    train = LoopConfig(steps=2, optimizer=OptimizerConfig(1e-3, 1), save_every=0)
+    data = DataConfig(str(corpus), tokens_per_batch=512, tokens_per_micro_batch=512, eval_sequences=8)
+    pretrain(str(path), data, ArchitectureConfig(**SIZES), train)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tuned(run) -> Path:
+    """A short fine-tuning of it with two seeds."""
+    smiles = [f"{'C' * n}{core}" for n in range(1, 4) for core in MOLECULES]
+    table = run.parent / "lengths.csv"
+    pd.DataFrame({"smiles": smiles, "size": [len(text) + 0.5 for text in smiles]}).to_csv(table, index=False)
+    task = TaskConfig(str(table), split="random", task_type="regression")
+    finetune(str(run.parent / "tuned"), str(run), task, FinetuneConfig(epochs=1), seeds=[0, 1])
+    return run.parent / "tuned"
+
+
+def card(directory: Path) -> tuple[dict, str]:
+    """The metadata and the text of a model card."""
+    _, metadata, text = (directory / "README.md").read_text().split("---\n", 2)
+    return yaml.safe_load(metadata), text
+
+
+def test_the_card_of_a_pre_training(run, corpus):
+    metadata, text = card(run)
+    assert metadata["library_name"] == "transformers" and metadata["pipeline_tag"] == "fill-mask"
+    assert metadata["license"] == "mit" and "exlm" in metadata["tags"]
+    manifest = json.loads((corpus / "manifest.json").read_text())
+    result = json.loads((run / "result.json").read_text())
+    assert manifest["corpus_hash"] in text and f"{manifest['counts']['train_examples']:,} sequences" in text
+    assert f"accuracy {result['evaluation']['accuracy']:.4f}" in text and "2 updates" in text
+    assert "title     = {{ExLM}: Rethinking the Impact of {[MASK]} Tokens" in text
+
+
+def test_the_card_of_a_fine_tuning(tuned):
+    for directory in (tuned, tuned / "seed-0", tuned / "seed-1"):
+        metadata, text = card(directory)
+        assert metadata["pipeline_tag"] == "text-classification" and "regression of size" in text
+        assert "lengths.csv" in text and "split random" in text
+    report = json.loads((tuned / "results.json").read_text())
+    assert f"rmse of 2 seeds: median {report['test']['rmse']['median']:.4f}" in card(tuned)[1]
+
+
+def test_the_python_of_a_card_runs(run, tuned):
+    for directory, name in ((run, "ExLMForMaskedLM"), (tuned, "ExLMForSequenceClassification")):
+        code = card(directory)[1].split("```python\n")[1].split("```")[0]
+        names: dict = {}
+        exec(code.replace("THIS_DIRECTORY_OR_HUB_NAME", str(directory)), names)
+        assert type(names["model"]).__name__ == name and names["tokenizer"].mask_token
+
+
+def test_info_of_everything(run, tuned, corpus, tmp_path, capsys):
+    manifest = json.loads((corpus / "manifest.json").read_text())
+    text = info(str(corpus))
+    assert manifest["corpus_hash"] in text and f"{manifest['counts']['rows']:,} rows" in text and "vocabulary" in text
+    assert (
+        "finished in" in info(str(run)) and "of 2 seeds" in info(str(tuned)) and "seed 1" in info(str(tuned / "seed-1"))
+    )
+    assert capsys.readouterr().out.count(manifest["corpus_hash"]) >= 2
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    shutil.copy(run / "recipe.yaml", unfinished)
+    (unfinished / "log.jsonl").write_text('{"step": 1, "kind": "train"}\n{"step": 2, "ki')
+    assert "not finished: 2 of 2 updates" in info(str(unfinished))
+    shutil.copy(tuned / "recipe.yaml", unfinished)
+    (unfinished / "log.jsonl").unlink()
+    assert "not finished: 0 trainings" in info(str(unfinished))
+    (tmp_path / "empty").mkdir()
+    for path, message in ((tmp_path / "empty", "neither a corpus"), (tmp_path / "none", "no directory")):
+        with pytest.raises(InputError, match=message):
+            info(str(path))
+
+
+def test_what_is_uploaded_to_a_hub_loads_again(run, tuned, tmp_path, monkeypatch):
+    arrived = tmp_path / "arrived"
+
+    def receive(self: object, repo_id: str, operations: list, **options: object) -> None:
+        for operation in operations:
+            target = arrived / operation.path_in_repo
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with operation.as_file() as file:
+                target.write_bytes(file.read())
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_commit", receive)
+    huggingface_hub.HfApi().upload_folder(repo_id="someone/exlm", folder_path=run, ignore_patterns="checkpoint-*")
+    assert card(arrived) == card(run) and AutoTokenizer.from_pretrained(arrived).mask_token
+    assert type(AutoModelForMaskedLM.from_pretrained(arrived)).__name__ == "ExLMForMaskedLM"
+    assert (arrived / "1_Pooling/config.json").is_file()
+    huggingface_hub.HfApi().upload_folder(repo_id="someone/tuned", folder_path=tuned, ignore_patterns="seed-*")
+    model = AutoModelForSequenceClassification.from_pretrained(arrived)
+    assert type(model).__name__ == "ExLMForSequenceClassification" and model.config.task["label_columns"] == ["size"]

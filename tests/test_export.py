@@ -1,0 +1,86 @@
+"""ONNX files give what PyTorch gives, for batches of any size and length, and need no PyTorch."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, ExLMForSequenceClassification, ExLMModel, InputError
+from exlm.export import export
+from tests.conftest import MOLECULES
+from tests.test_their_tools import save
+
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+ROOT = Path(__file__).parents[1]
+CASES = {
+    "encoder": (ExLMForMaskedLM, {"expanded_layers": 1}, ["last_hidden_state", "embedding"]),
+    "classes": (ExLMForSequenceClassification, {}, ["logits"]),
+    "questions": (ExLMForQuestionAnswering, {"objective": "mlm", "repeat": 2}, ["start_logits", "end_logits"]),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request, tmp_path_factory):
+    """A model directory, its export, the loaded network and the names of the outputs."""
+    head, switches, names = CASES[request.param]
+    folder = tmp_path_factory.mktemp(request.param)
+    path = save(folder / "model", head, **switches)
+    export(path, str(folder / "onnx"))
+    kind = ExLMModel if head is ExLMForMaskedLM else head
+    return folder, kind.from_pretrained(path).eval(), names
+
+
+def test_the_outputs_are_those_of_pytorch(case):
+    folder, network, names = case
+    session = onnxruntime.InferenceSession(folder / "onnx/model.onnx")
+    assert [output.name for output in session.get_outputs()] == names
+    for rows, length in ((1, 3), (4, 20), (3, 41)):
+        mask = torch.arange(length) < torch.randint(2, length + 1, (rows, 1))
+        ids = torch.where(mask, torch.randint(5, 20, (rows, length)), 1)
+        found = session.run(None, {"input_ids": ids.numpy(), "attention_mask": mask.long().numpy()})
+        with torch.no_grad():
+            if isinstance(network, ExLMModel):
+                expected = network.task_states(ids, mask).last_hidden_state, network.embedding(ids, mask)
+            else:
+                expected = network(ids, mask).to_tuple()
+        for ours, theirs in zip(found, expected, strict=True):
+            real = mask.numpy() if theirs.shape[:2] == mask.shape else np.full(rows, True)
+            np.testing.assert_allclose(ours[real], theirs.numpy()[real], atol=1e-4)
+
+
+def test_the_example_needs_no_pytorch(case):
+    folder, network, names = case
+    example = ROOT / "examples/onnx_without_torch.py"
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv[1:] = {[str(folder / 'onnx'), *MOLECULES[:3]]!r}\n"
+        f"runpy.run_path({str(example)!r})\n"
+        "assert not {'torch', 'transformers', 'exlm'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    name, rest = done.stdout.splitlines()[-1].split(" ", 1)
+    printed = np.array(ast.literal_eval(rest[rest.index("[") :]))
+    tokenizer = AutoTokenizer.from_pretrained(folder / "onnx")
+    batch = tokenizer(MOLECULES[:3], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        encoder = isinstance(network, ExLMModel)
+        expected = network.embedding(**batch) if encoder else network(**batch)[name]
+    assert name == names[-1]
+    real = batch["attention_mask"].bool().numpy() if expected.shape == batch["input_ids"].shape else np.full(3, True)
+    np.testing.assert_allclose(printed[real], expected.numpy()[real], atol=1e-4)
+
+
+def test_what_cannot_be_exported(tmp_path):
+    path = save(tmp_path / "model", boundary_states="k")
+    with pytest.raises(InputError, match="boundary_states k cannot be exported"):
+        export(path, str(tmp_path / "onnx"))
+    assert not (tmp_path / "onnx").exists()
+    with pytest.raises(InputError, match="is not a model directory"):
+        export("/nowhere", str(tmp_path / "onnx"))
