@@ -1,6 +1,7 @@
-"""The tutorials run from their first block to their last: commands, Python and recipes, with little data and few steps.
+"""The tutorials and how-to pages run block by block: commands, Python and recipes, with little data and few steps.
 
-Each tutorial has a folder of its own. Its Python blocks share their names, as in a notebook.
+Each tutorial has a folder of its own. Its Python blocks share their names, as in a notebook. The how-to pages go on in
+the folder of the tutorial for chemists.
 """
 
 import re
@@ -13,7 +14,9 @@ from exlm_command import main
 
 from .test_commands_in_docs import TINY, commands
 
-TUTORIALS = sorted((Path(__file__).parents[1] / "docs" / "tutorials").glob("*.md"))
+DOCS = Path(__file__).parents[1] / "docs"
+SERIES = {path.stem: [path] for path in sorted((DOCS / "tutorials").glob("*.md"))}
+SERIES["chemist"] += sorted((DOCS / "howto").glob("*.md"))
 BLOCK = re.compile(r"^```(bash|python|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ROWS = 120  # of each data set
 
@@ -32,28 +35,30 @@ def shortened(frame):
     return frame[frame["smiles"].str.len() < 60].sample(ROWS, random_state=0)
 
 
-@pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
-def test_a_tutorial_runs_and_makes_its_pictures(tutorial, tmp_path, monkeypatch, little_data):
+@pytest.mark.parametrize("series", SERIES)
+def test_every_block_runs_and_every_picture_is_made(series, tmp_path, monkeypatch, little_data):
     monkeypatch.chdir(tmp_path)
-    text = tutorial.read_text()
     names = {"__name__": "__main__"}
-    for i, (language, block) in enumerate(BLOCK.findall(text)):
-        if language == "python":
-            exec(compile(block, f"{tutorial.name}, block {i + 1}", "exec"), names)
-        elif language == "yaml":
-            Path(block.split()[1]).write_text(block)  # its first line is a comment with the name of the file
-        else:
-            Path("block.md").write_text(f"```bash\n{block}```\n")
-            for name, *arguments in commands(Path("block.md"), tmp_path / f"programs-{i}"):
-                run(name, arguments)
+    for page in SERIES[series]:
+        text = page.read_text()
+        for i, (language, block) in enumerate(BLOCK.findall(text)):
+            if language == "python":
+                exec(compile(block, f"{page.name}, block {i + 1}", "exec"), names)
+            elif language == "yaml":
+                Path(block.split()[1]).write_text(block)  # its first line is a comment with the name of the file
+            else:
+                run(block, tmp_path / f"programs-{page.stem}-{i}")
+        for picture in re.findall(r"!\[.*?\]\((.*?)\)", text):
+            assert Path(picture).stat().st_size > 1000
     plt.close("all")
-    for picture in re.findall(r"!\[.*?\]\((.*?)\)", text):
-        assert Path(picture).stat().st_size > 1000
 
 
-def run(name, arguments):
-    """A command in this process, with options that make it take a second."""
-    try:
-        main([name, *arguments, *TINY.get(name, [])])
-    except SystemExit as stop:
-        assert not stop.code, f"exlm {name} {' '.join(arguments)}"
+def run(block, folder):
+    """The `exlm` commands of a block in this process, with options that make each take a second."""
+    page = folder.with_suffix(".md")
+    page.write_text(f"```bash\n{block}```\n")
+    for name, *arguments in commands(page, folder):
+        try:
+            main([name, *arguments, *TINY.get(name, [])])
+        except SystemExit as stop:
+            assert not stop.code, f"exlm {name} {' '.join(arguments)}"
