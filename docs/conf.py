@@ -12,7 +12,8 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "docs")]
 os.environ["COLUMNS"] = "88"  # of the help texts
 
 project = "ExLM"
-author = "The authors of ExLM"
+author = "the developers of ExLM"
+copyright = "the developers of ExLM; MIT licence"
 html_title = "ExLM"
 
 extensions = [
@@ -27,19 +28,22 @@ source_suffix = {".md": "markdown"}
 
 myst_enable_extensions = ["attrs_inline"]  # see `_anchors`
 myst_heading_anchors = 3  # links such as method.md#4-alignment-opsalignmentpy, as on GitHub
+highlight_language = "text"
 default_role = "code"  # docstrings write code in single backticks
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
+autodoc_inherit_docstrings = False
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
 html_theme = "furo"
 html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
 
