@@ -1,48 +1,55 @@
-"""Pre-training ExLM with the Hugging Face Trainer: the model computes its own loss from `labels`.
+"""Pre-training ExLM with the Hugging Face Trainer, on texts that are streamed from files.
 
-    python examples/hf_trainer.py CORPUS OUTPUT
+    python examples/hf_trainer.py TEXTS TOKENIZER OUTPUT [STEPS]
 
-CORPUS is a directory written by `exlm prepare`. Our own loop (`exlm pretrain`) adds token-budget batches, exact
-resume and verified checkpoints; this shows that nothing else depends on it.
+TEXTS is a text file with one SMILES string or sentence per line, TOKENIZER a directory with a tokenizer, such as a
+corpus of `exlm prepare`. The loop of `exlm pretrain` adds batches of equal token counts, exact resume and verified
+checkpoints; this shows that nothing else depends on it.
 """
 
 import sys
 
-from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
+import numpy as np
+from datasets import load_dataset
+from transformers import EvalPrediction, Trainer, TrainingArguments
 
-from exlm import ExLMConfig, ExLMForMaskedLM
-from exlm.data.corpus import Corpus
+from exlm import ExLMDataCollator, ExLMForMaskedLM
 from exlm.pretrained import load_tokenizer
+from exlm.recipe import ArchitectureConfig
 
 
-def main(corpus_path: str, output: str) -> None:
-    corpus, tokenizer = Corpus(corpus_path), load_tokenizer(corpus_path)
-    config = ExLMConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=512,
-        num_states=2,
-        max_position_embeddings=1024,
-        mask_token_id=tokenizer.mask_token_id,
+def accuracy(prediction: EvalPrediction) -> dict[str, float]:
+    """The share of masked tokens whose most probable token is right."""
+    masked = prediction.label_ids != -100
+    return {"accuracy": float(np.mean(prediction.predictions.argmax(-1)[masked] == prediction.label_ids[masked]))}
+
+
+def main(texts: str, tokenizer_path: str, output: str, steps: int = 200) -> dict[str, float]:
+    tokenizer = load_tokenizer(tokenizer_path)
+    rows = load_dataset("text", data_files=texts, split="train", streaming=True)
+    rows = rows.map(  # the index decides, with seed and epoch, which tokens are masked
+        lambda row, index: {"input_ids": tokenizer(row["text"])["input_ids"], "index": index},
+        with_indices=True,
+        remove_columns="text",
     )
-    rows = [
-        {"input_ids": [tokenizer.bos_token_id, *corpus[i].tolist(), tokenizer.eos_token_id]}
-        for i in range(min(len(corpus), 20000))
-    ]
+    sizes = dict(hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=512)
+    model = ExLMForMaskedLM(ArchitectureConfig(**sizes, num_states=2).build(tokenizer))
     arguments = TrainingArguments(
-        output, max_steps=200, per_device_train_batch_size=64, learning_rate=1e-3, report_to=[], logging_steps=20
-    )
-    # Every chosen token becomes [MASK]: ExLM expands masks, so random or kept tokens have no place here.
-    collator = DataCollatorForLanguageModeling(
-        tokenizer, mlm_probability=0.15, mask_replace_prob=1.0, random_replace_prob=0.0
-    )
-    trainer = Trainer(ExLMForMaskedLM(config), arguments, data_collator=collator, train_dataset=rows)
+        output, max_steps=steps, per_device_train_batch_size=64, learning_rate=1e-3, report_to=[], logging_steps=20,
+        remove_unused_columns=False,
+    )  # fmt: skip
+    collator = ExLMDataCollator(tokenizer, mask_ratio=0.15, seed=0)
+    trainer = Trainer(
+        model, arguments, data_collator=collator, callbacks=[collator], compute_metrics=accuracy,
+        train_dataset=rows.skip(100).shuffle(seed=0, buffer_size=10_000), eval_dataset=rows.take(100),
+    )  # fmt: skip
     trainer.train()
     trainer.save_model(output)
     tokenizer.save_pretrained(output)
+    scores = trainer.evaluate()
+    print(scores)
+    return scores
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:4], *map(int, sys.argv[4:]))

@@ -51,7 +51,7 @@ def similar(word: str, names: Iterable[str]) -> list[str]:
     last = {name: re.split("[./]", name)[-1] for name in (word, *names)}
     own = last.pop(word)
     alike = [name for name, part in last.items() if own in part or get_close_matches(own, [part], 1, 0.7)]
-    return get_close_matches(word, last, 1, 0.8) or alike[:3]
+    return get_close_matches(word, last, 1, 0.8) or sorted(alike, key=lambda name: last[name] != own)[:3]
 
 
 def _full_name(name: str, options: dict[str, str]) -> str:

@@ -1,7 +1,11 @@
 """Model cards and `exlm info`: what is written is what was run; what is uploaded loads again."""
 
+import base64
 import json
 import shutil
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import huggingface_hub
@@ -14,6 +18,7 @@ from exlm import InputError
 from exlm.info import info
 from exlm.pretrain import pretrain
 from exlm.recipe import ArchitectureConfig, DataConfig
+from exlm.storage import problem
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.train.loop import LoopConfig
@@ -100,21 +105,51 @@ def test_info_of_everything(run, tuned, corpus, tmp_path, capsys):
             info(str(path))
 
 
-def test_what_is_uploaded_to_a_hub_loads_again(run, tuned, tmp_path, monkeypatch):
-    arrived = tmp_path / "arrived"
+class Hub(BaseHTTPRequestHandler):
+    """A stand-in for the Hugging Face hub, which writes what arrives to the folder `files`."""
 
-    def receive(self: object, repo_id: str, operations: list, **options: object) -> None:
-        for operation in operations:
-            target = arrived / operation.path_in_repo
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with operation.as_file() as file:
-                target.write_bytes(file.read())
+    files: Path
 
-    monkeypatch.setattr(huggingface_hub.HfApi, "create_commit", receive)
-    huggingface_hub.HfApi().upload_folder(repo_id="someone/exlm", folder_path=run, ignore_patterns="checkpoint-*")
+    def do_POST(self) -> None:
+        sent = self.rfile.read(int(self.headers["Content-Length"]))
+        answer: dict = {"url": "https://huggingface.co/someone/exlm"}
+        if "/preupload/" in self.path:
+            names = [{"path": file["path"], "uploadMode": "regular"} for file in json.loads(sent)["files"]]
+            answer = {"files": [name | {"shouldIgnore": False} for name in names]}
+        if "/commit/" in self.path:
+            for line in map(json.loads, sent.splitlines()):
+                if line["key"] == "file":
+                    target = self.files / line["value"]["path"]
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(base64.b64decode(line["value"]["content"]))
+            answer = {"commitUrl": "https://huggingface.co/someone/exlm/commit/1", "commitOid": "1"}
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(tmp_path) -> Iterator[tuple[huggingface_hub.HfApi, Path]]:
+    """A client of the stand-in, and the folder of the files that arrived."""
+    files = tmp_path / "arrived"
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("Receiver", (Hub,), {"files": files})) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield huggingface_hub.HfApi(f"http://127.0.0.1:{server.server_port}", token="hf_token"), files
+        server.shutdown()
+
+
+def test_what_is_uploaded_to_a_hub_loads_again(run, tuned, hub):
+    client, arrived = hub
+    client.upload_folder(repo_id="someone/exlm", folder_path=run, ignore_patterns=["checkpoint-*", "tensorboard/*"])
     assert card(arrived) == card(run) and AutoTokenizer.from_pretrained(arrived).mask_token
     assert type(AutoModelForMaskedLM.from_pretrained(arrived)).__name__ == "ExLMForMaskedLM"
-    assert (arrived / "1_Pooling/config.json").is_file()
-    huggingface_hub.HfApi().upload_folder(repo_id="someone/tuned", folder_path=tuned, ignore_patterns="seed-*")
+    assert problem(arrived) is None and (arrived / "1_Pooling/config.json").is_file()
+    client.upload_folder(repo_id="someone/exlm", folder_path=tuned, ignore_patterns="seed-*")
     model = AutoModelForSequenceClassification.from_pretrained(arrived)
     assert type(model).__name__ == "ExLMForSequenceClassification" and model.config.task["label_columns"] == ["size"]

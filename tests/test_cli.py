@@ -183,9 +183,14 @@ def test_bad_settings_are_named_without_a_traceback(capsys, tmp_path, corpus, ch
 
 def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
     path = tmp_path / "recipe.yaml"
-    path.write_text("output: x\ndata:\n  corpus: y\n  mask_ration: 0.2\n")
-    status, error = fails(capsys, "pretrain", path)
-    assert status == 2 and "mask_ration" in error
+    for settings, hint in (
+        ("data: {corpus: y, mask_ration: 0.2}", "no setting data.mask_ration; did you mean data.mask_ratio?"),
+        ("data: {corpus: y}\nsteps: 5", "no setting steps; did you mean train.steps or"),
+        ("data: {corpus: y}\ntrain: {optimizer: {learning: 1}}", "did you mean train.optimizer.learning_rate?"),
+    ):
+        path.write_text(f"output: x\n{settings}\n")
+        status, error = fails(capsys, "pretrain", path)
+        assert status == 2 and hint in error
 
 
 @pytest.mark.parametrize(

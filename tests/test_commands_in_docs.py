@@ -46,7 +46,8 @@ def write_files() -> None:
     Path("molecules-with-masks.smi").write_text("CC(=[MASK])O\nC[MASK]C[MASK]\n")
     table = pd.DataFrame({"smiles": smiles[:60]})
     table.to_csv("new.csv", index=False)
-    table.assign(activity=table["smiles"].str.count("C") / 10).to_csv("my.csv", index=False)
+    for name in ("my.csv", "labelled.csv"):
+        table.assign(activity=table["smiles"].str.count("C") / 10).to_csv(name, index=False)
 
     Path("texts").mkdir()
     Path("texts/topics.txt").write_text("\n".join(map(str.strip, prose())))

@@ -12,6 +12,7 @@ from transformers import (
     AutoModelForSequenceClassification,
 )
 
+from .collator import ExLMDataCollator
 from .errors import InputError
 from .model.configuration_exlm import ExLMConfig
 from .model.convert import from_official
@@ -22,6 +23,7 @@ from .model.modeling_exlm import ExLMModel
 __version__ = "0.1.0"
 __all__ = [
     "ExLMConfig",
+    "ExLMDataCollator",
     "ExLMForMaskedLM",
     "ExLMForQuestionAnswering",
     "ExLMForSequenceClassification",

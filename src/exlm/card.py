@@ -74,7 +74,7 @@ def _model(directory: Path, config: dict[str, Any]) -> dict[str, str]:
 def _pretraining(directory: Path, recipe: dict[str, Any], result: dict[str, Any]) -> dict[str, str]:
     recipe = result.get("recipe", recipe)
     data, steps = recipe["data"], recipe["train"]["steps"]
-    facts = {"corpus": f"{data['corpus']}, {100 * data['mask_ratio']:g}% of the tokens masked"}
+    facts = {"corpus": f"{_name(data['corpus'])}, {100 * data['mask_ratio']:g}% of the tokens masked"}
     if "identity" in result:
         facts["SHA-256 of the corpus"] = result["identity"]["corpus"]
     if counts := read(Path(data["corpus"]) / MANIFEST).get("counts"):
@@ -98,9 +98,9 @@ def _finetuning(result: dict[str, Any], saved: dict[str, Any]) -> dict[str, str]
     parts = ", ".join(f"{rows} {name}" for name, rows in first.get("split", {}).items())
     facts = {
         "task": f"{task.get('task_type') or 'inferred from the labels'}{labels}",
-        "data": f"{task['dataset']}, split {task.get('split') or 'of the data set'} ({parts})",
+        "data": f"{_name(task['dataset'])}, split {task.get('split') or 'of the data set'} ({parts})",
         "SHA-256 of the data": settings.get("data_sha256", "not recorded"),
-        "fine-tuned from": f"{settings['model']} (SHA-256 {settings.get('model_sha256')})",
+        "fine-tuned from": f"{_name(settings['model'])} (SHA-256 {settings.get('model_sha256')})",
     }
     if "runs" not in result:
         return facts | {f"{split}, seed {result['seed']}": _scores(found) for split, found in first["scores"].items()}
@@ -114,3 +114,8 @@ def _finetuning(result: dict[str, Any], saved: dict[str, Any]) -> dict[str, str]
 def _scores(found: dict[str, Any]) -> str:
     """Names with numbers; those that are not defined (null in JSON) are left out."""
     return ", ".join(f"{name} {value:.4f}" for name, value in found.items() if isinstance(value, int | float))
+
+
+def _name(path_or_name: str) -> str:
+    """The last part of a path, so that a published card says nothing about its author's folders; or a hub name."""
+    return Path(path_or_name).name if Path(path_or_name).exists() else path_or_name

@@ -12,6 +12,8 @@ import transformers
 from docstring_parser import parse as parse_docstring
 from jsonargparse import ActionConfigFile, ArgumentParser
 
+from exlm_options import similar
+
 from .errors import InputError, Interrupted, TrainingStopped
 
 
@@ -63,12 +65,12 @@ def _parse(parser: ArgumentParser, arguments: list[str]) -> dict[str, Any]:
     try:
         config = parser.instantiate(parser.parse_args(arguments)).as_dict()
     except (ArgumentError, TypeError, ValueError) as error:
-        raise InputError(_reason(error)) from error
+        raise InputError(_reason(error, parser)) from error
     config.pop("config", None)
     return config
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException, parser: ArgumentParser) -> str:
     """The message of an InputError if one caused the parser's error, else the parser's own message in one line."""
     cause: BaseException | None = error
     while cause is not None:
@@ -77,5 +79,9 @@ def _reason(error: BaseException) -> str:
         cause = cause.__cause__ or cause.__context__
     lines = [line.strip(" -") for line in str(error).splitlines()]
     text = " ".join(line for line in lines if line and not line.startswith(("Given value", "Subtypes")))
+    if re.match("(Group|Option) '.+ accept", text):  # of a recipe; those of the command line are known to exist
+        setting = ".".join(re.findall(r"'(\S+)'", text))
+        meant = " or ".join(similar(setting, [name.strip("-") for name in parser._option_string_actions]))
+        return f"there is no setting {setting}{f'; did you mean {meant}?' if meant else ''}"
     choices = r'Parser key "(\S+)": Expected a typing.Literal\[(.*)\]. Got value: (.*)'
     return re.sub(choices, r"\1 is \3; it must be one of \2", text)

@@ -62,7 +62,6 @@ def pretrain(
     recipe = plain({"output": output, "data": data, "model": model, "prior": prior, "train": train, "seed": seed})
     recipe |= {"compile": compile}
     corpus = Corpus(data.corpus, "train")
-    check_positions(data, model)
     corpus.verify()
     tokenizer = load_tokenizer(data.corpus)
     directory = Path(output)
@@ -76,6 +75,7 @@ def pretrain(
         if finished and problem(directory) is None:
             print(f"{directory} is finished already: {_describe(finished)}")
             return finished
+        check_positions(data, model)
         if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)
         torch.manual_seed(seed)
@@ -139,12 +139,10 @@ def pretrain(
 
 def check_positions(data: DataConfig, model: ArchitectureConfig) -> None:
     """Raises InputError if a training or held-out sequence can expand to more positions than the model has."""
-    limit = model.max_position_embeddings
-    if not (model.has_links and model.transition == "gated"):  # nothing else has a table of positions
-        return
     lengths = np.concatenate([Corpus(data.corpus, split).lengths for split in SPLITS])
-    longest = int(lengths.max(initial=0))
-    if (needed := expanded_length(longest, data, model)) > limit:
+    longest, limit = int(lengths.max(initial=0)), model.max_position_embeddings
+    limited = model.has_links and model.transition == "gated"  # nothing else has a table of positions
+    if limited and (needed := expanded_length(longest, data, model)) > limit:
         fits = max(tokens for tokens in range(-2, longest) if expanded_length(tokens, data, model) <= limit)
         raise InputError(
             f"the longest sequence of {data.corpus} has {longest + 2} tokens and can expand to {needed} positions, but "

@@ -4,6 +4,7 @@ import hashlib
 import json
 import tempfile
 from contextlib import suppress
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,20 +19,7 @@ from .errors import InputError, first_line
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 # What the library sentence-transformers reads, by file. Its vectors are those of `ExLMModel.embedding`.
-PACKAGE = "sentence_transformers"
-MAX_TOKENS = 512
-SENTENCE_TRANSFORMERS: dict[str, Any] = {
-    "modules.json": [
-        {"idx": 0, "name": "0", "path": "", "type": f"{PACKAGE}.base.modules.transformer.Transformer"},
-        {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{PACKAGE}.sentence_transformer.modules.pooling.Pooling"},
-    ],
-    "sentence_bert_config.json": {
-        "max_seq_length": MAX_TOKENS,
-        "transformer_task": "feature-extraction",
-        "modality_config": {"text": {"method": "task_states", "method_output_name": "last_hidden_state"}},
-        "module_output_name": "token_embeddings",
-    },
-}
+SENTENCE_TRANSFORMERS = resources.files("exlm") / "sentence_transformers.json"
 
 
 def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **further: Any) -> None:
@@ -46,8 +34,9 @@ def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTok
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         if model.config.model_type == "exlm":
-            pooling = {"embedding_dimension": model.config.hidden_size, "pooling_mode": "mean"}
-            for file, content in (SENTENCE_TRANSFORMERS | {"1_Pooling/config.json": pooling}).items():
+            contents = json.loads(SENTENCE_TRANSFORMERS.read_text(encoding="utf-8"))
+            contents["1_Pooling/config.json"]["embedding_dimension"] = model.config.hidden_size
+            for file, content in contents.items():
                 storage.write_json(partial / file, content)
         files = [path for path in partial.rglob("*") if path.is_file()]
         storage.write_manifest(partial, files, tokenizer_hash=tokenizer_hash(tokenizer), **further)

@@ -7,11 +7,10 @@ import pandas as pd
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from transformers import PreTrainedTokenizerFast
 
-from .data.chemistry import are_molecules
 from .errors import InputError
 from .model.modeling_exlm import ExLMModel
 from .pretrained import load_model, verify
-from .tasks.inference import run, tokenize_rows
+from .tasks.inference import check_kind, run, text_kind, tokenize_rows
 from .tasks.table import make_table
 from .train import distributed
 
@@ -44,13 +43,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         on_invalid: Literal["error", "nan"] = "error",
         device: str = "auto",
     ) -> None:
-        self.model = model
-        self.pooling = pooling
-        self.layers = layers
-        self.molecules = molecules
-        self.max_length = max_length
-        self.on_invalid = on_invalid
-        self.device = device
+        self.model, self.pooling, self.layers, self.molecules = model, pooling, layers, molecules
+        self.max_length, self.on_invalid, self.device = max_length, on_invalid, device
 
     def fit(self, X: Any, y: Any = None) -> "Embedder":
         """Checks the model's files and that the input is one column; nothing is learned."""
@@ -68,10 +62,10 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         vectors = np.full((len(texts), network.config.hidden_size), np.nan, dtype=np.float32)
         if not texts:
             return vectors
-        kind = network.config.molecules if self.molecules is None else self.molecules
+        known = text_kind(network.config)
+        molecules = check_kind(texts, known.molecules, self.molecules, "the input")
         table = make_table(pd.DataFrame({"text": texts}), "the input", "text", [])
-        molecules = are_molecules(texts) if kind is None else kind
-        rows = tokenize_rows(table, tokenizer, self.max_length, molecules)
+        rows = tokenize_rows(table, tokenizer, self.max_length, molecules, how=known.standardize)
         if self.on_invalid == "error" and not rows.usable.all():
             row = int(np.argmin(rows.usable))
             reason = f"row {row + 1}, value {texts[row]!r}, cannot be used: {rows.problems[row]}"
@@ -99,9 +93,6 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_loaded"}
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

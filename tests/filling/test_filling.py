@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from exlm import InputError
+from exlm.data.chemistry import molecule_problem
 from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.filling import search
 from exlm.filling.search import Graph
@@ -370,7 +371,7 @@ def test_texts_on_the_command_line(capsys, model):
     assert "tokens 2 (" in text and "tokens 3 (" in text
     main(["fill", str(model), "CC<mask>O", "--method", "viterbi"])
     kept, best = capsys.readouterr().out.splitlines()[1:]
-    assert kept == "  kept 1 of the probability of all paths" and best.split()[-1].startswith("CC")
+    assert kept == "  kept 1 of the probability of all paths" and best.split()[1].startswith("CC")
     main(["fill", str(model), "[MASK]" * 8, "--n_best", "50", "--beam", "1"])
     text = capsys.readouterr().out
     assert "may have been missed; raise --beam" in text and "\n  warning: these probabilities say little" in text
@@ -388,8 +389,28 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     assert [r["problem"] for r in records[:3]] == [None, "no mask", "no mask"]
     assert "too long" in records[3]["problem"] and "not in the model's vocabulary" in records[4]["problem"]
     entry = records[0]["fillings"][0]
-    assert set(entry) == {"text", "tokens", "probability", "log_probability"}
+    assert set(entry) == {"text", "tokens", "probability", "log_probability", "valid"}
     assert math.log(entry["probability"]) == pytest.approx(entry["log_probability"])
+
+
+def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp_path):
+    source = tmp_path / "masked.csv"
+    source.write_text(f"id,SMILES\n1,{TWO}\n2,C1CC[MASK]\n")
+    options = ["fill", str(model), "--file", str(source), "--n_best", "20", "--output", str(tmp_path / "a.jsonl")]
+    main(options)
+    marked = read(tmp_path / "a.jsonl")
+    for record in marked:
+        assert [e["valid"] for e in record["fillings"]] == [not molecule_problem(e["text"]) for e in record["fillings"]]
+    main([*options, "--valid_only", "true"])
+    for record, before in zip(read(tmp_path / "a.jsonl"), marked, strict=True):
+        assert record["fillings"] == [entry for entry in before["fillings"] if entry["valid"]]
+        assert (record["problem"] is None) == bool(record["fillings"])
+    with pytest.raises(SystemExit):
+        main(["fill", str(model), TWO, "--molecules", "false", "--valid_only", "true"])
+    assert "valid_only is for molecules" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as caught:
+        main(["fill", str(model), "C" * 70 + "[MASK]"])
+    assert caught.value.code == 2 and "no text can be filled, the first (line 1): too long" in capsys.readouterr().err
 
 
 def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
@@ -408,7 +429,7 @@ def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
         (("MODEL",), "give either texts after the model or --file"),
         (("MODEL", TWO, "--file", "x.txt"), "give either texts after the model or --file"),
         (("MODEL", "CCO"), "there is no mask in any text"),
-        (("MODEL", "--file", "/nowhere.txt"), "/nowhere.txt cannot be read"),
+        (("MODEL", "--file", "/nowhere.txt"), "/nowhere.txt does not exist"),
         (("MODEL", TWO, "--tokens", "0"), "tokens is 0"),
         (("MODEL", TWO, "--tokens", "4-2"), "tokens is 4-2"),
         (("MODEL", TWO, "--tokens", "some"), "tokens is some"),

@@ -135,8 +135,8 @@ def test_rows_with_another_number_of_fields_are_not_used(tmp_path):
     file.write_text("\n".join(content) + "\n")
     table, _ = load(tmp_path, "rte")
     assert [text for text, usable in zip(table.texts, table.usable, strict=True) if usable][:6] == FIRST
-    fields = [1, 2, 5, 1]
-    assert table.problems[:6] == ["", *(f"{number} fields instead of 4" for number in fields), ""]
+    fields = [f"{number} fields instead of 4" for number in (1, 2, 5)]
+    assert table.problems[:6] == ["", *fields, "empty text", ""]
     assert not any(table.problems[6:])
 
 
@@ -154,7 +154,7 @@ def test_a_label_that_is_none_of_the_task(tmp_path, name, label, allowed):
     file.write_text("\n".join(content) + "\n")
     with pytest.raises(InputError) as error:
         load(tmp_path, name)
-    assert "row 3" in str(error.value) and repr(label) in str(error.value) and allowed in str(error.value)
+    assert "row 4" in str(error.value) and repr(label) in str(error.value) and allowed in str(error.value)
 
 
 def test_missing_folders_files_and_columns_are_named(tmp_path):

@@ -193,7 +193,7 @@ def test_damaged_and_missing_files_and_repeated_ids(write, tmp_path):
         read_questions(tmp_path / "cut.json.xz")
     document = squad([("Ada.", [("Who?", []), ("What?", [])])])
     document["data"][0]["paragraphs"][0]["qas"][1]["id"] = "q0"
-    with pytest.raises(InputError, match="rows 0 and 1 have the same id 'q0'"):
+    with pytest.raises(InputError, match="rows 1 and 2 have the same id 'q0'"):
         write(document)
     pd.DataFrame({"question": ["a"], "context": ["b"], "answers": ["c"]}).to_csv(tmp_path / "q.csv", index=False)
     with pytest.raises(InputError, match="row 1 has no answers that are understood"):

@@ -362,7 +362,7 @@ def test_a_sequence_that_can_expand_too_far_is_named_before_the_first_step(recip
     )
     with pytest.raises(InputError, match=message):
         pretrain(**{**recipe, "model": replace(recipe["model"], max_position_embeddings=needed - 1)})
-    assert not Path(recipe["output"]).exists()
+    assert not Path(recipe["output"], "recipe.yaml").exists()
     train = replace(recipe["train"], steps=3)
     pretrain(**{**recipe, "model": replace(recipe["model"], max_position_embeddings=needed), "train": train})
     for changes in ({"num_states": 5}, {"num_states": 3, "boundary_states": "k"}):

@@ -121,7 +121,24 @@ def masked_batch(
     ratio: float,
     repeat: int = 1,
 ) -> dict[str, Tensor]:
+    """The examples of a corpus as `mask_tokens` masks them."""
+    return mask_tokens(*source.gather(examples), examples, tokenizer, seed, epoch, ratio, repeat)
+
+
+def mask_tokens(
+    tokens: np.ndarray,
+    lengths: np.ndarray,
+    examples: np.ndarray,
+    tokenizer: PreTrainedTokenizerBase,
+    seed: int,
+    epoch: int,
+    ratio: float,
+    repeat: int = 1,
+) -> dict[str, Tensor]:
     """Sequences for masked language modelling: BOS and EOS added, chosen tokens replaced by [MASK].
+
+    `tokens` [n, longest] are padded on the right and have no special tokens, `lengths` [n] counts them, and `examples`
+    [n] are their numbers in the data set.
 
     A share of `ratio` of each sequence's tokens is masked. Their number is rounded up or down at random, so that the
     share is right on average. Which tokens are masked depends on seed, epoch and example alone. BOS and EOS are never
@@ -133,7 +150,6 @@ def masked_batch(
     Returns:
         input_ids, attention_mask and labels, each [n, S]; labels are -100 where nothing was masked.
     """
-    tokens, lengths = source.gather(examples)
     ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     ids[:, 0] = bos

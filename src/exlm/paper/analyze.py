@@ -23,6 +23,7 @@ from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.storage import sha256, write_yaml
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.finetune import finetune
+from exlm.tasks.finetuned import REPORT
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig
 
@@ -109,7 +110,7 @@ def analyze(
         run = partial(pretrain_and_measure, run_dir, training, drawn)
         jobs.append(Job("pre-training", run_dir / "measurements.json", run, trained | {"case": drawn}))
         for task, chosen in fine_tuned.items():
-            result = directory / "finetune" / name / task / "results.json"
+            result = directory / "finetune" / name / task / REPORT
             tuning = {**vars(chosen), "seeds": seeds}
             settings = {"model": trained, "files": files[task], **tuning}
             tune = partial(finetune, str(result.parent), str(run_dir), **tuning)

@@ -14,6 +14,7 @@ from exlm.errors import InputError
 from exlm.paper.values import CHOICES, MLM, SHARES, VARIED, HeldOut, Setting
 from exlm.recipe import ArchitectureConfig
 from exlm.tasks.datasets import MOLECULENET
+from exlm.tasks.finetuned import REPORT
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -89,7 +90,7 @@ def find_runs(roots: list[str]) -> Runs:
     for folder in sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)}):
         if run := runs.read(folder / "result.json", _pretraining, folder, runs):
             runs.pretrainings.setdefault(run.id, run)
-        if tuning := runs.read(folder / "results.json", _finetuning, folder):
+        if tuning := runs.read(folder / REPORT, _finetuning, folder):
             finetunings.setdefault(tuning.id, tuning)
         if cost := runs.read(folder / "efficiency.json", _cost):
             runs.costs[folder] = cost

@@ -53,11 +53,11 @@ class Variant:
 
     def check(self) -> None:
         """Raises InputError if the model cannot be built, or has too few positions (`check_positions`)."""
-        self.model.build(load_tokenizer(self.data.corpus), self.data.repeat)
         try:
             check_positions(self.data, self.model)
         except InputError as error:
             raise InputError(f"{self.name}: {error}") from error
+        self.model.build(load_tokenizer(self.data.corpus), self.data.repeat)
 
 
 def variants(

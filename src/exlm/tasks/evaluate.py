@@ -1,15 +1,15 @@
 """How good a fine-tuned model is on labelled data: metrics of the ensemble and of each seed, with intervals."""
 
 import warnings
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from exlm.errors import InputError
-from exlm.storage import sha256, write_json
+from exlm.storage import write_json
 from exlm.tasks.frames import output_path
+from exlm.tasks.inference import OnInvalid
 from exlm.tasks.predict import predictions_of
 from exlm.tasks.predictions import PredictOptions, Score
 
@@ -21,9 +21,9 @@ def evaluate(
     input: str,
     output: str | None = None,
     text_column: str | None = None,
-    on_invalid: Literal["error", "skip", "keep"] = "skip",
-    calibrated: bool = False,
-    distance: bool = False,
+    molecules: bool | None = None,
+    header: bool = True,
+    on_invalid: OnInvalid = "skip",
     resamples: int = 1000,
     seed: int = 0,
     device: str = "auto",
@@ -38,11 +38,11 @@ def evaluate(
         model: output directory of `exlm finetune`, or of one of its seeds.
         input: a file as for `exlm predict`, with the label columns of the fine-tuning.
         output: .json file to write; INPUT-evaluation.json beside the input where absent.
-        text_column: column of the SMILES or text; found by its name where absent.
+        text_column: column of the SMILES or text; that of the training, or one with a usual name, where absent.
+        molecules: whether the texts are SMILES; as in the training where absent.
+        header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
         on_invalid: rows that cannot be used are left out (`skip`), stop the command (`error`), or are used where that
             is possible (`keep`).
-        calibrated: score calibrated probabilities.
-        distance: for molecules, also count the rows that are far from the training molecules.
         resamples: draws of the bootstrap; 0 for no intervals.
         seed: seed of the draws.
         device: auto, cpu, cuda or cuda:NUMBER.
@@ -52,12 +52,13 @@ def evaluate(
     target = output_path(input, output, "evaluation.json", (".json",))
     if resamples < 0:
         raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
-    found = predictions_of(model, input, PredictOptions(text_column, on_invalid, calibrated, distance), device)
+    options = PredictOptions(text_column, molecules, header, on_invalid)
+    found = predictions_of(model, input, options, device)
     if not len(found.labelled):
         raise InputError(f"{input}: nothing can be scored: {found.note or 'no row has a label and a prediction'}")
     metrics = {name: with_intervals(score, found.labelled, resamples, seed) for name, score in found.scores.items()}
-    report = {"model": model, "input": input, "input_sha256": sha256(Path(input)), "labelled": len(found.labelled)}
-    report |= {"calibrated": calibrated, "resamples": resamples, "seed": seed, "metrics": metrics}
+    report = {"model": model, "input": input, "labelled": len(found.labelled), "resamples": resamples, "seed": seed}
+    report |= {"metrics": metrics}
     write_json(target, report)
     cells = {name: {metric: _cell(**values) for metric, values in of.items()} for name, of in metrics.items()}
     print(f"{found.summary}; {len(found.labelled)} labelled")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, get_args
 
 import pandas as pd
 
+from exlm.errors import InputError
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import Models
@@ -52,5 +53,7 @@ KINDS: dict[str, Kind] = {
 
 
 def kind_of(task_type: str | None) -> Kind:
-    """The kind of a type of task. None is a table whose type is inferred from its labels."""
+    """The kind of a type of task. None is a table whose type is inferred from its labels. InputError if unknown."""
+    if task_type is not None and task_type not in KINDS:
+        raise InputError(f"there is no task_type {task_type!r}; use one of {', '.join(KINDS)}")
     return KINDS[task_type or "binary"]

@@ -45,7 +45,7 @@ def predict(
         device: auto, cpu, cuda or cuda:NUMBER.
     """
     target = output_path(input, output, "predictions.csv", (".csv", ".tsv", ".parquet"))
-    options = PredictOptions(text_column, on_invalid, calibrated, distance, molecules, header)
+    options = PredictOptions(text_column, molecules, header, on_invalid, calibrated, distance)
     found = predictions_of(model, input, options, device)
     write_frame(found.frame, target)
     print(f"{found.summary}: {target}")

@@ -29,11 +29,11 @@ class PredictOptions:
     """How to predict; `exlm.tasks.predict.predict` explains each option."""
 
     text_column: str | None = None
+    molecules: bool | None = None
+    header: bool = True
     on_invalid: OnInvalid = "skip"
     calibrated: bool = False
     distance: bool = False
-    molecules: bool | None = None
-    header: bool = True
 
 
 @dataclass(frozen=True)
@@ -82,22 +82,21 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
     table = make_table(frame, input, column, [], pair_column=task["pair_column"])
     molecules = check_kind(table.texts, task["molecules"], options.molecules, input)
     keep, how = options.on_invalid == "keep", task.get("standardize", "none")
-    runs, calibrated = dict[str, np.ndarray](), dict[str, np.ndarray]()
+    plain, calibrated = list[np.ndarray](), list[np.ndarray]()  # of every model
     for member in members:
         network, tokenizer = member.load()
         rows = tokenize_rows(table, tokenizer, task["max_length"], molecules, keep, how)
         rows.check(input, options.on_invalid)
         logits = predict_logits(network, rows, np.flatnonzero(rows.usable), member.task, tokenizer)
-        runs[member.directory.name] = as_predictions(logits, member.task)
-        if "temperature" in member.task:
-            calibrated[member.directory.name] = as_predictions(logits, member.task, member.task["temperature"])
-    used = calibrated if options.calibrated else runs
-    columns = _columns([*used.values()], task)
+        plain.append(as_predictions(logits, member.task))
+        calibrated.append(as_predictions(logits, member.task, member.task.get("temperature", 1.0)))
+    chosen = calibrated if options.calibrated else plain
+    columns = _columns(chosen, task)
     summary = f"{rows.usable.sum()} rows predicted, {(~rows.usable).sum()} marked in the column problem"
     if options.distance:
         columns["distance to training"] = distance_to_training([m.directory for m in members], table.texts)
         far = int((columns["distance to training"] > FAR).sum())
-        summary += f"; {far} rows are far from the training molecules (distance over {FAR}): trust them less"
+        summary += f"; {far} rows are far from the training molecules (distance over {FAR})"
     result = with_columns(frame, columns | {"problem": rows.problems})
     if not all(name in frame for name in task["label_columns"]):
         return Predictions(result, summary)
@@ -106,20 +105,22 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
         labels = make_table(frame, input, *known).labels
     except InputError as error:
         return Predictions(result, summary, note=str(error))
+    scores = dict[str, Score]()
     if len(members) > 1:
-        used, calibrated = ({"ensemble": np.mean([*of.values()], 0), **of} if of else of for of in (used, calibrated))
-    scores = {name: _score(labels, task["task_type"], used[name], calibrated.get(name)) for name in used}
+        scores["ensemble"] = _score(labels, task, np.mean(chosen, 0), np.mean(calibrated, 0))
+    for member, own, own_calibrated in zip(members, chosen, calibrated, strict=True):
+        scores[member.directory.name] = _score(labels, member.task, own, own_calibrated)
     return Predictions(result, summary, scores, np.flatnonzero(rows.usable & ~np.isnan(labels).all(1)))
 
 
-def _score(labels: np.ndarray, task_type: Any, predictions: np.ndarray, calibrated: np.ndarray | None) -> Score:
+def _score(labels: np.ndarray, task: dict[str, Any], predictions: np.ndarray, calibrated: np.ndarray) -> Score:
     """The metrics of some rows, with the calibration errors of what is predicted and of calibrated probabilities."""
 
     def score(rows: np.ndarray) -> dict[str, float]:
-        scores = evaluate(task_type, labels[rows], predictions[rows])
-        if task_type != "regression":
+        scores = evaluate(task["task_type"], labels[rows], predictions[rows])
+        if task["task_type"] != "regression":
             scores["calibration_error"] = calibration_error(labels[rows], predictions[rows])
-        if calibrated is not None:
+        if "temperature" in task:
             scores["calibration_error_calibrated"] = calibration_error(labels[rows], calibrated[rows])
         return scores
 

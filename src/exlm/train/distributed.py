@@ -25,14 +25,14 @@ def device(name: str = "auto") -> torch.device:
 
     InputError if there is no such device, or if torchrun started this process, which gives each one its own device.
     """
-    own = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if torch.cuda.is_available() else "cpu"
     if name == "auto":
-        return torch.device(own)
-    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    there = ["auto"] if launched() else ["auto", "cpu", *["cuda"][: len(gpus)], *gpus]
-    if name not in there:
-        raise InputError(f"device is {name}; it must be {' or '.join(there)} here")
-    return torch.device(name)
+        own_gpu = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+        return torch.device(own_gpu if torch.cuda.is_available() else "cpu")
+    there = [] if launched() else ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    chosen = "cuda:0" if name == "cuda" else name
+    if chosen not in there:
+        raise InputError(f"device is {name}; it must be {' or '.join(['auto', *there])} here")
+    return torch.device(chosen)
 
 
 def to_device(model: nn.Module, name: str = "auto") -> None:

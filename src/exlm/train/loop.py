@@ -71,7 +71,8 @@ class LoopConfig:
             optimizer = replace(self.optimizer, warmup_steps=int(ratio * self.steps), warmup_ratio=None)
             object.__setattr__(self, "optimizer", optimizer)
         if self.optimizer.warmup_steps > self.steps:
-            raise InputError(f"warmup_steps ({self.optimizer.warmup_steps}) exceed the {self.steps} steps of the run")
+            found = f"{self.optimizer.warmup_steps} warmup_steps exceed the {self.steps} steps of the run"
+            raise InputError(f"{found}; give fewer, or a share of the steps as warmup_ratio")
         if self.eval_every < 0 or self.save_every < 0:
             raise InputError("eval_every and save_every must not be negative")
 

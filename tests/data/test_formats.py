@@ -1,0 +1,189 @@
+"""One list of formats for all commands: every file gives the same texts to `prepare` and to the commands on tables."""
+
+import gzip
+import io
+import sys
+
+import pandas as pd
+import pytest
+from rdkit import Chem
+
+from exlm.data import files
+from exlm.data.columns import choose_column
+from exlm.data.prepare import prepare
+from exlm.data.readers import find_sources, read_rows
+from exlm.errors import InputError
+from exlm.tasks.frames import output_path, read_frame
+from exlm.tasks.table import make_table
+
+SMILES = ["CCO", "c1ccccc1", "CC(=O)O"]
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def rows(name, header=True, text_column=None):
+    """What `prepare` reads."""
+    [source], _ = find_sources([name], header)
+    return [text for text, _ in read_rows(source, text_column)]
+
+
+def texts(name, header=True, text_column=None):
+    """What the commands on tables read."""
+    return make_table(read_frame(name, header), name, text_column, []).texts
+
+
+def excel(path):
+    pd.DataFrame({"id": [7, 8, 9], "SMILES": SMILES}).to_excel(path, index=False)
+
+
+def sdf(path):
+    records = []
+    for i, smiles in enumerate(SMILES):
+        block = Chem.MolToMolBlock(Chem.MolFromSmiles(smiles)).split("\n", 1)[1]
+        records.append(f"mol {i}\n{block}>  <logP>  (1)\n{i}.5\n\n> <note>\ntwo\nlines\n\n$$$$\n")
+    path.write_text("".join(records))
+
+
+FILES = {
+    "a.smi": "".join(f"{s}\tname {i}\n" for i, s in enumerate(SMILES)),
+    "a.csv": "id,smiles\n" + "".join(f"{i},{s}\n" for i, s in enumerate(SMILES)),
+    "semicolons.csv": "id;Canonical_SMILES\n" + "".join(f"{i};{s}\n" for i, s in enumerate(SMILES)),
+    "tabs.csv": "id\tDrug\n" + "".join(f"{i}\t{s}\n" for i, s in enumerate(SMILES)),
+    "one.csv": "entry\n" + "\n".join(SMILES),
+    "a.tsv": "id\tstructure\n" + "".join(f"{i}\t{s}\n" for i, s in enumerate(SMILES)),
+    "a.txt": "\n".join(SMILES) + "\n",
+    "a.jsonl": "".join(f'{{"n": {i}, "Molecule": "{s}"}}\n' for i, s in enumerate(SMILES)),
+    "a.fasta": "".join(f">name {i}\n{s[:1]}\n{s[1:]}\n" for i, s in enumerate(SMILES)),
+    "a.xlsx": excel,
+    "a.sdf": sdf,
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_format_gives_the_same_texts_to_every_command(tmp_path, name):
+    path, content = tmp_path / name, FILES[name]
+    content(path) if callable(content) else write(path, content)
+    assert rows(str(path)) == texts(str(path)) == SMILES
+    if name != "a.xlsx":
+        packed = tmp_path / f"{name}.gz"
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        assert rows(str(packed)) == texts(str(packed)) == SMILES
+
+
+def test_names_and_properties_become_columns(tmp_path):
+    smi = read_frame(write(tmp_path / "a.smi", "CCO ethyl alcohol\nC\n"))
+    assert smi.to_dict("list") == {"smiles": ["CCO", "C"], "name": ["ethyl alcohol", ""]}
+    sdf(tmp_path / "a.sdf")
+    frame = read_frame(tmp_path / "a.sdf")
+    assert frame["name"].tolist() == ["mol 0", "mol 1", "mol 2"]
+    assert frame["logP"].tolist() == ["0.5", "1.5", "2.5"] and frame["note"].tolist() == ["two\nlines"] * 3
+
+
+def test_a_structure_that_cannot_be_read_keeps_its_row_and_has_a_reason(tmp_path):
+    sdf(tmp_path / "a.sdf")
+    first, rest = (tmp_path / "a.sdf").read_text().split("$$$$\n", 1)
+    path = write(tmp_path / "b.sdf", f"{first}$$$$\nbroken\nno block\n> <logP>\n7\n\n$$$$\n{rest}")
+    table = make_table(read_frame(path), path, None, [])
+    assert table.texts == [SMILES[0], "", *SMILES[1:]]
+    assert table.problems == ["", "RDKit cannot read this structure", "", ""]
+    assert table.frame["name"].tolist()[1] == "broken" and table.frame["logP"].tolist()[1] == "7"
+    manifest = prepare([path], str(tmp_path / "out"), workers=1, held_out=0)
+    assert manifest["counts"]["invalid"] == {"unreadable": 1} and manifest["counts"]["train_examples"] == 3
+    with pytest.raises(InputError, match="row 2: '' is invalid .unreadable: RDKit cannot read"):
+        prepare([path], str(tmp_path / "out"), workers=1, on_invalid="error", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    "content", ["CCO\nCC\n", "id,smiles\n7,CCO\n8,CC\n", "Smiles\tid\nCCO\t1\nCC\t2\n", "smiles\nCCO\nCC"]
+)
+def test_standard_input_has_lines_or_a_table(monkeypatch, content):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    files._standard_input.cache_clear()
+    assert rows("-") == rows("-") == texts("-") == ["CCO", "CC"]
+    files._standard_input.cache_clear()
+
+
+def test_a_table_without_a_header_line_loses_no_row(tmp_path):
+    path = write(tmp_path / "a.csv", "".join(f"{s},{i}.5\n" for i, s in enumerate([*SMILES, "CC1N(O)CC2"])))
+    for read in (rows, texts):
+        with pytest.raises(InputError, match="seems to have no header line.*--header false") as caught:
+            read(path)
+        assert "set text_column" not in str(caught.value)
+        assert read(path, False, "column 1") == [*SMILES, "CC1N(O)CC2"]
+    alone = write(tmp_path / "b.csv", "".join(f"{s}\n" for s in SMILES))
+    assert rows(alone, False) == texts(alone, False) == SMILES
+    with pytest.raises(InputError, match="set text_column to one of: column 1, column 2"):
+        rows(path, False)
+
+
+@pytest.mark.parametrize(
+    ("columns", "chosen"),
+    [
+        (["id", "smiles", "structure"], "smiles"),  # the name that is always meant comes first
+        (["Name", "CANONICAL SMILES"], "CANONICAL SMILES"),
+        (["label", "Sentence"], "Sentence"),
+        (["review", "stars"], "review"),
+        (["whatever"], "whatever"),
+        (["smiles", "text"], None),
+        (["drug", "sequence"], None),
+        (["a", "b"], None),
+    ],
+)
+def test_the_column_of_the_texts(columns, chosen):
+    if chosen:
+        assert choose_column(columns, None, "a.csv") == chosen
+    else:
+        with pytest.raises(InputError, match="a.csv: cannot tell the text column; set text_column to one of"):
+            choose_column(columns, None, "a.csv")
+
+
+def test_blank_lines_count_as_rows_except_at_the_end(tmp_path):
+    path = write(tmp_path / "a.csv", "smiles,y\nCCO,1\n\nCC,2\n\n\n")
+    table = make_table(read_frame(path), path, None, [])
+    assert table.texts == ["CCO", "", "CC"] and table.problems == ["", "empty text", ""]
+    assert rows(path) == ["CCO", "", "CC", "", ""]
+
+
+def test_a_row_with_too_many_fields_is_reported_and_one_with_too_few_is_filled_up(tmp_path):
+    path = write(tmp_path / "a.csv", "smiles,y\nCCO\nCC,1,2\nC,3\n")
+    table = make_table(read_frame(path), path, None, [])
+    assert table.problems == ["", "3 fields instead of 2", ""] and table.frame["y"].tolist() == ["", "1", "3"]
+
+
+def test_damaged_and_unknown_files(tmp_path):
+    for name, content, message in (
+        ("a.xlsx", "no workbook", "a.xlsx cannot be read.*save it again"),
+        ("a.fasta", "ACGT\n", "a.fasta, line 1: a FASTA file begins with >"),
+        ("a.doc", "x", "a.doc: unknown file type; use a .smi, .txt, .csv"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_frame(write(tmp_path / name, content))
+
+
+def test_excel_without_its_library_says_what_to_install(tmp_path, monkeypatch):
+    excel(tmp_path / "a.xlsx")
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(InputError, match="pip install openpyxl"):
+        rows(str(tmp_path / "a.xlsx"))
+
+
+def test_the_input_is_not_overwritten_and_standard_input_needs_an_output(tmp_path):
+    path = write(tmp_path / "a.csv", "smiles\nC\n")
+    with pytest.raises(InputError, match="a.csv is the input itself"):
+        output_path(path, str(tmp_path / "." / "a.csv"), "predictions.csv", (".csv",))
+    with pytest.raises(InputError, match="--output"):
+        output_path("-", None, "predictions.csv", (".csv",))
+
+
+def test_molecules_in_one_spelling_become_one_row(tmp_path):
+    aspirin = ["CC(=O)Oc1ccccc1C(=O)O", "OC(=O)c1ccccc1OC(C)=O", "O=C(C)Oc1ccccc1C(=O)[O-].[Na+]"]
+    path = write(tmp_path / "a.smi", "\n".join([*aspirin, "CCO"]))
+    for how, kept in (("none", 4), ("canonical", 3), ("parent", 2)):
+        out = str(tmp_path / how)
+        manifest = prepare([path], out, workers=1, held_out=0, drop_duplicates=True, standardize=how)
+        assert manifest["counts"]["train_examples"] == kept and manifest["options"]["standardize"] == how
+    with pytest.raises(InputError, match="standardize=parent rewrites molecules"):
+        prepare([path], str(tmp_path / "x"), workers=1, molecules=False, standardize="parent")

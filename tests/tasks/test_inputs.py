@@ -1,0 +1,137 @@
+"""From a file to vectors and predictions: what a model remembers of its texts, and what is kept of the file."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from exlm import ExLMForMaskedLM, InputError
+from exlm.data.tokenization import train_text_tokenizer
+from exlm.pretrained import load_tokenizer, save_model
+from exlm.recipe import ArchitectureConfig
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.embed import embed
+from exlm.tasks.finetune import finetune
+from exlm.tasks.frames import read_frame
+from exlm.tasks.inference import tokenize_rows
+from exlm.tasks.predict import predict
+from exlm.tasks.table import make_table
+
+SENTENCES = ["Ada lives in Rome", "the weather is fine today", "shares fell again on Monday"] * 5
+ASPIRIN = ["CC(=O)Oc1ccccc1C(=O)O", "OC(=O)c1ccccc1OC(C)=O", "O=C(C)Oc1ccccc1C(=O)[O-].[Na+]"]
+
+
+def save(path, tokenizer, **remembered):
+    sizes = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64)
+    config = ArchitectureConfig(**sizes).build(tokenizer)
+    config.update(remembered)
+    save_model(path, ExLMForMaskedLM(config), tokenizer)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def chemist(corpus, tmp_path_factory):
+    return save(tmp_path_factory.mktemp("chemist"), load_tokenizer(corpus), molecules=True, standardize="parent")
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    tokenizer = train_text_tokenizer("wordpiece", SENTENCES, 300)
+    return save(tmp_path_factory.mktemp("reader"), tokenizer, molecules=False)
+
+
+def write(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+def test_a_text_model_embeds_text_and_is_surprised_by_molecules(reader, smiles_file, tmp_path, capsys):
+    embed(reader, write(tmp_path / "a.txt", SENTENCES), str(tmp_path / "a.npy"))
+    assert np.isfinite(np.load(tmp_path / "a.npy")).all()
+    assert "look like molecules" not in capsys.readouterr().out
+    embed(reader, str(smiles_file), str(tmp_path / "b.npy"))
+    assert "look like molecules, and the model was trained on other texts" in capsys.readouterr().out
+
+
+def test_a_model_of_molecules_refuses_text_unless_told_otherwise(chemist, tmp_path):
+    path, out = write(tmp_path / "news.txt", [*SENTENCES, "CCO"]), str(tmp_path / "a.npy")
+    with pytest.raises(InputError, match="of the first 16 texts 1 are molecules.*trained on molecules"):
+        embed(chemist, path, out)
+    embed(chemist, path, out, molecules=False)
+    assert np.isfinite(np.load(out)).all()
+    with pytest.raises(InputError, match="row 1, value 'Ada lives in Rome'"):
+        embed(chemist, path, out, molecules=True, on_invalid="error")
+
+
+def test_no_usable_row_is_an_error_and_writes_nothing(chemist, tmp_path):
+    path = write(tmp_path / "a.smi", ["C1CC", "C(C"])
+    with pytest.raises(InputError, match="no row can be used, the first: row 1, value 'C1CC'.*unclosed ring"):
+        embed(chemist, path, str(tmp_path / "a.csv"))
+    assert not (tmp_path / "a.csv").exists()
+    embed(chemist, path, str(tmp_path / "a.csv"), on_invalid="keep")
+    assert pd.read_csv(tmp_path / "a.csv")["embedding 31"].notna().all()
+
+
+def test_embeddings_keep_ids_and_every_column(chemist, tmp_path):
+    lines = ["key;SMILES;row", "007;CCO;x", "008;C1CC;y", "009;CCN;z"]
+    path = write(tmp_path / "a.csv", lines)
+    for name in ("a.parquet", "a2.csv", "a.npy"):
+        embed(chemist, path, str(tmp_path / name), rows_per_chunk=2)
+    frame, table = pd.read_parquet(tmp_path / "a.parquet"), pd.read_csv(tmp_path / "a2.csv", dtype={"key": str})
+    vectors = np.load(tmp_path / "a.npy")
+    for found in (frame, table):
+        assert found["key"].tolist() == ["007", "008", "009"] and found["row"].tolist() == ["x", "y", "z"]
+        assert found["exlm row"].tolist() == [0, 1, 2] and found["text"].tolist() == ["CCO", "C1CC", "CCN"]
+        assert "unclosed ring" in found["problem"][1]
+    np.testing.assert_array_equal(np.stack(frame["embedding"]), vectors)
+    np.testing.assert_allclose(table[[f"embedding {i}" for i in range(32)]].to_numpy(), vectors, rtol=1e-5)
+    assert np.isnan(vectors).any(1).tolist() == [False, True, False]
+
+
+def test_spellings_of_a_molecule_have_one_vector_and_one_prediction(chemist, smiles_file, tmp_path):
+    path = write(tmp_path / "aspirin.smi", ASPIRIN)
+    embed(chemist, path, str(tmp_path / "a.npy"))
+    vectors = np.load(tmp_path / "a.npy")
+    assert (vectors == vectors[0]).all()
+    smiles = smiles_file.read_text().split()[:60]
+    table = write(tmp_path / "t.csv", ["smiles,logP", *(f"{s},{len(s) / 7}" for s in smiles)])
+    hyper = FinetuneConfig(epochs=1, batch_size=16, learning_rate=1e-3, precision="fp32")
+    for how, spread in ((None, 1), ("none", 3)):  # as the model remembers, and as they are written
+        out = str(tmp_path / str(how))
+        finetune(out, chemist, TaskConfig(table, split="random", standardize=how), hyper, [0])
+        assert predict(out, path, str(tmp_path / "p.csv"))["predicted logP"].round(9).nunique() == spread
+
+
+def test_tokens_outside_the_vocabulary_are_named_and_cost_no_row(tmp_path):
+    tokenizer = train_text_tokenizer("wordpiece", ["CCO CCN"] * 9, 300)
+    path = write(tmp_path / "a.csv", ["smiles", "CCO", "C[Xe]", "CC"])
+    rows = tokenize_rows(make_table(read_frame(path), path, None, []), tokenizer, 50, molecules=True)
+    assert rows.usable.all()
+    assert rows.report()[["row", "reason", "action"]].values.tolist() == [
+        [2, "not in the model's vocabulary: [ Xe ]", "kept"]
+    ]
+    with pytest.raises(InputError, match="row 2, value .*: not in the model's vocabulary"):
+        rows.check(path, "error")
+
+
+def test_identifiers_are_no_labels_and_what_is_inferred_is_said(chemist, smiles_file, tmp_path, capsys):
+    smiles = smiles_file.read_text().split()[:40]
+    table = pd.DataFrame({"idx": range(40), "smiles": smiles, "entry": [f"m{i}" for i in range(40)]})
+    table.to_csv(tmp_path / "ids.csv", index=False)
+    with pytest.raises(InputError, match="cannot tell the label columns; set label_columns, from: idx, entry"):
+        make_table(read_frame(tmp_path / "ids.csv"), "ids.csv", None, None)
+    table.assign(logP=np.arange(40) / 7, code=range(100, 140)).to_csv(tmp_path / "t.csv", index=False)
+    hyper = FinetuneConfig(epochs=1, batch_size=16, learning_rate=1e-3, precision="fp32")
+    finetune(str(tmp_path / "out"), chemist, TaskConfig(str(tmp_path / "t.csv"), split="random"), hyper, [0])
+    printed = capsys.readouterr().out
+    assert "task.text_column = smiles, task.label_columns = logP, task.task_type = regression" in printed
+
+
+def test_tables_without_a_header_line_can_be_learned_and_predicted(chemist, smiles_file, tmp_path):
+    smiles = smiles_file.read_text().split()[:40]
+    path = write(tmp_path / "t.csv", [f"{s},{len(s) / 7}" for s in smiles])
+    task = TaskConfig(path, text_column="column 1", split="random", header=False)
+    hyper = FinetuneConfig(epochs=1, batch_size=16, learning_rate=1e-3, precision="fp32")
+    report = finetune(str(tmp_path / "out"), chemist, task, hyper, [0])
+    assert sum(report["runs"][0]["split"].values()) == 40
+    frame = predict(str(tmp_path / "out"), path, str(tmp_path / "p.csv"), header=False)
+    assert list(frame)[:3] == ["column 1", "column 2", "predicted column 2"] and frame.iloc[:, 2].notna().all()

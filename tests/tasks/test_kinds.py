@@ -1,0 +1,58 @@
+"""A kind of task is a class that trains, a function that predicts, and a line in the table of kinds."""
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, BertForTokenClassification
+
+from exlm import InputError
+from exlm.pretrained import save_model
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer
+from exlm.tasks.evaluate import evaluate
+from exlm.tasks.finetune import finetune
+from exlm.tasks.kinds import KINDS, Kind
+from exlm.tasks.predict import predict
+from exlm.tasks.predictions import Predictions
+from tests.tasks.tiny_models import save_family
+
+
+class Tagging:
+    """Stands in for a class that trains: it saves models with new heads."""
+
+    models = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
+    metric, summary, invalid = "accuracy", "tags", pd.DataFrame()
+    data_settings = {"departures": []}
+
+    def __init__(self, model, task, from_scratch=False, start_from=None):
+        self.task, self.tokenizer = task, load_encoder_tokenizer(model)[0]
+        self.new_network = partial(load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from)
+
+    def train_seed(self, run_dir, hyper, seed):
+        network = self.new_network(hyper, {"num_labels": 3, "task": {"task_type": self.task.task_type}})
+        save_model(run_dir, network, self.tokenizer)
+        return {"best_epoch": 1, "scores": {"valid": {"accuracy": 0.5 + seed / 10}}}
+
+
+def tags(members, input, options):
+    """Stands in for a function that predicts: it counts the models and their labels."""
+    networks = [member.load()[0] for member in members]
+    assert all(isinstance(network, BertForTokenClassification) for network in networks)
+    frame = pd.read_csv(input).assign(models=len(networks), tags=networks[0].config.num_labels)
+    return Predictions(frame, "tagged", {"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame)))
+
+
+def test_one_line_makes_a_new_kind_known_to_every_command(tmp_path, monkeypatch, capsys):
+    model, data, out = save_family(tmp_path / "model", "bert"), str(tmp_path / "data.csv"), str(tmp_path / "out")
+    pd.DataFrame({"text": ["Ada lives in Rome"]}).to_csv(data, index=False)
+    task = TaskConfig(data, task_type="token_classification")
+    with pytest.raises(InputError, match="no task_type 'token_classification'; use one of binary,"):
+        finetune(out, str(model), task)
+    monkeypatch.setitem(KINDS, "token_classification", Kind(Tagging, tags))
+    report = finetune(out, str(model), task, FinetuneConfig(precision="fp32"), [0, 1])
+    assert report["valid"]["accuracy"]["max"] == 0.6 and report["best_seed"] == 1
+    frame = predict(out, data)
+    assert frame.loc[0, "models"] == 2 and frame.loc[0, "tags"] == 3
+    assert evaluate(out, data, resamples=2)["metrics"]["ensemble"]["accuracy"]["value"] == 1.0

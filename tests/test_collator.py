@@ -1,0 +1,96 @@
+"""Pre-training with the Trainer: the masks, and the example on streamed texts."""
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, Trainer, TrainingArguments
+
+from exlm import ExLMDataCollator, ExLMForMaskedLM, InputError
+from exlm.data.batching import masked_batch
+from exlm.data.corpus import Corpus
+from exlm.pretrained import load_tokenizer
+from exlm.recipe import ArchitectureConfig
+
+EXAMPLE = Path(__file__).parents[1] / "examples/hf_trainer.py"
+
+
+@pytest.fixture
+def tokenizer(corpus):
+    return load_tokenizer(corpus)
+
+
+def rows_of(corpus, tokenizer, numbers) -> list[dict]:
+    examples = Corpus(corpus)
+    return [
+        {"input_ids": [tokenizer.bos_token_id, *examples[i].tolist(), tokenizer.eos_token_id], "index": i}
+        for i in numbers
+    ]
+
+
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_the_masks_are_those_of_exlm_pretrain(corpus, tokenizer, epoch):
+    collator = ExLMDataCollator(tokenizer, mask_ratio=0.3, seed=5)
+    collator.epoch = epoch
+    found = collator(rows_of(corpus, tokenizer, [7, 2, 11]))
+    expected = masked_batch(Corpus(corpus), np.array([7, 2, 11]), tokenizer, 5, epoch, 0.3)
+    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
+    bare = [{**row, "input_ids": row["input_ids"][1:-1]} for row in rows_of(corpus, tokenizer, [7, 2, 11])]
+    assert torch.equal(collator(bare)["input_ids"], found["input_ids"])
+
+
+def test_masks_depend_on_seed_epoch_and_index_alone(corpus, tokenizer):
+    rows = rows_of(corpus, tokenizer, range(8))
+    collator = ExLMDataCollator(tokenizer, seed=1)
+    together = collator(rows)["labels"]
+    alone = collator(rows[3:4])["labels"][0]
+    assert torch.equal(together[3, : len(alone)], alone)
+    collator.epoch = 1
+    assert not torch.equal(collator(rows)["labels"], together)
+    assert not torch.equal(ExLMDataCollator(tokenizer, seed=2)(rows)["labels"], together)
+
+
+def test_wrong_use_is_explained(tokenizer):
+    with pytest.raises(InputError, match="remove_unused_columns=False"):
+        ExLMDataCollator(tokenizer)([{"input_ids": [4, 5]}])
+    with pytest.raises(InputError, match="mask_ratio is 1.5"):
+        ExLMDataCollator(tokenizer, mask_ratio=1.5)
+
+
+def test_the_example_trains_on_streamed_texts(smiles_file, corpus, tmp_path, monkeypatch):
+    pytest.importorskip("accelerate")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    epochs = set()
+    masked = ExLMDataCollator.__call__
+    monkeypatch.setattr(ExLMDataCollator, "__call__", lambda self, rows: epochs.add(self.epoch) or masked(self, rows))
+    scores = runpy.run_path(str(EXAMPLE))["main"](str(smiles_file), str(corpus), str(tmp_path / "model"), 6)
+    assert 0 <= scores["eval_accuracy"] <= 1 and scores["eval_loss"] > 0
+    assert {0, 1} <= epochs  # 200 rows are 4 batches
+    assert type(AutoModelForMaskedLM.from_pretrained(tmp_path / "model")).__name__ == "ExLMForMaskedLM"
+
+
+def test_the_epoch_of_a_resumed_training(corpus, tokenizer, tmp_path):
+    """Interrupted in the second epoch, the Trainer goes on with the masks of the second."""
+    rows = rows_of(corpus, tokenizer, range(8))
+    sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    settings = dict(
+        per_device_train_batch_size=2, report_to=[], remove_unused_columns=False, save_steps=6, use_cpu=True,
+        disable_tqdm=True, num_train_epochs=3,
+    )  # fmt: skip
+    seen: dict[bool, list] = {}
+    for resumed in (False, True):
+        collator = ExLMDataCollator(tokenizer)
+        model = ExLMForMaskedLM(ArchitectureConfig(**sizes).build(tokenizer))
+        seen[resumed] = epochs = []
+
+        def collate(rows, collator=collator, epochs=epochs):
+            epochs.append((collator.epoch, sorted(row["index"] for row in rows)))
+            return collator(rows)
+
+        arguments = TrainingArguments(str(tmp_path), **settings)
+        trainer = Trainer(model, arguments, data_collator=collate, callbacks=[collator], train_dataset=rows)
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6") if resumed else None)
+    assert [epoch for epoch, _ in seen[False]] == [0] * 4 + [1] * 4 + [2] * 4
+    assert seen[True][-6:] == seen[False][-6:]
