@@ -74,7 +74,10 @@ def main(arguments: list[str] | None = None) -> None:
         return
     if name not in COMMANDS:
         _usage(name)
-    words = [word for i, word in enumerate(rest) if not any(other.startswith("-") for other in rest[: i + 1])]
+    first = next(
+        (i for i, word in enumerate(rest) if word.startswith("-") and word != "-"), len(rest)
+    )  # of the options
+    words = rest[:first]
     options = rest[len(words) :]
     if not set(HELP) & set(options):
         words, options = _checked(name, words, options)

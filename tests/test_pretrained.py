@@ -23,5 +23,5 @@ def masked_lm(tmp_path) -> Path:
 def test_whoever_may_read_a_new_file_may_read_a_model(masked_lm, tmp_path):
     (tmp_path / "new").touch()
     expected = (tmp_path / "new").stat().st_mode
-    modes = {path.name: path.stat().st_mode for path in masked_lm.iterdir()}
+    modes = {path.name: path.stat().st_mode for path in masked_lm.rglob("*") if path.is_file()}
     assert "model.safetensors" in modes and set(modes.values()) == {expected}

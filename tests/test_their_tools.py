@@ -41,6 +41,8 @@ def save(path: Path, head: type = ExLMForMaskedLM, repeat: int = 1, **switches: 
     tokenizer = train_smiles_tokenizer(MOLECULES)
     config = ArchitectureConfig(**SIZES, **switches).build(tokenizer, repeat)
     config.molecules = True
+    if head is not ExLMForMaskedLM:  # as exlm finetune does
+        config.task_layers = config.num_hidden_layers
     save_model(path, head(config), tokenizer)
     return str(path)
 

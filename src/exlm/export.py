@@ -16,8 +16,7 @@ from .pretrained import load_model, verify
 from .storage import new_directory
 from .tasks.finetuned import best_seed_directory
 
-HEADS = {head.__name__: head for head in (ExLMForSequenceClassification, ExLMForQuestionAnswering)}
-OUTPUTS = {
+OUTPUTS: dict[Any, list[str]] = {
     ExLMModel: ["last_hidden_state", "embedding"],
     ExLMForSequenceClassification: ["logits"],
     ExLMForQuestionAnswering: ["start_logits", "end_logits"],
@@ -44,11 +43,13 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx", part: Lite
     path = str(best_seed_directory(model))
     verify(path)
     architecture = (getattr(AutoConfig.from_pretrained(path), "architectures", None) or [""])[0]
-    kind: type[Any] = HEADS.get(architecture, ExLMModel) if part == "all" else ExLMModel
+    head = next((kind for kind in OUTPUTS if kind.__name__ == architecture), ExLMModel)
+    kind = head if part == "all" else ExLMModel
     network, tokenizer = load_model(path, kind)
-    if network.config.states_per_boundary > 1 and not network.config.plain_layers:
+    config = network.config
+    if config.states_per_boundary > 1 and config.read_layers > config.plain_layers:
         raise InputError("a model with boundary_states k cannot be exported: its input grows inside the model")
-    inputs = torch.full((2, 7), network.config.bos_token_id), torch.ones(2, 7, dtype=torch.long)
+    inputs = torch.full((2, 7), config.bos_token_id), torch.ones(2, 7, dtype=torch.long)
     exact_level(network.device)  # measured now; the measurement is no part of the model
     with new_directory(Path(output), overwrite=False) as folder, torch.no_grad():
         axes = {0: torch.export.Dim("rows"), 1: torch.export.Dim("length")}
@@ -58,7 +59,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx", part: Lite
         _name_outputs(program.model.graph, OUTPUTS[kind])
         program.save(folder / "model.onnx")
         tokenizer.save_pretrained(folder)
-        network.config.save_pretrained(folder)
+        config.save_pretrained(folder)
     print(f"{output}: model.onnx with {' and '.join(OUTPUTS[kind])}, tokenizer.json and config.json")
     return Path(output) / "model.onnx"
 

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import sys
 
 import pandas as pd
@@ -15,6 +16,7 @@ from exlm.data.readers import find_sources, read_rows
 from exlm.errors import InputError
 from exlm.tasks.frames import output_path, read_frame
 from exlm.tasks.table import make_table
+from exlm_command import main
 
 SMILES = ["CCO", "c1ccccc1", "CC(=O)O"]
 
@@ -97,13 +99,28 @@ def test_a_structure_that_cannot_be_read_keeps_its_row_and_has_a_reason(tmp_path
 
 
 @pytest.mark.parametrize(
-    "content", ["CCO\nCC\n", "id,smiles\n7,CCO\n8,CC\n", "Smiles\tid\nCCO\t1\nCC\t2\n", "smiles\nCCO\nCC"]
+    "content",
+    ["CCO\nCC\n", "id,smiles\n7,CCO\n8,CC\n", "Smiles\tid\nCCO\t1\nCC\t2\n", "smiles\nCCO\nCC"],
 )
 def test_standard_input_has_lines_or_a_table(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
     files._standard_input.cache_clear()
     assert rows("-") == rows("-") == texts("-") == ["CCO", "CC"]
     files._standard_input.cache_clear()
+
+
+def test_lines_of_molecules_and_names_are_told_from_sentences(tmp_path):
+    assert texts(write(tmp_path / "a.txt", "CCCCO butanol\nCC ethane\nC\n")) == ["CCCCO", "CC", "C"]
+    sentences = ["I saw it", "CCCCO is butanol", "the end"]
+    assert texts(write(tmp_path / "b.txt", "\n".join(sentences))) == sentences
+
+
+def test_standard_input_is_an_input_on_the_command_line(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(SMILES).encode())))
+    files._standard_input.cache_clear()
+    main(["prepare", "-", "--output", str(tmp_path / "out"), "--workers", "1", "--held_out", "0"])
+    files._standard_input.cache_clear()
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["counts"]["train_examples"] == 3
 
 
 def test_a_table_without_a_header_line_loses_no_row(tmp_path):

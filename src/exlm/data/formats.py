@@ -15,6 +15,7 @@ import pyarrow.parquet
 from rdkit import Chem, rdBase
 
 from ..errors import InputError, first_line
+from .chemistry import molecule_problem
 from .columns import text_columns
 from .files import COMPRESSIONS, STANDARD_INPUT, open_text, plain_suffix
 
@@ -50,10 +51,19 @@ def _smi(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 
 
 def _txt(name: str, header: Header, pick: Pick) -> Iterator[Record]:
-    """A table if the first line has a tab or the name of a text column, or if `header` is given; lines otherwise."""
-    with open_text(name) as file:
-        line = file.readline(2**16)
-    table = header is not True or "\t" in line or bool(text_columns(re.split("[,;]", line.strip())))
+    """As .smi if the first lines have molecules and names; as a table if the first line has a tab or the name of a text
+    column, or if `header` is given; lines otherwise."""
+    words = [line.split() for line in _first_lines(name)[:10]]
+    molecules = all(molecule_problem(line[0]) is None for line in words if line)
+    if (
+        header is True
+        and molecules
+        and any(len(line) > 1 for line in words)
+        and any(len(line[0]) > 3 for line in words if line)
+    ):
+        return _smi(name, header, pick)
+    first = (_first_lines(name) or [""])[0]
+    table = header is not True or "\t" in first or bool(text_columns(re.split("[,;]", first)))
     return (_tsv if table else _lines)(name, header, pick)
 
 
@@ -69,13 +79,18 @@ def _tsv(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 
 def _separator(name: str, usual: str) -> str:
     """The separator of a table: the usual one, unless the first line lacks it and one other divides all lines alike."""
-    with open_text(name) as file:
-        lines = [line for line in re.split(r"\r\n|\r|\n", file.read(2**16))[:20] if line]
+    lines = _first_lines(name)
     if not lines or usual in lines[0]:
         return usual
     fields = {mark: {len(row) for row in csv.reader(lines, delimiter=mark)} for mark in SEPARATORS}
     clear = [mark for mark, numbers in fields.items() if len(numbers) == 1 and max(numbers) > 1]
     return clear[0] if len(clear) == 1 else usual
+
+
+def _first_lines(name: str) -> list[str]:
+    """At most 20 lines of a file that are not empty."""
+    with open_text(name) as file:
+        return [line for line in re.split(r"\r\n|\r|\n", file.read(2**16))[:20] if line]
 
 
 def _csv_rows(name: str, separator: str) -> Iterator[list[Any]]:

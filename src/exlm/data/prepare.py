@@ -63,8 +63,8 @@ def prepare(
     Args:
         inputs: files (.smi, .txt, .csv, .tsv, .jsonl, .fasta, .fa, .sdf, each also .gz, .xz, .zst; .parquet, .xlsx),
             directories of them, Hugging Face data sets (`owner/name`, `owner/name/config:split`), or `-` for standard
-            input: lines, or a table if the first line has a tab or names a text column. Of a .smi line the first word
-            is read, of a .txt file every line.
+            input: lines, molecules with names, or a table if the first line has a tab or names a text column. Of a
+            .smi line the first word is read, of a .txt file every line.
         output: directory to write.
         tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as uncased BERT's) learn
             a vocabulary from the inputs; any other value names a saved tokenizer.

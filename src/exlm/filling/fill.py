@@ -6,18 +6,12 @@ from typing import Any
 
 from tqdm import tqdm
 
+from exlm.data.chemistry import are_molecules, molecule_problem
 from exlm.data.formats import format_of
 from exlm.data.readers import Source, find_sources, read_rows
+from exlm.data.tokenization import splits_smiles
 from exlm.errors import InputError
-from exlm.filling.texts import (
-    MASKS,
-    FillOptions,
-    Record,
-    check_fillings,
-    fill_texts,
-    fills_molecules,
-    load_for_filling,
-)
+from exlm.filling.texts import MASKS, FillOptions, Record, fill_texts, load_for_filling
 from exlm.storage import replacing
 from exlm.train import distributed
 
@@ -68,18 +62,20 @@ def fill(
     network, tokenizer = load_for_filling(model)
     if not any(MASKS.search(text) or str(tokenizer.mask_token) in text for text in texts):
         raise InputError("there is no mask in any text; write [MASK] where something is to be filled in")
-    checked = fills_molecules(network, tokenizer, texts) if molecules is None else molecules
-    if valid_only and not checked:
+    molecules = network.config.molecules if molecules is None else molecules
+    if molecules is None:  # an older model does not say
+        examples = [MASKS.sub("C", text.replace(str(tokenizer.mask_token), "C")) for text in texts]
+        molecules = splits_smiles(tokenizer.backend_tokenizer) or are_molecules(examples)
+    if valid_only and not molecules:
         raise InputError("valid_only is for molecules; set molecules to true if the texts are SMILES")
     distributed.to_device(network, device)
     lines = fill_texts(network, tokenizer, texts, chosen, states, tokens_per_batch)
-    lines = (check_fillings(record, valid_only) for record in lines) if checked else lines
+    lines = (_checked(record, valid_only) for record in lines) if molecules else lines
     records = tqdm(lines, "fill", len(texts), unit="line", disable=file is None)
     if not output:
-        tables = [(record["problem"], _table(record)) for record in records]
-        print("\n\n".join(table for _, table in tables))
-        _check_filled([problem for problem, _ in tables])
-        return
+        found = list(records)
+        print("\n\n".join(map(_table, found)))
+        return _check_filled([record["problem"] for record in found])
     with replacing(Path(output)) as partial, partial.open("w", encoding="utf-8") as stream:
         problems, weak = list[str | None](), 0
         for record in records:
@@ -94,6 +90,17 @@ def fill(
 def _source(file: str, header: bool) -> Source:
     """The source behind a file. If its ending is unknown, it has a text on each line."""
     return find_sources([file], header)[0][0] if format_of(file) else Source(file, "lines", None)
+
+
+def _checked(record: Record, valid_only: bool) -> Record:
+    """Says of every filling whether it is a molecule (`valid`). With `valid_only`, those that are none are left out."""
+    for entry in record["fillings"]:
+        entry["valid"] = molecule_problem(entry["text"]) is None
+    if valid_only and record["fillings"]:
+        record["fillings"] = [entry for entry in record["fillings"] if entry["valid"]]
+        if not record["fillings"]:
+            record["warning"] = "none of the fillings is a molecule; raise n_best"
+    return record
 
 
 def _check_filled(problems: list[str | None]) -> None:

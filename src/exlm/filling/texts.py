@@ -10,9 +10,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chemistry import are_molecules, molecule_problem
 from exlm.data.encoding import unknown_tokens
-from exlm.data.tokenization import splits_smiles
 from exlm.errors import InputError
 from exlm.filling import search
 from exlm.filling.search import Graph
@@ -82,26 +80,6 @@ def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFas
     if model.config.repeat > 1:
         raise InputError(f"{path} was trained on repeated tokens (Repeated MLM); give a model trained on ordinary text")
     return model, tokenizer
-
-
-def fills_molecules(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> bool:
-    """Whether a model fills SMILES: as it knows itself, or by its tokenizer, or as the texts look with C for a mask."""
-    if network.config.molecules is not None:
-        return network.config.molecules
-    return splits_smiles(tokenizer.backend_tokenizer) or are_molecules(
-        MASKS.sub("C", text.replace(str(tokenizer.mask_token), "C")) for text in texts
-    )
-
-
-def check_fillings(record: Record, valid_only: bool) -> Record:
-    """Says of every filling whether it is a molecule (`valid`). With `valid_only`, those that are none are left out."""
-    for entry in record["fillings"]:
-        entry["valid"] = molecule_problem(entry["text"]) is None
-    if valid_only and record["fillings"]:
-        record["fillings"] = [entry for entry in record["fillings"] if entry["valid"]]
-        if not record["fillings"]:
-            record["problem"] = "none of the fillings is a molecule; raise n_best"
-    return record
 
 
 def fill_texts(
