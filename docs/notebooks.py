@@ -37,6 +37,10 @@ if Path.cwd().name != "{name}":
 
 """
 
+OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n)|\r(?=\n)")  # what a progress bar wrote before its last state
+BAR = re.compile(r"^.*\d%\|.*\n?|^ *\x1b\[A.*\n?", re.MULTILINE)
+TIME = re.compile(r" in \d+ s(?=,)")
+
 STOP_AT_FAILURE = """
 def system(command):
     get_ipython().system_piped(command)
@@ -94,12 +98,11 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, before: str = STOP_AT
 
 
 def tidy(notebook: nbformat.NotebookNode) -> None:
-    """Leaves the end of each progress bar out of the outputs, and everything else that differs between runs."""
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            if output.output_type == "stream":
-                print("=====", cell.source.split("\n")[0])
-                print(repr(output.text))
+    """Leaves progress bars and times out of the outputs."""
+    for output in [output for cell in code_cells(notebook) for output in cell.outputs]:
+        if output.output_type == "stream":
+            for pattern in (OVERWRITTEN, BAR, TIME):
+                output.text = pattern.sub("", output.text)
 
 
 def main() -> None:
