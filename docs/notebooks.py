@@ -37,8 +37,7 @@ if Path.cwd().name != "{name}":
 
 """
 
-OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n)|\r(?=\n)")  # what a progress bar wrote before its last state
-BAR = re.compile(r"^.*\d%\|.*\n?|^ *\x1b\[A.*\n?", re.MULTILINE)
+BAR = re.compile(r"^.*\[\d\d:\d\d[<,].*\n?", re.MULTILINE)  # the last state of a progress bar
 TIME = re.compile(r" in \d+ s(?=,)")
 
 STOP_AT_FAILURE = """
@@ -90,7 +89,9 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, before: str = STOP_AT
         nbclient.exceptions.CellExecutionError: a cell failed.
     """
     notebook.cells.insert(0, new_code_cell(before))
-    client = NotebookClient(notebook, resources={"metadata": {"path": str(folder)}}, record_timing=False)
+    client = NotebookClient(
+        notebook, resources={"metadata": {"path": str(folder)}}, coalesce_streams=True, record_timing=False
+    )
     with client.setup_kernel():
         for i, cell in enumerate(notebook.cells):
             client.execute_cell(cell, i, store_history=i > 0)
@@ -99,10 +100,16 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, before: str = STOP_AT
 
 def tidy(notebook: nbformat.NotebookNode) -> None:
     """Leaves progress bars and times out of the outputs."""
-    for output in [output for cell in code_cells(notebook) for output in cell.outputs]:
-        if output.output_type == "stream":
-            for pattern in (OVERWRITTEN, BAR, TIME):
-                output.text = pattern.sub("", output.text)
+    for cell in code_cells(notebook):
+        for output in cell.outputs:
+            if output.output_type == "stream":
+                output.text = TIME.sub("", BAR.sub("", output.text.replace("\r\n", "\n")))
+        cell.outputs = [output for output in cell.outputs if output.get("text") != "" and not is_widget(output)]
+
+
+def is_widget(output: nbformat.NotebookNode) -> bool:
+    """Whether an output is a progress bar that only its own kernel can show."""
+    return "application/vnd.jupyter.widget-view+json" in output.get("data", {})
 
 
 def main() -> None:
