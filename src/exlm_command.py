@@ -37,6 +37,8 @@ COMMANDS: dict[str, Command] = {
                         "molecules/exlm-1M --corpus corpus --output runs/exlm"),
     "finetune": Command("exlm.tasks.finetune", ("recipe?",), "fine-tune a model on labelled data and evaluate it",
                         "--model runs/exlm --dataset table.csv --output runs/table"),
+    "baseline": Command("exlm.tasks.baselines", ("name", "dataset"), "train a well-known model on the same data",
+                        "ecfp-rf table.csv --output runs/table-ecfp-rf"),
     "predict": Command("exlm.tasks.predict", ("model", "input"), "add a fine-tuned model's predictions to a table",
                        "runs/table new.csv --output predictions.csv"),
     "evaluate": Command("exlm.tasks.evaluate", ("model", "input"), "metrics of a fine-tuned model, with intervals",

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from exlm import InputError
-from exlm.tasks.classification import load_labelled
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.datasets import GLUE, glue_table
 from exlm.tasks.finetune import finetune
+from exlm.tasks.labelled import load_labelled
 from tests.tasks.tiny_models import save_family
 
 QUOTE = 'They said "no'  # a quote that never ends: in a CSV it would swallow the lines behind it

@@ -1,7 +1,7 @@
 """Groups comparable runs into families, and averages their seeds for each cell of the paper's tables."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -112,15 +112,23 @@ class Family:
         if not runs:
             return None
         found = [[self.scores[run.id][score] for score in scores] for run in runs]
-        centers = [fmean((median if of_medians else fmean)(values) for values in of_run) for of_run in found]
-        everything = [value for (values,) in found for value in values] if len(scores) == 1 else centers
         error = runs[0].scores.get(f"{scores[0]} error")
-        spread = stdev(everything) if len(everything) > 1 else error
-        return Number(fmean(centers), spread, paper.DIGITS.get(scores[0], 1), centers)
+        return mean_and_spread(found, of_medians, error, paper.DIGITS.get(scores[0], 1))
 
     def estimates(self, cells: Iterable[Setting], *scores: str) -> dict[Setting, Number]:
         """The estimate of each of these cells that has one."""
         return {cell: estimate for cell in cells if (estimate := self.estimate(cell, *scores))}
+
+
+def mean_and_spread(
+    found: Sequence[Sequence[Sequence[float]]], of_medians: bool, error: float | None = None, digits: int = 1
+) -> Number:
+    """The mean of `found`: for each run, for each score, a number per fine-tuning seed. `error` is the spread of one
+    number. `Family.estimate` says more."""
+    centers = [fmean((median if of_medians else fmean)(values) for values in of_run) for of_run in found]
+    everything = [value for (values,) in found for value in values] if len(found[0]) == 1 else centers
+    spread = stdev(everything) if len(everything) > 1 else error
+    return Number(fmean(centers), spread, digits, centers)
 
 
 def families(runs: Runs) -> list[Family]:

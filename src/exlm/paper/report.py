@@ -10,7 +10,7 @@ from exlm.paper.claims import claims_table
 from exlm.paper.families import Family, families
 from exlm.paper.figures import entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.page import Figure, Section, Table, write_report
-from exlm.paper.runs import Pretraining, find_runs
+from exlm.paper.runs import Finetuning, Pretraining, find_runs
 from exlm.paper.values import MAIN_TABLES, TEXTS, texts
 
 CASE_TEXT = "This is [MASK], and I'm very [MASK] to see this."
@@ -20,7 +20,7 @@ def report(runs: list[str], output: str = "report") -> None:
     """Writes report.md, index.html, tables (CSV, LaTeX) and figures (SVG, PNG) of all finished runs.
 
     Args:
-        runs: directories; outputs of pretrain, finetune and analyze are found in them at any depth.
+        runs: directories; outputs of pretrain, finetune, baseline and analyze are found in them at any depth.
         output: the directory of the report.
     """
     if not runs:
@@ -33,6 +33,7 @@ def report(runs: list[str], output: str = "report") -> None:
     counts = {
         "Pre-trainings": f"{len(found.pretrainings)}, in families: {len(groups)}",
         "Fine-tunings": sum(map(len, found.finetunings.values())),
+        "Baselines": len(found.baselines),
         "Measurements of cost": len(found.costs),
         "Left out": len(left_out.rows),
         "Of these, damaged": len(found.damaged),
@@ -42,8 +43,8 @@ def report(runs: list[str], output: str = "report") -> None:
     cost.blocks = [tables.efficiency_table(found)] if found.costs else []
     experiments = [
         _experiment("repeated-mlm", groups, tables.repeated_table, repeated_figures),
-        _main_section("main-text", groups),
-        _main_section("main-molecules", groups),
+        _main_section("main-text", groups, found.baselines),
+        _main_section("main-molecules", groups, found.baselines),
         _experiment("ablations", groups, tables.ablation_table),
         _experiment("sweep", groups, tables.sweep_table, sweep_curves),
         _experiment("entropy", groups, tables.entropy_table, entropy_bars),
@@ -52,7 +53,7 @@ def report(runs: list[str], output: str = "report") -> None:
     ]
     claims, every_run, not_run = (Section(*texts("sections", name)) for name in ("claims", "runs", "not-run"))
     claims.blocks = [table for table in (claims_table(groups),) if table.rows]
-    every_run.blocks = [table for table in (tables.runs_table(groups), left_out) if table.rows]
+    every_run.blocks = [table for table in (tables.runs_table(groups, found.baselines), left_out) if table.rows]
     shown = [section for section in (claims, *experiments, every_run) if section.blocks]
     not_run.missing = [(section.title, section.start) for section in experiments if not section.blocks]
     shown += [not_run] if not_run.missing else []
@@ -78,8 +79,9 @@ def _experiment(
     return section
 
 
-def _main_section(name: str, groups: Sequence[Family]) -> Section:
-    """The section of a main table, for the families fine-tuned on one of its tasks. Missing tasks have a command."""
+def _main_section(name: str, groups: Sequence[Family], baselines: Sequence[Finetuning]) -> Section:
+    """The section of a main table, for the families fine-tuned on one of its tasks, and for the baselines that had the
+    same data (any data, if there is no such family). Missing tasks have a command."""
     main = MAIN_TABLES[name]
     tasks = list(dict.fromkeys(score.split()[0] for score in main["columns"].values() if score))
     section = Section(*texts("sections", name), f"exlm pretrain {main['pretrain']}")
@@ -90,8 +92,10 @@ def _main_section(name: str, groups: Sequence[Family]) -> Section:
         tune = f'exlm finetune {main["finetune"]} --model "$run" --task.dataset {task} --output "$run-finetuned/{task}"'
         if lacking := [run for family, run in runs if task not in family.finetunings.get(run.id, {})]:
             section.missing.append((task, _for_each(lacking, tune)))
-    if tuned:
-        section.blocks.append(tables.main_table(name, tuned))
+    data = {tuning.data for family in tuned for tuning in family.tunings}
+    same = [tuning for tuning in baselines if tuning.task in tasks and (not tuned or tuning.data in data)]
+    if tuned or same:
+        section.blocks.append(tables.main_table(name, tuned, same))
     elif section.missing:
         section.start = "\n".join(command for _, command in section.missing)
     return section

@@ -49,7 +49,7 @@ class Pretraining:
 
 @dataclass(frozen=True)
 class Finetuning:
-    """A model fine-tuned on one task with several seeds."""
+    """A model fine-tuned on one task with several seeds, or a baseline in its place."""
 
     id: str
     path: Path
@@ -59,6 +59,17 @@ class Finetuning:
     shared: str  # settings that must be equal to compare: data, start, hyper-parameters or their grid
     scores: dict[str, list[float]]  # one number per seed, in the unit of the tables
 
+    @property
+    def baseline(self) -> str | None:
+        """The name of the baseline that was trained in the place of a pre-trained model."""
+        return self.result["settings"].get("baseline")
+
+    @property
+    def data(self) -> tuple[Any, ...]:
+        """The data, split and number of rows. Scores on data for which these differ cannot be compared."""
+        settings = self.result["settings"]
+        return settings.get("data_sha256"), settings["task"].get("split"), settings["task"].get("train_rows")
+
 
 @dataclass
 class Runs:
@@ -67,6 +78,7 @@ class Runs:
     pretrainings: dict[str, Pretraining] = field(default_factory=dict)  # by id
     finetunings: dict[str | None, list[Finetuning]] = field(default_factory=lambda: defaultdict(list))
     """By the id of the pre-training. The id is None if the pre-training was not found."""
+    baselines: list[Finetuning] = field(default_factory=list)
     costs: dict[Path, Json] = field(default_factory=dict)  # contents of efficiency.json, by directory
     damaged: dict[Path, str] = field(default_factory=dict)  # for each unusable file, what is wrong with it
 
@@ -97,7 +109,9 @@ def find_runs(roots: list[str]) -> Runs:
     if not (runs.pretrainings or finetunings or runs.costs):
         where = f"{', '.join(roots)} ({len(runs.damaged)} damaged)"
         raise InputError(f"there is no finished run in {where}; give outputs of exlm pretrain, finetune or analyze")
-    for tuning in finetunings.values():  # its model has the same weights or, if weights are not known, the same path
+    runs.baselines = [tuning for tuning in finetunings.values() if tuning.baseline]
+    tuned = [tuning for tuning in finetunings.values() if not tuning.baseline]
+    for tuning in tuned:  # its model has the same weights or, if weights are not known, the same path
         name, weights = str(tuning.result["settings"]["model"]), tuning.result["settings"].get("model_sha256")
         same = [run.id for run in runs.pretrainings.values() if weights and run.weights == weights]
         unsure = [run for run in runs.pretrainings.values() if not weights or not run.weights]

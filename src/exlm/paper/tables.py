@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from exlm.paper import values as paper
-from exlm.paper.families import Family
+from exlm.paper.families import Family, mean_and_spread
 from exlm.paper.page import PAPER, Number, Row, Table
-from exlm.paper.runs import Runs, device
+from exlm.paper.runs import Finetuning, Runs, device
 from exlm.paper.values import MLM, PLUS, HeldOut, Setting, percent, rank, texts, title
 
 EVALUATED = (HeldOut.ACCURACY, HeldOut.PERPLEXITY, HeldOut.JOINT_PERPLEXITY, HeldOut.OWN_MASK)
@@ -21,9 +22,8 @@ def sources(family: Family, cell: Setting) -> Row:
     return {"seeds": f"{len(ids)} × {'–'.join(map(str, counts)) or 0}" if ids else "", "runs": " ".join(ids) or None}
 
 
-def caveats(families: Iterable[Family]) -> str:
+def caveats(tunings: Iterable[Finetuning]) -> str:
     """A sentence that names the data sets of ours that differ from the published ones."""
-    tunings = [tuning for family in families for tuning in family.tunings]
     words = {f"{title(t.task)}: {word}" for t in tunings for word in t.result["settings"].get("departures") or ()}
     return f" Not the published data: {'; '.join(sorted(words))}." if words else ""
 
@@ -32,8 +32,8 @@ def main_cells(family: Family) -> list[Setting]:
     return family.select([MLM, PLUS, "ExLM"], family.base_ratio)
 
 
-def main_table(name: str, chosen: Sequence[Family]) -> Table:
-    """A main table: results of other systems, then the paper's own, then ours by family."""
+def main_table(name: str, chosen: Sequence[Family], baselines: Sequence[Finetuning] = ()) -> Table:
+    """A main table: results of other systems, then the paper's own, then ours by family, then baselines."""
     main, rows = paper.MAIN_TABLES[name], list[Row]()
     for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
         for model, values in main["paper"].items():
@@ -47,8 +47,26 @@ def main_table(name: str, chosen: Sequence[Family]) -> Table:
                 scores = [score] if score else main["averaged"]
                 row[column] = family.estimate(cell, *scores, of_medians=main["of_medians"])
             rows.append(row | sources(family, cell))
+    rows += _baseline_rows(main, baselines)
     heading, caption = texts("tables", name)
-    return Table(name, heading, caption + caveats(chosen), rows)
+    tunings = [tuning for family in chosen for tuning in family.tunings]
+    return Table(name, heading, caption + caveats([*tunings, *baselines]), rows)
+
+
+def _baseline_rows(main: dict[str, Any], baselines: Sequence[Finetuning]) -> list[Row]:
+    """A row of a main table for every baseline; each of its tasks is a fine-tuning."""
+    rows: list[Row] = []
+    for name in dict.fromkeys(tuning.baseline for tuning in baselines):
+        tunings = [tuning for tuning in baselines if tuning.baseline == name]
+        found = {score: values for tuning in tunings for score, values in tuning.scores.items()}
+        row: Row = {"group": "ours: baselines on the same data", "model": title(str(name)), "updates": ""}
+        for column, score in main["columns"].items():
+            scores = [found.get(one, []) for one in ([score] if score else main["averaged"])]
+            row[column] = mean_and_spread([scores], main["of_medians"]) if all(scores) else None
+        counts = sorted({len(tuning.result["seeds"]) for tuning in tunings})
+        row |= {"seeds": "–".join(map(str, counts)), "runs": " ".join(tuning.id for tuning in tunings)}
+        rows.append(row)
+    return rows
 
 
 def _table(
@@ -67,7 +85,7 @@ def _table(
             lacking.append(cell.description)
     words = {"label": family.label, "ratio": percent(family.base_ratio), "states": family.base_states}
     heading, caption = texts("tables", name, **words)
-    return Table(name, heading, caption + caveats([family]), rows, lacking)
+    return Table(name, heading, caption + caveats(family.tunings), rows, lacking)
 
 
 def ablation_table(family: Family) -> Table:
@@ -133,8 +151,8 @@ def efficiency_table(runs: Runs) -> Table:
     return Table("efficiency", *texts("tables", "efficiency"), rows)
 
 
-def runs_table(families: Sequence[Family]) -> Table:
-    """All pre-trainings, each followed by its fine-tunings."""
+def runs_table(families: Sequence[Family], baselines: Sequence[Finetuning]) -> Table:
+    """All pre-trainings, each followed by its fine-tunings, and then all baselines."""
     rows: dict[str, Row] = {}  # by run id, as a vanilla MLM may belong to several families but is listed once
     for family in families:
         for cell in family.select(r=None):
@@ -145,14 +163,20 @@ def runs_table(families: Sequence[Family]) -> Table:
                 row |= {"result": result, "hours": Number(run.scores[HeldOut.HOURS], digits=2)}
                 rows[run.id] = row | {"device": device(run.result), "directory": str(run.path)}
                 for task, tuning in sorted(family.finetunings.get(run.id, {}).items()):
-                    content = tuning.result
-                    what = f"{title(task)} from {run.id}, {content['best'] or 'one setting'}"
-                    result = f"{content['metric']} {fmean(tuning.scores[task]):.2f}"
-                    row |= {"run": tuning.id, "kind": "fine-tuning", "what": what, "result": result}
-                    row |= {"p, %": "", "r": "", "updates": "", "hours": "", "directory": str(tuning.path)}
-                    row |= {"seeds": " ".join(map(str, content["seeds"])), "device": device(content)}
-                    rows[tuning.id] = dict(row)
+                    what = f"{title(task)} from {run.id}, {tuning.result['best'] or 'one setting'}"
+                    rows[tuning.id] = _tuning_row(family.label, "fine-tuning", what, tuning)
+    for tuning in sorted(baselines, key=lambda tuning: (str(tuning.baseline), tuning.task)):
+        what = f"{title(tuning.task)}, {title(str(tuning.baseline))}"
+        rows[tuning.id] = _tuning_row("baselines", "baseline", what, tuning)
     return Table("runs", *texts("tables", "runs"), list(rows.values()))
+
+
+def _tuning_row(group: str, kind: str, what: str, tuning: Finetuning) -> Row:
+    content = tuning.result
+    row: Row = {"group": group, "run": tuning.id, "kind": kind, "what": what, "p, %": "", "r": "", "updates": ""}
+    result = f"{content['metric']} {fmean(tuning.scores[tuning.task]):.2f}"
+    row |= {"seeds": " ".join(map(str, content["seeds"])), "result": result, "hours": ""}
+    return row | {"device": device(content), "directory": str(tuning.path)}
 
 
 def left_out_table(runs: Runs, families: Sequence[Family]) -> Table:

@@ -12,6 +12,7 @@ from exlm.storage import write_text
 
 TRAINING_MOLECULES = "train.smi"  # in the directory of every seed, since a random split differs between seeds
 FAR = 0.7
+RADIUS, BITS = 2, 2048  # of the fingerprints, in bonds and in bits
 
 
 def write_training_molecules(run_dir: Path, smiles: Sequence[str]) -> None:
@@ -28,17 +29,17 @@ def distance_to_training(run_dirs: Sequence[Path], smiles: Sequence[str]) -> np.
         if not path.is_file():
             raise InputError(f"{path} does not exist; distances need a model fine-tuned on molecules by this version")
         known |= set(path.read_text(encoding="utf-8").splitlines())
-    references = [fingerprint for fingerprint in _fingerprints(sorted(known)) if fingerprint is not None]
+    references = [fingerprint for fingerprint in fingerprints(sorted(known)) if fingerprint is not None]
     closest = [
         np.nan if one is None else max(DataStructs.BulkTanimotoSimilarity(one, references), default=0.0)
-        for one in _fingerprints(smiles)
+        for one in fingerprints(smiles)
     ]
     return 1 - np.array(closest)
 
 
-def _fingerprints(smiles: Sequence[str]) -> list[DataStructs.ExplicitBitVect | None]:
-    """The fingerprint of every molecule, None where RDKit cannot parse it."""
-    generator = GetMorganGenerator(radius=2, fpSize=2048)
+def fingerprints(smiles: Sequence[str]) -> list[DataStructs.ExplicitBitVect | None]:
+    """The fingerprint of every molecule (ECFP4: a radius of 2 is a diameter of 4), None where RDKit cannot parse it."""
+    generator = GetMorganGenerator(radius=RADIUS, fpSize=BITS)
     with rdBase.BlockLogs():
         molecules = [Chem.MolFromSmiles(text) if text else None for text in smiles]
     return [None if molecule is None else generator.GetFingerprint(molecule) for molecule in molecules]

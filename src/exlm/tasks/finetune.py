@@ -1,7 +1,7 @@
 """Fine-tuning: labelled data, a split, a grid and several seeds; selection on valid, report on test (or valid)."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,16 @@ from tqdm import tqdm
 from exlm.card import write_card
 from exlm.errors import Diverged, InputError, TrainingStopped
 from exlm.storage import finished_result, lock, machine, plain, write_json, write_text, write_yaml
-from exlm.tasks.config import FinetuneConfig, Grid, TaskConfig, cells, fill_in, identity, resolve
+from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, identity, resolve
 from exlm.tasks.encoders import default_layers, encoder_fingerprint
 from exlm.tasks.finetuned import REPORT, RESULT, best_seed, best_seed_directory, copy_model, rank
-from exlm.tasks.kinds import Trainer, kind_of
+from exlm.tasks.kinds import Task, kind_of
 from exlm.tasks.metrics import summarise
 from exlm.train import distributed
 from exlm.train.precision import used_precision
 
 Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every split but train
-TrainSeed = Callable[[Path, FinetuneConfig, int], Result]
+TrainSeed = Callable[[Path, Any, int], Result]  # with the hyper-parameters of a cell and a seed
 
 
 def finetune(
@@ -54,9 +54,7 @@ def finetune(
 
     Returns the content of `results.json`: metrics of every seed, and for every split their median, mean and spread.
     """
-    seeds = [0, 1, 2] if seeds is None else seeds
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise InputError(f"seeds is {seeds}; give at least one, each once")
+    seeds = checked_seeds(seeds)
     if distributed.launched():
         raise InputError("fine-tuning is one process; start it without torchrun, and other tasks beside it")
     start = str(best_seed_directory(start_from)) if start_from else None
@@ -71,31 +69,51 @@ def finetune(
     trainer.device = device
     hyper = fill_in(train, known, bool(trainer.task.molecules))
     chosen = cells(hyper, grid or {})
-    _announce(trainer)
     settings = plain(
         {**named, "precision": precision, "task": identity(trainer.task), **fingerprints, **trainer.data_settings}
     )
-    directory = Path(output)
+    recipe = {"output": output, **named, "train": hyper, "grid": grid, "seeds": seeds}
+    return run_task(Path(output), trainer, chosen, seeds, settings, recipe)
+
+
+def checked_seeds(seeds: list[int] | None) -> list[int]:
+    """The seeds, 0, 1 and 2 where absent. InputError if there is none, or one twice."""
+    seeds = [0, 1, 2] if seeds is None else seeds
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(f"seeds is {seeds}; give at least one, each once")
+    return seeds
+
+
+def run_task(
+    directory: Path,
+    task: Task,
+    grid: Mapping[str, Any],
+    seeds: Sequence[int],
+    settings: dict[str, Any],
+    recipe: dict[str, Any],
+) -> dict[str, Any]:
+    """Trains on a task with every cell and seed (see `run_grid`), says what was found in the data and what came out,
+    and writes everything to a directory. Returns the content of `results.json`."""
+    _announce(task)
     with lock(directory):
-        finished_runs(directory, chosen, seeds, settings)  # a run that is refused changes nothing here
-        recipe = {"output": output, **named, "train": hyper, "grid": grid, "seeds": seeds}
+        finished_runs(directory, grid, seeds, settings)  # a run that is refused changes nothing here
         write_yaml(directory / "recipe.yaml", recipe)
-        write_text(directory / "invalid_rows.csv", trainer.invalid.to_csv(index=False))
-        report = run_grid(directory, trainer.train_seed, chosen, seeds, settings, trainer.metric)
+        write_text(directory / "invalid_rows.csv", task.invalid.to_csv(index=False))
+        report = run_grid(directory, task.train_seed, grid, seeds, settings, task.metric)
     _print_result(report, directory)
     return report
 
 
-def _announce(trainer: Trainer) -> None:
+def _announce(task: Task) -> None:
     """Prints what was understood of the data, and how many rows have something wrong."""
-    dataset, invalid = trainer.task.dataset, trainer.invalid
-    print(f"{dataset}: {trainer.summary}")
-    for difference in trainer.data_settings["departures"]:
+    dataset, invalid = task.task.dataset, task.invalid
+    print(f"{dataset}: {task.summary}")
+    for difference in task.data_settings["departures"]:
         print(f"note: {difference}; scores do not compare with published ones")
     if len(invalid):
         first = invalid.iloc[0]
         example = f"{first.part} row {first.row}, value {str(first.value)[:80]!r}: {first.reason}".strip()
-        if trainer.task.on_invalid == "error":
+        if task.task.on_invalid == "error":
             raise InputError(f"{dataset}: {example}; correct or remove it, or set task.on_invalid to skip")
         counts = invalid.get("action", pd.Series()).value_counts()
         actions = "".join(f"{count} {action}; " for action, count in counts.items())
@@ -103,7 +121,7 @@ def _announce(trainer: Trainer) -> None:
 
 
 def finished_runs(
-    directory: Path, grid: Grid, seeds: Sequence[int], settings: dict[str, Any]
+    directory: Path, grid: Mapping[str, Any], seeds: Sequence[int], settings: dict[str, Any]
 ) -> dict[tuple[str, int], Result | None]:
     """The results of all runs by cell and seed, None for a run that is not finished; InputError if settings differ."""
     found = {}
@@ -114,11 +132,16 @@ def finished_runs(
 
 
 def run_grid(
-    directory: Path, train_seed: TrainSeed, grid: Grid, seeds: Sequence[int], settings: dict[str, Any], metric: str
+    directory: Path,
+    train_seed: TrainSeed,
+    grid: Mapping[str, Any],
+    seeds: Sequence[int],
+    settings: dict[str, Any],
+    metric: str,
 ) -> dict[str, Any]:
     """Runs every cell with every seed in `CELL/seed-N`. Finished runs are skipped; InputError if they had other
     `settings` or hyper-parameters. Writes and returns `results.json`: the summaries of the best cell by split, its
-    runs, and every cell's summary. Then copies the model of the best seed to `directory`.
+    runs, and every cell's summary. Then copies the model of the best seed, if there are models, to `directory`.
 
     The best cell has the best median of `metric` on valid; only its weights are kept. If the training of a cell stops
     with an error (it diverges, say), the grid goes on, and the cell counts as the worst.
@@ -138,7 +161,7 @@ def run_grid(
             print(f"{run_dir}: {error}; this cell counts as the worst")
             result |= {"stopped": str(error), "scores": {"valid": {}}}
         write_json(run_dir / RESULT, result)
-        if "stopped" not in result:
+        if "best_epoch" in result:  # it has a model
             write_card(run_dir)
         return result
 
@@ -153,7 +176,7 @@ def run_grid(
                 if path.is_file() and path.name not in (RESULT, "log.jsonl") and "predictions" not in path.name:
                     path.unlink()
     for i, seed in enumerate(seeds):  # a cell that was not the best of an earlier grid has lost its weights
-        if "stopped" not in runs[best][i] and not any((directory / best / f"seed-{seed}").glob("*.safetensors")):
+        if "best_epoch" in runs[best][i] and not any((directory / best / f"seed-{seed}").glob("*.safetensors")):
             runs[best][i] = train(best, seed)
     if stopped := [run["stopped"] for run in runs[best] if "stopped" in run]:
         raise TrainingStopped(f"no cell of the grid could be trained; {best}: {stopped[0]}")
@@ -161,9 +184,11 @@ def run_grid(
     report = {"settings": settings, "seeds": list(seeds), "metric": metric, "best": best, **summaries[best]}
     report |= {"runs": runs[best], "machine": machine()} | ({"cells": summaries} if len(grid) > 1 else {})
     report |= {"best_seed": best_seed(report)} | _label_summary(runs[best])
-    copy_model(directory / best / f"seed-{report['best_seed']}", directory)
+    if "best_epoch" in runs[best][0]:
+        copy_model(directory / best / f"seed-{report['best_seed']}", directory)
     write_json(directory / REPORT, report)
-    write_card(directory)
+    if "best_epoch" in runs[best][0]:
+        write_card(directory)
     return report
 
 

@@ -12,31 +12,36 @@ import pandas as pd
 
 from exlm.errors import InputError
 from exlm.tasks.classification import Classification
-from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders import Models
 from exlm.tasks.predictions import Member, Predictions, PredictOptions, predict_table
 from exlm.tasks.question_answering import QuestionAnswering, predict_answers
 from exlm.tasks.table import TaskType
 
 
-class Trainer(Protocol):
-    """Labelled data, made ready for a model, and how to train on them."""
+class Task(Protocol):
+    """Labelled data, and how to train on them."""
 
-    models: Models  # the classes of models with the right head
     task: TaskConfig  # with what was inferred from the data
     metric: str  # chooses epoch and grid cell
     summary: str  # describes the data in one line
     invalid: pd.DataFrame  # rows with something wrong
     data_settings: dict[str, Any]  # must be equal for results to be combined: hash, metric, departures from the usual
+
+    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> dict[str, Any]:
+        """Trains with one seed and writes the predictions. Returns `split` (rows by part), `scores` (metrics by part),
+        what else should be recorded, and if it writes a model `best_epoch`: the one that is best on valid."""
+        ...
+
+
+class Trainer(Task, Protocol):
+    """A task made ready for a model."""
+
+    models: Models  # the classes of models with the right head
     device: str  # where it trains: auto unless another one was set
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         """Reads the data for a model. `from_scratch` and `start_from` are those of `load_encoder`."""
-
-    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
-        """Trains with one seed and writes the model of the epoch that is best on valid, and its predictions. Returns
-        `best_epoch`, `split` (rows by part), `scores` (metrics by part) and what else should be recorded."""
-        ...
 
 
 class Kind(NamedTuple):

@@ -1,0 +1,96 @@
+"""Fills the tables of docs/results/baselines.md from the runs that baselines-jobs.sh has finished.
+
+python docs/results/baselines.py runs/baselines
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+from exlm.paper.values import MAIN_TABLES, SHARES, title
+from exlm.tasks.baselines import BASELINES
+from exlm.tasks.datasets import GLUE, MOLECULENET
+
+PAGE = Path(__file__).with_suffix(".md")
+REGRESSION = [name for name, entry in MOLECULENET.items() if entry.task_type == "regression"]
+MOLECULES = MAIN_TABLES["main-molecules"]
+CLASSIFICATION = [str(score).split()[0] for score in MOLECULES["columns"].values() if score]
+Results = dict[tuple[str, str], dict[str, Any]]  # what results.json has, by baseline and data set
+
+
+def find(runs: Path) -> Results:
+    paths = [path for name in BASELINES for path in sorted(runs.glob(f"{name}/*/results.json"))]
+    return {(path.parts[-3], path.parts[-2]): json.loads(path.read_text()) for path in paths}
+
+
+def seeds_of(result: dict[str, Any]) -> list[float]:
+    """The metric of every seed, in percent if it is a share, on test or, where there is none, on valid."""
+    metric, part = result["metric"], "test" if "test" in result else "valid"
+    return [(100 if metric in SHARES else 1) * run["scores"][part][metric] for run in result["runs"]]
+
+
+def cell(result: dict[str, Any] | None) -> str:
+    """The mean over seeds, with the standard deviation if there are several."""
+    if result is None:
+        return ""
+    values, digits = seeds_of(result), 1 if result["metric"] in SHARES else 3
+    return f"{fmean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else " (1 seed)")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def classification(results: Results) -> str:
+    """ROC-AUC beside the rows that the paper quotes and its own."""
+    rows = []
+    for name in BASELINES:
+        found = [results.get((name, task)) for task in CLASSIFICATION]
+        if any(found):
+            mean = f"{fmean(fmean(seeds_of(r)) for r in found if r):.1f}" if all(found) else ""
+            rows.append([title(name), *map(cell, found), mean])
+    for name, values in MOLECULES["paper"].items():
+        quoted = [name.replace("*", r"\*"), *("" if value is None else str(value) for value in values)]
+        rows.append([text and f"*{text}*" for text in quoted])
+    return table(["ROC-AUC, %", *map(title, CLASSIFICATION), "mean"], rows)
+
+
+def scores(results: Results, tasks: Sequence[str], unit: str) -> str:
+    rows = [[title(name), *(cell(results.get((name, task))) for task in tasks)] for name in BASELINES]
+    return table([unit, *map(title, tasks)], [row for row in rows if any(row[1:])]) if tasks else "Not run yet."
+
+
+def costs(results: Results) -> str:
+    """The median time of a seed by data set, and the versions."""
+    rows = []
+    for name in BASELINES:
+        own = {task: result["runs"] for (baseline, task), result in results.items() if baseline == name}
+        times = {task: median(run["seconds"] for run in runs) for task, runs in own.items()}
+        versions = {name for runs in own.values() for run in runs for name in run["settings"]["train"]["packages"]}
+        spent = ", ".join(f"{title(task)} {value:,.0f}" for task, value in sorted(times.items(), key=lambda e: e[1]))
+        rows.append([title(name), spent, ", ".join(sorted(versions))])
+    return table(["baseline", "seconds per seed", "versions"], [row for row in rows if row[1]])
+
+
+def main(runs: Path) -> None:
+    results = find(runs)
+    texts = [name for name in GLUE if ("tfidf-lr", name) in results]
+    parts = {
+        "classification": classification(results),
+        "regression": scores(results, REGRESSION, "RMSE"),
+        "text": scores(results, texts, "selection metric on dev, %"),
+        "costs": costs(results),
+    }
+    page = PAGE.read_text(encoding="utf-8")
+    for name, part in parts.items():
+        begin, end = page.index(f"<!-- {name} -->\n"), page.index("<!-- end -->", page.index(f"<!-- {name} -->"))
+        page = f"{page[:begin]}<!-- {name} -->\n{part}\n{page[end:]}"
+    PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

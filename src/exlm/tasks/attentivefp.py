@@ -1,0 +1,103 @@
+"""Trains AttentiveFP (Xiong et al., 2020), in an environment with torch-geometric and without this library.
+
+python attentivefp.py TRAIN.csv VALID.csv ALL.csv TASK_TYPE OUTPUTS SEED PREDICTIONS.csv
+
+A table has SMILES and then a label per task, empty where it is missing. The features of atoms and bonds are those of
+torch-geometric; sizes, learning rate and batch are those of its example: 200 wide, 2 layers, 2 steps of readout. Of at
+most 100 epochs, the one with the lowest loss on valid is kept; training ends after 20 epochs that are not better.
+"""
+
+import copy
+import csv
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.loader import DataLoader
+from torch_geometric.nn.models import AttentiveFP
+from torch_geometric.utils import from_smiles
+from torch_geometric.utils.smiles import e_map, x_map
+
+WIDTH, LAYERS, STEPS, DROPOUT = 200, 2, 2, 0.2
+LEARNING_RATE, WEIGHT_DECAY, BATCH = 10**-2.5, 1e-5, 200
+EPOCHS, PATIENCE = 100, 20
+ATOM, BOND = ([len(values) for values in features.values()] for features in (x_map, e_map))  # sizes of the features
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def read(path: str) -> list[Any]:
+    """The molecules of a table as graphs, with their labels `y` [1, tasks]."""
+    with open(path, newline="", encoding="utf-8") as file:
+        _, *rows = csv.reader(file)
+    graphs = [from_smiles(smiles) for smiles, *_ in rows]
+    for graph, (_, *labels) in zip(graphs, rows, strict=True):
+        graph.y = torch.tensor([[float(label or "nan") for label in labels]])
+    return graphs
+
+
+def outputs_of(model: nn.Module, batch: Any) -> Tensor:
+    """The outputs of a batch of graphs: [rows, outputs]."""
+    batch = batch.to(DEVICE)
+    atoms, bonds = (
+        torch.cat([F.one_hot(column, size) for column, size in zip(values.T, sizes, strict=True)], 1).float()
+        for values, sizes in ((batch.x, ATOM), (batch.edge_attr, BOND))
+    )
+    return model(atoms, batch.edge_index, bonds, batch.batch)
+
+
+def predict(model: nn.Module, graphs: list[Any]) -> Tensor:
+    """The outputs of all graphs, [rows, outputs], on the processor."""
+    model.eval()
+    with torch.inference_mode():
+        return torch.cat([outputs_of(model, batch).cpu() for batch in DataLoader(graphs, BATCH)])
+
+
+def masked_loss(outputs: Tensor, labels: Tensor, task_type: str) -> Tensor:
+    """The mean loss over the labels that are there. Outputs are [rows, outputs], labels [rows, tasks]."""
+    if task_type == "multiclass":
+        return F.cross_entropy(outputs, labels[:, 0].long())
+    known = ~labels.isnan()
+    loss = F.mse_loss if task_type == "regression" else F.binary_cross_entropy_with_logits
+    return loss(outputs[known], labels[known])
+
+
+def train(model: nn.Module, graphs: list[Any], valid: list[Any], task_type: str) -> None:
+    """Trains a model in place; it ends with the weights of the best epoch."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    labels = torch.cat([graph.y for graph in valid])
+    best, best_epoch, weights = float("inf"), 0, model.state_dict()
+    for epoch in range(1, EPOCHS + 1):
+        model.train()
+        for batch in DataLoader(graphs, BATCH, shuffle=True):
+            optimizer.zero_grad()
+            masked_loss(outputs_of(model, batch), batch.y.to(DEVICE), task_type).backward()
+            optimizer.step()
+        loss = masked_loss(predict(model, valid), labels, task_type).item()
+        print(f"epoch {epoch}: loss on valid {loss:.5f}", flush=True)
+        if loss < best:
+            best, best_epoch, weights = loss, epoch, copy.deepcopy(model.state_dict())
+        if epoch - best_epoch >= PATIENCE:
+            break
+    model.load_state_dict(weights)
+
+
+def main(train_path: str, valid_path: str, all_path: str, task_type: str, outputs: str, seed: str, target: str) -> None:
+    torch.manual_seed(int(seed))
+    graphs, valid, everything = (read(path) for path in (train_path, valid_path, all_path))
+    labels = torch.cat([graph.y for graph in graphs]).numpy()
+    mean, std = (f(labels, 0) if task_type == "regression" else start for f, start in ((np.nanmean, 0), (np.nanstd, 1)))
+    for graph in (*graphs, *valid):
+        graph.y = (graph.y - mean) / std
+    model = AttentiveFP(sum(ATOM), WIDTH, int(outputs), sum(BOND), LAYERS, STEPS, DROPOUT).to(DEVICE)
+    train(model, graphs, valid, task_type)
+    values = predict(model, everything)
+    if task_type != "regression":
+        values = values.softmax(1) if task_type == "multiclass" else values.sigmoid()
+    np.savetxt(target, values.numpy() * std + mean, delimiter=",")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,156 @@
+"""A labelled table with its metric and its splits: what fine-tuned models and baselines of tables have in common."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import rdkit
+
+from exlm.data.columns import listed
+from exlm.errors import InputError
+from exlm.randomness import Purpose, mix
+from exlm.storage import write_text
+from exlm.tasks.config import TaskConfig
+from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
+from exlm.tasks.frames import read_frame, with_columns
+from exlm.tasks.inference import Rows, TextKind, check_kind
+from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
+from exlm.tasks.predictions import prediction_columns
+from exlm.tasks.splits import Split, make_split, random_split, split_hash
+from exlm.tasks.table import LabelledTable, make_table
+
+
+class LabelledTask:
+    """A labelled table, how it is split, and how predictions for it are scored and recorded.
+
+    The attributes are those of a `Trainer` (`kinds.py`); `rows` says which rows can be used.
+    """
+
+    def __init__(
+        self,
+        task: TaskConfig,
+        read_rows: Callable[[LabelledTable, TaskConfig], Rows],
+        trained_on: TextKind,
+    ) -> None:
+        """Reads the table. `read_rows` gets it and the completed task, and finds what is wrong with its rows.
+        `trained_on` is the kind of text that the model knows."""
+        table, differences = load_labelled(task)
+        if task.train_rows is not None:
+            differences.append(f"at most {task.train_rows} rows of the train part are used")
+        glue = task.dataset in GLUE
+        wanted = False if glue else task.molecules
+        molecules = check_kind(table.texts, trained_on.molecules or None, wanted, task.dataset)
+        how = task.standardize or (trained_on.standardize if molecules else "none")
+        if how != "none" and not molecules:
+            raise InputError(f"task.standardize {how} rewrites molecules; set task.molecules to true, or leave it out")
+        default_split = "parts" if table.parts is not None else "scaffold" if molecules else "random"
+        remembered = task.standardize if how == "none" else how
+        self.task = replace(task, molecules=molecules, split=task.split or default_split, standardize=remembered)
+        self.metric = task.metric or (GLUE[task.dataset].metric if glue else MAIN_METRIC[table.task_type])
+        if self.metric not in (known := METRICS[table.task_type]):
+            raise InputError(f"a {table.task_type} task has no metric {self.metric!r}; use one of {', '.join(known)}")
+        self.rows = read_rows(table, self.task)
+        self.invalid = self.rows.report()
+        differences += molnet_differences(task.dataset, len(table.texts), self.rows.usable.sum())
+        self.data_settings = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": differences}
+        inferred = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
+        guess = f" (found without being told, set it if it is wrong: {inferred})" if inferred else ""
+        kind = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
+        self.summary = f"{len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
+
+    def split(self, seed: int) -> Split:
+        """The usable rows by part. InputError if nothing can be learned, or if valid cannot choose what is best."""
+        table, split = self.rows.table, split_rows(self.task, self.rows, seed)
+        empty = np.isnan(table.labels[split["train"]]).all(0)
+        if table.task_type == "regression" and empty.any():
+            column = table.label_columns[int(np.argmax(empty))]
+            raise InputError(f"column {column!r} has no label in the train part; leave it out or use another split")
+        guesses = np.random.default_rng(0).random((len(table.texts), len(table.classes or table.label_columns)))
+        if not np.isfinite(self.score(guesses, split["valid"])[self.metric]):
+            why = "of the valid part is not defined (only one class or value in it), so no epoch can be chosen"
+            raise InputError(f"{self.metric} {why}; use another split, for example task.split random")
+        return split
+
+    def score(self, predictions: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
+        """The metrics on the chosen rows, of predictions for all rows: [rows, outputs]."""
+        table = self.rows.table
+        return evaluate(table.task_type, table.labels[chosen], predictions[chosen])
+
+    def record(self, run_dir: Path, split: Split, predictions: np.ndarray) -> dict[str, Any]:
+        """What a seed's result has of its predictions [rows, outputs]: the rows by part, the scores of all parts but
+        train, and if there are several labels the metric of each. Writes the predictions for every row, except for a
+        train part that has its own file."""
+        self._write_predictions(run_dir, split, predictions)
+        reported = {name: chosen for name, chosen in split.items() if name != "train"}
+        return {
+            "split": {name: len(chosen) for name, chosen in split.items()},
+            "split_sha256": split_hash(split),
+            "left_out": int((~self.rows.usable).sum()),
+            "rdkit": rdkit.__version__,
+            "scores": {name: self.score(predictions, chosen) for name, chosen in reported.items()},
+            "labels": {name: self._label_scores(predictions, chosen) for name, chosen in reported.items()},
+        }
+
+    def _label_scores(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+        """The metric of every label on some rows, NaN where it is not defined; {} if there is only one label."""
+        table, scores = self.rows.table, dict[str, float]()
+        for i, name in enumerate(table.label_columns if len(table.label_columns) > 1 else []):
+            one = slice(i, i + 1)
+            scores[name] = evaluate(table.task_type, table.labels[rows, one], predictions[rows, one])[self.metric]
+        return scores
+
+    def _write_predictions(self, run_dir: Path, split: Split, predictions: np.ndarray) -> None:
+        table = self.rows.table
+        names = np.full(len(predictions), "", dtype=object)
+        for name, chosen in split.items():
+            names[chosen] = name
+        outputs = prediction_columns({"classes": table.classes, "label_columns": table.label_columns})
+        values = dict(zip(outputs, predictions.T, strict=True))
+        frame = with_columns(table.frame, {"split": names} | values | {"problem": self.rows.problems})
+        if table.parts is not None:
+            own = [table.text_column, table.pair_column, *table.label_columns]
+            frame = frame.loc[table.parts != "train", [n for n in frame if n in own or n not in table.frame]]
+        write_text(run_dir / "predictions.csv", frame.to_csv(index=False))
+
+
+def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
+    """The table of a task, and how its parts differ in size from the published ones (GLUE)."""
+    if task.dataset in GLUE:
+        return glue_table(task.dataset, task.data_dir)
+    assert task.task_type != "question_answering"
+    files = {"train": task.dataset, "valid": task.valid, "test": task.test}
+    frames = {part: read_frame(file, task.header) for part, file in files.items() if file}
+    frame = frames if task.valid else frames["train"]
+    columns = (task.text_column, task.label_columns, task.task_type, None, task.pair_column)
+    return make_table(frame, task.dataset, *columns), []
+
+
+def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
+    """Splits the usable rows; no part is empty. If there is no valid part, a tenth of train becomes valid. Train is cut
+    to `train_rows` rows, which are drawn anew for every seed."""
+    assert task.split
+    files = rows.table.parts
+    split = {name: chosen[rows.usable[chosen]] for name, chosen in make_split(task.split, rows.table, seed).items()}
+    if not len(split["valid"]) and files is None:
+        carved = random_split(split["train"], (0.9, 0.1, 0.0), seed)
+        split |= {"train": carved["train"], "valid": carved["valid"]}
+    for name in [name for name, chosen in split.items() if not len(chosen)]:
+        if files is None or name in files:
+            what = f"the {name} part has no row that can be used; look at its texts and labels, or use another split"
+            raise InputError(f"{task.dataset}: {what}")
+        del split[name]
+    if task.train_rows is not None and task.train_rows < len(split["train"]):
+        order = np.argsort(mix(seed, Purpose.TRAIN_ROWS, split["train"]), kind="stable")
+        split["train"] = np.sort(split["train"][order[: task.train_rows]])
+    return split
+
+
+def _content_hash(table: LabelledTable) -> str:
+    """SHA-256 of the cells, the names of their columns and the parts they belong to."""
+    frame = table.frame.astype(str) if table.parts is None else table.frame.astype(str).assign(**{"": table.parts})
+    rows = pd.util.hash_pandas_object(frame, index=False).to_numpy()
+    return hashlib.sha256("\t".join(map(str, frame.columns)).encode() + rows.tobytes()).hexdigest()

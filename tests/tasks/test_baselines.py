@@ -1,0 +1,209 @@
+"""Baselines as a user runs them, on tables made here; programs of their own are replaced by small ones."""
+
+import json
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from exlm import InputError
+from exlm.errors import TrainingStopped
+from exlm.info import info
+from exlm.paper.report import report
+from exlm.tasks import baseline_programs as programs
+from exlm.tasks.baseline_programs import Environment, interpreter
+from exlm.tasks.baselines import BASELINES, baseline
+from exlm.tasks.config import TaskConfig
+from exlm.tasks.metrics import evaluate
+
+MOLECULES = [f"{'C' * n}{end}" for n in range(1, 31) for end in ("O", "N", "c1ccccc1", "C(=O)O")]
+TASKS = {"binary": ["amine"], "multilabel": ["amine", "ring"], "multiclass": ["group"], "regression": ["weight"]}
+PROGRAM = """
+import csv, sys
+tables = [list(csv.reader(open(name)))[1:] for name in sys.argv[1:4]]
+train, valid, everything = tables
+kind, outputs, seed, target = sys.argv[4:]
+assert all(any(cell for cell in row[1:]) for row in train + valid), "a row without label"
+known = {row[0] for row in train + valid}
+assert not any(any(row[1:]) for row in everything if row[0] not in known), "a label to be predicted is shown"
+mean = sum(float(row[1]) for row in train) / len(train)
+with open(target, "w") as file:
+    for row in everything:
+        file.write(",".join([str(mean)] * int(outputs)) + "\\n")
+"""
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Molecules with labels of every kind, some missing, and a string that is no molecule."""
+    groups = ["alcohol", "amine", "benzene", "acid"] * 30
+    frame = pd.DataFrame({"smiles": MOLECULES, "group": groups})
+    frame["amine"] = (frame["group"] == "amine").astype(int)
+    frame["ring"] = (frame["group"] == "benzene").astype(float)
+    frame.loc[::7, "ring"] = np.nan
+    frame["weight"] = [float(len(smiles)) for smiles in MOLECULES]
+    frame.loc[len(frame)] = ["C1CC", "amine", 1, 0.0, 1.0]
+    path = tmp_path / "bace.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture
+def program(monkeypatch, tmp_path):
+    """Lets AttentiveFP be PROGRAM, in an environment that is there already. Returns the folder of environments."""
+    python = tmp_path / "environments" / programs.ATTENTIVEFP.name / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    (python.parents[1] / programs.FINISHED).touch()
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    monkeypatch.setattr(programs, "SCRIPT", script)
+    return tmp_path / "environments"
+
+
+def run(table, kind, name="ecfp-rf", seeds=(0,), **changes):
+    task = TaskConfig("", label_columns=TASKS[kind], task_type=kind, split="random")
+    return baseline(name, str(table), str(table.parent / "out"), task, list(seeds), **changes)
+
+
+@pytest.mark.parametrize("name", ["ecfp-rf", "ecfp-knn", "ecfp-lr"])
+@pytest.mark.parametrize(
+    "kind,metric,least",
+    [("binary", "roc_auc", 0.95), ("multilabel", "roc_auc", 0.95), ("multiclass", "accuracy", 0.9)]
+    + [("regression", "spearman", 0.5)],
+)
+def test_fingerprints_tell_functional_groups(table, name, kind, metric, least):
+    assert run(table, kind, name)["test"][metric]["mean"] >= least
+
+
+@pytest.mark.parametrize("kind,columns", [("regression", ["score"]), ("multiclass", ["label"]), ("binary", ["good"])])
+def test_words_tell_classes_and_scores_of_texts_and_pairs(tmp_path, kind, columns):
+    words = ["good", "fine", "bad", "awful"] * 30
+    frame = pd.DataFrame({"text": [f"it was {word} no {i % 9}" for i, word in enumerate(words)], "second": words})
+    frame["good"] = [int(word in ("good", "fine")) for word in words]
+    frame["label"] = words
+    frame["score"] = [float(len(word)) for word in words]
+    frame.to_csv(tmp_path / "texts.csv", index=False)
+    for pair in (None, "second"):
+        task = TaskConfig("", text_column="text", pair_column=pair, label_columns=columns, task_type=kind)
+        found = baseline("tfidf-lr", str(tmp_path / "texts.csv"), str(tmp_path / f"out-{pair}"), task, [0])
+        metric = {"regression": "pearson", "multiclass": "accuracy", "binary": "roc_auc"}[kind]
+        assert found["test"][metric]["mean"] > 0.95
+
+
+def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys):
+    run(table, "multilabel")
+    first = (table.parent / "out/seed-0/result.json").stat().st_mtime_ns
+    found = run(table, "multilabel", seeds=(0, 1))
+    assert (table.parent / "out/seed-0/result.json").stat().st_mtime_ns == first
+    assert json.loads((table.parent / "out/results.json").read_text())["test"] == found["test"]
+    frame = pd.read_csv(table.parent / "out/seed-1/predictions.csv")
+    assert frame["problem"].notna().tolist() == [False] * 120 + [True]
+    test = frame[frame["split"] == "test"]
+    values = test[["predicted amine", "predicted ring"]].to_numpy()
+    assert evaluate("multilabel", test[["amine", "ring"]].to_numpy(), values) == found["runs"][1]["scores"]["test"]
+    assert pd.read_csv(table.parent / "out/invalid_rows.csv")["value"].tolist() == ["C1CC"]
+    assert "baseline: ecfp-rf" in info(str(table.parent / "out"))
+    assert not list((table.parent / "out").rglob("README.md"))  # a card is for a model
+    with pytest.raises(InputError, match="other settings"):
+        run(table, "multilabel", "ecfp-knn")
+
+
+@pytest.mark.parametrize("name", ["ecfp-rf", "ecfp-knn", "ecfp-lr"])
+def test_labels_of_the_test_part_change_no_prediction(table, name):
+    run(table, "regression", name)
+    before = pd.read_csv(table.parent / "out/seed-0/predictions.csv")
+    frame = pd.read_csv(table)
+    frame.loc[before["split"] == "test", "weight"] += 100.0
+    changed = table.parent / "changed" / "bace.csv"
+    changed.parent.mkdir()
+    frame.to_csv(changed, index=False)
+    run(changed, "regression", name)
+    after = pd.read_csv(changed.parent / "out/seed-0/predictions.csv")
+    assert after["predicted weight"].equals(before["predicted weight"])
+
+
+def test_the_nearest_neighbours_are_weighted_by_their_similarity(tmp_path):
+    frame = pd.DataFrame({"smiles": ["CCO", "CCN", "c1ccccc1", "CCO", "CCCO"], "value": [1.0, 3.0, 9.0, 1.0, 1.0]})
+    frame["part"] = ["train", "train", "train", "valid", "test"]
+    frame.loc[5] = ["CCCl", 2.5, "valid"]
+    frame.to_csv(tmp_path / "few.csv", index=False)
+    task = TaskConfig("", label_columns=["value"], task_type="regression", split="column:part")
+    baseline("ecfp-knn", str(tmp_path / "few.csv"), str(tmp_path / "out"), task, [0])
+    found = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")["predicted value"]
+    # Of 6 bits, CCO shares 3 with CCN (Tanimoto similarity 3/9) and none with benzene.
+    assert found[0] == pytest.approx((1 + 3 / 3) / (1 + 1 / 3), rel=1e-4)
+    assert found[0] == found[3]
+
+
+def test_a_label_that_train_lacks_is_not_learned(table):
+    frame = pd.read_csv(table)
+    frame["part"] = (["train"] * 8 + ["valid", "test"]) * 12 + ["train"]
+    frame.loc[frame["part"] == "train", "ring"] = np.nan
+    frame.to_csv(table, index=False)
+    task = TaskConfig("", label_columns=TASKS["multilabel"], task_type="multilabel", split="column:part")
+    baseline("ecfp-knn", str(table), str(table.parent / "out"), task, [0])
+    found = pd.read_csv(table.parent / "out/seed-0/predictions.csv")
+    assert (found["predicted ring"][:120] == 0.5).all() and found["predicted amine"].nunique() > 1
+
+
+@pytest.mark.parametrize("kind", ["binary", "multilabel", "regression"])
+def test_a_program_gets_tables_and_returns_predictions(table, program, kind):
+    found = run(table, kind, "attentivefp", environments=str(program))
+    frame = pd.read_csv(table.parent / "out/seed-0/predictions.csv")
+    assert frame[f"predicted {TASKS[kind][-1]}"].nunique() == 1
+    assert frame["predicted " + TASKS[kind][0]].notna().sum() == 120
+    assert found["runs"][0]["settings"]["train"] == {"packages": list(programs.ATTENTIVEFP.packages)}
+
+
+def test_a_program_that_fails_ends_the_run_with_its_last_line(table, program):
+    programs.SCRIPT.write_text("raise SystemExit('no memory left')")
+    with pytest.raises(TrainingStopped, match="no memory left.*attentivefp.*log"):
+        run(table, "binary", "attentivefp", environments=str(program))
+
+
+def test_a_half_made_environment_is_made_again(tmp_path, monkeypatch):
+    nothing = Environment("tool-1", ("a-package==1",))
+    monkeypatch.setattr(programs.sys, "executable", "/bin/false")
+    with pytest.raises(InputError, match="tool-1 could not be installed.*network"):
+        interpreter(nothing, tmp_path)
+    (tmp_path / "tool-1/bin").mkdir(parents=True)
+    (tmp_path / "tool-1/bin/python").write_text("#!/bin/sh\n")
+    (tmp_path / "tool-1/bin/python").chmod(0o755)
+    monkeypatch.setattr(programs.sys, "executable", "/bin/true")
+    assert interpreter(nothing, tmp_path) == tmp_path / "tool-1/bin/python"
+    monkeypatch.setattr(programs.sys, "executable", "/bin/false")
+    interpreter(nothing, tmp_path)  # it is finished now
+
+
+@pytest.mark.parametrize(
+    "name,changes,message",
+    [
+        ("ecfp", {}, "there is no baseline 'ecfp'.*ecfp-rf"),
+        ("tfidf-lr", {}, "reads text.*has molecules; use ecfp-rf"),
+        ("ecfp-rf", {"molecules": False}, "reads molecules.*has text; use tfidf-lr"),
+        ("ecfp-rf", {"task_type": "question_answering"}, "question answering has no baseline"),
+        ("ecfp-rf", {"on_invalid": "error"}, "C1CC"),
+        ("ecfp-rf", {"on_invalid": "keep"}, "cannot keep what RDKit cannot parse"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_a_sentence(table, name, changes, message):
+    task = TaskConfig("", **{"label_columns": ["amine"], **changes})
+    with pytest.raises(InputError, match=message):
+        baseline(name, str(table), str(table.parent / "out"), task, [0])
+
+
+def test_the_report_has_a_row_for_every_baseline(table, tmp_path):
+    for name in ("ecfp-rf", "ecfp-knn"):
+        task = TaskConfig("", label_columns=["amine"], split="random")
+        found = baseline(name, str(table), str(tmp_path / "runs" / name), task, [0, 1])
+    report([str(tmp_path / "runs")], str(tmp_path / "report"))
+    rows = pd.read_csv(tmp_path / "report/tables/main-molecules.csv").set_index("model")
+    assert rows.loc["ECFP4 + nearest neighbours", "BACE"] == pytest.approx(100 * found["test"]["roc_auc"]["mean"])
+    assert rows.loc["ECFP4 + random forest", "seeds"] == 2
+    assert "nan" not in (tmp_path / "report/report.md").read_text()
+
+
+def test_every_baseline_is_named_in_the_help():
+    assert all(name in str(baseline.__doc__) for name in BASELINES)
