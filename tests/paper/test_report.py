@@ -14,13 +14,13 @@ import pytest
 
 from exlm.errors import InputError
 from exlm.paper import values as paper
-from exlm.paper.claims import standard_error, verdict
 from exlm.paper.efficiency import compare as measure_cost
 from exlm.paper.families import families
 from exlm.paper.figures import repeated_figures
 from exlm.paper.page import TEMPLATES, Number, Section, Table, write_report
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
+from exlm.paper.tables import standard_error, verdict
 from exlm.paper.values import HeldOut, Setting
 from exlm.paper.variants import Space
 from exlm.recipe import ArchitectureConfig, DataConfig

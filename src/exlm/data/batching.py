@@ -43,11 +43,11 @@ class MaskedBatches:
     tokens_per_batch: int
     # About so many tokens, copies included, are in memory at once. This and `repeat` do not change a step's sequences.
     tokens_per_micro_batch: int
-    mask_ratio: float  # see `masked_batch`
+    mask_ratio: float  # see `mask_tokens`
     seed: int  # of the order and the masks
     rank: int = 0  # number of this process, which gets the micro-batches rank, rank + world, ...
     world: int = 1  # number of processes
-    repeat: int = 1  # see `masked_batch`
+    repeat: int = 1  # see `mask_tokens`
 
     def __post_init__(self) -> None:
         self.lengths = np.asarray(self.source.lengths, dtype=np.int64) + 2  # with BOS and EOS
@@ -109,20 +109,7 @@ class MaskedBatches:
             micro_batches = [np.array([example]) for group in groups for example in group]
         settings = (self.tokenizer, self.seed, epoch, self.mask_ratio, self.repeat)
         mine = list(enumerate(micro_batches))[self.rank :: self.world]
-        return [(number, masked_batch(self.source, examples, *settings)) for number, examples in mine]
-
-
-def masked_batch(
-    source: Corpus,
-    examples: np.ndarray,
-    tokenizer: PreTrainedTokenizerBase,
-    seed: int,
-    epoch: int,
-    ratio: float,
-    repeat: int = 1,
-) -> dict[str, Tensor]:
-    """The examples of a corpus as `mask_tokens` masks them."""
-    return mask_tokens(*source.gather(examples), examples, tokenizer, seed, epoch, ratio, repeat)
+        return [(number, mask_tokens(*self.source.gather(some), some, *settings)) for number, some in mine]
 
 
 def mask_tokens(

@@ -33,7 +33,6 @@ Documents = Literal["none", "row", "blank"]
 SKIPPED_COLUMNS = ("file", "row", "value", "reason", "detail", "action")  # of skipped.csv; action is kept or skipped
 MAX_STRINGS = 20_000  # most different strings, unknown or spelled, whose counts are kept
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
-BINS, BAR = 8, 40  # of the printed histogram: rows, and characters of the longest bar
 REPORTED_STRINGS = 20
 
 
@@ -96,15 +95,12 @@ def prepare(
     _check_options(options, workers)
     sources, ignored = find_sources(inputs, header)
     packed, keep = documents != "none", on_invalid == "keep"
-    passes: list[int] = []  # number of rows of each pass over the inputs so far
 
     def read(title: str) -> Iterator[Chunk]:
-        total = passes[0] if passes else None
-        with tqdm(desc=title, total=total, unit=" rows", unit_scale=True, disable=None) as bar:
+        with tqdm(desc=title, unit=" rows", unit_scale=True, disable=None) as bar:
             for chunk in read_chunks(sources, text_column, documents == "row"):
                 yield chunk
                 bar.update(len(chunk))
-            passes.append(int(bar.n))
 
     with new_directory(Path(output), overwrite) as folder:
         vocabulary = None if tokenizer in ("smiles", *TEXT_TOKENIZERS) else load_tokenizer(tokenizer)
@@ -201,25 +197,19 @@ def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[s
     if not histograms["train"].any():
         found = ", ".join(f"{n} {what}" for what, n in (counts["rows"] + counts["invalid"]).items())
         raise InputError(f"no row is left for training ({found}); check text_column, the tokenizer and held_out")
-    lengths = histograms["train"] + histograms["valid"]
-    below = np.cumsum(lengths)
-    longest = int(np.flatnonzero(lengths)[-1])
-    width = longest // BINS + 1
-    bins = range(0, longest + 1, width)
-    rows = counts["rows"]
+    rows, below = counts["rows"], np.cumsum(histograms["train"] + histograms["valid"])
     return {
         "counts": {
             "rows": rows["rows"],
             "blank": rows["blank"],
             "invalid": dict(sorted(counts["invalid"].items())),
             **{kind: rows[kind] for kind in ("skipped", "kept_invalid", "unknown_tokens", "spelled_pieces")},
-            "duplicates": written - int(lengths.sum()),
+            "duplicates": written - int(below[-1]),
             **{f"{split}_examples": int(h.sum()) for split, h in histograms.items()},
             **{f"{split}_tokens": int(h @ np.arange(len(h))) for split, h in histograms.items()},
             **({"documents": rows["documents"]} if "documents" in rows else {}),
         },
         "length_percentiles": {str(p): int(np.searchsorted(below, max(1, p / 100 * below[-1]))) for p in PERCENTILES},
-        "length_histogram": {f"{a}-{a + width - 1}": int(lengths[a : a + width].sum()) for a in bins},
         "most_frequent_unknown": dict(counts["unknown"].most_common(REPORTED_STRINGS)),
         "most_frequent_spelled": dict(counts["spelled"].most_common(REPORTED_STRINGS)),
     }
@@ -227,7 +217,7 @@ def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[s
 
 def describe(manifest: dict[str, Any], output: str) -> str:
     """What a user must know about the result: what was written, what else was found, and how long the sequences are."""
-    counts, bins = manifest["counts"], manifest["length_histogram"]
+    counts = manifest["counts"]
     checked = " checked as molecules" if manifest["options"]["molecules"] else ""
     lines = [
         f"{output}: {counts['rows']:,} rows{checked} gave {counts['train_examples']:,} training and "
@@ -240,7 +230,5 @@ def describe(manifest: dict[str, Any], output: str) -> str:
     for kind in ("unknown", "spelled"):
         if common := list(manifest[f"most_frequent_{kind}"])[:5]:
             lines.append(f"most often {kind}: {', '.join(common)}")
-    lines.append("tokens per sequence, special tokens not counted:")
-    most = max(bins.values())
-    lines += [f"{name:>11} {'#' * -(-n * BAR // most):{BAR}} {n:,}" for name, n in bins.items()]
-    return "\n".join(lines)
+    percentiles = ", ".join(f"{share}%: {n}" for share, n in manifest["length_percentiles"].items())
+    return "\n".join([*lines, f"percentiles of tokens per sequence, special tokens not counted: {percentiles}"])

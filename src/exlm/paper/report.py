@@ -6,7 +6,6 @@ from shlex import quote
 
 from exlm.errors import InputError
 from exlm.paper import tables
-from exlm.paper.claims import claims_table
 from exlm.paper.families import Family, families
 from exlm.paper.figures import entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.page import Figure, Section, Table, write_report
@@ -52,7 +51,7 @@ def report(runs: list[str], output: str = "report") -> None:
         cost,
     ]
     claims, every_run, not_run = (Section(*texts("sections", name)) for name in ("claims", "runs", "not-run"))
-    claims.blocks = [table for table in (claims_table(groups),) if table.rows]
+    claims.blocks = [table for table in (tables.claims_table(groups),) if table.rows]
     every_run.blocks = [table for table in (tables.runs_table(groups, found.baselines), left_out) if table.rows]
     shown = [section for section in (claims, *experiments, every_run) if section.blocks]
     not_run.missing = [(section.title, section.start) for section in experiments if not section.blocks]
