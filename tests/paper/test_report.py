@@ -294,16 +294,14 @@ def test_markdown_and_html_set_quoted_rows_apart(grid):
 
 def test_missing_cells_name_their_commands(tmp_path):
     model = pretraining(tmp_path, "runs/exlm")
-    mlm = pretraining(tmp_path, "runs/mlm", objective="mlm")
+    pretraining(tmp_path, "runs/mlm", objective="mlm")
     pretraining(tmp_path, "runs/mlm-2", objective="mlm", p=0.387, r=2)
     finetuning(tmp_path, "runs/rte", model, "rte", [0.6, 0.7])
     report([str(tmp_path / "runs")], str(tmp_path / "out"))
     text = (tmp_path / "out" / "report.md").read_text()
-    commands = [line for line in text.splitlines() if "exlm finetune" in line]
-    assert len(commands) == 9  # a line for each task
-    tune = 'exlm finetune recipes/text/finetune.yaml --model "$run" --task.dataset {0} --output "$run-finetuned/{0}"'
-    assert f"for run in {mlm} {model}; do {tune.format('cola')}; done" in commands
-    assert f"for run in {mlm}; do {tune.format('rte')}; done" in commands
+    assert re.search("parameters.*: mnli, qqp, qnli, sst-2, cola, rte, mrpc, sts-b, squad2\n", text)
+    tune = "exlm finetune recipes/text/finetune.yaml --model RUN --task.dataset TASK --output RUN-finetuned/TASK"
+    assert text.count(tune) == 1
     assert "exlm analyze repeated-mlm recipes/text/analysis-small.yaml" in text
     assert re.search("p = 78.9%, r = 4; Vanilla MLM, p = 78.9%, r = 8", text) and "p = 15%, r = 8" not in text
     not_run = text[text.index("## Not run") :]
@@ -577,7 +575,7 @@ def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
         find_runs([str(tmp_path / "empty")])
 
 
-def test_drawn_cases_are_shown_and_the_others_have_their_command(tmp_path):
+def test_drawn_cases_are_shown(tmp_path):
     svg = '<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/></svg>'
     run_dirs = [pretraining(tmp_path / "runs", f"exlm {seed}", seed=seed) for seed in range(4)]
     ids = [run.id for run in only_family(tmp_path / "runs").runs]
@@ -590,9 +588,6 @@ def test_drawn_cases_are_shown_and_the_others_have_their_command(tmp_path):
     text, page = (out / "report.md").read_text(), (out / "index.html").read_text()
     assert f"](figures/case-{ids[0]}.svg)" in text and "ExLM, k = 4, p = 15%, seed 0" in text
     assert page.count('src="data:image/svg+xml;base64,') == 2 and 'id="a"' not in page
-    explore = """"This is [MASK], and I'm very [MASK] to see this." --output"""
-    quoted = f"'{run_dirs[2]}' '{run_dirs[3]}'"
-    assert f'for run in {quoted}; do exlm explore "$run" {explore} "$run/case.svg"; done' in text
 
 
 def test_a_file_is_no_place_for_a_report(tmp_path):

@@ -1,13 +1,10 @@
 """Makes masked batches of a limited number of tokens. Corpus, settings, seed and step alone determine a batch.
 
-A step of the optimizer takes one batch of at most `tokens_per_batch` tokens. A batch is made of a few *groups*:
+A step of the optimizer takes one batch, which is made of a few *groups*. The sequences of a group are of nearly equal
+length, so that there is little padding. The groups of a batch come from the whole range of lengths, so that its
+gradient represents the whole corpus. What shares a group and a batch is random and differs from epoch to epoch.
 
-- The sequences of a group are of nearly equal length, so that there is little padding.
-- The groups of a batch come from the whole range of lengths. So its gradient represents the whole corpus, and not
-  only its short or only its long sequences.
-- Which sequences share a group, and which groups share a batch, is random and differs from epoch to epoch.
-
-Groups are cut into *micro-batches*. A process holds one of them in memory at a time. Every process plans all batches
+Groups are cut into *micro-batches*, of which a process holds one in memory at a time. Every process plans all batches
 and takes its share of them. So a resumed run needs only one integer, and no process can fall out of step.
 """
 
@@ -51,13 +48,14 @@ class MaskedBatches:
 
     def __post_init__(self) -> None:
         self.lengths = np.asarray(self.source.lengths, dtype=np.int64) + 2  # with BOS and EOS
-        longest, tokens_per_batch = int(self.lengths.max()), self.tokens_per_batch
-        if longest > tokens_per_batch:
-            sizes = f"{longest} tokens but a batch may have {tokens_per_batch}"
-            raise InputError(f"the longest sequence has {sizes}; raise tokens_per_batch")
-        wanted = max(tokens_per_batch // TOKENS_OF_GROUP, min(2, tokens_per_batch // TOKENS_OF_HALF))
-        groups_per_batch = max(1, min(GROUPS, wanted, tokens_per_batch // longest))
-        self.tokens_per_group = tokens_per_batch // groups_per_batch
+        longest, most = int(self.lengths.max()), self.tokens_per_batch
+        if longest > most:
+            raise InputError(
+                f"the longest sequence has {longest} tokens, and a batch {most}; raise tokens_per_batch"
+            )
+        wanted = max(most // TOKENS_OF_GROUP, min(2, most // TOKENS_OF_HALF))
+        groups_per_batch = max(1, min(GROUPS, wanted, most // longest))
+        self.tokens_per_group = most // groups_per_batch
         # The order of every epoch, from the longest sequences to the shortest, is cut into groups at the same places.
         # So the sequences left over at the end are short.
         bounds = np.sort(self.lengths // LENGTH_STEP)[::-1] * LENGTH_STEP + LENGTH_STEP - 1

@@ -37,8 +37,6 @@ def _reason(smiles: str) -> str:
     """What RDKit's log says about a string that is not a SMILES string, such as ": unclosed ring"; "" if nothing."""
     if len(smiles.split()) != 1:
         return ": it has spaces" if smiles.strip() else ""
-    if not hasattr(rdBase, "CaptureErrorLog"):  # an older RDKit
-        return ""
     with rdBase.CaptureErrorLog() as log:
         Chem.MolFromSmiles(smiles, _PARSER)
     found = re.search(r"Parse Error: (.+?)(?: while parsing| for input|\n|$)", log.messages)

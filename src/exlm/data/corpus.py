@@ -40,7 +40,6 @@ class Corpus:
 
     Attributes:
         lengths: [examples] uint32, memory-mapped; tokens per example without special tokens.
-        manifest: the parsed manifest.
         corpus_hash: identifies tokens, split and tokenizer.
         tokenizer_hash: to compare with `exlm.pretrained.tokenizer_hash` of a model's tokenizer.
         molecules: whether the rows are molecules; None if the manifest does not say.
@@ -98,10 +97,9 @@ class Corpus:
 
 
 class CorpusWriter:
-    """Appends examples to the token files of `folder`, and writes the two splits at the end.
+    """Appends examples to the token files of `folder` and to the file `staged`, and sorts them into splits at the end.
 
-    `vocabulary_size`, the largest token id plus one, decides the type of the token files. The file `staged` has all
-    examples until `write_splits` sorts them into the splits.
+    `vocabulary_size`, the largest token id plus one, decides the type of the token files.
     """
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:

@@ -10,7 +10,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.chemistry import are_molecules
 from exlm.data.encoding import unknown_tokens
+from exlm.data.tokenization import splits_smiles
 from exlm.errors import InputError
 from exlm.filling import search
 from exlm.filling.search import Graph
@@ -80,6 +82,14 @@ def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFas
     if model.config.repeat > 1:
         raise InputError(f"{path} was trained on repeated tokens (Repeated MLM); give a model trained on ordinary text")
     return model, tokenizer
+
+
+def fills_molecules(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> bool:
+    """Whether texts with masks are SMILES: the model knows; for an older model its tokenizer or the texts decide."""
+    if network.config.molecules is not None:
+        return network.config.molecules
+    examples = (MASKS.sub("C", text.replace(str(tokenizer.mask_token), "C")) for text in texts)
+    return splits_smiles(tokenizer.backend_tokenizer) or are_molecules(examples)
 
 
 def fill_texts(

@@ -74,6 +74,7 @@ def analyze(
     if distributed.launched():
         raise InputError("an analysis is one process; start it without torchrun")
     seeds, pretrain_seeds = [1, 2, 3] if seeds is None else seeds, [0] if pretrain_seeds is None else pretrain_seeds
+    recipe = {name: value for name, value in locals().items() if name not in ("experiment", "own_processes")}
     if cost_steps < 1:
         raise InputError(f"cost_steps is {cost_steps}; it must be at least 1")
     models = variants(experiment, data, model, train, space)
@@ -89,9 +90,7 @@ def analyze(
         there = (file for file in (labelled.dataset, labelled.valid, labelled.test) if file and Path(file).suffix)
         files[name] = {file: sha256(Path(file)) for file in there}
     directory = Path(output)
-    recipe = {"output": output, "data": data, "model": model, "train": train, "space": space, "prior": prior}
-    recipe |= {"tasks": tasks or {}, "seeds": seeds, "pretrain_seeds": pretrain_seeds}
-    write_yaml(directory / "recipe.yaml", recipe | {"cost_steps": cost_steps, "case": case})
+    write_yaml(directory / "recipe.yaml", recipe)
 
     if experiment in ("efficiency", "ablations"):
         result = directory / "efficiency.json"

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, variance
-from typing import Any
 
 from exlm.paper import values as paper
 from exlm.paper.families import Family, mean_and_spread
@@ -37,6 +36,7 @@ def main_cells(family: Family) -> list[Setting]:
 def main_table(name: str, chosen: Sequence[Family], baselines: Sequence[Finetuning] = ()) -> Table:
     """A main table: results of other systems, then the paper's own, then ours by family, then baselines."""
     main, rows = paper.MAIN_TABLES[name], list[Row]()
+    columns = {column: [score] if score else main["averaged"] for column, score in main["columns"].items()}
     for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
         for model, values in main["paper"].items():
             if (model in paper.OF_THE_PAPER) == (source == "paper"):
@@ -45,30 +45,21 @@ def main_table(name: str, chosen: Sequence[Family], baselines: Sequence[Finetuni
     for family in chosen:
         for cell in main_cells(family):
             row: Row = {"group": f"ours: {family.label}", "model": cell.label, "updates": family.cells[cell][0].steps}
-            for column, score in main["columns"].items():
-                scores = [score] if score else main["averaged"]
+            for column, scores in columns.items():
                 row[column] = family.estimate(cell, *scores, of_medians=main["of_medians"])
             rows.append(row | sources(family, cell))
-    rows += _baseline_rows(main, baselines)
+    for baseline in dict.fromkeys(tuning.baseline for tuning in baselines):
+        own = [tuning for tuning in baselines if tuning.baseline == baseline]
+        found = {score: values for tuning in own for score, values in tuning.scores.items()}
+        row = {"group": "ours: baselines on the same data", "model": title(str(baseline)), "updates": ""}
+        for column, scores in columns.items():
+            values = [found[score] for score in scores if score in found]
+            row[column] = mean_and_spread([values], main["of_medians"]) if len(values) == len(scores) else None
+        counts = sorted({len(tuning.result["seeds"]) for tuning in own})
+        rows.append(row | {"seeds": "–".join(map(str, counts)), "runs": " ".join(tuning.id for tuning in own)})
     heading, caption = texts("tables", name)
     tunings = [tuning for family in chosen for tuning in family.tunings]
     return Table(name, heading, caption + caveats([*tunings, *baselines]), rows)
-
-
-def _baseline_rows(main: dict[str, Any], baselines: Sequence[Finetuning]) -> list[Row]:
-    """A row of a main table for every baseline; each of its tasks is a fine-tuning."""
-    rows: list[Row] = []
-    for name in dict.fromkeys(tuning.baseline for tuning in baselines):
-        tunings = [tuning for tuning in baselines if tuning.baseline == name]
-        found = {score: values for tuning in tunings for score, values in tuning.scores.items()}
-        row: Row = {"group": "ours: baselines on the same data", "model": title(str(name)), "updates": ""}
-        for column, score in main["columns"].items():
-            scores = [found.get(one, []) for one in ([score] if score else main["averaged"])]
-            row[column] = mean_and_spread([scores], main["of_medians"]) if all(scores) else None
-        counts = sorted({len(tuning.result["seeds"]) for tuning in tunings})
-        row |= {"seeds": "–".join(map(str, counts)), "runs": " ".join(tuning.id for tuning in tunings)}
-        rows.append(row)
-    return rows
 
 
 def _table(
