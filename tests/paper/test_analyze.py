@@ -15,9 +15,8 @@ from exlm import InputError
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
-from exlm.paper.analyze import DownstreamConfig, analyze
+from exlm.paper.analyze import DownstreamConfig, Space, analyze, variants
 from exlm.paper.jobs import Job, in_own_process, run_jobs
-from exlm.paper.variants import Space, variants
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.train.loop import LoopConfig

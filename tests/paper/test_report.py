@@ -14,6 +14,7 @@ import pytest
 
 from exlm.errors import InputError
 from exlm.paper import values as paper
+from exlm.paper.analyze import Space
 from exlm.paper.efficiency import compare as measure_cost
 from exlm.paper.families import families
 from exlm.paper.figures import repeated_figures
@@ -22,7 +23,6 @@ from exlm.paper.report import report
 from exlm.paper.runs import find_runs
 from exlm.paper.tables import standard_error, verdict
 from exlm.paper.values import HeldOut, Setting
-from exlm.paper.variants import Space
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm_command import main
 from tests.paper.fake_runs import efficiency, finetuning, full_grid, pretraining, write
@@ -219,7 +219,7 @@ def test_molecules_questions_and_regressions_have_their_units(tmp_path):
     finetuning(tmp_path, "b", model, "/data/delaney-processed.csv", [1.25], "rmse", "test")
     finetuning(tmp_path, "c", model, "squad2", [49.7], "f1")
     family = only_family(tmp_path)
-    assert family.domain == "molecules" and family.tasks == ["squad2", "bace", "esol"]
+    assert family.tasks == ["squad2", "bace", "esol"]
     values = [family.estimate(Setting("ExLM", 4, 0.15), task).value for task in family.tasks]
     assert values == pytest.approx([49.7, 80.0, 1.25])
 
@@ -302,7 +302,7 @@ def test_missing_cells_name_their_commands(tmp_path):
     assert re.search("parameters.*: mnli, qqp, qnli, sst-2, cola, rte, mrpc, sts-b, squad2\n", text)
     tune = "exlm finetune recipes/text/finetune.yaml --model RUN --task.dataset TASK --output RUN-finetuned/TASK"
     assert text.count(tune) == 1
-    assert "exlm analyze repeated-mlm recipes/text/analysis-small.yaml" in text
+    assert "exlm analyze repeated-mlm RECIPE" in text
     assert re.search("p = 78.9%, r = 4; Vanilla MLM, p = 78.9%, r = 8", text) and "p = 15%, r = 8" not in text
     not_run = text[text.index("## Not run") :]
     assert "States k" in not_run and "exlm analyze sweep" in not_run and "Molecules: main results" in not_run
@@ -318,7 +318,7 @@ def test_runs_of_a_study_are_continued_by_its_own_recipe(tmp_path):
     text = (tmp_path / "out" / "report.md").read_text()
     for experiment in ("repeated-mlm", "ablations", "sweep", "efficiency"):
         assert f"exlm analyze {experiment} '{tmp_path}/my study/recipe.yaml'" in text
-    assert "analysis-small.yaml" not in text
+    assert "RECIPE\n" not in text
 
 
 def test_latex_rows_are_balanced_and_characters_escaped(grid):

@@ -50,9 +50,7 @@ class MaskedBatches:
         self.lengths = np.asarray(self.source.lengths, dtype=np.int64) + 2  # with BOS and EOS
         longest, most = int(self.lengths.max()), self.tokens_per_batch
         if longest > most:
-            raise InputError(
-                f"the longest sequence has {longest} tokens, and a batch {most}; raise tokens_per_batch"
-            )
+            raise InputError(f"the longest sequence has {longest} tokens, and a batch {most}; raise tokens_per_batch")
         wanted = max(most // TOKENS_OF_GROUP, min(2, most // TOKENS_OF_HALF))
         groups_per_batch = max(1, min(GROUPS, wanted, most // longest))
         self.tokens_per_group = most // groups_per_batch
@@ -120,20 +118,15 @@ def mask_tokens(
     ratio: float,
     repeat: int = 1,
 ) -> dict[str, Tensor]:
-    """Sequences for masked language modelling: BOS and EOS added, chosen tokens replaced by [MASK].
+    """input_ids, attention_mask and labels, each [n, S], for masked language modelling; labels are -100 without a mask.
 
     `tokens` [n, longest] are padded on the right and have no special tokens, `lengths` [n] counts them, and `examples`
-    [n] are their numbers in the data set.
-
-    A share of `ratio` of each sequence's tokens is masked. Their number is rounded up or down at random, so that the
-    share is right on average. Which tokens are masked depends on seed, epoch and example alone. BOS and EOS are never
-    masked and do not count, not even between the documents of a packed sequence.
+    [n] are their numbers in the data set. A share of `ratio` of each sequence's tokens is masked. Their number is
+    rounded up or down at random, so that the share is right on average. Which tokens are masked depends on seed, epoch
+    and example alone. BOS and EOS are added and never masked, not even between the documents of a packed sequence.
 
     Every token, BOS and EOS too, is repeated `repeat` times, and each copy is masked independently of the others
     (Repeated MLM, section 3.1 of the paper).
-
-    Returns:
-        input_ids, attention_mask and labels, each [n, S]; labels are -100 where nothing was masked.
     """
     ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id

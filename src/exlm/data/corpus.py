@@ -1,6 +1,5 @@
-"""A tokenised corpus on disk. It is written once, in constant memory. Its readers map the files into memory.
+"""A tokenised corpus on disk, written once, in constant memory, and mapped into memory by its readers. Its files:
 
-A corpus is a directory with these files:
 - `tokens-00000.bin`, ...: token ids without special tokens, little-endian uint16 (uint32 if the vocabulary
   has more than 65,535 entries), one example after another; no example crosses two files;
 - `train.npy` and `valid.npy`: per example its offset in the whole token stream and its length (`INDEX`);
@@ -122,10 +121,8 @@ class CorpusWriter:
         self._in_shard += len(tokens)
 
     def drop_duplicates(self) -> None:
-        """Leave examples out of the splits if an earlier one has the same text.
-
-        Equal texts have equal hashes. To save memory, only hashes with the same first 6 bits are compared at a time.
-        """
+        """Leave examples out of the splits if an earlier one has the same hash, and so the same text. To save memory,
+        only hashes with the same first 6 bits are compared at a time."""
         staged = np.memmap(self.staged, EXAMPLE, "r+")
         for bucket in range(64):
             starts = range(0, len(staged), BLOCK)

@@ -1,7 +1,4 @@
-"""`exlm prepare` turns raw rows into a corpus (see `corpus.py`), in constant memory.
-
-Three steps: rows are read in chunks, chunks are encoded in several processes, and examples are written in order.
-"""
+"""`exlm prepare` turns raw rows into a corpus (see `corpus.py`), in constant memory."""
 
 import csv
 import hashlib
@@ -166,10 +163,8 @@ def _check_options(options: dict[str, Any], workers: int) -> None:
 
 
 def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool) -> dict[str, Counter[str]]:
-    """Writes examples, and a table of the invalid rows. With `stop`, the first invalid row raises InputError.
-
-    Returns the counts of all chunks. If there are very many different strings, only the most frequent ones are counted.
-    """
+    """Writes examples, and a table of the invalid rows. Returns the counts of all chunks; of very many strings only the
+    most frequent ones are counted. With `stop`, the first invalid row raises InputError."""
     counts = defaultdict[str, Counter[str]](Counter)
     with open(skipped, "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
@@ -189,11 +184,8 @@ def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, 
 
 
 def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[str, np.ndarray]) -> dict[str, Any]:
-    """What the manifest says about the content; InputError if nothing is left for training.
-
-    It is computed from the counts of all chunks (`EncodedChunk`), the number of examples before duplicates were left
-    out, and the number of examples of each length in each split.
-    """
+    """What the manifest says about the content; InputError if nothing is left for training. `written` counts the
+    examples before duplicates were left out, and the histograms count those of each length in each split."""
     if not histograms["train"].any():
         found = ", ".join(f"{n} {what}" for what, n in (counts["rows"] + counts["invalid"]).items())
         raise InputError(f"no row is left for training ({found}); check text_column, the tokenizer and held_out")
@@ -219,10 +211,10 @@ def describe(manifest: dict[str, Any], output: str) -> str:
     """What a user must know about the result: what was written, what else was found, and how long the sequences are."""
     counts = manifest["counts"]
     checked = " checked as molecules" if manifest["options"]["molecules"] else ""
+    tokens = counts["train_tokens"] + counts["valid_tokens"]
     lines = [
         f"{output}: {counts['rows']:,} rows{checked} gave {counts['train_examples']:,} training and "
-        f"{counts['valid_examples']:,} held-out sequences, {counts['train_tokens'] + counts['valid_tokens']:,} tokens, "
-        f"vocabulary {manifest['vocabulary_size']}"
+        f"{counts['valid_examples']:,} held-out sequences, {tokens:,} tokens, vocabulary {manifest['vocabulary_size']}"
     ]
     kinds = ("documents", "blank", "duplicates", "skipped", "kept_invalid", "unknown_tokens", "spelled_pieces")
     found = {kind: counts.get(kind, 0) for kind in kinds} | counts["invalid"]

@@ -67,14 +67,10 @@ def run_jobs(jobs: list[Job], own_processes: bool) -> None:
 
 
 def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
-    """Runs a function in a new process and returns its result. Call it in the main thread.
+    """Runs a function in a new process and returns its result. Call it in the main thread, with what can be pickled.
 
-    The function must be importable from a module; its arguments and its result must be picklable. SIGINT (Ctrl-C) and
-    SIGTERM both reach it as SIGTERM, so that a training saves its state and ends. Its InputError or OSError is raised.
-
-    Raises:
-        Interrupted: SIGINT or SIGTERM asked for a stop.
-        TrainingStopped: the process was killed, often for lack of memory, or failed with an unexpected error.
+    SIGINT (Ctrl-C) and SIGTERM both reach it as SIGTERM, so that a training saves its state and ends; Interrupted is
+    then raised. Its InputError or OSError is raised here. TrainingStopped: it was killed, or failed unexpectedly.
     """
     received: list[int] = []
 

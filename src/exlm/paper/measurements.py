@@ -1,11 +1,6 @@
-"""Measures every finished pre-training on its held-out data, with its own mask ratio and repetition.
-
-*Entropy*: how uncertain predictions are, in bits (paper, section 3.3, and appendix). ExLM has two entropies: that of a
-token's distribution, which is a mixture of its states' distributions, and the mean entropy of the states themselves.
-*Corruption*: the share of tokens whose copies are all masked (corrupted semantics; paper, section 3.1).
-*Alignment*: how probable it is that a masked token is emitted by a state of its own mask, and by which. A path of the
-full DAG may visit any states in order. If the probability is low, states have learned the words of other masks.
-"""
+"""Measures every finished pre-training on its held-out data, with its own mask ratio and repetition: how uncertain
+predictions are (entropy; paper, section 3.3), the share of tokens whose copies are all masked (corrupted semantics,
+section 3.1), and how probable it is that a masked token is emitted by a state of its own mask (alignment)."""
 
 import math
 from collections.abc import Iterable
@@ -28,11 +23,8 @@ from exlm.train.precision import in_precision
 
 
 def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
-    """Writes `measurements.json` beside a model pre-trained with `data` and `seed`.
-
-    In `alignment`, `own` is the share of masked tokens that any state of their own mask emits, and `by_state` is the
-    share for each of these states. Without transitions `alignment` is null.
-    """
+    """Writes `measurements.json` beside a model pre-trained with `data` and `seed`. In `alignment`, `own` is the share of
+    masked tokens that any state of their own mask emits, `by_state` that of each state; null without transitions."""
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
     distributed.to_device(model)
     batches = list(held_out_batches(data, tokenizer, seed, 0, 1))
@@ -47,8 +39,7 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
 
 def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]) -> dict[str, Any]:
     """Mean, standard deviation and standard error of the entropy, in bits. `tokens` counts the tokens measured: those
-    without a visible copy. `states` has the same three numbers for the entropy of ExLM's states.
-    """
+    without a visible copy. `states` has the same three numbers for the entropy of ExLM's states."""
     model.eval()
     with in_precision(model.device, "fp32"):
         found = [batch_entropies(model, batch) for batch in tqdm(batches, desc="entropy", unit="batch")]
@@ -65,11 +56,9 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
 
 @torch.no_grad()
 def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The entropies, in bits, of the tokens without a visible copy. A token's entropy is the mean over its r copies.
-
-    The batch has input_ids, attention_mask and labels, each [B, S r], with the copies of a token side by side. The
-    result has `mixture` and, for ExLM, `states`, each [tokens].
-    """
+    """The entropies, in bits, of the tokens without a visible copy, as means over their r copies: of the `mixture` of a
+    token's states and, for ExLM, the mean of its `states`, each [tokens]. The batch has input_ids, attention_mask and
+    labels, each [B, S r], with the copies of a token side by side."""
     lattice = model.exlm.expand(**batch)
     states = model.states(lattice)
     lattice = lattice.to(states.device)

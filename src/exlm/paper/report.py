@@ -109,7 +109,6 @@ def _case_section(groups: Sequence[Family]) -> Section:
 
 
 def _analyze(experiment: str, groups: Sequence[Family]) -> str:
-    """The command of an experiment, with the recipe saved beside the largest family's runs, else a bundled recipe."""
-    recipe = f"recipes/{groups[0].domain if groups else 'text'}/analysis-small.yaml"
+    """The command of an experiment, with the recipe saved beside the largest family's runs, if there is one."""
     own = [run.study / "recipe.yaml" for family in groups[:1] for run in family.runs if run.study]
-    return f"exlm analyze {experiment} {next((quote(str(path)) for path in own if path.is_file()), recipe)}"
+    return f"exlm analyze {experiment} {next((quote(str(path)) for path in own if path.is_file()), 'RECIPE')}"
