@@ -377,7 +377,7 @@ def test_the_page_is_whole_and_needs_nothing_else(grid):
 
 def test_figures_are_svg_and_png(grid):
     names = {path.name for path in (grid / "out" / "figures").iterdir()}
-    expected = {"repeated-mlm", "repeated-entropy", "repeated-curves", "entropy", "sweep-curves"}
+    expected = {"repeated-mlm", "repeated-curves", "entropy", "sweep-curves"}
     assert names == {f"{name}.{kind}" for name in expected for kind in ("svg", "png")}
     for path in (grid / "out" / "figures").iterdir():
         if path.suffix == ".svg":

@@ -29,10 +29,8 @@ TOKENS_OF_HALF = 1024  # smaller batches still have two groups if each has this 
 
 @dataclass(eq=False)
 class MaskedBatches:
-    """The micro-batches of every step, for one process of `world`.
-
-    InputError if the longest sequence does not fit a batch, or a batch has fewer sequences than processes.
-    """
+    """The micro-batches of every step, for one process of `world`. InputError if the longest sequence does not fit a
+    batch, or a batch has fewer sequences than processes."""
 
     source: Corpus
     tokenizer: PreTrainedTokenizerBase  # tells the ids of BOS, EOS, padding and [MASK]
@@ -72,11 +70,9 @@ class MaskedBatches:
             raise InputError(f"a batch has fewer sequences than the {self.world} processes; raise tokens_per_batch")
 
     def epoch(self, epoch: int) -> list[list[np.ndarray]]:
-        """All batches of one epoch. A batch is a list of groups, a group an array of example numbers.
-
-        The groups, sorted by length, are divided into layers of `steps` groups. A batch takes one random group of each
-        layer. The last layer may have fewer groups, so the last batches may have none of it.
-        """
+        """All batches of one epoch. A batch is a list of groups, a group an array of example numbers. The groups,
+        sorted by length, are divided into layers of `steps` groups. A batch takes one random group of each layer. The
+        last layer may have fewer groups, so the last batches may have none of it."""
         if self._epoch[0] != epoch:
             key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
             groups = np.split(np.lexsort((key, -(self.lengths // LENGTH_STEP))), self._starts[1:])
@@ -88,11 +84,8 @@ class MaskedBatches:
         return self._epoch[1]
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
-        """(number, micro-batch) for every micro-batch of this process.
-
-        The number seeds dropout. It counts the micro-batches of all processes, so that the result does not depend on
-        which process gets which micro-batch.
-        """
+        """(number, micro-batch) for every micro-batch of this process. The number seeds dropout. It counts the
+        micro-batches of all processes, so that the result does not depend on which process gets which micro-batch."""
         epoch, number = divmod(step, self.steps)
         groups = self.epoch(epoch)[number]
         # A group may exceed its budget by a few sequences, which are no reason for one more micro-batch.

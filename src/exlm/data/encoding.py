@@ -59,10 +59,8 @@ class EncodedChunk:
 def read_chunks(
     sources: Iterable[Source], text_column: str | None, rows_are_documents: bool = False
 ) -> Iterator[Chunk]:
-    """All rows of all sources, at most CHUNK_ROWS rows and about CHUNK_CHARACTERS characters at a time.
-
-    Blank rows and ends of sources separate documents; with `rows_are_documents`, every row is a document.
-    """
+    """All rows of all sources, at most CHUNK_ROWS rows and about CHUNK_CHARACTERS characters at a time. Blank rows and
+    ends of sources separate documents; with `rows_are_documents`, every row is a document."""
     document = 0
     for source in sources:
         document += 1

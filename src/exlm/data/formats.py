@@ -1,7 +1,5 @@
-"""File formats. A reader yields a record for each row of a file, in constant memory: {name of a column: cell}.
-
-The record of a blank line is empty. Under the key FAULT a record has the reason why its row should not be used.
-"""
+"""File formats. A reader yields a record for each row of a file, in constant memory: {name of a column: cell}. The
+record of a blank line is empty. Under the key FAULT a record has the reason why its row should not be used."""
 
 import csv
 import json

@@ -27,7 +27,6 @@ from .tokenization import TEXT_TOKENIZERS, smiles_tokenizer, splits_smiles, trai
 
 OnInvalid = Literal["error", "skip", "keep"]
 Documents = Literal["none", "row", "blank"]
-SKIPPED_COLUMNS = ("file", "row", "value", "reason", "detail", "action")  # of skipped.csv; action is kept or skipped
 MAX_STRINGS = 20_000  # most different strings, unknown or spelled, whose counts are kept
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 REPORTED_STRINGS = 20
@@ -59,29 +58,24 @@ def prepare(
     Args:
         inputs: files (.smi, .txt, .csv, .tsv, .jsonl, .fasta, .fa, .sdf, each also .gz, .xz, .zst; .parquet, .xlsx),
             directories of them, Hugging Face data sets (`owner/name`, `owner/name/config:split`), or `-` for standard
-            input: lines, molecules with names, or a table if the first line has a tab or names a text column. Of a
-            .smi line the first word is read, of a .txt file every line.
+            input: lines, or a table. Of a .smi line the first word is read, of a .txt file every line.
         output: directory to write.
         tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as uncased BERT's) learn
             a vocabulary from the inputs; any other value names a saved tokenizer.
-        text_column: column of a table to read; by default the one with a usual name (smiles, mol, text, structure,
-            sequence, sentence, ...), or the only one.
+        text_column: column of a table to read; by default that with a usual name (smiles, text, ...), or the only one.
         max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless they are packed.
         held_out: share of the examples for validation, chosen by content: equal rows are in the same split. Packed
             documents are held out whole, chosen by their first row.
         drop_duplicates: keep only the first of equal rows.
-        on_invalid: stop at the first invalid row, skip invalid rows, or keep them (with `<unk>` tokens). By default
-            they are skipped, but kept where rows are packed.
-        molecules: a row must be SMILES that RDKit reads, and its tokens must decode to the same text. By default
-            on for SMILES tokenizers, off for bpe and wordpiece and where rows are packed; for other saved tokenizers
-            the first rows decide.
+        on_invalid: stop at the first invalid row, skip such rows (default), or keep them (default of packed rows).
+        molecules: a row must be SMILES that RDKit reads, and its tokens must decode to the same text. By default on for
+            SMILES tokenizers, off for bpe, wordpiece and packed rows; else the first rows decide.
         workers: processes; 0 is one per core.
         seed: seed of the choice of held-out examples.
         overwrite: replace the corpus at `output`.
         documents: with `none`, every row is an example; otherwise rows are packed into examples of max_length tokens.
             With `row`, every row is a document; with `blank`, blank rows and ends of files separate documents.
-        cross_documents: pack all documents into one stream with EOS between them; otherwise no example has tokens of
-            two documents, and the last example of each document may be shorter.
+        cross_documents: pack all documents into one stream with EOS between them; else no example has tokens of two.
         vocabulary_size: number of tokens of bpe and wordpiece, special tokens included.
         header: whether tables have a header line; without it, the columns are called `column 1`, `column 2`, ...
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts and charges
@@ -168,7 +162,7 @@ def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, 
     counts = defaultdict[str, Counter[str]](Counter)
     with open(skipped, "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(SKIPPED_COLUMNS)
+        table.writerow(("file", "row", "value", "reason", "detail", "action"))  # the action is kept or skipped
         for chunk in chunks:
             if stop and chunk.invalid:
                 name, row, value, reason, detail, _ = chunk.invalid[0]

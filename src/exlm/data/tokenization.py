@@ -1,11 +1,8 @@
-"""Tokenizers learned from rows: SMILES by atoms, byte-level BPE as RoBERTa's, WordPiece as (uncased) BERT's.
-
-All are stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer` loads without ExLM installed. The same rows
-always give the same tokenizer. Ids: BOS 0, PAD 1, EOS 2, UNK 3, then what was learned, MASK last.
-"""
+"""Tokenizers learned from rows: SMILES by atoms, byte-level BPE as RoBERTa's, WordPiece as (uncased) BERT's. All are
+stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer` loads without ExLM installed. The same rows always give
+the same tokenizer. Ids: BOS 0, PAD 1, EOS 2, UNK 3, then what was learned, MASK last."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -37,18 +34,11 @@ SMALLEST = 256 + len(ROBERTA)  # smallest vocabulary of text: the bytes and the 
 ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as for BERT; rarer ones become [UNK]
 
 
-def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Learn a `smiles_tokenizer` from rows. What is not SMILES is left out, so that it becomes `<unk>` later."""
-    return smiles_tokenizer(Counter(token for row in rows for token in re.findall(SMILES_PATTERN, row)))
-
-
 def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
-    """The SMILES tokenizer whose vocabulary is every counted token, and an alphabet for spelling other tokens.
-
-    Tokens outside the vocabulary are spelled, without loss: `[14C]` then becomes `[ ##1 ##4 ##C ##]`. The ids: special
-    tokens, then tokens by falling frequency (ties in alphabetical order), then the rest of the alphabet, then `<mask>`.
-    What is not SMILES becomes `<unk>`; nothing is dropped.
-    """
+    """The SMILES tokenizer whose vocabulary is every counted token, and an alphabet for spelling other tokens. Tokens
+    outside the vocabulary are spelled, without loss: `[14C]` then becomes `[ ##1 ##4 ##C ##]`. The ids: special tokens,
+    then tokens by falling frequency (ties in alphabetical order), then the rest of the alphabet, then `<mask>`. What is
+    not SMILES becomes `<unk>`; nothing is dropped."""
     if not counts:
         raise InputError("no valid SMILES found to learn a vocabulary from; check the input and its column")
     tokens = sorted(counts, key=lambda token: (-counts[token], token))

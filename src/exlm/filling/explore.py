@@ -1,9 +1,6 @@
-"""Shows how a model fills one text: its states, their transitions and the best fillings, as a page or a figure.
-
-This is the paper's case study (section 5 and the appendix "Detailed Case Study") for any model and any text.
+"""Shows how a model fills one text: its states, their transitions and the best fillings, as the paper's case study.
 `build_case` collects the numbers as plain data, the *case*. `page` and `figure` show it. Scripts inside the page draw
-it in the browser (`layout.js`, `draw.js`, `events.js`).
-"""
+it in the browser (`layout.js`, `draw.js`, `events.js`)."""
 
 import re
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ from exlm.data.chemistry import molecule_problem
 from exlm.data.formats import format_of
 from exlm.data.readers import Source, find_sources, read_rows
 from exlm.errors import InputError
-from exlm.filling.texts import MASKS, FillOptions, Record, fill_texts, fills_molecules, load_for_filling
+from exlm.filling.texts import FillOptions, Record, fill_texts, fills_molecules, load_for_filling
 from exlm.storage import replacing
 from exlm.train import distributed
 
@@ -39,8 +39,8 @@ def fill(
     Args:
         model: a pre-trained model directory.
         texts: texts in which the tokenizer's mask token, or [MASK], marks every place to fill.
-        file: a file of such texts, in place of texts: a table or lines in any format that `exlm prepare` reads, or `-`
-            for standard input. A file with another ending has a text on each line.
+        file: a file of such texts, in place of texts, in any format that `exlm prepare` reads (with another ending: a
+            text on each line), or `-` for standard input.
         output: JSONL file to write: line, text, fillings (text, tokens of each mask, probability, log_probability),
             exact (beam: whether it is proven that no more probable filling was missed), kept, warning and problem.
             Fillings of molecules also have valid: whether RDKit reads them. Without a file, a table is printed.
@@ -48,8 +48,7 @@ def fill(
         tokens_per_batch: how many expanded tokens one forward pass may have.
         text_column: column of a table to read; found by its name where absent.
         header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
-        molecules: whether filled texts are SMILES. Where absent, the model knows, and for older models its tokenizer or
-            the texts decide.
+        molecules: whether filled texts are SMILES. Where absent, the model knows (for older models, the texts decide).
         valid_only: leave out fillings that are no molecule; so there may be fewer than n_best.
         device: auto, cpu, cuda or one of several (cuda:1).
         options: the settings of `FillOptions`.
@@ -64,8 +63,6 @@ def fill(
         source = find_sources([file], header)[0][0] if format_of(file) else Source(file, "lines", None)
         texts = [text for text, _ in read_rows(source, text_column)]
     network, tokenizer = load_for_filling(model)
-    if not any(MASKS.search(text) or str(tokenizer.mask_token) in text for text in texts):
-        raise InputError("there is no mask in any text; write [MASK] where something is to be filled in")
     molecules = fills_molecules(network, tokenizer, texts) if molecules is None else molecules
     if valid_only and not molecules:
         raise InputError("valid_only is for molecules; set molecules to true if the texts are SMILES")
@@ -89,7 +86,7 @@ def _write(records: Iterable[Record], stream: TextIO, shown: Callable[[Record], 
         problems.append(record["problem"])
         weak += record["warning"] is not None
     if None not in problems:
-        raise InputError(f"no text can be filled, the first (line 1): {problems[0]}")
+        raise InputError(f"no text can be filled (write [MASK] where something is missing); line 1: {problems[0]}")
     filled = problems.count(None)
     return f"{filled} lines filled, {len(problems) - filled} with a problem, {weak} with a warning"
 

@@ -1,9 +1,7 @@
 """The paper's experiments: `exlm analyze EXPERIMENT RECIPE` pre-trains, fine-tunes and measures whatever is missing.
-
 Experiments with the same recipe share their runs. Names show the settings: `mlm-p38.7-r2` is an MLM with 38.7% masks,
 every token twice, and `exlm-p15-k4-1d` is an ExLM with 15% masks, 4 states and one-dimensional positions. The recipe is
-saved beside the runs, so that the report can print the command that makes the missing ones.
-"""
+saved beside the runs, so that the report can print the command that makes the missing ones."""
 
 import itertools
 import json
@@ -97,8 +95,7 @@ def analyze(
         pretrain_seeds: the seeds of pre-training; by default only 0.
         cost_steps: how many updates of each model are timed, to compare the cost of ExLM and MLM.
         case: a text with masks. For every ExLM, `case.svg` shows its states and transitions (paper's case study).
-        own_processes: whether each training gets a new process. Without it some seconds per training are saved, but
-            memory grows from model to model and updates become slower.
+        own_processes: a new process for each training; without it memory grows and updates become slower.
     """
     if distributed.launched():
         raise InputError("an analysis is one process; start it without torchrun")
@@ -111,7 +108,11 @@ def analyze(
         known = ", ".join(get_args(Experiment))
         raise InputError(f"{experiment} has no models; use one of {known}, and give every list of the recipe a value")
     for variant in models:
-        variant.check()
+        try:
+            check_positions(variant.data, variant.model)
+            variant.model.build(load_tokenizer(variant.data.corpus), variant.data.repeat)
+        except InputError as error:
+            raise InputError(f"{variant.name}: {error}") from error
     fine_tuned = {} if experiment in ("entropy", "efficiency") else tasks or {}
     files = {}
     for name, chosen in fine_tuned.items():  # a missing file raises OSError
@@ -164,14 +165,6 @@ class Variant:
     model: ArchitectureConfig
     train: LoopConfig
 
-    def check(self) -> None:
-        """Raises InputError if the model cannot be built, or has too few positions (`check_positions`)."""
-        try:
-            check_positions(self.data, self.model)
-        except InputError as error:
-            raise InputError(f"{self.name}: {error}") from error
-        self.model.build(load_tokenizer(self.data.corpus), self.data.repeat)
-
 
 def variants(
     experiment: Experiment,
@@ -181,10 +174,8 @@ def variants(
     space: Space,
     cost_ratio: float = 1.0,
 ) -> list[Variant]:
-    """The models of an experiment. For `efficiency` there are none.
-
-    MLM++ is an MLM that has `cost_ratio` times as many updates. Its training then costs as much as ExLM's.
-    """
+    """The models of an experiment. For `efficiency` there are none. MLM++ is an MLM that has `cost_ratio` times as many
+    updates. Its training then costs as much as ExLM's."""
 
     def mlm(p: float, repeat: int = 1) -> Variant:
         name = f"mlm-p{100 * p:g}" + (f"-r{repeat}" if repeat > 1 else "")

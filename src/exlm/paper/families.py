@@ -165,8 +165,8 @@ def families(runs: Runs) -> list[Family]:
 
 def _take_finetunings(family: Family, runs: Runs) -> None:
     """Gives a family its fine-tunings. Of each task only those with the most frequent settings count."""
-    everything = [(run.id, tuning) for run in family.runs for tuning in runs.finetunings.get(run.id, [])]
-    everything = [(id, tuning) for id, tuning in everything if not tuning.result["settings"].get("from_scratch")]
+    found = ((run.id, tuning) for run in family.runs for tuning in runs.finetunings.get(run.id, []))
+    everything = [(id, tuning) for id, tuning in found if not tuning.result["settings"].get("from_scratch")]
     counts = Counter((tuning.task, tuning.shared) for _, tuning in everything)
     usual = {task: shared for (task, shared), _ in reversed(counts.most_common())}
     for id, tuning in everything:

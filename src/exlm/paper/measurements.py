@@ -23,8 +23,8 @@ from exlm.train.precision import in_precision
 
 
 def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
-    """Writes `measurements.json` beside a model pre-trained with `data` and `seed`. In `alignment`, `own` is the share of
-    masked tokens that any state of their own mask emits, `by_state` that of each state; null without transitions."""
+    """Writes `measurements.json` beside a model pre-trained with `data` and `seed`. In `alignment`, `own` is the share
+    of masked tokens that a state of their own mask emits, `by_state` that of each state; null without transitions."""
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
     distributed.to_device(model)
     batches = list(held_out_batches(data, tokenizer, seed, 0, 1))
@@ -68,7 +68,7 @@ def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[st
         weights = visits(model.links(states, lattice), lattice).double()  # [B, T, N]
         of_targets["states"] = (weights @ own[..., None])[..., 0]
     labels, result = batch["labels"], {}
-    copies = _copies_masked(labels, model.config.repeat)
+    copies = (labels != IGNORED).unflatten(1, (-1, model.config.repeat))  # [B, S, r], which ones are masked
     for name, values in of_targets.items():
         of_inputs = torch.zeros(labels.shape, dtype=values.dtype)
         of_inputs[labels != IGNORED] = values[lattice.target_is_mask].cpu()  # targets stand in the order of the input
@@ -82,21 +82,14 @@ def entropy(log_probabilities: Tensor) -> Tensor:
     return -(log_probabilities.exp() * log_probabilities.clamp(min=-1e4)).sum(-1) / math.log(2)
 
 
-def _copies_masked(labels: Tensor, repeat: int) -> Tensor:
-    """Which copies of each token are masked, [B, S, r] bool. The labels [B, S r] are -100 at visible copies."""
-    return (labels != IGNORED).unflatten(1, (-1, repeat))
-
-
 def measure_corruption(batches: Iterable[dict[str, Tensor]], p: float, repeat: int) -> dict[str, float]:
-    """Corrupted share: mean and standard deviation over sequences, as measured and by the formula of the appendix.
-
-    The formula assumes that copies are masked independently. A sequence of N tokens then has expectation p^r and
-    variance p^r (1 - p^r) / N, averaged here over all sequences. Training masks a fixed count: its shares vary less.
-    """
+    """Corrupted share: mean and standard deviation over sequences, as measured and by the formula of the appendix. The
+    formula assumes that copies are masked independently. A sequence of N tokens then has expectation p^r and variance
+    p^r (1 - p^r) / N, averaged here over all sequences. Training masks a fixed count: its shares vary less."""
     lengths, corrupted = [], []
     for batch in batches:
         lengths.append(batch["attention_mask"].sum(1) // repeat - 2)  # BOS and EOS are never masked
-        corrupted.append(_copies_masked(batch["labels"], repeat).all(2).sum(1))
+        corrupted.append((batch["labels"] != IGNORED).unflatten(1, (-1, repeat)).all(2).sum(1))
     share, expected = (torch.cat(corrupted) / torch.cat(lengths)).double().numpy(), p**repeat
     return {
         "mean": float(share.mean()),

@@ -222,16 +222,16 @@ def _tuning_row(group: str, kind: str, what: str, tuning: Finetuning) -> Row:
 
 def left_out_table(runs: Runs, families: Sequence[Family]) -> Table:
     """Files and runs that were found but are used in no table, with the reason."""
-    found: list[tuple[Path, str, str]] = [(path, "damaged", reason) for path, reason in runs.damaged.items()]
-    used = {run.id for family in families for run in family.runs}
-    used |= {tuning.id for family in families for tuning in family.tunings}
-    unused = [run for run in runs.pretrainings.values() if run.id not in used]
-    found += [(run.path, "another run has its seed", f"{run.cell.description}, seed {run.seed}") for run in unused]
-    for model, tunings in runs.finetunings.items():
-        why = "other settings than most of its task, from scratch, or a repetition"
-        why = why if model else "its model is not among the runs"
-        for tuning in (tuning for tuning in tunings if tuning.id not in used):
+    used = {run.id for family in families for run in (*family.runs, *family.tunings)}
+    found = [(path, "damaged", reason) for path, reason in runs.damaged.items()]
+    for run in runs.pretrainings.values():
+        if run.id not in used:
+            found.append((run.path, "another run has its seed", f"{run.cell.description}, seed {run.seed}"))
+    why = "other settings than most of its task, from scratch, or a repetition"
+    for model, tuning in ((model, tuning) for model, tunings in runs.finetunings.items() for tuning in tunings):
+        if tuning.id not in used:
             name = "/".join(Path(tuning.result["settings"]["model"]).parts[-3:])
-            found.append((tuning.path, why, f"{title(tuning.task)} from {name}"))
-    rows: list[Row] = [{"file": str(path), "why": why, "what": what} for path, why, what in found]
+            reason = why if model else "its model is not among the runs"
+            found.append((tuning.path, reason, f"{title(tuning.task)} from {name}"))
+    rows: list[Row] = [{"file": str(path), "why": reason, "what": what} for path, reason, what in found]
     return Table("left-out", *texts("tables", "left-out"), rows)
