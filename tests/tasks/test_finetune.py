@@ -218,7 +218,7 @@ def test_a_valid_part_with_one_class_is_an_error(pretrained, table, tmp_path):
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])
 def test_embeddings_do_not_depend_on_batches_and_mark_bad_rows(pretrained, table, tmp_path, pooling):
-    embed(str(pretrained), str(table), str(tmp_path / "e.parquet"), pooling, rows_per_chunk=64)
+    embed(str(pretrained), str(table), str(tmp_path / "e.parquet"), pooling)
     embed(str(pretrained), str(table), str(tmp_path / "e.npy"), pooling)
     frame, array = pd.read_parquet(tmp_path / "e.parquet"), np.load(tmp_path / "e.npy")
     assert array.shape == (300, 32) and frame["row"].tolist() == list(range(300))

@@ -16,7 +16,6 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrained import fingerprint, load_tokenizer, save_model, verify
 from exlm.recipe import ArchitectureConfig
 from exlm.tasks.answers import answer, make_windows
-from exlm.tasks.calibration import calibration_error, fit_temperature
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
@@ -25,6 +24,7 @@ from exlm.tasks.evaluate import evaluate, with_intervals
 from exlm.tasks.finetune import finetune
 from exlm.tasks.finetuned import best_seed_directory, seed_directories
 from exlm.tasks.predict import predict
+from exlm.tasks.predictions import calibration_error, fit_temperature
 from exlm.tasks.question_answering import read_questions
 from tests.tasks.tiny_models import LINES, pairs, questions
 

@@ -9,7 +9,6 @@ import pandas as pd
 from exlm.errors import InputError
 from exlm.storage import write_json
 from exlm.tasks.frames import output_path
-from exlm.tasks.inference import OnInvalid
 from exlm.tasks.predict import predictions_of
 from exlm.tasks.predictions import PredictOptions, Score
 
@@ -17,16 +16,7 @@ COVERAGE = 0.95
 
 
 def evaluate(
-    model: str,
-    input: str,
-    output: str | None = None,
-    text_column: str | None = None,
-    molecules: bool | None = None,
-    header: bool = True,
-    on_invalid: OnInvalid = "skip",
-    resamples: int = 1000,
-    seed: int = 0,
-    device: str = "auto",
+    model: str, input: str, output: str | None = None, resamples: int = 1000, seed: int = 0, **options: Any
 ) -> dict[str, Any]:
     """Scores a fine-tuned model on labelled data, with 95% bootstrap intervals, and prints a table.
 
@@ -38,28 +28,21 @@ def evaluate(
         model: output directory of `exlm finetune`, or of one of its seeds.
         input: a file as for `exlm predict`, with the label columns of the fine-tuning.
         output: .json file to write; INPUT-evaluation.json beside the input where absent.
-        text_column: column of the SMILES or text; that of the training, or one with a usual name, where absent.
-        molecules: whether the texts are SMILES; as in the training where absent.
-        header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
-        on_invalid: rows that cannot be used are left out (`skip`), stop the command (`error`), or are used where that
-            is possible (`keep`).
         resamples: draws of the bootstrap; 0 for no intervals.
         seed: seed of the draws.
-        device: auto, cpu, cuda or cuda:NUMBER.
+        options: the settings of `PredictOptions`.
 
     Returns the content of the file: for every model and metric `value`, `low` and `high`.
     """
     target = output_path(input, output, "evaluation.json", (".json",))
     if resamples < 0:
         raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
-    options = PredictOptions(text_column, molecules, header, on_invalid)
-    found = predictions_of(model, input, options, device)
+    found = predictions_of(model, input, PredictOptions(**options))
     if not len(found.labelled):
         raise InputError(f"{input}: nothing can be scored: {found.note or 'no row has a label and a prediction'}")
     metrics = {name: with_intervals(score, found.labelled, resamples, seed) for name, score in found.scores.items()}
-    report = {"model": model, "input": input, "labelled": len(found.labelled), "resamples": resamples, "seed": seed}
-    report |= {"metrics": metrics}
-    write_json(target, report)
+    settings = {"model": model, "input": input, "labelled": len(found.labelled), "resamples": resamples, "seed": seed}
+    write_json(target, report := settings | {"metrics": metrics})
     cells = {name: {metric: _cell(**values) for metric, values in of.items()} for name, of in metrics.items()}
     print(f"{found.summary}; {len(found.labelled)} labelled")
     print(pd.DataFrame(cells).to_string())

@@ -171,21 +171,23 @@ def batches_by_length(model: nn.Module, examples: Sequence[Example]) -> Iterator
 def run(
     model: nn.Module,
     function: Callable[[dict[str, Tensor]], Tensor],
-    examples: Sequence[Example],
+    width: int,
+    rows: Rows,
+    chosen: np.ndarray,
     tokenizer: PreTrainedTokenizerFast,
     precision: str = "auto",
     progress: str | None = None,
 ) -> np.ndarray:
-    """Applies `function(batch) -> [n, width]` to all rows, the model in evaluation mode: [rows, width] float32."""
+    """Applies `function(batch) -> [n, width]` to the chosen rows, the model in evaluation mode: [all rows, width]
+    float32, NaN for the other rows."""
     model.eval()
     device = next(model.parameters()).device
-    result = np.empty((len(examples), 0), dtype=np.float32)
-    with torch.inference_mode(), tqdm(total=len(examples), desc=progress, unit="row", disable=not progress) as bar:
-        for rows in batches_by_length(model, examples):
-            batch = pad([examples[row] for row in rows], tokenizer)
+    result = np.full((len(rows.examples), width), np.nan, dtype=np.float32)
+    examples = [rows.examples[row] for row in chosen]
+    with torch.inference_mode(), tqdm(total=len(chosen), desc=progress, unit="row", disable=not progress) as bar:
+        for numbers in batches_by_length(model, examples):
+            batch = pad([examples[number] for number in numbers], tokenizer)
             with in_precision(device, precision):
-                values = function(model_inputs(model, batch)).float().cpu().numpy()
-            result = result if result.size else np.empty((len(examples), values.shape[1]), dtype=np.float32)
-            result[rows] = values
-            bar.update(len(rows))
+                result[chosen[numbers]] = function(model_inputs(model, batch)).float().cpu().numpy()
+            bar.update(len(numbers))
     return result
