@@ -92,7 +92,8 @@ def molnet_differences(path: str | Path, rows: int, usable: int) -> list[str]:
     size = published.get(Path(path).name.lower().removesuffix(".gz").removesuffix(".csv"))
     if size is None or max(abs(rows - size), abs(usable - size)) <= size // 1000:
         return []
-    return [f"the table has {rows:,} rows{f' ({usable:,} usable)' * (usable != rows)}, the published one {size:,}"]
+    can_be_used = f" ({usable:,} usable)" if usable != rows else ""
+    return [f"the table has {rows:,} rows{can_be_used}, the published one {size:,}"]
 
 
 def glue_name(name: str) -> str | None:
