@@ -32,9 +32,7 @@ from exlm.tasks.table import make_table
 SETS = ("bbbp", "bace", "clintox", "sider", "esol", "lipophilicity", "freesolv")
 
 
-def embeddings(
-    network: ExLMModel, rows: inference.Rows, tokenizer: PreTrainedTokenizerFast, layers: int
-) -> np.ndarray:
+def embeddings(network: ExLMModel, rows: inference.Rows, tokenizer: PreTrainedTokenizerFast, layers: int) -> np.ndarray:
     """[rows, 2 D]: mean and maximum over the tokens after so many layers."""
 
     def function(batch: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -3,7 +3,6 @@
 import json
 import re
 
-import datasets
 import pandas as pd
 import pytest
 
@@ -179,40 +178,6 @@ def test_sizes_that_are_not_those_of_glue_are_noted(tmp_path):
     write(tmp_path, "mnli", "csv")
     (tmp_path / "MNLI/dev_mismatched.csv").unlink()
     assert load(tmp_path, "mnli")[1][-1] == "mismatched is missing"
-
-
-class Hub(dict):
-    """Stands in for what the hub's data sets library returns."""
-
-    def __init__(self, name: str) -> None:
-        dev = ["validation_matched", "validation_mismatched"] if name == "mnli" else ["validation"]
-        super().__init__({part: datasets.Dataset.from_pandas(hub(name)) for part in ["train", *dev]})
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_the_hub_by_name(monkeypatch, tmp_path, name):
-    asked = []
-
-    def load_dataset(path, task, split, streaming):
-        asked.append((path, task))
-        return Hub(task_name[task])[split]
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    task_name = {key.replace("-", ""): key for key in GLUE}
-    write(tmp_path, name, "hub")
-    table, files = load("nyu-mll/glue", name)[0], load(tmp_path, name)[0]
-    assert set(asked) == {("nyu-mll/glue", name.replace("-", ""))}
-    assert (table.texts, table.pairs, table.classes) == (files.texts, files.pairs, files.classes)
-    assert table.labels.tolist() == files.labels.tolist() and table.parts.tolist() == files.parts.tolist()
-
-
-def test_a_hub_without_a_network_is_one_sentence(monkeypatch):
-    def fails(path, task, split, streaming):
-        raise ConnectionError("no route\nto host")
-
-    monkeypatch.setattr(datasets, "load_dataset", fails)
-    with pytest.raises(InputError, match="nyu-mll/glue/rte:train is neither a file here nor .* .no route.; check"):
-        load("nyu-mll/glue", "rte")
 
 
 METRICS = {"cola": "matthews", "sts-b": "spearman"}

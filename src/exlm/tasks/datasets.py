@@ -4,47 +4,20 @@ datasets.yaml says how their files are laid out, what is predicted, and how many
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import yaml
 
 from exlm.data.columns import listed
-from exlm.data.formats import READERS
 from exlm.errors import InputError
 from exlm.tasks.frames import read_frame
-from exlm.tasks.table import LabelledTable, TaskType, make_table
-
-
-@dataclass(frozen=True)
-class MoleculeSet:
-    """One MoleculeNet set and how to fine-tune on it."""
-
-    text_column: str
-    label_columns: list[str] | None  # None: every other numeric column
-    task_type: TaskType
-    rows: int  # number of rows of the published set
-    train: dict[str, float]  # hyper-parameters: fields of FinetuneConfig
-    other_names: Sequence[str] = ()  # other public names of the file, without its ending
-    molecules: bool = True  # whether the texts are SMILES, where the user does not say
-
-
-@dataclass(frozen=True)
-class GlueTask:
-    """One GLUE task."""
-
-    task_type: TaskType
-    metric: str  # chooses the epoch and the grid cell
-    rows: dict[str, int]  # published sizes of the train and the development sets
-    layouts: list[tuple[str, str | None, str]]  # columns (text, second text, label): original files, then the hub
-    classes: list[str] | None = None  # the labels of the original files, in the hub's order
-    header: Sequence[str] = ()  # columns of a file without a header line
-
+from exlm.tasks.table import LabelledTable, make_table
 
 _KNOWN = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))
-MOLECULENET = {name: MoleculeSet(**entry) for name, entry in _KNOWN["moleculenet"].items()}
-GLUE = {name: GlueTask(**entry) for name, entry in _KNOWN["glue"].items()}
+MOLECULENET = {name: SimpleNamespace(**{"other_names": [], **entry}) for name, entry in _KNOWN["moleculenet"].items()}
+GLUE = {name: SimpleNamespace(**{"classes": None, "header": True, **entry}) for name, entry in _KNOWN["glue"].items()}
 SQUAD = "squad2"
 SQUAD_SIZES: dict[str, int] = _KNOWN[SQUAD]
 FILES: dict[str, list[str]] = _KNOWN["files"]
@@ -104,38 +77,29 @@ def glue_name(name: str) -> str | None:
 def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, list[str]]:
     """The train and development sets of a GLUE task (a key of GLUE), and how their sizes differ from the published.
     `data_dir` ($EXLM_DATA/text/glue where absent) has one folder per task, each with the original TSV files, the hub's
-    Parquet files or CSV files. It can also be the name of a data set on the hub."""
+    Parquet files or CSV files."""
     task = GLUE[name]
-    if data_dir and not Path(data_dir).exists() and data_dir.count("/") == 1:
-        path, frames = data_dir, _from_hub(name, data_dir)
-    else:
-        path, frames = _from_folder(name, data_folder(name, data_dir, "text/glue"))
+    folder, frames = _read_glue(name, data_folder(name, data_dir, "text/glue"))
     shared = set.intersection(*(set(frame.columns) for frame in frames.values()))
     layout = next((layout for layout in task.layouts if shared.issuperset(filter(None, layout))), None)
     if layout is None:
         wanted = " or ".join(listed(filter(None, layout)) for layout in task.layouts)
-        raise InputError(f"{path}: every file of {name} needs the columns {wanted}; all have {listed(sorted(shared))}")
+        raise InputError(
+            f"{folder}: every file of {name} needs the columns {wanted}; all have {listed(sorted(shared))}"
+        )
     text, second, label = layout
     numbered = frames["train"][label].astype(str).str.fullmatch(r"-?\d+").all()  # as on the hub
     classes = [str(i) for i in range(len(task.classes))] if task.classes and numbered else task.classes
     sizes = {split: len(frame) for split, frame in frames.items()}
-    table = make_table(frames, path, text, [label], task.task_type, classes, second)
+    table = make_table(frames, folder, text, [label], task.task_type, classes, second)
     return table, size_differences(sizes, task.rows, "rows", "GLUE's")
 
 
-def _from_folder(name: str, root: Path) -> tuple[str, dict[str, pd.DataFrame]]:
+def _read_glue(name: str, root: Path) -> tuple[Path, dict[str, pd.DataFrame]]:
+    """The folder of a task, and the files of its splits."""
     folder = next((path for path in sorted(root.glob("*")) if path.is_dir() and glue_name(path.name) == name), None)
     if folder is None:
-        other = "name its parent folder, or with a network the data set nyu-mll/glue, with task.data_dir"
-        raise InputError(f"no folder {name} in {root.resolve()}; {other}")
+        raise InputError(f"no folder {name} in {root.resolve()}; name its parent folder with task.data_dir")
     # The mismatched part of MNLI may be absent; `size_differences` notes that.
     splits = [split for split in GLUE[name].rows if split != "mismatched" or any(folder.glob("*mismatched*"))]
-    header = tuple(GLUE[name].header) or True
-    return str(folder), {split: read_frame(find_file(folder, FILES[split]), header) for split in splits}
-
-
-def _from_hub(name: str, hub_name: str) -> dict[str, pd.DataFrame]:
-    kind = "validation_matched" if "mismatched" in GLUE[name].rows else "validation"
-    names = {"train": "train", "valid": kind, "mismatched": "validation_mismatched"}
-    parts = {split: f"{hub_name}/{name.replace('-', '')}:{names[split]}" for split in GLUE[name].rows}
-    return {split: pd.DataFrame(READERS["hub"](part, True, list)) for split, part in parts.items()}
+    return folder, {split: read_frame(find_file(folder, FILES[split]), GLUE[name].header) for split in splits}

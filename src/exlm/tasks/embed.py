@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.model.modeling_exlm import ExLMModel
@@ -81,6 +82,8 @@ def embeddings(
 ) -> np.ndarray:
     """The vectors [rows, width] float32, NaN for rows that cannot be used."""
     usable, width = np.flatnonzero(rows.usable), network.config.hidden_size
-    return run(
-        network, lambda batch: network.embedding(**batch, pooling=pooling), width, rows, usable, tokenizer, "fp32", progress
-    )
+
+    def embedding(batch: dict[str, Tensor]) -> Tensor:
+        return network.embedding(**batch, pooling=pooling)
+
+    return run(network, embedding, width, rows, usable, tokenizer, "fp32", progress)

@@ -1,14 +1,20 @@
-"""Predictions for the rows of a file; every row of the input appears in the output."""
+"""The commands for fine-tuned models: predictions for the rows of a file, and how good they are on labelled rows."""
 
+import warnings
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from exlm.errors import InputError
+from exlm.storage import write_json
 from exlm.tasks.encoders import saved_task
 from exlm.tasks.finetuned import seed_directories
 from exlm.tasks.frames import output_path, write_frame
 from exlm.tasks.kinds import kind_of
-from exlm.tasks.predictions import Member, Predictions, PredictOptions
+from exlm.tasks.predictions import Member, Predictions, PredictOptions, Score
+
+COVERAGE = 0.95  # of the intervals
 
 
 def predict(model: str, input: str, output: str | None = None, **options: Any) -> pd.DataFrame:
@@ -36,6 +42,57 @@ def predict(model: str, input: str, output: str | None = None, **options: Any) -
     if found.note:
         print(f"not scored: {found.note}")
     return found.frame
+
+
+def evaluate(
+    model: str, input: str, output: str | None = None, resamples: int = 1000, seed: int = 0, **options: Any
+) -> dict[str, Any]:
+    """Scores a fine-tuned model on labelled data, with 95% bootstrap intervals, and prints a table.
+
+    The intervals say how much the scores would vary with other rows from the same source, the seeds how much they vary
+    with another training. `calibration_error` is how far probabilities are from how often they are right.
+
+    Args:
+        model: output directory of `exlm finetune`, or of one of its seeds.
+        input: a file as for `exlm predict`, with the label columns of the fine-tuning.
+        output: .json file to write; INPUT-evaluation.json beside the input where absent.
+        resamples: draws of the bootstrap; 0 for no intervals.
+        seed: seed of the draws.
+        options: the settings of `PredictOptions`.
+
+    Returns the content of the file: for every model and metric `value`, `low` and `high`.
+    """
+    target = output_path(input, output, "evaluation.json", (".json",))
+    if resamples < 0:
+        raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
+    found = predictions_of(model, input, PredictOptions(**options))
+    if not len(found.labelled):
+        raise InputError(f"{input}: nothing can be scored: {found.note or 'no row has a label and a prediction'}")
+    metrics = {name: with_intervals(score, found.labelled, resamples, seed) for name, score in found.scores.items()}
+    settings = {"model": model, "input": input, "labelled": len(found.labelled), "resamples": resamples, "seed": seed}
+    write_json(target, report := settings | {"metrics": metrics})
+    cells = {name: {metric: _cell(**values) for metric, values in of.items()} for name, of in metrics.items()}
+    print(f"{found.summary}; {len(found.labelled)} labelled")
+    print(pd.DataFrame(cells).to_string())
+    print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows; everything is in {target}")
+    return report
+
+
+def with_intervals(score: Score, rows: np.ndarray, resamples: int, seed: int) -> dict[str, dict[str, float]]:
+    """Every metric on some rows: its `value`, and `low` and `high`, the percentiles that hold 95% of the values on
+    `resamples` draws of as many rows with replacement. Draws on which a metric is not defined do not count for it."""
+    values, generator = score(rows), np.random.default_rng(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a draw may lack a class
+        draws = [score(generator.choice(rows, len(rows))) for _ in range(resamples)]
+    drawn = pd.DataFrame(draws, columns=list(values))
+    low, high = (drawn.quantile((1 + side * COVERAGE) / 2) for side in (-1, 1))
+    return {name: {"value": value, "low": low[name], "high": high[name]} for name, value in values.items()}
+
+
+def _cell(value: float, low: float, high: float) -> str:
+    """A number with its interval, if it has one."""
+    return f"{value:.4f}" + (f" ({low:.4f} to {high:.4f})" if np.isfinite([low, high]).all() else "")
 
 
 def predictions_of(model: str, input: str, options: PredictOptions) -> Predictions:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from exlm.tasks.encoders import Models, load_finetuned
 from exlm.tasks.frames import read_frame, with_columns
 from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, tokenize_rows
 from exlm.tasks.metrics import evaluate
-from exlm.tasks.table import make_table
+from exlm.tasks.table import TaskType, make_table
 from exlm.train import distributed
 
 BINS = 15  # of the calibration error
@@ -90,16 +91,15 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
     table = make_table(frame, input, column, [], pair_column=task["pair_column"])
     molecules = check_kind(table.texts, task["molecules"], options.molecules, input)
     keep, how = options.on_invalid == "keep", task.get("standardize", "none")
-    plain, calibrated = list[np.ndarray](), list[np.ndarray]()  # of every model
+    runs = dict[str, np.ndarray]()  # the predictions of every model
     for member in members:
         network, tokenizer = member.load()
         rows = tokenize_rows(table, tokenizer, task["max_length"], molecules, keep, how)
         rows.check(input, options.on_invalid)
         logits = predict_logits(network, rows, np.flatnonzero(rows.usable), member.task, tokenizer)
-        plain.append(as_predictions(logits, member.task))
-        calibrated.append(as_predictions(logits, member.task, member.task.get("temperature", 1.0)))
-    chosen = calibrated if options.calibrated else plain
-    columns = _columns(chosen, task)
+        temperature = member.task["temperature"] if options.calibrated else 1.0
+        runs[member.directory.name] = as_predictions(logits, member.task, temperature)
+    columns = _columns([*runs.values()], task)
     summary = f"{rows.usable.sum()} rows predicted, {(~rows.usable).sum()} marked in the column problem"
     if options.distance:
         columns["distance to training"] = distance_to_training([m.directory for m in members], table.texts)
@@ -108,32 +108,23 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
     result = with_columns(frame, columns | {"problem": rows.problems})
     if not all(name in frame for name in task["label_columns"]):
         return Predictions(result, summary)
+    known = table.text_column, task["label_columns"], task["task_type"], task["classes"]
     try:
-        labels = make_table(
-            frame, input, table.text_column, task["label_columns"], task["task_type"], task["classes"]
-        ).labels
+        labels = make_table(frame, input, *known).labels
     except InputError as error:
         return Predictions(result, summary, note=str(error))
-    names = [member.directory.name for member in members]
-    if len(members) > 1:
-        names = ["ensemble", *names]
-        chosen, calibrated = ([np.mean(runs, 0), *runs] for runs in (chosen, calibrated))
-    scores = {name: _score(labels, task, *of) for name, *of in zip(names, chosen, calibrated, strict=True)}
+    if len(runs) > 1:
+        runs = {"ensemble": np.mean([*runs.values()], 0), **runs}
+    scores = {name: partial(_score, labels, task["task_type"], predictions) for name, predictions in runs.items()}
     return Predictions(result, summary, scores, np.flatnonzero(rows.usable & ~np.isnan(labels).all(1)))
 
 
-def _score(labels: np.ndarray, task: dict[str, Any], predictions: np.ndarray, calibrated: np.ndarray) -> Score:
-    """The metrics of some rows, with the calibration errors of what is predicted and of calibrated probabilities."""
-
-    def score(rows: np.ndarray) -> dict[str, float]:
-        scores = evaluate(task["task_type"], labels[rows], predictions[rows])
-        if task["task_type"] != "regression":
-            scores["calibration_error"] = calibration_error(labels[rows], predictions[rows])
-        if "temperature" in task:
-            scores["calibration_error_calibrated"] = calibration_error(labels[rows], calibrated[rows])
-        return scores
-
-    return score
+def _score(labels: np.ndarray, task_type: TaskType, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+    """The metrics of some rows, and if the predictions are probabilities, their calibration error."""
+    scores = evaluate(task_type, labels[rows], predictions[rows])
+    if task_type != "regression":
+        scores["calibration_error"] = calibration_error(labels[rows], predictions[rows])
+    return scores
 
 
 def _columns(runs: list[np.ndarray], task: dict[str, Any]) -> dict[str, Any]:
