@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from textwrap import indent
 
 from sphinx.application import Sphinx
 
@@ -53,14 +54,20 @@ def _anchors(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = re.sub(r'<a id="([\w-]+)"></a>', r"[]{#\1}", source[0])
 
 
-def _literal_blocks(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
-    """Shows the indented parts of a module's docstring (formulas, tables of shapes) as they are."""
+def _as_written(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Shows the formulas and the columns in a module's docstring, which have three spaces in a row, as they are."""
     if what == "module":
-        text = re.sub(r"^(\S.*)\n\n(?=    )", r"\1\n\n::\n\n", "\n".join(lines), flags=re.MULTILINE)
-        lines[:] = text.split("\n")
+        parts = "\n".join(lines).split("\n\n")
+        lines[:] = "\n\n".join("::\n\n" + indent(part, " ") if "   " in part else part for part in parts).split("\n")
+
+
+def _without_aliases(app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object) -> bool | None:
+    """Leaves out the fields of a named tuple, of which Python says only that they are an alias."""
+    return True if str(getattr(thing, "__doc__", "")).startswith("Alias for field number") else None
 
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
-    app.connect("autodoc-process-docstring", _literal_blocks)
+    app.connect("autodoc-process-docstring", _as_written)
+    app.connect("autodoc-skip-member", _without_aliases)
     app.connect("source-read", _anchors)

@@ -1,10 +1,10 @@
 """States Expansion: every masked token becomes k positions of the encoder's input (paper, section 4.2).
 
-    tokens       <s>   C    [M]        C   </s>
-    expanded     <s>   C    [M] [M]    C   </s>        k = 2, boundary states 1
-    word i        0    1     2   2     3    4
-    state c       0    0     1   2     0    0
-    lattice       0          1   2          3          states, in order
+tokens       <s>   C    [M]        C   </s>
+expanded     <s>   C    [M] [M]    C   </s>        k = 2, boundary states 1
+word i        0    1     2   2     3    4
+state c       0    0     1   2     0    0
+lattice       0          1   2          3          states, in order
 """
 
 from dataclasses import dataclass, fields, replace
