@@ -49,7 +49,8 @@ class MaskedBatches:
         self.lengths = np.asarray(self.source.lengths, dtype=np.int64) + 2  # with BOS and EOS
         longest, most = int(self.lengths.max()), self.tokens_per_batch
         if longest > most:
-            raise InputError(f"the longest sequence has {longest} tokens, and a batch {most}; raise tokens_per_batch")
+            found = f"{longest} tokens but a batch may have {most}"
+            raise InputError(f"the longest sequence has {found}; raise tokens_per_batch")
         wanted = max(most // TOKENS_OF_GROUP, min(2, most // TOKENS_OF_HALF))
         groups_per_batch = max(1, min(GROUPS, wanted, most // longest))
         self.tokens_per_group = most // groups_per_batch
