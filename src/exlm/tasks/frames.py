@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exlm.data.columns import check_header, described
+from exlm.data.columns import check_header
 from exlm.data.files import STANDARD_INPUT, open_text, unreadable
 from exlm.data.formats import FAULT, READERS, Header, format_of
 from exlm.data.readers import formats
@@ -107,10 +107,3 @@ def output_path(input: str, output: str | None, ending: str, suffixes: tuple[str
     if target.suffix not in suffixes:
         raise InputError(f"cannot write {target}; the name must end in {' or '.join(suffixes)}")
     return target
-
-
-def check_columns(frame: pd.DataFrame, path: str | Path, *names: str | None) -> None:
-    """Raises InputError for the first name that is not a column of the frame read from `path`. None is skipped."""
-    for name in names:
-        if name is not None and name not in frame.columns:
-            raise InputError(f"{path}: no column {name!r}; {described(frame.columns)}")

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING
 
+from exlm.data.columns import check_columns
 from exlm.data.files import plain_suffix
 from exlm.errors import InputError
 from exlm.pretrained import save_model
@@ -30,7 +31,7 @@ from exlm.tasks.answers import (
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
 from exlm.tasks.encoders import Models, load_encoder, load_encoder_tokenizer
-from exlm.tasks.frames import check_columns, read_frame, read_json, with_columns, write_frame
+from exlm.tasks.frames import read_frame, read_json, with_columns, write_frame
 from exlm.tasks.metrics import ANSWER_METRICS, evaluate_answers, score_answers, summarise_answers
 from exlm.tasks.predictions import Member, Predictions, PredictOptions, Score
 from exlm.tasks.supervised import train_best_epoch

@@ -11,8 +11,9 @@ import pandas as pd
 from rdkit import Chem, rdBase
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
+from exlm.data.columns import check_columns
 from exlm.errors import InputError
-from exlm.tasks.frames import check_columns, read_json
+from exlm.tasks.frames import read_json
 from exlm.tasks.table import LabelledTable
 
 SPLITS = ("train", "valid", "test")

@@ -9,9 +9,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from exlm.data.columns import choose_column, listed
+from exlm.data.columns import check_columns, choose_column, listed
 from exlm.errors import InputError
-from exlm.tasks.frames import check_columns
 
 TaskType = Literal["binary", "multiclass", "multilabel", "regression"]
 
