@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from exlm_options import OptionError, full_options, options_of, similar
+from exlm_options import full_options, options_of, similar
 
 
 class Command(NamedTuple):
@@ -51,7 +51,7 @@ COMMANDS: dict[str, Command] = {
                        "runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --output page.html"),
     "export": Command("exlm.export", ("model",), "write a model as ONNX, for use without PyTorch",
                       "runs/exlm --output onnx/exlm"),
-    "info": Command("exlm.info", ("path",), "say what a corpus, a model or a run is",
+    "info": Command("exlm.card", ("path",), "say what a corpus, a model or a run is",
                     "runs/exlm"),
     "analyze": Command("exlm.paper.analyze", ("experiment", "recipe"), "run what an experiment of the paper lacks",
                        "sweep molecules/analysis-small"),
@@ -76,11 +76,8 @@ def main(arguments: list[str] | None = None) -> None:
         return
     if name not in COMMANDS:
         _usage(name)
-    first = next(
-        (i for i, word in enumerate(rest) if word.startswith("-") and word != "-"), len(rest)
-    )  # of the options
-    words = rest[:first]
-    options = rest[len(words) :]
+    first_option = next((i for i, word in enumerate(rest) if word.startswith("-") and word != "-"), len(rest))
+    words, options = rest[:first_option], rest[first_option:]
     if not set(HELP) & set(options):
         words, options = _checked(name, words, options)
         if name == "recipes":
@@ -88,8 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     from exlm.cli import run
 
-    entry = COMMANDS[name]
-    status, message = run(name, function_of(name), entry.words, entry.example, [*words, *options])
+    status, message = run(name, [*words, *options])
     if status:
         _leave(status, f"exlm {name}: {message}")
 
@@ -134,18 +130,14 @@ def function_of(name: str) -> Callable:
 
 
 def _checked(name: str, words: list[str], options: list[str]) -> tuple[list[str], list[str]]:
-    """The leading words and the options under their full names; a recipe becomes the option --config.
-
-    If there are too few or too many words, or an option does not exist, the command ends with one sentence.
-    """
+    """The words and the options under their full names; a recipe becomes --config. Mistakes end the command."""
     module, wanted, *_ = COMMANDS[name]
     try:
         options = full_options(options, options_of(module, name, [word.rstrip("?*+") for word in wanted]))
-    except OptionError as error:
+    except ValueError as error:
         _leave(2, f"exlm {name}: error: {error} (exlm {name} --help lists all options)")
     needed = [word for word in wanted if word[-1] not in "?*"]
-    several = wanted[-1][-1] in "*+"
-    if len(words) < len(needed) or (len(words) > len(wanted) and not several):
+    if len(words) < len(needed) or (len(words) > len(wanted) and wanted[-1][-1] not in "*+"):
         given = " and ".join(word.rstrip("+?").upper() for word in needed or wanted)
         alone = " alone" if len(words) > len(needed) else ""
         _leave(2, f"exlm {name}: error: give {given}{alone} before the options (exlm {name} --help)")
@@ -155,8 +147,8 @@ def _checked(name: str, words: list[str], options: list[str]) -> tuple[list[str]
 
 
 def _usage(name: str) -> NoReturn:
-    lines = [f"  {command:10s} {entry.summary}" for command, entry in COMMANDS.items()]
-    text = "usage: exlm COMMAND ...\n\n" + "\n".join(lines) + "\n\nexlm COMMAND --help lists the options of a command"
+    lines = "\n".join(f"  {command:10s} {entry.summary}" for command, entry in COMMANDS.items())
+    text = f"usage: exlm COMMAND ...\n\n{lines}\n\nexlm COMMAND --help lists the options of a command"
     if name in HELP:
         print(text)
         raise SystemExit(0)

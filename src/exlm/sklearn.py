@@ -1,10 +1,12 @@
 """Embeddings as a scikit-learn transformer: SMILES or texts in, vectors out."""
 
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from .errors import InputError
@@ -18,8 +20,8 @@ from .train import distributed
 class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Turns strings into the vectors [rows, width] that `exlm embed` writes.
 
-    The input is a list, an array or a Series of strings, or a table with one column of them. The model is loaded when
-    the first vectors are asked for. It is not trained by `fit`, and a pickled or cloned Embedder holds only its path.
+    The input is a list, an array or a Series of strings, or a table with one column of them. `fit` trains nothing, and
+    a pickled or cloned Embedder holds only the model's path.
 
     Args:
         model: a pre-trained or fine-tuned model directory.
@@ -48,18 +50,19 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def fit(self, X: Any, y: Any = None) -> "Embedder":
         """Checks the model's files and that the input is one column; nothing is learned."""
+        _load.cache_clear()  # the directory may hold another model now
         verify(self.model)
-        for name, choices in (("pooling", ("mean", "first")), ("on_invalid", ("error", "nan"))):
-            if getattr(self, name) not in choices:
-                raise InputError(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}")
+        if self.pooling not in ("mean", "first") or self.on_invalid not in ("error", "nan"):
+            found = f"pooling is {self.pooling!r} and on_invalid is {self.on_invalid!r}"
+            raise InputError(f"{found}; they must be one of 'mean', 'first' and one of 'error', 'nan'")
         strings(X)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
         """The vectors [rows, width] float32. InputError if a string cannot be used and `on_invalid` is `error`."""
         texts = strings(X)
-        network, tokenizer = self._load()
-        vectors = np.full((len(texts), network.config.hidden_size), np.nan, dtype=np.float32)
+        network, tokenizer = _load(self.model, self.layers, self.device)
+        vectors = np.full((len(texts), self._n_features_out), np.nan, dtype=np.float32)
         if not texts:
             return vectors
         known = text_kind(network.config)
@@ -70,29 +73,17 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             row = int(np.argmin(rows.usable))
             reason = f"row {row + 1}, value {texts[row]!r}, cannot be used: {rows.problems[row]}"
             raise InputError(f"{reason}; correct it, or set on_invalid to nan")
-        if rows.usable.any():
-            examples = [rows.examples[row] for row in np.flatnonzero(rows.usable)]
-            vectors[rows.usable] = run(
-                network, lambda batch: network.embedding(**batch, pooling=self.pooling), examples, tokenizer, "fp32"
-            )
+
+        def embedding(batch: dict[str, Tensor]) -> Tensor:
+            return network.embedding(**batch, pooling=self.pooling)
+
+        if examples := [rows.examples[row] for row in np.flatnonzero(rows.usable)]:
+            vectors[rows.usable] = run(network, embedding, examples, tokenizer, "fp32")
         return vectors
 
     @property
     def _n_features_out(self) -> int:
-        return int(self._load()[0].config.hidden_size)
-
-    def _load(self) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
-        """The model and its tokenizer, loaded anew if a parameter has changed."""
-        wanted = self.model, self.layers, self.device
-        if getattr(self, "_loaded", (None,))[0] != wanted:
-            changes = None if self.layers is None else {"task_layers": self.layers}
-            network, tokenizer = load_model(self.model, ExLMModel, changes)
-            distributed.to_device(network, self.device)
-            self._loaded = wanted, network, tokenizer
-        return self._loaded[1:]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_loaded"}
+        return int(_load(self.model, self.layers, self.device)[0].config.hidden_size)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -101,14 +92,21 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return tags
 
 
+@lru_cache(maxsize=2)
+def _load(model: str, layers: int | None, device: str) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
+    network, tokenizer = load_model(model, ExLMModel, None if layers is None else {"task_layers": layers})
+    distributed.to_device(network, device)
+    return network, tokenizer
+
+
 def strings(X: Any) -> list[str]:
     """The strings of one column; a missing value becomes "". InputError for anything else, such as numbers."""
     values = np.asarray(X, dtype=object)
-    if values.ndim == 2 and values.shape[1] == 1:
+    if values.shape[1:] == (1,):
         values = values[:, 0]
     if values.ndim != 1:
         raise InputError("the input is not one column of strings; give a list of strings, or select the column")
-    texts = ["" if pd.isna(value) else value for value in values]
+    texts = pd.Series(values, dtype=object).fillna("").tolist()
     for row, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise InputError(f"row {row} is {text!r}, not a string; give SMILES or texts")
