@@ -11,11 +11,10 @@ import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from exlm_options import full_options, options_of, similar
+from exlm_options import full_options, options_of, similar, summary
 
 
 class Command(NamedTuple):
@@ -23,44 +22,27 @@ class Command(NamedTuple):
 
     module: str
     words: tuple[str, ...]  # arguments without a name; the last may end in ? (at most one), * (any number) or +
-    summary: str
     example: str  # without `exlm` and the command's name
 
 
-# fmt: off
 COMMANDS: dict[str, Command] = {
-    "prepare": Command("exlm.data.prepare", ("inputs+",), "tokenise files into a corpus for pre-training",
-                       "molecules.smi.gz --output corpus"),
-    "recipes": Command("exlm_command", ("name?",), "list the recipes of the package, or print one",
-                       "molecules/exlm-1M"),
-    "pretrain": Command("exlm.pretrain", ("recipe?",), "pre-train ExLM or a baseline on a corpus",
-                        "molecules/exlm-1M --corpus corpus --output runs/exlm"),
-    "finetune": Command("exlm.tasks.finetune", ("recipe?",), "fine-tune a model on labelled data and evaluate it",
-                        "--model runs/exlm --dataset table.csv --output runs/table"),
-    "baseline": Command("exlm.tasks.baselines", ("name", "dataset"), "train a well-known model on the same data",
-                        "ecfp-rf table.csv --output runs/table-ecfp-rf"),
-    "predict": Command("exlm.tasks.predict", ("model", "input"), "add a fine-tuned model's predictions to a table",
-                       "runs/table new.csv --output predictions.csv"),
-    "evaluate": Command("exlm.tasks.evaluate", ("model", "input"), "metrics of a fine-tuned model, with intervals",
-                        "runs/table labelled.csv --output evaluation.json"),
-    "embed": Command("exlm.tasks.embed", ("model", "input"), "write embeddings of the rows of a table",
-                     "runs/exlm molecules.csv --output embeddings.parquet"),
-    "fill": Command("exlm.filling.fill", ("model", "texts*"), "fill masks jointly: n best, Viterbi or samples",
-                    "runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --n_best 3"),
-    "explore": Command("exlm.filling.explore", ("model", "text"), "a page that shows states, links and fillings",
-                       "runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --output page.html"),
-    "export": Command("exlm.export", ("model",), "write a model as ONNX, for use without PyTorch",
-                      "runs/exlm --output onnx/exlm"),
-    "info": Command("exlm.card", ("path",), "say what a corpus, a model or a run is",
-                    "runs/exlm"),
-    "analyze": Command("exlm.paper.analyze", ("experiment", "recipe"), "run what an experiment of the paper lacks",
-                       "sweep molecules/analysis-small"),
-    "report": Command("exlm.paper.report", ("runs*",), "the paper's tables and figures, from runs",
-                      "runs --output report"),
-    "demo": Command("exlm.demo", ("recipe?",), "the whole pipeline on data that ship with a package",
-                    "--output demo-output"),
+    "prepare": Command("exlm.data.prepare", ("inputs+",), "molecules.smi.gz --output corpus"),
+    "recipes": Command("exlm_command", ("name?",), "molecules/exlm-1M"),
+    "pretrain": Command("exlm.pretrain", ("recipe?",), "molecules/exlm-1M --corpus corpus --output runs/exlm"),
+    "finetune": Command("exlm.tasks.finetune", ("recipe?",), "--model runs/exlm --dataset table.csv --output tuned"),
+    "baseline": Command("exlm.tasks.baselines", ("name", "dataset"), "ecfp-rf table.csv --output runs/table-ecfp-rf"),
+    "predict": Command("exlm.tasks.predict", ("model", "input"), "runs/table new.csv --output predictions.csv"),
+    "evaluate": Command("exlm.tasks.evaluate", ("model", "input"), "runs/table labelled.csv --output evaluation.json"),
+    "embed": Command("exlm.tasks.embed", ("model", "input"), "runs/exlm molecules.csv --output embeddings.parquet"),
+    "fill": Command("exlm.filling.fill", ("model", "texts*"), "runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --n_best 3"),
+    "explore": Command("exlm.filling.explore", ("model", "text"), "runs/exlm 'CC(=[MASK])O[MASK]' --output page.html"),
+    "export": Command("exlm.export", ("model",), "runs/exlm --output onnx/exlm"),
+    "info": Command("exlm.card", ("path",), "runs/exlm"),
+    "analyze": Command("exlm.paper.analyze", ("experiment", "recipe"), "sweep molecules/analysis-small"),
+    "report": Command("exlm.paper.report", ("runs*",), "runs --output report"),
+    "demo": Command("exlm.demo", ("recipe?",), "--output demo-output"),
 }
-# fmt: on
+VERSION = "0.1.0"
 HELP = ("-h", "--help")
 RECIPES = Path(__file__).parent / "exlm" / "recipes"
 
@@ -69,10 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point of the command."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
     if name == "--version":
-        try:
-            print(f"exlm {version('exlm')}")
-        except PackageNotFoundError:
-            print("exlm, from its source folder")
+        print(f"exlm {VERSION}")
         return
     if name not in COMMANDS:
         _usage(name)
@@ -147,7 +126,7 @@ def _checked(name: str, words: list[str], options: list[str]) -> tuple[list[str]
 
 
 def _usage(name: str) -> NoReturn:
-    lines = "\n".join(f"  {command:10s} {entry.summary}" for command, entry in COMMANDS.items())
+    lines = "\n".join(f"  {command:10s} {summary(entry.module, command)}" for command, entry in COMMANDS.items())
     text = f"usage: exlm COMMAND ...\n\n{lines}\n\nexlm COMMAND --help lists the options of a command"
     if name in HELP:
         print(text)

@@ -23,6 +23,12 @@ def options_of(module: str, function: str, words: Iterable[str]) -> dict[str, st
     return {option: hint for option, hint in options.items() if option not in set(words)}
 
 
+def summary(module: str, function: str) -> str:
+    """The first line of a function's docstring."""
+    _, definition = _definition(module, function) or ("", None)
+    return (definition and ast.get_docstring(definition) or "").partition("\n")[0]
+
+
 def full_options(arguments: list[str], options: dict[str, str]) -> list[str]:
     """The arguments with the full names of their options, and with brackets around the values `a,b` of a list.
 
@@ -68,8 +74,8 @@ def _fields(module: str, name: str, section: str = "") -> Iterator[tuple[str, st
     entries: list[tuple[str, ast.expr | None]]
     if isinstance(definition, ast.ClassDef):
         lines = [line for line in definition.body if isinstance(line, ast.AnnAssign)]
-        # A field with init=False is no argument of the class.
-        entries = [(ast.unparse(line.target), line.annotation) for line in lines if "init=False" not in ast.unparse(line)]
+        lines = [line for line in lines if "init=False" not in ast.unparse(line)]  # no argument of the class
+        entries = [(ast.unparse(line.target), line.annotation) for line in lines]
     else:
         entries = [(argument.arg, argument.annotation) for argument in definition.args.args]
         if definition.args.kwarg:  # `**options`: the arguments of the class that is called with them

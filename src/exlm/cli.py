@@ -25,7 +25,7 @@ def run(name: str, arguments: list[str]) -> tuple[int, str]:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
-        function_of(name)(**_parse(build_parser(name), arguments))
+        function_of(name)(**settings(name, arguments))
     except InputError as error:
         return 2, f"error: {error}"
     except OSError as error:
@@ -61,8 +61,9 @@ def build_parser(name: str) -> ArgumentParser:
     return parser
 
 
-def _parse(parser: ArgumentParser, arguments: list[str]) -> dict[str, Any]:
-    """The function's keyword arguments. Any error of the parser becomes an InputError of one sentence."""
+def settings(name: str, arguments: list[str]) -> dict[str, Any]:
+    """The keyword arguments of a command's function. Any error of the parser becomes an InputError of one sentence."""
+    parser = build_parser(name)
     try:
         config = parser.instantiate(parser.parse_args(arguments)).as_dict()
     except (ArgumentError, TypeError, ValueError) as error:

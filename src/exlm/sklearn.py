@@ -94,7 +94,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
 @lru_cache(maxsize=2)
 def _load(model: str, layers: int | None, device: str) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
-    network, tokenizer = load_model(model, ExLMModel, None if layers is None else {"task_layers": layers})
+    network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.to_device(network, device)
     return network, tokenizer
 

@@ -58,7 +58,7 @@ def embed(
     target = output_path(input, output, "embeddings.parquet", (".parquet", ".csv", ".npy"))
     if rows_per_chunk < 1:
         raise InputError(f"rows_per_chunk is {rows_per_chunk}; it must be at least 1")
-    network, tokenizer = load_model(model, ExLMModel, None if layers is None else {"task_layers": layers})
+    network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.to_device(network, device)
     table, known = make_table(read_frame(input, header), input, text_column, []), text_kind(network.config)
     molecules = check_kind(table.texts, known.molecules, molecules, input)
