@@ -32,7 +32,7 @@ COMMANDS: dict[str, Command] = {
     "finetune": Command("exlm.tasks.finetune", ("recipe?",), "--model runs/exlm --dataset table.csv --output tuned"),
     "baseline": Command("exlm.tasks.baselines", ("name", "dataset"), "ecfp-rf table.csv --output runs/table-ecfp-rf"),
     "predict": Command("exlm.tasks.predict", ("model", "input"), "runs/table new.csv --output predictions.csv"),
-    "evaluate": Command("exlm.tasks.evaluate", ("model", "input"), "runs/table labelled.csv --output evaluation.json"),
+    "evaluate": Command("exlm.tasks.predict", ("model", "input"), "runs/table labelled.csv --output evaluation.json"),
     "embed": Command("exlm.tasks.embed", ("model", "input"), "runs/exlm molecules.csv --output embeddings.parquet"),
     "fill": Command("exlm.filling.fill", ("model", "texts*"), "runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --n_best 3"),
     "explore": Command("exlm.filling.explore", ("model", "text"), "runs/exlm 'CC(=[MASK])O[MASK]' --output page.html"),

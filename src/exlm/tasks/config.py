@@ -40,8 +40,8 @@ class TaskConfig:
         max_length: longest text, or pair of texts, in tokens; longest window of a question and its context.
         stride: tokens that neighbouring windows of a context share (question answering).
         max_answer: longest answer in tokens (question answering).
-        data_dir: where the files of a named data set are; for GLUE also a hub name (nyu-mll/glue). Where absent: the
-            folder molecules, text/glue or text/squad2 inside the folder that the environment variable EXLM_DATA names.
+        data_dir: where the files of a named data set are. Where absent: the folder molecules, text/glue or
+            text/squad2 inside the folder that the environment variable EXLM_DATA names.
         header: whether tables have a header line; without it, their columns are called `column 1`, `column 2`, ...
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts and charges
             (`parent`), or use them as they are (`none`). Where absent, as the pre-trained model's corpus was.
@@ -139,7 +139,7 @@ def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
             text_column=task.text_column or entry.text_column,
             label_columns=task.label_columns or entry.label_columns,
             task_type=task.task_type or entry.task_type,
-            molecules=entry.molecules if task.molecules is None else task.molecules,
+            molecules=task.molecules is not False,
         )
         return task, entry.train
     name = glue_name(task.dataset) or (SQUAD if task.dataset.lower() == SQUAD else None)

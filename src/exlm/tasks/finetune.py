@@ -161,7 +161,7 @@ def run_grid(
             print(f"{run_dir}: {error}; this cell counts as the worst")
             result |= {"stopped": str(error), "scores": {"valid": {}}}
         write_json(run_dir / RESULT, result)
-        if "stopped" not in result:
+        if "best_epoch" in result:  # it has a model
             write_card(run_dir)
         return result
 
@@ -187,7 +187,8 @@ def run_grid(
     if "best_epoch" in runs[best][0]:
         copy_model(directory / best / f"seed-{report['best_seed']}", directory)
     write_json(directory / REPORT, report)
-    write_card(directory)
+    if "best_epoch" in runs[best][0]:
+        write_card(directory)
     return report
 
 
