@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from exlm import InputError
+from exlm.card import info
 from exlm.errors import TrainingStopped
-from exlm.info import info
 from exlm.paper.report import report
 from exlm.tasks import baseline_programs as programs
 from exlm.tasks.baseline_programs import Environment, interpreter
