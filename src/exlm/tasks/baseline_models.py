@@ -1,12 +1,14 @@
-"""Baselines that learn in this process: fingerprints of molecules, or TF-IDF of texts, and models of scikit-learn."""
+"""Baselines that learn in this process: fingerprints of molecules, or TF-IDF of texts, and models of scikit-learn.
 
-from collections.abc import Callable
+Each is a function from a Problem to predictions [rows, outputs].
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rdkit.DataStructs import ConvertToNumpyArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.dummy import DummyClassifier
@@ -14,14 +16,12 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from exlm.tasks.applicability import BITS, fingerprints
+from exlm.tasks.applicability import fingerprints
 from exlm.tasks.table import TaskType
 
 TREES, NEIGHBOURS = 500, 5
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # C of linear models, the inverse of the strength of regularisation
 BLOCK = 1024  # rows whose neighbours are searched at once
-
-Features = Any  # an array or a sparse matrix, [rows, features]
 
 
 @dataclass(frozen=True)
@@ -37,32 +37,37 @@ class Problem:
     outputs: int  # predictions for a row: classes for multiclass, tasks for all others
     score: Callable[[np.ndarray], float]  # how good predictions [rows, outputs] are on valid; higher is better
     seed: int
-    directory: Path  # an existing folder for the log of a program of its own
-    python: Path | None  # the Python in the environment of such a program
+    log: Path  # what a program of its own says
+    python: Path | None  # the Python that runs such a program
 
 
-def ecfp_random_forest(problem: Problem) -> np.ndarray:
-    """Predictions [rows, outputs] of one random forest per task, on fingerprints. A split looks at the square root of
-    the number of bits, or for regression at a third of the bits, as Breiman (2001) advises."""
-    settings: dict[str, Any] = {"n_estimators": TREES, "random_state": problem.seed, "n_jobs": -1}
-    if problem.task_type == "regression":
-        return _one_model_per_task(problem, ecfp(problem), RandomForestRegressor(max_features=1 / 3, **settings))
-    return _one_model_per_task(problem, ecfp(problem), RandomForestClassifier(max_features="sqrt", **settings))
+def random_forest(problem: Problem) -> np.ndarray:
+    """Random forests on fingerprints. A split looks at the square root of the number of bits, or for regression at a
+    third of the bits, as Breiman (2001) advises."""
+    regression = problem.task_type == "regression"
+    model = RandomForestRegressor(max_features=1 / 3) if regression else RandomForestClassifier(max_features="sqrt")
+    model.set_params(n_estimators=TREES, random_state=problem.seed, n_jobs=-1)
+    return _best(problem, ecfp(problem), [model])
 
 
-def ecfp_linear(problem: Problem) -> np.ndarray:
-    """Predictions [rows, outputs] of one logistic regression per task (numbers: ridge regression) on fingerprints."""
-    return _best_linear(problem, sparse.csr_matrix(ecfp(problem), dtype=np.float64))
+def linear(problem: Problem) -> np.ndarray:
+    """Logistic regressions on fingerprints or, for numbers, ridge regressions."""
+    return _best(problem, sparse.csr_matrix(ecfp(problem), dtype=np.float64), _linear_models(problem))
 
 
-def tfidf_linear(problem: Problem) -> np.ndarray:
-    """Predictions [rows, outputs] of one logistic regression per task (numbers: ridge regression) on TF-IDF."""
-    return _best_linear(problem, tfidf(problem))
+def linear_on_words(problem: Problem) -> np.ndarray:
+    """Logistic (for numbers ridge) regressions on TF-IDF of words and pairs of words, as in the train part. Of two
+    texts: the features of each, their differences and their products."""
+    texts = [problem.texts] if problem.pairs is None else [problem.texts, problem.pairs]
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]")
+    vectorizer.fit([column[row] for column in texts for row in problem.train])
+    first, *second = (vectorizer.transform(column) for column in texts)
+    features = [first, *(part for s in second for part in (s, abs(first - s), first.multiply(s)))]
+    return _best(problem, sparse.hstack(features).tocsr(), _linear_models(problem))
 
 
-def ecfp_neighbours(problem: Problem) -> np.ndarray:
-    """Predictions [rows, outputs]: the mean label of the nearest labelled molecules of the train part, weighted by
-    their Tanimoto similarity."""
+def neighbours(problem: Problem) -> np.ndarray:
+    """The mean label of the nearest labelled molecules of the train part, weighted by their Tanimoto similarity."""
     bits = ecfp(problem).astype(np.float32)
     size, train = bits.sum(1), problem.train
     targets = problem.labels[train]
@@ -82,34 +87,23 @@ def ecfp_neighbours(problem: Problem) -> np.ndarray:
 
 
 def ecfp(problem: Problem) -> np.ndarray:
-    """The molecules' fingerprints: [rows, BITS] of 0 and 1."""
-    result = np.zeros((len(problem.texts), BITS), dtype=np.uint8)
-    for row, fingerprint in zip(result, fingerprints(problem.texts), strict=True):
-        assert fingerprint is not None  # only molecules that RDKit can parse are here
-        ConvertToNumpyArray(fingerprint, row)
-    return result
+    """The fingerprints of molecules that RDKit can parse: [rows, BITS] of 0 and 1."""
+    found = [one.ToBitString().encode() for one in fingerprints(problem.texts) if one is not None]
+    return np.array([np.frombuffer(digits, dtype=np.uint8) for digits in found]) - ord("0")
 
 
-def tfidf(problem: Problem) -> sparse.csr_matrix:
-    """Words and pairs of words, weighted as in the train part: [rows, features]. Of two texts: the features of each,
-    their differences and their products."""
-    texts = [problem.texts] if problem.pairs is None else [problem.texts, problem.pairs]
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]")
-    vectorizer.fit([column[row] for column in texts for row in problem.train])
-    first, *second = (vectorizer.transform(column) for column in texts)
-    return sparse.hstack([first, *(part for s in second for part in (s, abs(first - s), first.multiply(s)))]).tocsr()
-
-
-def _best_linear(problem: Problem, features: Features) -> np.ndarray:
-    """The predictions of the strength of regularisation that is best on valid; of equal ones the strongest."""
+def _linear_models(problem: Problem) -> list[BaseEstimator]:
     if problem.task_type == "regression":
-        models = [Ridge(alpha=1 / strength) for strength in STRENGTHS]
-    else:
-        models = [LogisticRegression(C=strength, max_iter=2000) for strength in STRENGTHS]
+        return [Ridge(alpha=1 / strength) for strength in STRENGTHS]
+    return [LogisticRegression(C=strength, max_iter=2000) for strength in STRENGTHS]
+
+
+def _best(problem: Problem, features: Any, models: Sequence[BaseEstimator]) -> np.ndarray:
+    """Predictions from `features` [rows, features] by the model that is best on valid; of equal ones the first."""
     return max((_one_model_per_task(problem, features, model) for model in models), key=problem.score)
 
 
-def _one_model_per_task(problem: Problem, features: Features, model: BaseEstimator) -> np.ndarray:
+def _one_model_per_task(problem: Problem, features: Any, model: BaseEstimator) -> np.ndarray:
     """Predictions [rows, outputs] of copies of a model, each fitted to one task's labelled rows of the train part."""
     columns = []
     for labels in problem.labels.T:

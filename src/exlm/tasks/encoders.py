@@ -49,13 +49,6 @@ def encoder_fingerprint(name: str) -> str:
     return hashlib.sha256(f"{name} {commit}".encode()).hexdigest()
 
 
-def default_layers(name: str) -> int | None:
-    """How many layers a new head reads by default, if that was not always so: all of a model with late expansion, of
-    which heads once read those before the expansion. None for any other model, whose heads always read all."""
-    config = _config(name)
-    return config.num_hidden_layers if getattr(config, "plain_layers", 0) else None
-
-
 def load_encoder(
     name: str,
     models: Models,
