@@ -10,8 +10,8 @@ import pytest
 from exlm import InputError
 from exlm.errors import TrainingStopped
 from exlm.paper.report import report
-from exlm.tasks import baseline_programs as programs
-from exlm.tasks.baseline_programs import interpreter
+from exlm.tasks import baseline_models as programs
+from exlm.tasks.baseline_models import interpreter
 from exlm.tasks.baselines import BASELINES, baseline
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.metrics import evaluate

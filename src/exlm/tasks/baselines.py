@@ -13,10 +13,9 @@ from exlm.data.chemistry import molecule_problem, standardize
 from exlm.errors import InputError
 from exlm.storage import plain
 from exlm.tasks import baseline_models as models
-from exlm.tasks import baseline_programs as programs
 from exlm.tasks.applicability import BITS, RADIUS
 from exlm.tasks.config import TaskConfig, identity, resolve
-from exlm.tasks.finetune import checked_seeds, run_task
+from exlm.tasks.finetune import run_task
 from exlm.tasks.finetuned import rank
 from exlm.tasks.inference import Rows, TextKind
 from exlm.tasks.labelled import LabelledTask
@@ -39,8 +38,8 @@ BASELINES: dict[str, Baseline] = {
     "ecfp-rf": Baseline(models.random_forest, True, {**_ECFP, "trees": models.TREES}),
     "ecfp-knn": Baseline(models.neighbours, True, {**_ECFP, "neighbours": models.NEIGHBOURS}),
     "ecfp-lr": Baseline(models.linear, True, {**_ECFP, **_LINEAR}),
-    "chemprop": Baseline(programs.chemprop, True, {}, programs.CHEMPROP),
-    "attentivefp": Baseline(programs.attentivefp, True, {}, programs.ATTENTIVEFP),
+    "chemprop": Baseline(models.chemprop, True, {}, models.CHEMPROP),
+    "attentivefp": Baseline(models.attentivefp, True, {}, models.ATTENTIVEFP),
     "tfidf-lr": Baseline(models.linear_on_words, False, _LINEAR),
 }
 
@@ -73,13 +72,13 @@ def baseline(
     """
     if name not in BASELINES:
         raise InputError(f"there is no baseline {name!r}; use one of {', '.join(BASELINES)}")
-    seeds, task = checked_seeds(seeds), resolve(replace(task, dataset=dataset))[0]
+    task = resolve(replace(task, dataset=dataset))[0]
     trainer = BaselineTask(name, task, Path(environments).expanduser())
     own = [f"{package}=={version(package)}" for package in ("rdkit", "scikit-learn")]
     hyper = {**BASELINES[name].settings, "packages": BASELINES[name].environment or own}
     directory = Path(output or f"runs/baselines/{name}/{Path(dataset).name.split('.')[0].lower()}")
     settings = plain({"baseline": name, "task": identity(trainer.task), **trainer.data_settings})
-    recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "seeds": seeds}
+    recipe = {"name": name, "dataset": dataset, "output": output, "task": task}
     return run_task(directory, trainer, {"": hyper}, seeds, settings, recipe)
 
 
@@ -87,7 +86,7 @@ class BaselineTask(LabelledTask):
     """A labelled table, and how to train a baseline on it."""
 
     def __init__(self, name: str, task: TaskConfig, environments: Path) -> None:
-        self.baseline, self.environments = BASELINES[name], environments
+        self.baseline = BASELINES[name]
         if task.task_type == "question_answering":
             raise InputError(f"{task.dataset}: question answering has no baseline; use a table with labels")
         super().__init__(task, TextKind(None, "none"))
@@ -96,6 +95,8 @@ class BaselineTask(LabelledTask):
             kind, other = ("molecules", "text") if self.baseline.molecules else ("text", "molecules")
             hint = f"use {fitting}, or set task.molecules"
             raise InputError(f"{name} reads {kind}, and {task.dataset} has {other}; {hint}")
+        packages = self.baseline.environment
+        self.python = models.interpreter(packages, environments) if packages else None
 
     def read_rows(self, table: LabelledTable) -> Rows:
         """The rows without tokens. What RDKit cannot parse is left out."""
@@ -109,8 +110,6 @@ class BaselineTask(LabelledTask):
     def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> dict[str, Any]:
         """Trains with one seed. Returns what `record` tells and the seconds it took."""
         run_dir.mkdir(parents=True, exist_ok=True)
-        environment = self.baseline.environment
-        python = programs.interpreter(environment, self.environments) if environment else None
         table, split, used = self.rows.table, self.split(seed), np.flatnonzero(self.rows.usable)
         known = np.isin(np.arange(len(table.texts)), [*split["train"], *split["valid"]])
         labels = np.where(known[:, None], table.labels, np.nan)
@@ -135,7 +134,7 @@ class BaselineTask(LabelledTask):
             score=lambda p: rank(self.score(everywhere(p), split["valid"])[self.metric], self.metric),
             seed=seed,
             log=run_dir / "program.log",
-            python=python,
+            python=self.python,
         )
         start = time.monotonic()
         predictions = everywhere(self.baseline.fit_predict(problem))

@@ -26,7 +26,7 @@ PROBLEM_TYPE = {"multiclass": "single_label_classification", "regression": "regr
 
 
 class Classification(LabelledTask):
-    """A labelled table, tokenised, and how to train a model on it (a `Trainer` of `kinds.py`)."""
+    """A labelled table, tokenised, and how to train a model on it (`kinds.py`)."""
 
     models: Models = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     device = "auto"

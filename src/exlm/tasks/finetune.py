@@ -53,7 +53,6 @@ def finetune(
 
     Returns the content of `results.json`: metrics of every seed, and for every split their median, mean and spread.
     """
-    seeds = checked_seeds(seeds)
     if distributed.launched():
         raise InputError("fine-tuning is one process; start it without torchrun, and other tasks beside it")
     start = str(best_seed_directory(start_from)) if start_from else None
@@ -66,28 +65,23 @@ def finetune(
     trainer.device = device
     hyper = fill_in(train, known, bool(trainer.task.molecules))
     settings = {**named, "precision": precision, "task": identity(trainer.task)} | fingerprints | trainer.data_settings
-    recipe = {"output": output, **named, "train": hyper, "grid": grid, "seeds": seeds}
+    recipe = {"output": output, **named, "train": hyper, "grid": grid}
     return run_task(Path(output), trainer, cells(hyper, grid or {}), seeds, plain(settings), recipe)
-
-
-def checked_seeds(seeds: list[int] | None) -> list[int]:
-    """The seeds, 0, 1 and 2 where absent. InputError if there is none, or one twice."""
-    seeds = [0, 1, 2] if seeds is None else seeds
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise InputError(f"seeds is {seeds}; give at least one, each once")
-    return seeds
 
 
 def run_task(
     directory: Path,
     task: LabelledTask | QuestionAnswering,
     grid: Mapping[str, Any],
-    seeds: Sequence[int],
+    seeds: list[int] | None,
     settings: dict[str, Any],
     recipe: dict[str, Any],
 ) -> dict[str, Any]:
     """Trains on a task with every cell and seed (see `run_grid`), says what was found in the data and what came out,
     and writes everything to a directory. Returns the content of `results.json`."""
+    seeds = [0, 1, 2] if seeds is None else seeds
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(f"seeds is {seeds}; give at least one, each once")
     dataset, invalid = task.task.dataset, task.invalid
     print(f"{dataset}: {task.summary}")
     for difference in task.data_settings["departures"]:
@@ -101,7 +95,7 @@ def run_task(
         print(f"{len(invalid)} rows have something wrong ({actions}see invalid_rows.csv), the first: {example}")
     with lock(directory):
         finished_runs(directory, grid, seeds, settings)  # a run that is refused changes nothing here
-        write_yaml(directory / "recipe.yaml", recipe)
+        write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_text(directory / "invalid_rows.csv", invalid.to_csv(index=False))
         report = run_grid(directory, task.train_seed, grid, seeds, settings, task.metric)
         if "best_epoch" in report["runs"][0]:
