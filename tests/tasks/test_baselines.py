@@ -178,8 +178,8 @@ def test_a_half_made_environment_is_made_again(tmp_path, monkeypatch):
     "name,changes,message",
     [
         ("ecfp", {}, "there is no baseline 'ecfp'.*ecfp-rf"),
-        ("tfidf-lr", {}, "reads text.*has molecules; use ecfp-rf"),
-        ("ecfp-rf", {"molecules": False}, "reads molecules.*has text; use tfidf-lr"),
+        ("tfidf-lr", {}, "has molecules, which tfidf-lr does not read; use ecfp-rf"),
+        ("ecfp-rf", {"molecules": False}, "has text, which ecfp-rf does not read; use tfidf-lr"),
         ("ecfp-rf", {"task_type": "question_answering"}, "question answering has no baseline"),
         ("ecfp-rf", {"on_invalid": "error"}, "C1CC"),
         ("ecfp-rf", {"on_invalid": "keep"}, "cannot keep what RDKit cannot parse"),

@@ -1,8 +1,8 @@
 """What the baselines compute: each is a function from a Problem to predictions [rows, outputs].
 
-Models of scikit-learn learn in this process, from fingerprints of molecules or TF-IDF of texts. Programs run in a Python
-environment of their own, made when it is first used; they read three CSV files (train.csv, valid.csv, all.csv) and write
-one with predictions for the rows of all.csv.
+Models of scikit-learn learn in this process, from fingerprints of molecules or TF-IDF of texts. A program runs in a
+Python environment of its own, made when it is first used; it reads three CSV files (TABLES) and writes one with
+predictions for the rows of all.csv.
 """
 
 import subprocess

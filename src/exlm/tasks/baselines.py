@@ -92,9 +92,8 @@ class BaselineTask(LabelledTask):
         super().__init__(task, TextKind(None, "none"))
         if self.task.molecules != self.baseline.molecules:
             fitting = ", ".join(key for key, entry in BASELINES.items() if entry.molecules == self.task.molecules)
-            kind, other = ("molecules", "text") if self.baseline.molecules else ("text", "molecules")
-            hint = f"use {fitting}, or set task.molecules"
-            raise InputError(f"{name} reads {kind}, and {task.dataset} has {other}; {hint}")
+            found = f"{task.dataset} has {'molecules' if self.task.molecules else 'text'}"
+            raise InputError(f"{found}, which {name} does not read; use {fitting}, or set task.molecules")
         packages = self.baseline.environment
         self.python = models.interpreter(packages, environments) if packages else None
 

@@ -1,6 +1,7 @@
 """A labelled table with its metric and its splits: what fine-tuned models and baselines of tables have in common."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ class LabelledTask:
     It has the attributes that `kinds.py` lists; `rows` says which rows can be used.
     """
 
+    read_rows: Callable[[LabelledTable], Rows]  # what can be used of the table, by the completed `task`
+    train_seed: Callable[[Path, Any, int], dict[str, Any]]
+
     def __init__(self, task: TaskConfig, trained_on: TextKind) -> None:
         """Reads the table. `trained_on` is the kind of text that the model knows."""
         table, differences = load_labelled(task)
@@ -54,14 +58,6 @@ class LabelledTask:
         guess = f" (found without being told, set it if it is wrong: {inferred})" if inferred else ""
         kind = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
         self.summary = f"{len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
-
-    def read_rows(self, table: LabelledTable) -> Rows:
-        """What can be used of a table, by the completed `task`."""
-        raise NotImplementedError
-
-    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> dict[str, Any]:
-        """Trains with one seed; `kinds.py` says what it returns."""
-        raise NotImplementedError
 
     def split(self, seed: int) -> Split:
         """The usable rows by part. InputError if nothing can be learned, or if valid cannot choose what is best."""
