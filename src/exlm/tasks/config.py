@@ -130,21 +130,15 @@ def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
     """The task, and the data set's hyper-parameters ({} if it has none). If the data set is known by name, its files,
     columns and task type are filled in. If it is a JSON file, the task type is question answering."""
     if entry := MOLECULENET.get(task.dataset.lower()):
-        task = replace(
-            task,
-            dataset=str(find_dataset(task.dataset, task.data_dir)),
-            text_column=task.text_column or entry.text_column,
-            label_columns=task.label_columns or entry.label_columns,
-            task_type=task.task_type or entry.task_type,
-            molecules=entry.molecules if task.molecules is None else task.molecules,
-        )
-        return task, entry.train
+        fields = ("text_column", "label_columns", "task_type", "molecules")
+        brought = {name: getattr(entry, name) for name in fields if getattr(task, name) is None}
+        return replace(task, dataset=str(find_dataset(task.dataset, task.data_dir)), **brought), entry.train
     name = glue_name(task.dataset) or (SQUAD if task.dataset.lower() == SQUAD else None)
     if name is None:
         json = plain_suffix(task.dataset) == ".json"
         return (replace(task, task_type="question_answering") if json and not task.task_type else task), {}
-    brought = ("valid", "test", "text_column", "pair_column", "label_columns", "task_type", "split", "molecules")
-    if given := [field for field in brought if getattr(task, field) is not None]:
+    fields = ("valid", "test", "text_column", "pair_column", "label_columns", "task_type", "split", "molecules")
+    if given := [field for field in fields if getattr(task, field) is not None]:
         raise InputError(f"{name} brings its own files, columns and task type; leave out task.{given[0]}")
     return replace(task, dataset=name, task_type="question_answering" if name == SQUAD else None), {}
 
