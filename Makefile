@@ -1,6 +1,7 @@
 # Two commands matter: `make demo` and `make test`. Both create a virtual environment and install pinned requirements.
 PYTHON ?= python3
 VENV ?= .venv
+PROCESSES ?= 2
 BIN = $(VENV)/bin
 
 .PHONY: setup demo test lint clean
@@ -18,7 +19,7 @@ demo: setup
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/exlm demo  # models so small are slower on two threads
 
 test: setup
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(PROCESSES)
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks examples docs

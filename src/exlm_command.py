@@ -41,7 +41,7 @@ COMMANDS: dict[str, Command] = {
                         "ecfp-rf table.csv --output runs/table-ecfp-rf"),
     "predict": Command("exlm.tasks.predict", ("model", "input"), "add a fine-tuned model's predictions to a table",
                        "runs/table new.csv --output predictions.csv"),
-    "evaluate": Command("exlm.tasks.evaluate", ("model", "input"), "metrics of a fine-tuned model, with intervals",
+    "evaluate": Command("exlm.tasks.predict", ("model", "input"), "metrics of a fine-tuned model, with intervals",
                         "runs/table labelled.csv --output evaluation.json"),
     "embed": Command("exlm.tasks.embed", ("model", "input"), "write embeddings of the rows of a table",
                      "runs/exlm molecules.csv --output embeddings.parquet"),

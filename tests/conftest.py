@@ -1,7 +1,9 @@
 """Shared fixtures: a few molecules, a tiny corpus, a tiny model, and the place of the real data."""
 
 import os
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -13,8 +15,11 @@ import torch
 if not torch.cuda.is_available():  # the interpreter has to be on before anything imports Triton
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+from transformers import PreTrainedTokenizerFast
+
 from exlm import ExLMConfig
 from exlm.data.prepare import prepare
+from exlm.data.tokenization import SMILES_PATTERN, smiles_tokenizer
 from exlm.ops import precision
 
 from .processors import RoundedProducts
@@ -24,6 +29,11 @@ MOLECULES = [  # each stays a molecule with an alkyl chain in front
     "c1ccc2c(c1)cccc2", "CC(C)Cc1ccc(cc1)[C@@H](C)C(=O)O", "c1ccccc1[N+](=O)[O-]", "C(Br)CBr", "C(F)(F)c1ccncc1",
     "CS(=O)(=O)N", "C1CCCCC1", "NCCc1ccc(O)c(O)c1", "CC(=O)Nc1ccc(O)cc1", "OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O",
 ]  # fmt: skip
+
+
+def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:
+    """A tokenizer whose vocabulary is every token of the rows."""
+    return smiles_tokenizer(Counter(token for row in rows for token in re.findall(SMILES_PATTERN, row)))
 
 
 @pytest.fixture(autouse=True)

@@ -11,13 +11,13 @@ import torch
 import yaml
 
 from exlm.cli import build_parser
-from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.modeling_exlm import num_parameters
-from exlm.paper.variants import variants
+from exlm.paper.analyze import variants
 from exlm.tasks.config import cells
 from exlm_command import COMMANDS, HELP, function_of, main
 from exlm_options import options_of
+from tests.conftest import train_smiles_tokenizer
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted(ROOT.glob("recipes/**/*.yaml"))

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForMaskedLM, Trainer, TrainingArguments
 
 from exlm import ExLMDataCollator, ExLMForMaskedLM, InputError
-from exlm.data.batching import masked_batch
+from exlm.data.batching import mask_tokens
 from exlm.data.corpus import Corpus
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig
@@ -35,7 +35,8 @@ def test_the_masks_are_those_of_exlm_pretrain(corpus, tokenizer, epoch):
     collator = ExLMDataCollator(tokenizer, mask_ratio=0.3, seed=5)
     collator.epoch = epoch
     found = collator(rows_of(corpus, tokenizer, [7, 2, 11]))
-    expected = masked_batch(Corpus(corpus), np.array([7, 2, 11]), tokenizer, 5, epoch, 0.3)
+    rows = np.array([7, 2, 11])
+    expected = mask_tokens(*Corpus(corpus).gather(rows), rows, tokenizer, 5, epoch, 0.3)
     assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
     bare = [{**row, "input_ids": row["input_ids"][1:-1]} for row in rows_of(corpus, tokenizer, [7, 2, 11])]
     assert torch.equal(collator(bare)["input_ids"], found["input_ids"])

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrained import save_model
 from exlm.recipe import ArchitectureConfig
-from tests.conftest import MOLECULES
+from tests.conftest import MOLECULES, train_smiles_tokenizer
 
 
 @pytest.fixture

@@ -17,13 +17,12 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from transformers import pipeline
 
 from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, ExLMForSequenceClassification, InputError
-from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.pretrained import load_model, save_model
 from exlm.recipe import ArchitectureConfig
 from exlm.sklearn import Embedder
 from exlm.storage import problem
 from exlm.tasks.embed import embed
-from tests.conftest import MOLECULES
+from tests.conftest import MOLECULES, train_smiles_tokenizer
 
 SIZES = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, initializer_range=0.3)
 KINDS = {

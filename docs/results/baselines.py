@@ -61,7 +61,7 @@ def classification(results: Results) -> str:
 
 def scores(results: Results, tasks: Sequence[str], unit: str) -> str:
     rows = [[title(name), *(cell(results.get((name, task))) for task in tasks)] for name in BASELINES]
-    return table([unit, *map(title, tasks)], [row for row in rows if any(row[1:])])
+    return table([unit, *map(title, tasks)], [row for row in rows if any(row[1:])]) if tasks else "Not run yet."
 
 
 def costs(results: Results) -> str:

@@ -32,9 +32,7 @@ from exlm.tasks.table import make_table
 SETS = ("bbbp", "bace", "clintox", "sider", "esol", "lipophilicity", "freesolv")
 
 
-def embeddings(
-    network: ExLMModel, examples: list[inference.Example], tokenizer: PreTrainedTokenizerFast, layers: int
-) -> np.ndarray:
+def embeddings(network: ExLMModel, rows: inference.Rows, tokenizer: PreTrainedTokenizerFast, layers: int) -> np.ndarray:
     """[rows, 2 D]: mean and maximum over the tokens after so many layers."""
 
     def function(batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -43,7 +41,8 @@ def embeddings(
         mean = (hidden * real).sum(1) / real.sum(1)
         return torch.cat([mean, hidden.masked_fill(~real, -torch.inf).amax(1)], dim=1)
 
-    return inference.run(network, function, examples, tokenizer, precision="fp32")
+    width, usable = 2 * network.config.hidden_size, np.flatnonzero(rows.usable)
+    return inference.run(network, function, width, rows, usable, tokenizer, precision="fp32").astype(float)
 
 
 def probe(features: np.ndarray, labels: np.ndarray, split: dict[str, np.ndarray], regression: bool) -> float:
@@ -83,9 +82,7 @@ def main() -> None:
             rows = tokenize_rows(table, tokenizer, DEFAULT_LENGTH, molecules=True)
             split = split_rows(replace(task, split="random" if regression else "scaffold"), rows, seed=0)
             for layers in options.layers:
-                features = np.full((len(rows.examples), 2 * network.config.hidden_size), 0.0)
-                usable = np.flatnonzero(rows.usable)
-                features[usable] = embeddings(network, [rows.examples[i] for i in usable], tokenizer, layers)
+                features = np.nan_to_num(embeddings(network, rows, tokenizer, layers))
                 scores = [probe(features, labels, split, regression) for labels in table.labels.T]
                 print(
                     json.dumps({"set": name, "model": path, "layers": layers, "test": float(np.nanmean(scores))}),

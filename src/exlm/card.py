@@ -100,8 +100,11 @@ def _finetuning(result: dict[str, Any], saved: dict[str, Any]) -> dict[str, str]
         "task": f"{task.get('task_type') or 'inferred from the labels'}{labels}",
         "data": f"{_name(task['dataset'])}, split {task.get('split') or 'of the data set'} ({parts})",
         "SHA-256 of the data": settings.get("data_sha256", "not recorded"),
-        "fine-tuned from": f"{_name(settings['model'])} (SHA-256 {settings.get('model_sha256')})",
     }
+    if "model" in settings:
+        facts["fine-tuned from"] = f"{_name(settings['model'])} (SHA-256 {settings.get('model_sha256')})"
+    else:
+        facts["baseline"] = settings["baseline"]
     if "runs" not in result:
         return facts | {f"{split}, seed {result['seed']}": _scores(found) for split, found in first["scores"].items()}
     for split in ("valid", "test"):

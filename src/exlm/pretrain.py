@@ -13,7 +13,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from .card import write_card
-from .data.batching import MaskedBatches, masked_batch
+from .data.batching import MaskedBatches, mask_tokens
 from .data.corpus import SPLITS, Corpus
 from .errors import InputError
 from .model.evaluation import evaluate_batch, no_sums, summary
@@ -179,7 +179,7 @@ def held_out_batches(
         parts.append(chosen[start : start + size])
         start += size
     for part in parts[rank::world]:
-        yield masked_batch(corpus, part, tokenizer, seed, HELD_OUT_EPOCH, data.mask_ratio, data.repeat)
+        yield mask_tokens(*corpus.gather(part), part, tokenizer, seed, HELD_OUT_EPOCH, data.mask_ratio, data.repeat)
 
 
 def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Prior | None = None) -> dict[str, Any]:

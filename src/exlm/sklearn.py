@@ -10,7 +10,8 @@ from transformers import PreTrainedTokenizerFast
 from .errors import InputError
 from .model.modeling_exlm import ExLMModel
 from .pretrained import load_model, verify
-from .tasks.inference import check_kind, run, text_kind, tokenize_rows
+from .tasks.embed import embeddings
+from .tasks.inference import check_kind, text_kind, tokenize_rows
 from .tasks.table import make_table
 from .train import distributed
 
@@ -59,9 +60,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         """The vectors [rows, width] float32. InputError if a string cannot be used and `on_invalid` is `error`."""
         texts = strings(X)
         network, tokenizer = self._load()
-        vectors = np.full((len(texts), network.config.hidden_size), np.nan, dtype=np.float32)
         if not texts:
-            return vectors
+            return np.empty((0, network.config.hidden_size), dtype=np.float32)
         known = text_kind(network.config)
         molecules = check_kind(texts, known.molecules, self.molecules, "the input")
         table = make_table(pd.DataFrame({"text": texts}), "the input", "text", [])
@@ -70,12 +70,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             row = int(np.argmin(rows.usable))
             reason = f"row {row + 1}, value {texts[row]!r}, cannot be used: {rows.problems[row]}"
             raise InputError(f"{reason}; correct it, or set on_invalid to nan")
-        if rows.usable.any():
-            examples = [rows.examples[row] for row in np.flatnonzero(rows.usable)]
-            vectors[rows.usable] = run(
-                network, lambda batch: network.embedding(**batch, pooling=self.pooling), examples, tokenizer, "fp32"
-            )
-        return vectors
+        return embeddings(network, tokenizer, rows, self.pooling)
 
     @property
     def _n_features_out(self) -> int:

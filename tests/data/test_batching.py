@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from exlm import InputError
-from exlm.data.batching import MaskedBatches, masked_batch
+from exlm.data.batching import MaskedBatches, mask_tokens
 from exlm.randomness import mix, uniform
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 99
@@ -30,6 +30,10 @@ class Sequences:
 
 def _batches(source, budget):
     return MaskedBatches(source, TOKENIZER, budget, 10**6, 0.15, seed=0)
+
+
+def masked_batch(source, examples, *settings, **options):
+    return mask_tokens(*source.gather(examples), examples, *settings, **options)
 
 
 def _masked(source, examples, ratio, seed=0, epoch=0):

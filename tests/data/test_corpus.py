@@ -18,9 +18,10 @@ from rdkit import Chem, rdBase
 from exlm.data.chemistry import molecule_problem
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
-from exlm.data.tokenization import smiles_tokenizer, train_smiles_tokenizer
+from exlm.data.tokenization import smiles_tokenizer
 from exlm.errors import InputError
 from exlm.pretrained import load_tokenizer, tokenizer_hash
+from tests.conftest import train_smiles_tokenizer
 
 MOLECULES = ["CCO", "c1ccccc1", "CC(=O)O", "C[C@@H](N)C(=O)O", "[2H]C", "ClCBr", "C1CC1", "N#N"]
 

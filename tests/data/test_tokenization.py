@@ -8,9 +8,10 @@ import pytest
 from rdkit import Chem
 from transformers import AutoTokenizer
 
-from exlm.data.tokenization import FIRST, MARKED, train_smiles_tokenizer
+from exlm.data.tokenization import FIRST, MARKED
 from exlm.errors import InputError
 from exlm.pretrained import load_tokenizer, tokenizer_hash
+from tests.conftest import train_smiles_tokenizer
 
 MOLECULES = [
     "CCO",

@@ -10,7 +10,6 @@ from transformers import AutoModelForMaskedLM
 
 from exlm import InputError
 from exlm.data.chemistry import molecule_problem
-from exlm.data.tokenization import train_smiles_tokenizer
 from exlm.filling import search
 from exlm.filling.search import Graph
 from exlm.filling.texts import FillOptions, encode, fill_texts, graphs, load_for_filling
@@ -21,7 +20,7 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops import alignment
 from exlm.pretrained import save_model
 from exlm_command import main
-from tests.conftest import MOLECULES
+from tests.conftest import MOLECULES, train_smiles_tokenizer
 
 
 def random_graph(seed, masks, k, vocabulary=5, boundary=1, spread=2.0, sparse=False):
@@ -410,7 +409,7 @@ def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp
     assert "valid_only is for molecules" in capsys.readouterr().err
     with pytest.raises(SystemExit) as caught:
         main(["fill", str(model), "C" * 70 + "[MASK]"])
-    assert caught.value.code == 2 and "no text can be filled, the first (line 1): too long" in capsys.readouterr().err
+    assert caught.value.code == 2 and "line 1: too long" in capsys.readouterr().err
 
 
 def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
@@ -428,7 +427,7 @@ def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
     [
         (("MODEL",), "give either texts after the model or --file"),
         (("MODEL", TWO, "--file", "x.txt"), "give either texts after the model or --file"),
-        (("MODEL", "CCO"), "there is no mask in any text"),
+        (("MODEL", "CCO"), "missing); line 1: no mask"),
         (("MODEL", "--file", "/nowhere.txt"), "/nowhere.txt does not exist"),
         (("MODEL", TWO, "--tokens", "0"), "tokens is 0"),
         (("MODEL", TWO, "--tokens", "4-2"), "tokens is 4-2"),

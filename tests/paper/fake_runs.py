@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from exlm.paper.variants import Space
+from exlm.paper.analyze import Space
 
 MACHINE = {"processor": "AMD EPYC 9R14", "device": "cpu", "torch": "2.13.0", "threads": 1}
 MODEL = {

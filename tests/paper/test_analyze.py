@@ -15,9 +15,8 @@ from exlm import InputError
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
-from exlm.paper.analyze import DownstreamConfig, analyze
+from exlm.paper.analyze import DownstreamConfig, Space, analyze, variants
 from exlm.paper.jobs import Job, in_own_process, run_jobs
-from exlm.paper.variants import Space, variants
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.train.loop import LoopConfig
@@ -178,8 +177,7 @@ def test_a_job_is_finished_with_its_settings_and_what_lacks_its_model_is_passed_
     assert not replace(jobs[1], settings={"steps": 2}).finished()
     assert "passed over, since there is no" in capsys.readouterr().out
     run_jobs([*jobs[1:2], *(replace(jobs[3], settings={"again": i}) for i in range(2))], own_processes=False)
-    out = capsys.readouterr().out
-    assert out.count("done in 0 s") == 2 and out.count("the rest takes about 0:00:00") == 1
+    assert capsys.readouterr().out.count("done in 0 s") == 2
 
 
 def test_one_run_that_diverges_does_not_stop_the_others(recipe, capsys):

@@ -14,15 +14,15 @@ import pytest
 
 from exlm.errors import InputError
 from exlm.paper import values as paper
-from exlm.paper.claims import standard_error, verdict
+from exlm.paper.analyze import Space
 from exlm.paper.efficiency import compare as measure_cost
 from exlm.paper.families import families
 from exlm.paper.figures import repeated_figures
 from exlm.paper.page import TEMPLATES, Number, Section, Table, write_report
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
+from exlm.paper.tables import standard_error, verdict
 from exlm.paper.values import HeldOut, Setting
-from exlm.paper.variants import Space
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm_command import main
 from tests.paper.fake_runs import efficiency, finetuning, full_grid, pretraining, write
@@ -219,7 +219,7 @@ def test_molecules_questions_and_regressions_have_their_units(tmp_path):
     finetuning(tmp_path, "b", model, "/data/delaney-processed.csv", [1.25], "rmse", "test")
     finetuning(tmp_path, "c", model, "squad2", [49.7], "f1")
     family = only_family(tmp_path)
-    assert family.domain == "molecules" and family.tasks == ["squad2", "bace", "esol"]
+    assert family.tasks == ["squad2", "bace", "esol"]
     values = [family.estimate(Setting("ExLM", 4, 0.15), task).value for task in family.tasks]
     assert values == pytest.approx([49.7, 80.0, 1.25])
 
@@ -294,17 +294,15 @@ def test_markdown_and_html_set_quoted_rows_apart(grid):
 
 def test_missing_cells_name_their_commands(tmp_path):
     model = pretraining(tmp_path, "runs/exlm")
-    mlm = pretraining(tmp_path, "runs/mlm", objective="mlm")
+    pretraining(tmp_path, "runs/mlm", objective="mlm")
     pretraining(tmp_path, "runs/mlm-2", objective="mlm", p=0.387, r=2)
     finetuning(tmp_path, "runs/rte", model, "rte", [0.6, 0.7])
     report([str(tmp_path / "runs")], str(tmp_path / "out"))
     text = (tmp_path / "out" / "report.md").read_text()
-    commands = [line for line in text.splitlines() if "exlm finetune" in line]
-    assert len(commands) == 9  # a line for each task
-    tune = 'exlm finetune recipes/text/finetune.yaml --model "$run" --task.dataset {0} --output "$run-finetuned/{0}"'
-    assert f"for run in {mlm} {model}; do {tune.format('cola')}; done" in commands
-    assert f"for run in {mlm}; do {tune.format('rte')}; done" in commands
-    assert "exlm analyze repeated-mlm recipes/text/analysis-small.yaml" in text
+    assert re.search("parameters.*: mnli, qqp, qnli, sst-2, cola, rte, mrpc, sts-b, squad2\n", text)
+    tune = "exlm finetune recipes/text/finetune.yaml --model RUN --task.dataset TASK --output RUN-finetuned/TASK"
+    assert text.count(tune) == 1
+    assert "exlm analyze repeated-mlm RECIPE" in text
     assert re.search("p = 78.9%, r = 4; Vanilla MLM, p = 78.9%, r = 8", text) and "p = 15%, r = 8" not in text
     not_run = text[text.index("## Not run") :]
     assert "States k" in not_run and "exlm analyze sweep" in not_run and "Molecules: main results" in not_run
@@ -320,7 +318,7 @@ def test_runs_of_a_study_are_continued_by_its_own_recipe(tmp_path):
     text = (tmp_path / "out" / "report.md").read_text()
     for experiment in ("repeated-mlm", "ablations", "sweep", "efficiency"):
         assert f"exlm analyze {experiment} '{tmp_path}/my study/recipe.yaml'" in text
-    assert "analysis-small.yaml" not in text
+    assert "RECIPE\n" not in text
 
 
 def test_latex_rows_are_balanced_and_characters_escaped(grid):
@@ -379,7 +377,7 @@ def test_the_page_is_whole_and_needs_nothing_else(grid):
 
 def test_figures_are_svg_and_png(grid):
     names = {path.name for path in (grid / "out" / "figures").iterdir()}
-    expected = {"repeated-mlm", "repeated-entropy", "repeated-curves", "entropy", "sweep-curves"}
+    expected = {"repeated-mlm", "repeated-curves", "entropy", "sweep-curves"}
     assert names == {f"{name}.{kind}" for name in expected for kind in ("svg", "png")}
     for path in (grid / "out" / "figures").iterdir():
         if path.suffix == ".svg":
@@ -577,7 +575,7 @@ def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
         find_runs([str(tmp_path / "empty")])
 
 
-def test_drawn_cases_are_shown_and_the_others_have_their_command(tmp_path):
+def test_drawn_cases_are_shown(tmp_path):
     svg = '<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/></svg>'
     run_dirs = [pretraining(tmp_path / "runs", f"exlm {seed}", seed=seed) for seed in range(4)]
     ids = [run.id for run in only_family(tmp_path / "runs").runs]
@@ -590,9 +588,6 @@ def test_drawn_cases_are_shown_and_the_others_have_their_command(tmp_path):
     text, page = (out / "report.md").read_text(), (out / "index.html").read_text()
     assert f"](figures/case-{ids[0]}.svg)" in text and "ExLM, k = 4, p = 15%, seed 0" in text
     assert page.count('src="data:image/svg+xml;base64,') == 2 and 'id="a"' not in page
-    explore = """"This is [MASK], and I'm very [MASK] to see this." --output"""
-    quoted = f"'{run_dirs[2]}' '{run_dirs[3]}'"
-    assert f'for run in {quoted}; do exlm explore "$run" {explore} "$run/case.svg"; done' in text
 
 
 def test_a_file_is_no_place_for_a_report(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 
 from exlm import InputError
 from exlm.errors import TrainingStopped
+from exlm.info import info
 from exlm.paper.report import report
 from exlm.tasks import baseline_models as programs
 from exlm.tasks.baseline_models import interpreter
@@ -103,6 +104,8 @@ def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys
     values = test[["predicted amine", "predicted ring"]].to_numpy()
     assert evaluate("multilabel", test[["amine", "ring"]].to_numpy(), values) == found["runs"][1]["scores"]["test"]
     assert pd.read_csv(table.parent / "out/invalid_rows.csv")["value"].tolist() == ["C1CC"]
+    assert "baseline: ecfp-rf" in info(str(table.parent / "out"))
+    assert not list((table.parent / "out").rglob("README.md"))  # a card is for a model
     with pytest.raises(InputError, match="other settings"):
         run(table, "multilabel", "ecfp-knn")
 

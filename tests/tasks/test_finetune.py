@@ -15,7 +15,6 @@ from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import load_model, load_tokenizer, save_model
 from exlm.recipe import ArchitectureConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, resolve
-from exlm.tasks.datasets import MOLECULENET
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
 from exlm.tasks.metrics import evaluate
@@ -218,7 +217,7 @@ def test_a_valid_part_with_one_class_is_an_error(pretrained, table, tmp_path):
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])
 def test_embeddings_do_not_depend_on_batches_and_mark_bad_rows(pretrained, table, tmp_path, pooling):
-    embed(str(pretrained), str(table), str(tmp_path / "e.parquet"), pooling, rows_per_chunk=64)
+    embed(str(pretrained), str(table), str(tmp_path / "e.parquet"), pooling)
     embed(str(pretrained), str(table), str(tmp_path / "e.npy"), pooling)
     frame, array = pd.read_parquet(tmp_path / "e.parquet"), np.load(tmp_path / "e.npy")
     assert array.shape == (300, 32) and frame["row"].tolist() == list(range(300))
@@ -267,13 +266,6 @@ def test_moleculenet_brings_the_papers_hyperparameters_unless_overridden(tmp_pat
     train = fill_in(FinetuneConfig(epochs=3), known, molecules=True)
     assert (task.text_column, task.label_columns, task.task_type) == ("mol", ["Class"], "binary")
     assert (train.epochs, train.batch_size, train.learning_rate, train.pooler_dropout) == (3, 64, 1e-4, 0.2)
-
-
-@pytest.mark.parametrize("known,said,molecules", [(True, None, True), (False, None, False), (False, True, True)])
-def test_a_named_set_says_whether_its_texts_are_molecules(tmp_path, monkeypatch, known, said, molecules):
-    (tmp_path / "bace.csv").write_text("mol,Class\nCC,1\n")
-    monkeypatch.setitem(MOLECULENET, "bace", replace(MOLECULENET["bace"], molecules=known))
-    assert resolve(TaskConfig("bace", data_dir=str(tmp_path), molecules=said))[0].molecules is molecules
 
 
 BAD = {

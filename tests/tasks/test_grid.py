@@ -17,6 +17,7 @@ from exlm.tasks.finetuned import best_seed_directory, seed_directories
 from exlm.tasks.predict import predict
 from tests.tasks.tiny_models import pairs, save_family
 
+SETTINGS = {"model": "a model", "task": {"dataset": "a table"}}
 BASE = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, patience=0, precision="fp32")
 RATES = {"learning_rate": [1e-3, 2e-3, 3e-3]}
 
@@ -87,7 +88,7 @@ def test_a_grid_that_cannot_be_run(grid, message):
 def test_every_cell_runs_once_with_every_seed(tmp_path):
     training = Training(accuracy)
     grid = {"learning_rate": [1e-3, 2e-3], "batch_size": [4, 8]}
-    report = run_grid(tmp_path, training, cells(BASE, grid), [0, 1, 2], {}, "accuracy")
+    report = run_grid(tmp_path, training, cells(BASE, grid), [0, 1, 2], SETTINGS, "accuracy")
     expected = [(rate, size, seed) for rate in (1e-3, 2e-3) for size in (4, 8) for seed in (0, 1, 2)]
     assert training.calls == expected
     assert list(report["cells"]) == list(cells(BASE, grid))
@@ -96,32 +97,39 @@ def test_every_cell_runs_once_with_every_seed(tmp_path):
 @pytest.mark.parametrize("done", range(7))
 def test_an_interrupted_grid_goes_on(tmp_path, done):
     grid, seeds = cells(BASE, {"learning_rate": [1e-3, 2e-3, 3e-3]}), [0, 1]
-    whole = run_grid(tmp_path / "whole", Training(accuracy), grid, seeds, {}, "accuracy")
+    whole = run_grid(tmp_path / "whole", Training(accuracy), grid, seeds, SETTINGS, "accuracy")
     first, second = Training(accuracy, stop_at=done), Training(accuracy)
     if done < 6:
         with pytest.raises(KeyboardInterrupt):
-            run_grid(tmp_path / "cut", first, grid, seeds, {}, "accuracy")
+            run_grid(tmp_path / "cut", first, grid, seeds, SETTINGS, "accuracy")
         assert not (tmp_path / "cut/results.json").exists()
     else:
-        run_grid(tmp_path / "cut", first, grid, seeds, {}, "accuracy")
-    assert run_grid(tmp_path / "cut", second, grid, seeds, {}, "accuracy") == whole
+        run_grid(tmp_path / "cut", first, grid, seeds, SETTINGS, "accuracy")
+    assert run_grid(tmp_path / "cut", second, grid, seeds, SETTINGS, "accuracy") == whole
     assert first.calls + second.calls == [(rate, 8, seed) for rate in RATES["learning_rate"] for seed in seeds]
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
 def test_finished_runs_with_other_settings_are_not_mixed_in(tmp_path):
-    run_grid(tmp_path, Training(accuracy), cells(BASE, RATES), [0], {"model": "a"}, "accuracy")
+    run_grid(tmp_path, Training(accuracy), cells(BASE, RATES), [0], SETTINGS | {"model": "a"}, "accuracy")
     with pytest.raises(InputError, match=r"other settings \(model\)"):
-        run_grid(tmp_path, Training(accuracy), cells(BASE, RATES), [0], {"model": "b"}, "accuracy")
+        run_grid(tmp_path, Training(accuracy), cells(BASE, RATES), [0], SETTINGS | {"model": "b"}, "accuracy")
     with pytest.raises(InputError, match=r"other settings \(train\)"):
-        run_grid(tmp_path, Training(accuracy), cells(replace(BASE, epochs=2), RATES), [0], {"model": "a"}, "accuracy")
+        run_grid(
+            tmp_path,
+            Training(accuracy),
+            cells(replace(BASE, epochs=2), RATES),
+            [0],
+            SETTINGS | {"model": "a"},
+            "accuracy",
+        )
 
 
 @pytest.mark.parametrize("metric,best", [("accuracy", "learning_rate=0.002"), ("rmse", "learning_rate=0.001")])
 def test_the_best_cell_has_the_best_median_on_valid(tmp_path, metric, best):
     values = {1e-3: [0.1, 0.2, 0.99], 2e-3: [0.7, 0.71, 0.0], 3e-3: [0.3, 0.69, 0.9]}  # means say otherwise
     training = Training(lambda rate, seed: {metric: values[rate][seed]})
-    report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1, 2], {}, metric)
+    report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1, 2], SETTINGS, metric)
     assert report["best"] == best
     rate = float(best.split("=")[1])
     assert [run["scores"]["valid"][metric] for run in report["runs"]] == values[rate]
@@ -134,9 +142,9 @@ def test_the_best_cell_has_the_best_median_on_valid(tmp_path, metric, best):
 
 
 def test_more_cells_and_more_seeds_can_be_added(tmp_path):
-    run_grid(tmp_path, Training(accuracy), cells(BASE, {"learning_rate": [1e-3]}), [0], {}, "accuracy")
+    run_grid(tmp_path, Training(accuracy), cells(BASE, {"learning_rate": [1e-3]}), [0], SETTINGS, "accuracy")
     training = Training(accuracy)
-    report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1], {}, "accuracy")
+    report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1], SETTINGS, "accuracy")
     assert (1e-3, 8, 0) not in training.calls and len(training.calls) == 5
     assert report["best"] == "learning_rate=0.002" and len(report["runs"]) == 2
 
@@ -144,24 +152,24 @@ def test_more_cells_and_more_seeds_can_be_added(tmp_path):
 def test_a_cell_that_becomes_the_best_gets_its_models_back(tmp_path):
     values = {1e-3: [0.5, 0.9], 2e-3: [0.6, 0.1], 3e-3: [0.0, 0.0]}
     training = Training(lambda rate, seed: {"accuracy": values[rate][seed]})
-    run_grid(tmp_path, training, cells(BASE, RATES), [0], {}, "accuracy")
+    run_grid(tmp_path, training, cells(BASE, RATES), [0], SETTINGS, "accuracy")
     assert weights(tmp_path) == ["learning_rate=0.002/seed-0"]
-    report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1], {}, "accuracy")
+    report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1], SETTINGS, "accuracy")
     assert report["best"] == "learning_rate=0.001"
     assert seed_directories(str(tmp_path)) == [tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (0, 1)]
     assert weights(tmp_path) == ["learning_rate=0.001/seed-0", "learning_rate=0.001/seed-1"]
 
 
 def test_only_the_seeds_of_the_report_are_members(tmp_path):
-    run_grid(tmp_path, Training(accuracy), cells(BASE, {"learning_rate": [1e-3]}), range(11), {}, "accuracy")
-    run_grid(tmp_path, Training(accuracy), cells(BASE, {"learning_rate": [1e-3]}), [10, 2], {}, "accuracy")
+    run_grid(tmp_path, Training(accuracy), cells(BASE, {"learning_rate": [1e-3]}), range(11), SETTINGS, "accuracy")
+    run_grid(tmp_path, Training(accuracy), cells(BASE, {"learning_rate": [1e-3]}), [10, 2], SETTINGS, "accuracy")
     assert seed_directories(str(tmp_path)) == [tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (10, 2)]
 
 
 def test_the_report_sums_up_five_seeds(tmp_path):
     values = [0.5, 0.9, 0.6, 0.8, 0.55]
     training = Training(lambda rate, seed: {"accuracy": values[seed]})
-    run_grid(tmp_path, training, cells(BASE, {}), range(5), {}, "accuracy")
+    run_grid(tmp_path, training, cells(BASE, {}), range(5), SETTINGS, "accuracy")
     summary = json.loads((tmp_path / "results.json").read_text())["valid"]["accuracy"]
     spread = {"mean": np.mean(values), "std": np.std(values, ddof=1)}
     assert summary == pytest.approx(spread | {"median": 0.6, "min": 0.5, "max": 0.9})
@@ -172,7 +180,7 @@ def test_scores_that_are_not_defined_do_not_stop_a_grid(tmp_path):
         return {"accuracy": math.nan if rate < 2e-3 else rate, "f1": math.nan}
 
     for _ in range(2):  # and can be read back
-        report = run_grid(tmp_path, Training(score), cells(BASE, RATES), [0, 1], {}, "accuracy")
+        report = run_grid(tmp_path, Training(score), cells(BASE, RATES), [0, 1], SETTINGS, "accuracy")
         assert report["best"] == "learning_rate=0.003"
         assert weights(tmp_path) == ["learning_rate=0.003/seed-0", "learning_rate=0.003/seed-1"]
     written = json.loads((tmp_path / "results.json").read_text())

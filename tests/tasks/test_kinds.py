@@ -11,10 +11,9 @@ from exlm import InputError
 from exlm.pretrained import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer
-from exlm.tasks.evaluate import evaluate
 from exlm.tasks.finetune import finetune
 from exlm.tasks.kinds import KINDS, Kind
-from exlm.tasks.predict import predict
+from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.predictions import Predictions
 from tests.tasks.tiny_models import save_family
 

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from exlm import ExLMForMaskedLM, InputError
-from exlm.data.batching import MaskedBatches, masked_batch
+from exlm.data.batching import MaskedBatches, mask_tokens
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
@@ -371,7 +371,8 @@ def test_a_sequence_that_can_expand_too_far_is_named_before_the_first_step(recip
             network = ExLMModel(model.build(tokenizer, repeat))
             bound = expanded_length(int(source.lengths.max()), data, model)
             longest = np.argsort(-source.lengths.astype(int))[:40]
-            found = [masked_batch(source, longest, tokenizer, seed, 0, data.mask_ratio, repeat) for seed in range(20)]
+            rows = *source.gather(longest), longest
+            found = [mask_tokens(*rows, tokenizer, seed, 0, data.mask_ratio, repeat) for seed in range(20)]
             reached = max(network.expand(**batch).input_ids.shape[1] for batch in found)
             assert reached == bound if "boundary_states" not in changes else reached < bound
 

@@ -1,13 +1,10 @@
 """Makes masked batches of a limited number of tokens. Corpus, settings, seed and step alone determine a batch.
 
-A step of the optimizer takes one batch of at most `tokens_per_batch` tokens. A batch is made of a few *groups*:
+A step of the optimizer takes one batch, which is made of a few *groups*. The sequences of a group are of nearly equal
+length, so that there is little padding. The groups of a batch come from the whole range of lengths, so that its
+gradient represents the whole corpus. What shares a group and a batch is random and differs from epoch to epoch.
 
-- The sequences of a group are of nearly equal length, so that there is little padding.
-- The groups of a batch come from the whole range of lengths. So its gradient represents the whole corpus, and not
-  only its short or only its long sequences.
-- Which sequences share a group, and which groups share a batch, is random and differs from epoch to epoch.
-
-Groups are cut into *micro-batches*. A process holds one of them in memory at a time. Every process plans all batches
+Groups are cut into *micro-batches*, of which a process holds one in memory at a time. Every process plans all batches
 and takes its share of them. So a resumed run needs only one integer, and no process can fall out of step.
 """
 
@@ -32,10 +29,8 @@ TOKENS_OF_HALF = 1024  # smaller batches still have two groups if each has this 
 
 @dataclass(eq=False)
 class MaskedBatches:
-    """The micro-batches of every step, for one process of `world`.
-
-    InputError if the longest sequence does not fit a batch, or a batch has fewer sequences than processes.
-    """
+    """The micro-batches of every step, for one process of `world`. InputError if the longest sequence does not fit a
+    batch, or a batch has fewer sequences than processes."""
 
     source: Corpus
     tokenizer: PreTrainedTokenizerBase  # tells the ids of BOS, EOS, padding and [MASK]
@@ -43,21 +38,20 @@ class MaskedBatches:
     tokens_per_batch: int
     # About so many tokens, copies included, are in memory at once. This and `repeat` do not change a step's sequences.
     tokens_per_micro_batch: int
-    mask_ratio: float  # see `masked_batch`
+    mask_ratio: float  # see `mask_tokens`
     seed: int  # of the order and the masks
     rank: int = 0  # number of this process, which gets the micro-batches rank, rank + world, ...
     world: int = 1  # number of processes
-    repeat: int = 1  # see `masked_batch`
+    repeat: int = 1  # see `mask_tokens`
 
     def __post_init__(self) -> None:
         self.lengths = np.asarray(self.source.lengths, dtype=np.int64) + 2  # with BOS and EOS
-        longest, tokens_per_batch = int(self.lengths.max()), self.tokens_per_batch
-        if longest > tokens_per_batch:
-            sizes = f"{longest} tokens but a batch may have {tokens_per_batch}"
-            raise InputError(f"the longest sequence has {sizes}; raise tokens_per_batch")
-        wanted = max(tokens_per_batch // TOKENS_OF_GROUP, min(2, tokens_per_batch // TOKENS_OF_HALF))
-        groups_per_batch = max(1, min(GROUPS, wanted, tokens_per_batch // longest))
-        self.tokens_per_group = tokens_per_batch // groups_per_batch
+        longest, most = int(self.lengths.max()), self.tokens_per_batch
+        if longest > most:
+            raise InputError(f"the longest sequence has {longest} tokens, and a batch {most}; raise tokens_per_batch")
+        wanted = max(most // TOKENS_OF_GROUP, min(2, most // TOKENS_OF_HALF))
+        groups_per_batch = max(1, min(GROUPS, wanted, most // longest))
+        self.tokens_per_group = most // groups_per_batch
         # The order of every epoch, from the longest sequences to the shortest, is cut into groups at the same places.
         # So the sequences left over at the end are short.
         bounds = np.sort(self.lengths // LENGTH_STEP)[::-1] * LENGTH_STEP + LENGTH_STEP - 1
@@ -76,11 +70,9 @@ class MaskedBatches:
             raise InputError(f"a batch has fewer sequences than the {self.world} processes; raise tokens_per_batch")
 
     def epoch(self, epoch: int) -> list[list[np.ndarray]]:
-        """All batches of one epoch. A batch is a list of groups, a group an array of example numbers.
-
-        The groups, sorted by length, are divided into layers of `steps` groups. A batch takes one random group of each
-        layer. The last layer may have fewer groups, so the last batches may have none of it.
-        """
+        """All batches of one epoch. A batch is a list of groups, a group an array of example numbers. The groups,
+        sorted by length, are divided into layers of `steps` groups. A batch takes one random group of each layer. The
+        last layer may have fewer groups, so the last batches may have none of it."""
         if self._epoch[0] != epoch:
             key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
             groups = np.split(np.lexsort((key, -(self.lengths // LENGTH_STEP))), self._starts[1:])
@@ -92,11 +84,8 @@ class MaskedBatches:
         return self._epoch[1]
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
-        """(number, micro-batch) for every micro-batch of this process.
-
-        The number seeds dropout. It counts the micro-batches of all processes, so that the result does not depend on
-        which process gets which micro-batch.
-        """
+        """(number, micro-batch) for every micro-batch of this process. The number seeds dropout. It counts the
+        micro-batches of all processes, so that the result does not depend on which process gets which micro-batch."""
         epoch, number = divmod(step, self.steps)
         groups = self.epoch(epoch)[number]
         # A group may exceed its budget by a few sequences, which are no reason for one more micro-batch.
@@ -109,20 +98,7 @@ class MaskedBatches:
             micro_batches = [np.array([example]) for group in groups for example in group]
         settings = (self.tokenizer, self.seed, epoch, self.mask_ratio, self.repeat)
         mine = list(enumerate(micro_batches))[self.rank :: self.world]
-        return [(number, masked_batch(self.source, examples, *settings)) for number, examples in mine]
-
-
-def masked_batch(
-    source: Corpus,
-    examples: np.ndarray,
-    tokenizer: PreTrainedTokenizerBase,
-    seed: int,
-    epoch: int,
-    ratio: float,
-    repeat: int = 1,
-) -> dict[str, Tensor]:
-    """The examples of a corpus as `mask_tokens` masks them."""
-    return mask_tokens(*source.gather(examples), examples, tokenizer, seed, epoch, ratio, repeat)
+        return [(number, mask_tokens(*self.source.gather(some), some, *settings)) for number, some in mine]
 
 
 def mask_tokens(
@@ -135,20 +111,15 @@ def mask_tokens(
     ratio: float,
     repeat: int = 1,
 ) -> dict[str, Tensor]:
-    """Sequences for masked language modelling: BOS and EOS added, chosen tokens replaced by [MASK].
+    """input_ids, attention_mask and labels, each [n, S], for masked language modelling; labels are -100 without a mask.
 
     `tokens` [n, longest] are padded on the right and have no special tokens, `lengths` [n] counts them, and `examples`
-    [n] are their numbers in the data set.
-
-    A share of `ratio` of each sequence's tokens is masked. Their number is rounded up or down at random, so that the
-    share is right on average. Which tokens are masked depends on seed, epoch and example alone. BOS and EOS are never
-    masked and do not count, not even between the documents of a packed sequence.
+    [n] are their numbers in the data set. A share of `ratio` of each sequence's tokens is masked. Their number is
+    rounded up or down at random, so that the share is right on average. Which tokens are masked depends on seed, epoch
+    and example alone. BOS and EOS are added and never masked, not even between the documents of a packed sequence.
 
     Every token, BOS and EOS too, is repeated `repeat` times, and each copy is masked independently of the others
     (Repeated MLM, section 3.1 of the paper).
-
-    Returns:
-        input_ids, attention_mask and labels, each [n, S]; labels are -100 where nothing was masked.
     """
     ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id

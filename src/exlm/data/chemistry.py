@@ -17,11 +17,9 @@ _PARSER.sanitize = _PARSER.removeHs = _PARSER.allowCXSMILES = _PARSER.parseName 
 
 
 def molecule_problem(smiles: str) -> str | None:
-    """Why `smiles` is not a molecule, in RDKit's words, or None if it is one. RDKit's own log is silenced.
-
-    Accepts what `Chem.MolFromSmiles` accepts, except for spaces inside and the empty string. Stereochemistry is not
-    perceived and hydrogens are not removed. This halves the time, and the same strings are accepted.
-    """
+    """Why `smiles` is not a molecule, in RDKit's words, or None if it is one. RDKit's own log is silenced. Accepts what
+    `Chem.MolFromSmiles` accepts, except for spaces inside and the empty string. Stereochemistry is not perceived and
+    hydrogens are not removed. This halves the time, and the same strings are accepted."""
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles, _PARSER) if len(smiles.split()) == 1 else None
         if molecule is None:
@@ -37,8 +35,6 @@ def _reason(smiles: str) -> str:
     """What RDKit's log says about a string that is not a SMILES string, such as ": unclosed ring"; "" if nothing."""
     if len(smiles.split()) != 1:
         return ": it has spaces" if smiles.strip() else ""
-    if not hasattr(rdBase, "CaptureErrorLog"):  # an older RDKit
-        return ""
     with rdBase.CaptureErrorLog() as log:
         Chem.MolFromSmiles(smiles, _PARSER)
     found = re.search(r"Parse Error: (.+?)(?: while parsing| for input|\n|$)", log.messages)
@@ -46,11 +42,9 @@ def _reason(smiles: str) -> str:
 
 
 def standardize(smiles: str, how: Standardize) -> str:
-    """A molecule in one spelling; a string that is not a molecule stays as it is.
-
-    `canonical` is RDKit's canonical SMILES. `parent` is that of the largest fragment without its charges, so that a
-    salt and its acid become equal. `none` changes nothing.
-    """
+    """A molecule in one spelling; a string that is not a molecule stays as it is. `canonical` is RDKit's canonical
+    SMILES. `parent` is that of the largest fragment without its charges, so that a salt and its acid become equal.
+    `none` changes nothing."""
     if how == "none" or len(smiles.split()) != 1:
         return smiles
     with rdBase.BlockLogs():

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from ..errors import InputError
 from .chemistry import molecule_problem
@@ -15,21 +16,18 @@ TEXT_COLUMNS = (
 
 
 def choose_column(columns: Iterable[str], wanted: str | None, where: str) -> str:
-    """The column `wanted`; without a wish the only one with a name of TEXT_COLUMNS, or the only one of all.
-
-    `where` names the table in messages. InputError if there is no such column, or several.
-    """
+    """The column `wanted`; without a wish the only one with a name of TEXT_COLUMNS, or the only one of all. `where`
+    names the table in messages. InputError if there is no such column, or several."""
     columns = list(columns)
     if wanted is not None:
+        check_columns(columns, where, wanted)
         hits = [column for column in columns if column == wanted]
+    elif len(columns) == 1 and not looks_like_data(columns[0]):
+        hits = columns
     else:
         hits = next(filter(None, (text_columns(columns, names) for names in TEXT_COLUMNS)), [])
-        if len(columns) == 1 and not looks_like_data(columns[0]):
-            hits = columns
     if len(hits) == 1:
         return hits[0]
-    if wanted is not None and not hits:
-        raise InputError(f"{where}: no column {wanted!r}; {described(columns)}")
     check_header(columns, where)
     raise InputError(f"{where}: cannot tell the text column; set text_column to one of: {listed(columns)}")
 
@@ -46,7 +44,7 @@ def looks_like_data(name: str) -> bool:
     return len(name) > 3 and molecule_problem(name) is None
 
 
-def check_header(columns: Iterable[str], where: str) -> None:
+def check_header(columns: Iterable[Any], where: object) -> None:
     """Raises InputError if a name looks like data: the table has no header line."""
     if values := [column for column in columns if looks_like_data(str(column))]:
         raise InputError(
@@ -55,12 +53,13 @@ def check_header(columns: Iterable[str], where: str) -> None:
         )
 
 
-def described(columns: Iterable[str]) -> str:
-    """The names of a table's columns for a message, unless its first line is no header."""
+def check_columns(columns: Iterable[Any], where: object, *names: str | None) -> None:
+    """Raises InputError for the first name that is not one of the columns of the table `where`. None is skipped."""
     columns = list(columns)
-    if any(looks_like_data(str(column)) for column in columns):
-        return "its first line looks like data; if it is no header, add --header false (or --task.header false)"
-    return f"it has: {listed(columns)}"
+    for name in names:
+        if name is not None and name not in columns:
+            check_header(columns, where)
+            raise InputError(f"{where}: no column {name!r}; it has: {listed(columns)}")
 
 
 def listed(names: Iterable[object], limit: int = 20) -> str:

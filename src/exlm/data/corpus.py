@@ -1,6 +1,5 @@
-"""A tokenised corpus on disk. It is written once, in constant memory. Its readers map the files into memory.
+"""A tokenised corpus on disk, written once, in constant memory, and mapped into memory by its readers. Its files:
 
-A corpus is a directory with these files:
 - `tokens-00000.bin`, ...: token ids without special tokens, little-endian uint16 (uint32 if the vocabulary
   has more than 65,535 entries), one example after another; no example crosses two files;
 - `train.npy` and `valid.npy`: per example its offset in the whole token stream and its length (`INDEX`);
@@ -40,7 +39,6 @@ class Corpus:
 
     Attributes:
         lengths: [examples] uint32, memory-mapped; tokens per example without special tokens.
-        manifest: the parsed manifest.
         corpus_hash: identifies tokens, split and tokenizer.
         tokenizer_hash: to compare with `exlm.pretrained.tokenizer_hash` of a model's tokenizer.
         molecules: whether the rows are molecules; None if the manifest does not say.
@@ -98,11 +96,8 @@ class Corpus:
 
 
 class CorpusWriter:
-    """Appends examples to the token files of `folder`, and writes the two splits at the end.
-
-    `vocabulary_size`, the largest token id plus one, decides the type of the token files. The file `staged` has all
-    examples until `write_splits` sorts them into the splits.
-    """
+    """Appends examples to the token files of `folder` and to the file `staged`, and sorts them into splits at the end.
+    `vocabulary_size`, the largest token id plus one, decides the type of the token files."""
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         self.folder, self.staged, self.vocabulary_size = folder, folder / "staged", vocabulary_size
@@ -124,10 +119,8 @@ class CorpusWriter:
         self._in_shard += len(tokens)
 
     def drop_duplicates(self) -> None:
-        """Leave examples out of the splits if an earlier one has the same text.
-
-        Equal texts have equal hashes. To save memory, only hashes with the same first 6 bits are compared at a time.
-        """
+        """Leave examples out of the splits if an earlier one has the same hash, and so the same text. To save memory,
+        only hashes with the same first 6 bits are compared at a time."""
         staged = np.memmap(self.staged, EXAMPLE, "r+")
         for bucket in range(64):
             starts = range(0, len(staged), BLOCK)

@@ -59,10 +59,8 @@ class EncodedChunk:
 def read_chunks(
     sources: Iterable[Source], text_column: str | None, rows_are_documents: bool = False
 ) -> Iterator[Chunk]:
-    """All rows of all sources, at most CHUNK_ROWS rows and about CHUNK_CHARACTERS characters at a time.
-
-    Blank rows and ends of sources separate documents; with `rows_are_documents`, every row is a document.
-    """
+    """All rows of all sources, at most CHUNK_ROWS rows and about CHUNK_CHARACTERS characters at a time. Blank rows and
+    ends of sources separate documents; with `rows_are_documents`, every row is a document."""
     document = 0
     for source in sources:
         document += 1
@@ -81,10 +79,8 @@ def read_chunks(
 def map_chunks(
     function: Callable[[Chunk], Result], chunks: Iterable[Chunk], workers: int
 ) -> Generator[Result, None, None]:
-    """The results of `function` for every chunk, in order, computed by `workers` processes (0 is one per core).
-
-    At most a few chunks per worker are in memory at once. Closing the generator ends the processes.
-    """
+    """The results of `function` for every chunk, in order, computed by `workers` processes (0 is one per core), which
+    end when the generator is closed. At most a few chunks per worker are in memory at once."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers, chunks = workers or cores, iter(chunks)
     # With one worker, this process does all chunks. Otherwise it does the first chunk: there is often no other.
@@ -141,9 +137,9 @@ class Encoder:
             if self.unknown_id in tokens or not spelling.isdisjoint(tokens):
                 found = tokenizer.encode(text, add_special_tokens=False)  # knows the words; slower than a batch
                 unknown, spelled = (_words(found, text, odd) for odd in ({self.unknown_id}, spelling))
-            reason, detail = self._problem(text, len(tokens) + SPECIALS, restored, unknown)
-            if not text:
-                reason, detail = UNREADABLE, row.fault
+            reason, detail = UNREADABLE, row.fault
+            if text:
+                reason, detail = self._problem(text, len(tokens) + SPECIALS, restored, unknown)
             keep = not reason or (self.keep_invalid and reason not in (TOO_LONG, UNREADABLE))
             if keep:
                 kept.append((row.document, text, tokens))
@@ -204,14 +200,10 @@ def _load(file: str) -> Tokenizer:
 def pack(chunks: Iterable[EncodedChunk], length: int, separator: int | None) -> Iterator[EncodedChunk]:
     """Packs rows: every chunk with full examples in place of its rows, then a chunk with the last examples.
 
-    The rows of a document are joined and cut into examples. No token is dropped, so the last example of a split may be
-    shorter. Documents that have tokens are counted. If the first row of a document is held out, so is all of it.
-    Memory holds one chunk, and less than one further example per split.
-
-    Args:
-        chunks: rows with the numbers of their documents.
-        length: tokens per example, special tokens not counted.
-        separator: token between documents joined into one stream; None if no example has tokens of two documents.
+    The rows of a document are joined and cut into examples of `length` tokens, special tokens not counted. No token is
+    dropped, so the last example of a split may be shorter. Documents that have tokens are counted. If the first row of
+    a document is held out, so is all of it. `separator` is the token between documents joined into one stream, or None
+    if no example has tokens of two documents. Memory holds one chunk, and less than one further example per split.
     """
     rest = [NOTHING, NOTHING]  # tokens that are in no example yet: of training documents, and of held-out ones
     begun = [False, False]

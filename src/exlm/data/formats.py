@@ -1,7 +1,5 @@
-"""File formats. A reader yields a record for each row of a file, in constant memory: {name of a column: cell}.
-
-The record of a blank line is empty. Under the key FAULT a record has the reason why its row should not be used.
-"""
+"""File formats. A reader yields a record for each row of a file, in constant memory: {name of a column: cell}. The
+record of a blank line is empty. Under the key FAULT a record has the reason why its row should not be used."""
 
 import csv
 import json
@@ -53,17 +51,12 @@ def _smi(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 def _txt(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     """As .smi if the first lines have molecules and names; as a table if the first line has a tab or the name of a text
     column, or if `header` is given; lines otherwise."""
-    words = [line.split() for line in _first_lines(name)[:10]]
-    molecules = all(molecule_problem(line[0]) is None for line in words if line)
-    if (
-        header is True
-        and molecules
-        and any(len(line) > 1 for line in words)
-        and any(len(line[0]) > 3 for line in words if line)
-    ):
+    first, *others = _first_lines(name)[:10] or [""]
+    words = list(filter(None, map(str.split, (first, *others))))
+    named = any(len(line) > 1 for line in words) and any(len(line[0]) > 3 for line in words)
+    if header is True and named and all(molecule_problem(line[0]) is None for line in words):
         return _smi(name, header, pick)
-    first = (_first_lines(name) or [""])[0]
-    table = header is not True or "\t" in first or bool(text_columns(re.split("[,;]", first)))
+    table = header is not True or "\t" in first or text_columns(re.split("[,;]", first))
     return (_tsv if table else _lines)(name, header, pick)
 
 
@@ -172,7 +165,7 @@ def _parquet(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 def _fasta(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     title, parts = None, list[str]()
     with open_text(name) as file:
-        for number, line in enumerate(map(str.strip, file), 1):
+        for number, line in enumerate(map(str.strip, chain(file, [">"])), 1):
             if line.startswith(">"):
                 if title is not None:
                     yield {"name": title, "sequence": "".join(parts)}
@@ -181,29 +174,26 @@ def _fasta(name: str, header: Header, pick: Pick) -> Iterator[Record]:
                 raise InputError(f"{name}, line {number}: a FASTA file begins with > and a name; this line does not")
             else:
                 parts.append(line)
-    if title is not None:
-        yield {"name": title, "sequence": "".join(parts)}
 
 
 def _sdf(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     """A structure's SMILES, its name (first line) and its properties. What RDKit cannot read has a fault."""
     lines = list[str]()
     with open_text(name) as file:
-        for line in file:
+        for line in chain(file, ["$$$$"]):
             if line.rstrip() != "$$$$":
                 lines.append(line.rstrip("\r\n"))
                 continue
-            yield _structure(lines)
+            if any(map(str.strip, lines)):
+                yield _structure("\n".join(lines))
             lines = []
-    if any(line.strip() for line in lines):
-        yield _structure(lines)
 
 
-def _structure(lines: list[str]) -> Record:
-    text = "\n".join(lines)
+def _structure(text: str) -> Record:
     with rdBase.BlockLogs():
         molecule = Chem.MolFromMolBlock(text)
-    record: Record = {"smiles": "" if molecule is None else Chem.MolToSmiles(molecule), "name": lines[0].strip()}
+    smiles = "" if molecule is None else Chem.MolToSmiles(molecule)
+    record: Record = {"smiles": smiles, "name": text.split("\n", 1)[0].strip()}
     for title, value in re.findall(r"^>.*?<([^>\n]+)>.*\n((?:.+\n?)*)", text, re.MULTILINE):
         record[f"property {title}" if title in record else title] = value.strip()
     if molecule is None:
@@ -226,17 +216,7 @@ def _hub(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 
 
 READERS: dict[str, Callable[[str, Header, Pick], Iterator[Record]]] = {
-    "lines": _lines,
-    "txt": _txt,
-    "smi": _smi,
-    "csv": _csv,
-    "tsv": _tsv,
-    "jsonl": _jsonl,
-    "parquet": _parquet,
-    "fasta": _fasta,
-    "sdf": _sdf,
-    "xlsx": _xlsx,
-    "hub": _hub,
-}
-SUFFIXES = {".smi": "smi", ".txt": "txt", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}
-SUFFIXES |= {".fasta": "fasta", ".fa": "fasta", ".sdf": "sdf", ".xlsx": "xlsx"}
+    "smi": _smi, "txt": _txt, "csv": _csv, "tsv": _tsv, "jsonl": _jsonl, "parquet": _parquet, "fasta": _fasta,
+    "sdf": _sdf, "xlsx": _xlsx, "lines": _lines, "hub": _hub,
+}  # fmt: skip
+SUFFIXES = {f".{kind}": kind for kind in READERS if kind not in ("lines", "hub")} | {".fa": "fasta"}

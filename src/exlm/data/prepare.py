@@ -1,7 +1,4 @@
-"""`exlm prepare` turns raw rows into a corpus (see `corpus.py`), in constant memory.
-
-Three steps: rows are read in chunks, chunks are encoded in several processes, and examples are written in order.
-"""
+"""`exlm prepare` turns raw rows into a corpus (see `corpus.py`), in constant memory."""
 
 import csv
 import hashlib
@@ -30,10 +27,8 @@ from .tokenization import TEXT_TOKENIZERS, smiles_tokenizer, splits_smiles, trai
 
 OnInvalid = Literal["error", "skip", "keep"]
 Documents = Literal["none", "row", "blank"]
-SKIPPED_COLUMNS = ("file", "row", "value", "reason", "detail", "action")  # of skipped.csv; action is kept or skipped
 MAX_STRINGS = 20_000  # most different strings, unknown or spelled, whose counts are kept
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
-BINS, BAR = 8, 40  # of the printed histogram: rows, and characters of the longest bar
 REPORTED_STRINGS = 20
 
 
@@ -63,29 +58,24 @@ def prepare(
     Args:
         inputs: files (.smi, .txt, .csv, .tsv, .jsonl, .fasta, .fa, .sdf, each also .gz, .xz, .zst; .parquet, .xlsx),
             directories of them, Hugging Face data sets (`owner/name`, `owner/name/config:split`), or `-` for standard
-            input: lines, molecules with names, or a table if the first line has a tab or names a text column. Of a
-            .smi line the first word is read, of a .txt file every line.
+            input: lines, or a table. Of a .smi line the first word is read, of a .txt file every line.
         output: directory to write.
         tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as uncased BERT's) learn
             a vocabulary from the inputs; any other value names a saved tokenizer.
-        text_column: column of a table to read; by default the one with a usual name (smiles, mol, text, structure,
-            sequence, sentence, ...), or the only one.
+        text_column: column of a table to read; by default that with a usual name (smiles, text, ...), or the only one.
         max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless they are packed.
         held_out: share of the examples for validation, chosen by content: equal rows are in the same split. Packed
             documents are held out whole, chosen by their first row.
         drop_duplicates: keep only the first of equal rows.
-        on_invalid: stop at the first invalid row, skip invalid rows, or keep them (with `<unk>` tokens). By default
-            they are skipped, but kept where rows are packed.
-        molecules: a row must be SMILES that RDKit reads, and its tokens must decode to the same text. By default
-            on for SMILES tokenizers, off for bpe and wordpiece and where rows are packed; for other saved tokenizers
-            the first rows decide.
+        on_invalid: stop at the first invalid row, skip such rows (default), or keep them (default of packed rows).
+        molecules: a row must be SMILES that RDKit reads, and its tokens must decode to the same text. By default on for
+            SMILES tokenizers, off for bpe, wordpiece and packed rows; else the first rows decide.
         workers: processes; 0 is one per core.
         seed: seed of the choice of held-out examples.
         overwrite: replace the corpus at `output`.
         documents: with `none`, every row is an example; otherwise rows are packed into examples of max_length tokens.
             With `row`, every row is a document; with `blank`, blank rows and ends of files separate documents.
-        cross_documents: pack all documents into one stream with EOS between them; otherwise no example has tokens of
-            two documents, and the last example of each document may be shorter.
+        cross_documents: pack all documents into one stream with EOS between them; else no example has tokens of two.
         vocabulary_size: number of tokens of bpe and wordpiece, special tokens included.
         header: whether tables have a header line; without it, the columns are called `column 1`, `column 2`, ...
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts and charges
@@ -96,15 +86,12 @@ def prepare(
     _check_options(options, workers)
     sources, ignored = find_sources(inputs, header)
     packed, keep = documents != "none", on_invalid == "keep"
-    passes: list[int] = []  # number of rows of each pass over the inputs so far
 
     def read(title: str) -> Iterator[Chunk]:
-        total = passes[0] if passes else None
-        with tqdm(desc=title, total=total, unit=" rows", unit_scale=True, disable=None) as bar:
+        with tqdm(desc=title, unit=" rows", unit_scale=True, disable=None) as bar:
             for chunk in read_chunks(sources, text_column, documents == "row"):
                 yield chunk
                 bar.update(len(chunk))
-            passes.append(int(bar.n))
 
     with new_directory(Path(output), overwrite) as folder:
         vocabulary = None if tokenizer in ("smiles", *TEXT_TOKENIZERS) else load_tokenizer(tokenizer)
@@ -170,14 +157,12 @@ def _check_options(options: dict[str, Any], workers: int) -> None:
 
 
 def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool) -> dict[str, Counter[str]]:
-    """Writes examples, and a table of the invalid rows. With `stop`, the first invalid row raises InputError.
-
-    Returns the counts of all chunks. If there are very many different strings, only the most frequent ones are counted.
-    """
+    """Writes examples, and a table of the invalid rows. Returns the counts of all chunks; of very many strings only the
+    most frequent ones are counted. With `stop`, the first invalid row raises InputError."""
     counts = defaultdict[str, Counter[str]](Counter)
     with open(skipped, "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(SKIPPED_COLUMNS)
+        table.writerow(("file", "row", "value", "reason", "detail", "action"))  # the action is kept or skipped
         for chunk in chunks:
             if stop and chunk.invalid:
                 name, row, value, reason, detail, _ = chunk.invalid[0]
@@ -193,33 +178,24 @@ def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, 
 
 
 def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[str, np.ndarray]) -> dict[str, Any]:
-    """What the manifest says about the content; InputError if nothing is left for training.
-
-    It is computed from the counts of all chunks (`EncodedChunk`), the number of examples before duplicates were left
-    out, and the number of examples of each length in each split.
-    """
+    """What the manifest says about the content; InputError if nothing is left for training. `written` counts the
+    examples before duplicates were left out, and the histograms count those of each length in each split."""
     if not histograms["train"].any():
         found = ", ".join(f"{n} {what}" for what, n in (counts["rows"] + counts["invalid"]).items())
         raise InputError(f"no row is left for training ({found}); check text_column, the tokenizer and held_out")
-    lengths = histograms["train"] + histograms["valid"]
-    below = np.cumsum(lengths)
-    longest = int(np.flatnonzero(lengths)[-1])
-    width = longest // BINS + 1
-    bins = range(0, longest + 1, width)
-    rows = counts["rows"]
+    rows, below = counts["rows"], np.cumsum(histograms["train"] + histograms["valid"])
     return {
         "counts": {
             "rows": rows["rows"],
             "blank": rows["blank"],
             "invalid": dict(sorted(counts["invalid"].items())),
             **{kind: rows[kind] for kind in ("skipped", "kept_invalid", "unknown_tokens", "spelled_pieces")},
-            "duplicates": written - int(lengths.sum()),
+            "duplicates": written - int(below[-1]),
             **{f"{split}_examples": int(h.sum()) for split, h in histograms.items()},
             **{f"{split}_tokens": int(h @ np.arange(len(h))) for split, h in histograms.items()},
             **({"documents": rows["documents"]} if "documents" in rows else {}),
         },
         "length_percentiles": {str(p): int(np.searchsorted(below, max(1, p / 100 * below[-1]))) for p in PERCENTILES},
-        "length_histogram": {f"{a}-{a + width - 1}": int(lengths[a : a + width].sum()) for a in bins},
         "most_frequent_unknown": dict(counts["unknown"].most_common(REPORTED_STRINGS)),
         "most_frequent_spelled": dict(counts["spelled"].most_common(REPORTED_STRINGS)),
     }
@@ -227,12 +203,12 @@ def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[s
 
 def describe(manifest: dict[str, Any], output: str) -> str:
     """What a user must know about the result: what was written, what else was found, and how long the sequences are."""
-    counts, bins = manifest["counts"], manifest["length_histogram"]
+    counts = manifest["counts"]
     checked = " checked as molecules" if manifest["options"]["molecules"] else ""
+    tokens = counts["train_tokens"] + counts["valid_tokens"]
     lines = [
         f"{output}: {counts['rows']:,} rows{checked} gave {counts['train_examples']:,} training and "
-        f"{counts['valid_examples']:,} held-out sequences, {counts['train_tokens'] + counts['valid_tokens']:,} tokens, "
-        f"vocabulary {manifest['vocabulary_size']}"
+        f"{counts['valid_examples']:,} held-out sequences, {tokens:,} tokens, vocabulary {manifest['vocabulary_size']}"
     ]
     kinds = ("documents", "blank", "duplicates", "skipped", "kept_invalid", "unknown_tokens", "spelled_pieces")
     found = {kind: counts.get(kind, 0) for kind in kinds} | counts["invalid"]
@@ -240,7 +216,5 @@ def describe(manifest: dict[str, Any], output: str) -> str:
     for kind in ("unknown", "spelled"):
         if common := list(manifest[f"most_frequent_{kind}"])[:5]:
             lines.append(f"most often {kind}: {', '.join(common)}")
-    lines.append("tokens per sequence, special tokens not counted:")
-    most = max(bins.values())
-    lines += [f"{name:>11} {'#' * -(-n * BAR // most):{BAR}} {n:,}" for name, n in bins.items()]
-    return "\n".join(lines)
+    percentiles = ", ".join(f"{share}%: {n}" for share, n in manifest["length_percentiles"].items())
+    return "\n".join([*lines, f"percentiles of tokens per sequence, special tokens not counted: {percentiles}"])

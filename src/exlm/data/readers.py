@@ -24,19 +24,15 @@ class Source:
 
 
 def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], int]:
-    """The sources behind `inputs` (files, directories, hub names, `-`) in order, and how many files were left out.
-
-    A .txt file has a text on each line. InputError if an input does not exist or has nothing that can be read.
-    """
+    """The sources behind `inputs` (files, directories, hub names, `-`) in order, and how many files were left out. A
+    .txt file has a text on each line. InputError if an input does not exist or has nothing that can be read."""
     sources: list[Source] = []
     left_out = 0
     for name in inputs:
         path = Path(name)
-        if name == STANDARD_INPUT:
-            sources.append(Source(name, "txt", None, header))
-            continue
-        if not path.exists() and not format_of(path) and HUB_NAME.fullmatch(name):
-            sources.append(Source(name, "hub", None))
+        hub = not path.exists() and not format_of(path) and HUB_NAME.fullmatch(name)
+        if hub or name == STANDARD_INPUT:
+            sources.append(Source(name, "hub" if hub else "txt", None, header))
             continue
         files, unwanted = (sorted(path.iterdir()), NOT_DATA) if path.is_dir() else ([path], ())
         data = [f for f in files if f.is_file() and format_of(f) and not f.name.lower().startswith(unwanted)]
@@ -55,10 +51,7 @@ def formats() -> str:
 
 def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[str, str]]:
     """The text of every row without white space around it, "" where it is missing, and why it is missing, if known.
-
-    InputError if the source is damaged or has no rows, or if it is unclear which column to read. Row numbers in
-    messages start at 1. They count the lines of a text file, or the rows of a table without its header.
-    """
+    InputError if the source is damaged or has no rows, or if it is unclear which column to read."""
     row, column = 0, None
     wanted = None if source.reader in ONE_TEXT else text_column
 
@@ -75,8 +68,8 @@ def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[
                 text = "" if value is None else value.strip()
                 text.encode()
             except (AttributeError, UnicodeError):  # no string, or lone surrogates
-                where = f"{source.name}, row {row}"
-                raise InputError(f"{where}: {value!r} is not text; choose another column with text_column") from None
+                found = f"{source.name}, row {row}: {value!r} is not text"
+                raise InputError(f"{found}; choose another column with text_column") from None
             yield text, fault
     if not row:
         raise InputError(f"{source.name} has no rows; remove it from the inputs")

@@ -1,11 +1,8 @@
-"""Tokenizers learned from rows: SMILES by atoms, byte-level BPE as RoBERTa's, WordPiece as (uncased) BERT's.
-
-All are stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer` loads without ExLM installed. The same rows
-always give the same tokenizer. Ids: BOS 0, PAD 1, EOS 2, UNK 3, then what was learned, MASK last.
-"""
+"""Tokenizers learned from rows: SMILES by atoms, byte-level BPE as RoBERTa's, WordPiece as (uncased) BERT's. All are
+stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer` loads without ExLM installed. The same rows always give
+the same tokenizer. Ids: BOS 0, PAD 1, EOS 2, UNK 3, then what was learned, MASK last."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,7 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 from ..errors import InputError
 
-# The pattern of Schwaller et al. (2018), https://doi.org/10.1039/C8SC02339E. EXTENSIONS are what RDKit reads besides.
+# The pattern of Schwaller et al. (2018), https://doi.org/10.1039/C8SC02339E. EXTENSIONS are what RDKit reads besides:
+# ring closures as %(100), and dative bonds.
 EXTENSIONS = r"%\([0-9]+\)|->|<-"
 SCHWALLER = r"\[[^\]]+\]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>|\*|\$|%[0-9]{2}|[0-9]"
 SMILES_PATTERN = f"{EXTENSIONS}|{SCHWALLER}"
@@ -36,19 +34,11 @@ SMALLEST = 256 + len(ROBERTA)  # smallest vocabulary of text: the bytes and the 
 ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as for BERT; rarer ones become [UNK]
 
 
-def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Learn a `smiles_tokenizer` from rows. What is not SMILES is left out, so that it becomes `<unk>` later."""
-    return smiles_tokenizer(Counter(token for row in rows for token in re.findall(SMILES_PATTERN, row)))
-
-
 def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
-    """The SMILES tokenizer whose vocabulary is every counted token, and an alphabet for spelling other tokens.
-
-    Tokens are those of Schwaller et al. (2018), extended by the ring closures `%(100)` and the dative bonds
-    `->` and `<-` of RDKit. Tokens outside the vocabulary are spelled, without loss: `[14C]` then becomes
-    `[ ##1 ##4 ##C ##]`. The ids: special tokens, then tokens by falling frequency (ties in alphabetical order), then
-    the rest of the alphabet, then `<mask>`. What is not SMILES becomes `<unk>`; nothing is dropped.
-    """
+    """The SMILES tokenizer whose vocabulary is every counted token, and an alphabet for spelling other tokens. Tokens
+    outside the vocabulary are spelled, without loss: `[14C]` then becomes `[ ##1 ##4 ##C ##]`. The ids: special tokens,
+    then tokens by falling frequency (ties in alphabetical order), then the rest of the alphabet, then `<mask>`. What is
+    not SMILES becomes `<unk>`; nothing is dropped."""
     if not counts:
         raise InputError("no valid SMILES found to learn a vocabulary from; check the input and its column")
     tokens = sorted(counts, key=lambda token: (-counts[token], token))
@@ -77,14 +67,10 @@ def spelling_ids(tokenizer: Tokenizer) -> frozenset[int]:
 
 
 def train_text_tokenizer(kind: str, rows: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
-    """Learn a tokenizer of a `kind` of TEXT_TOKENIZERS from at most SAMPLE characters of `rows`, evenly spaced.
-
-    It has at most `vocabulary_size` tokens, special tokens included. InputError if there is no text, or the vocabulary
-    is too small for an alphabet.
-    """
+    """Learn a tokenizer of a `kind` of TEXT_TOKENIZERS from at most SAMPLE characters of `rows`, evenly spaced. It has
+    at most `vocabulary_size` tokens, special tokens included. InputError for no text or a vocabulary below SMALLEST."""
     if vocabulary_size < SMALLEST:
-        needed = f"{SMALLEST}: 256 bytes and {len(ROBERTA)} special tokens"
-        raise InputError(f"vocabulary_size is {vocabulary_size} but must be at least {needed}")
+        raise InputError(f"vocabulary_size is {vocabulary_size} but must be at least {SMALLEST}")
     sample = evenly_spaced(rows, SAMPLE)
     if not sample:
         raise InputError("no text found to learn a vocabulary from; check the input and its column")
@@ -146,7 +132,7 @@ def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     learner.train_from_iterator(rows, trainer)
-    # What was learned goes into a new tokenizer, which does not treat the alphabet as special tokens.
+    # a new tokenizer does not treat the alphabet as special tokens
     tokenizer = untrained(learner.get_vocab())
     tokenizer.post_processor = processors.BertProcessing((BERT["eos"], 2), (BERT["bos"], 0))
     tokenizer.decoder = decoders.WordPiece()

@@ -1,9 +1,6 @@
-"""Shows how a model fills one text: its states, their transitions and the best fillings, as a page or a figure.
-
-This is the paper's case study (section 5 and the appendix "Detailed Case Study") for any model and any text.
+"""Shows how a model fills one text: its states, their transitions and the best fillings, as the paper's case study.
 `build_case` collects the numbers as plain data, the *case*. `page` and `figure` show it. Scripts inside the page draw
-it in the browser (`layout.js`, `draw.js`, `events.js`).
-"""
+it in the browser (`layout.js`, `draw.js`, `events.js`)."""
 
 import re
 from collections.abc import Sequence
@@ -23,8 +20,8 @@ from rdkit import Chem, rdBase
 from rdkit.Chem.Draw import rdMolDraw2D
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chemistry import are_molecules, molecule_problem
-from exlm.data.tokenization import SMILES_PATTERN, splits_smiles
+from exlm.data.chemistry import molecule_problem
+from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError
 from exlm.filling import search, texts
 from exlm.filling.texts import FillOptions
@@ -117,7 +114,7 @@ def build_case(
     start, stop = (graph.links > -torch.inf).nonzero(as_tuple=True)
     edges = zip(start.tolist(), stop.tolist(), graph.links[start, stop].exp().tolist(), strict=True)
     fillings = record["fillings"]
-    molecules = splits_smiles(tokenizer.backend_tokenizer) or are_molecules([entry["text"] for entry in fillings])
+    molecules = texts.fills_molecules(network, tokenizer, [text])
     (paths, _), vocabulary = texts.searched(graph, options), tokenizer.get_vocab()
     for entry in fillings:
         by_mask = [[vocabulary[token] for token in tokens] for tokens in entry["tokens"]]

@@ -1,17 +1,19 @@
 """Fills all masks of a text together, or those of every line of a file. `exlm.filling.search` does the search."""
 
 import json
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from exlm.data.chemistry import are_molecules, molecule_problem
+from exlm.data.chemistry import molecule_problem
 from exlm.data.formats import format_of
 from exlm.data.readers import Source, find_sources, read_rows
-from exlm.data.tokenization import splits_smiles
 from exlm.errors import InputError
-from exlm.filling.texts import MASKS, FillOptions, Record, fill_texts, load_for_filling
+from exlm.filling.texts import FillOptions, Record, fill_texts, fills_molecules, load_for_filling
 from exlm.storage import replacing
 from exlm.train import distributed
 
@@ -37,8 +39,8 @@ def fill(
     Args:
         model: a pre-trained model directory.
         texts: texts in which the tokenizer's mask token, or [MASK], marks every place to fill.
-        file: a file of such texts, in place of texts: a table or lines in any format that `exlm prepare` reads, or `-`
-            for standard input. A file with another ending has a text on each line.
+        file: a file of such texts, in place of texts, in any format that `exlm prepare` reads (with another ending: a
+            text on each line), or `-` for standard input.
         output: JSONL file to write: line, text, fillings (text, tokens of each mask, probability, log_probability),
             exact (beam: whether it is proven that no more probable filling was missed), kept, warning and problem.
             Fillings of molecules also have valid: whether RDKit reads them. Without a file, a table is printed.
@@ -46,8 +48,7 @@ def fill(
         tokens_per_batch: how many expanded tokens one forward pass may have.
         text_column: column of a table to read; found by its name where absent.
         header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
-        molecules: whether filled texts are SMILES. Where absent, the model knows, and for older models its tokenizer or
-            the texts decide.
+        molecules: whether filled texts are SMILES. Where absent, the model knows (for older models, the texts decide).
         valid_only: leave out fillings that are no molecule; so there may be fewer than n_best.
         device: auto, cpu, cuda or one of several (cuda:1).
         options: the settings of `FillOptions`.
@@ -58,14 +59,11 @@ def fill(
     if output and Path(output).suffix != ".jsonl":
         raise InputError(f"cannot write {output}; the name must end in .jsonl")
     if file is not None:
-        texts = [text for text, _ in read_rows(_source(file, header), text_column)]
+        # a file of another kind has a text on each line
+        source = find_sources([file], header)[0][0] if format_of(file) else Source(file, "lines", None)
+        texts = [text for text, _ in read_rows(source, text_column)]
     network, tokenizer = load_for_filling(model)
-    if not any(MASKS.search(text) or str(tokenizer.mask_token) in text for text in texts):
-        raise InputError("there is no mask in any text; write [MASK] where something is to be filled in")
-    molecules = network.config.molecules if molecules is None else molecules
-    if molecules is None:  # an older model does not say
-        examples = [MASKS.sub("C", text.replace(str(tokenizer.mask_token), "C")) for text in texts]
-        molecules = splits_smiles(tokenizer.backend_tokenizer) or are_molecules(examples)
+    molecules = fills_molecules(network, tokenizer, texts) if molecules is None else molecules
     if valid_only and not molecules:
         raise InputError("valid_only is for molecules; set molecules to true if the texts are SMILES")
     distributed.to_device(network, device)
@@ -73,23 +71,24 @@ def fill(
     lines = (_checked(record, valid_only) for record in lines) if molecules else lines
     records = tqdm(lines, "fill", len(texts), unit="line", disable=file is None)
     if not output:
-        found = list(records)
-        print("\n\n".join(map(_table, found)))
-        return _check_filled([record["problem"] for record in found])
-    with replacing(Path(output)) as partial, partial.open("w", encoding="utf-8") as stream:
-        problems, weak = list[str | None](), 0
-        for record in records:
-            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
-            problems.append(record["problem"])
-            weak += record["warning"] is not None
-        _check_filled(problems)
-    bad = len(texts) - problems.count(None)
-    print(f"{len(texts) - bad} lines filled, {bad} with a problem, {weak} with a warning: {output}")
+        _write(records, sys.stdout, _table)
+        return
+    with replacing(Path(output)) as unfinished, unfinished.open("w", encoding="utf-8") as stream:
+        summary = _write(records, stream, partial(json.dumps, ensure_ascii=False))
+    print(f"{summary}: {output}")
 
 
-def _source(file: str, header: bool) -> Source:
-    """The source behind a file. If its ending is unknown, it has a text on each line."""
-    return find_sources([file], header)[0][0] if format_of(file) else Source(file, "lines", None)
+def _write(records: Iterable[Record], stream: TextIO, shown: Callable[[Record], str]) -> str:
+    """Writes records as they come, and says how many are filled. InputError if none can be filled."""
+    problems, weak = list[str | None](), 0
+    for record in records:
+        print(shown(record), file=stream)
+        problems.append(record["problem"])
+        weak += record["warning"] is not None
+    if None not in problems:
+        raise InputError(f"no text can be filled (write [MASK] where something is missing); line 1: {problems[0]}")
+    filled = problems.count(None)
+    return f"{filled} lines filled, {len(problems) - filled} with a problem, {weak} with a warning"
 
 
 def _checked(record: Record, valid_only: bool) -> Record:
@@ -101,12 +100,6 @@ def _checked(record: Record, valid_only: bool) -> Record:
         if not record["fillings"]:
             record["warning"] = "none of the fillings is a molecule; raise n_best"
     return record
-
-
-def _check_filled(problems: list[str | None]) -> None:
-    """InputError if all texts have a problem."""
-    if None not in problems:
-        raise InputError(f"no text can be filled, the first (line 1): {problems[0]}")
 
 
 def _table(record: Record) -> str:

@@ -64,10 +64,8 @@ def kept(graph: Graph) -> float:
 
 
 def ways(links: Tensor, tokens: int) -> Tensor:
-    """Log-probabilities [m + 2, N] to go from each state to the last one in exactly 0, 1, .. or m + 1 steps.
-
-    Row m + 1 - i is log R_i. The first entry of the last row is log Z_m; it is -inf if no path has m tokens.
-    """
+    """Log-probabilities [m + 2, N] to go from each state to the last one in exactly 0, 1, .. or m + 1 steps. Row
+    m + 1 - i is log R_i. The first entry of the last row is log Z_m; it is -inf if no path has m tokens."""
     rows = [torch.eye(1, len(links)).to(links)[0].flip(0).log()]
     for _ in range(tokens + 1):
         rows.append((links + rows[-1]).logsumexp(1))
@@ -75,10 +73,8 @@ def ways(links: Tensor, tokens: int) -> Tensor:
 
 
 def length_distribution(links: Tensor) -> Tensor:
-    """Log-probabilities [N - 1] that a path emits 0, 1, .. or N - 2 tokens, from the links [N, N].
-
-    They are divided by their sum. The sum is 1, unless some paths never reach the last state.
-    """
+    """Log-probabilities [N - 1] that a path emits 0, 1, .. or N - 2 tokens, from the links [N, N], divided by their sum
+    (it is 1, unless some paths never reach the last state)."""
     return ways(links, len(links) - 2)[1:, 0].log_softmax(0)
 
 
@@ -89,11 +85,9 @@ def log_probability(graph: Graph, tokens: Tensor) -> Tensor:
 
 
 def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, candidates: int = 200) -> Fillings:
-    """The `n_best` most probable sequences of `tokens` tokens, or all of them if there are fewer.
-
-    After each token the search keeps the `width` best beginnings. If there is only one, every word continues it. Else
-    the `candidates` most probable words of every state that can be reached continue them.
-    """
+    """The `n_best` most probable sequences of `tokens` tokens, or all of them if there are fewer. After each token the
+    search keeps the `width` best beginnings. If there is only one, every word continues it. Else the `candidates` most
+    probable words of every state that can be reached continue them."""
     mass = ways(graph.links, tokens).flip(0)  # log R_i
 
     def step(i: int) -> Tensor:

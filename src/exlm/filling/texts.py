@@ -10,7 +10,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.chemistry import are_molecules
 from exlm.data.encoding import unknown_tokens
+from exlm.data.tokenization import splits_smiles
 from exlm.errors import InputError
 from exlm.filling import search
 from exlm.filling.search import Graph
@@ -35,11 +37,10 @@ class FillOptions:
         method: `beam` finds the most probable fillings, summed over all paths. `viterbi` finds the most probable pair
             of a path and its tokens. `sample` draws paths and tokens.
         tokens: how many tokens to fill in altogether, such as 3 or 2-4; this sets `free`. By default one for each mask.
-        free: use all paths of the model. They may skip a mask or visit several of its states, and so put no token or
-            several in its place. By default only paths with one state in every mask are used, and each mask gets one
-            token. `kept` is the share that they have of the probability of all paths with as many tokens. If it is
-            below a half, `warning` says that these probabilities tell little about the model. For a vanilla MLM or
-            ExLM without transitions `kept` is 1, and with `free` it is null.
+        free: use all paths of the model, which may put no token or several in the place of a mask. By default only
+            paths with one state in every mask are used, and each mask gets one token. `kept` is the share that they
+            have of the probability of all paths with as many tokens. If it is below a half, `warning` says that these
+            probabilities tell little about the model. For models without transitions it is 1, with `free` null.
         beam: how many beginnings of fillings to keep after each token.
         seed: the seed of the samples.
     """
@@ -80,6 +81,14 @@ def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFas
     if model.config.repeat > 1:
         raise InputError(f"{path} was trained on repeated tokens (Repeated MLM); give a model trained on ordinary text")
     return model, tokenizer
+
+
+def fills_molecules(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> bool:
+    """Whether texts with masks are SMILES: the model knows; for an older model its tokenizer or the texts decide."""
+    if network.config.molecules is not None:
+        return network.config.molecules
+    examples = (MASKS.sub("C", text.replace(str(tokenizer.mask_token), "C")) for text in texts)
+    return splits_smiles(tokenizer.backend_tokenizer) or are_molecules(examples)
 
 
 def fill_texts(
@@ -167,10 +176,8 @@ def searched(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float
 def fill_graph(
     graph: Graph, ids: list[int], tokenizer: PreTrainedTokenizerFast, options: FillOptions, line: int = 1
 ) -> Record:
-    """What `fill` writes about the text with these token ids: fillings, exact, kept and warning, or the problem.
-
-    The number of the line is part of the seed of samples.
-    """
+    """What `fill` writes about the text with these token ids: fillings, exact, kept and warning, or the problem. The
+    number of the line is part of the seed of samples."""
     paths, lengths = searched(graph, options)
     if not lengths:
         wished = options.tokens or graph.masks
@@ -214,10 +221,8 @@ def filled_in(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTok
 
 
 def describe_states(graph: Graph, options: FillOptions, count: int, spell: Callable[[int], Any]) -> list[Record]:
-    """For every state, its `weight` and the `count` most probable `words`, each spelled and with its probability.
-
-    The weight is the probability that a path visits the state. Only paths that `options` allow count.
-    """
+    """For every state, its `weight`, the probability that a path allowed by `options` visits it, and the `count` most
+    probable `words`, each spelled and with its probability."""
     paths, lengths = searched(graph, options)
     weights = torch.stack([p * search.visits(paths, m) for m, p in lengths.items()]).sum(0) / sum(lengths.values())
     top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)

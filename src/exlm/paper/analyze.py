@@ -1,15 +1,14 @@
 """The paper's experiments: `exlm analyze EXPERIMENT RECIPE` pre-trains, fine-tunes and measures whatever is missing.
-
-Experiments that use the same recipe share their runs. The recipe is saved beside the runs, so that the report can print
-the command that makes the missing ones.
-"""
+Experiments with the same recipe share their runs. Names show the settings: `mlm-p38.7-r2` is an MLM with 38.7% masks,
+every token twice, and `exlm-p15-k4-1d` is an ExLM with 15% masks, 4 states and one-dimensional positions. The recipe is
+saved beside the runs, so that the report can print the command that makes the missing ones."""
 
 import itertools
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from exlm.data.corpus import Corpus
 from exlm.errors import InputError
@@ -17,8 +16,8 @@ from exlm.filling.explore import explore
 from exlm.paper.efficiency import measure_cost
 from exlm.paper.jobs import Job, run_jobs
 from exlm.paper.measurements import measure_run
-from exlm.paper.variants import Experiment, Space, variants
-from exlm.pretrain import pretrain
+from exlm.pretrain import check_positions, pretrain
+from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.storage import sha256, write_yaml
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
@@ -26,6 +25,34 @@ from exlm.tasks.finetune import finetune
 from exlm.tasks.finetuned import REPORT
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig
+
+Experiment = Literal["repeated-mlm", "ablations", "sweep", "entropy", "efficiency"]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The settings that the experiments vary.
+
+    Attributes:
+        mask_ratios: mask ratios p of the Repeated MLM grid (its rows).
+        repeats: repetitions r of the grid (its columns).
+        smallest: cells with corrupted semantics p^r below this are left out, as the paper found them unstable.
+        cells: if given, only these cells (mask ratio, repetitions) of the grid are run.
+        states: numbers of states k of the sweep.
+        sweep_mask_ratios: mask ratios of the sweep.
+    """
+
+    mask_ratios: list[float] = field(default_factory=lambda: [0.15, 0.387, 0.622, 0.789])
+    repeats: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
+    smallest: float = 5.05e-4
+    cells: list[tuple[float, int]] | None = None
+    states: list[int] = field(default_factory=lambda: [2, 4, 8])
+    sweep_mask_ratios: list[float] = field(default_factory=lambda: [0.15, 0.387])
+
+    def grid(self) -> list[tuple[float, int]]:
+        """The pairs (p, r) of the Repeated MLM experiment, the cheapest first."""
+        cells = self.cells or [(p, r) for p in self.mask_ratios for r in self.repeats if p**r >= self.smallest]
+        return sorted({(float(p), int(r)) for p, r in cells}, key=lambda cell: (cell[1], cell[0]))
 
 
 @dataclass(frozen=True)
@@ -68,12 +95,12 @@ def analyze(
         pretrain_seeds: the seeds of pre-training; by default only 0.
         cost_steps: how many updates of each model are timed, to compare the cost of ExLM and MLM.
         case: a text with masks. For every ExLM, `case.svg` shows its states and transitions (paper's case study).
-        own_processes: whether each training gets a new process. Without it some seconds per training are saved, but
-            memory grows from model to model and updates become slower.
+        own_processes: a new process for each training; without it memory grows and updates become slower.
     """
     if distributed.launched():
         raise InputError("an analysis is one process; start it without torchrun")
     seeds, pretrain_seeds = [1, 2, 3] if seeds is None else seeds, [0] if pretrain_seeds is None else pretrain_seeds
+    recipe = {name: value for name, value in locals().items() if name not in ("experiment", "own_processes")}
     if cost_steps < 1:
         raise InputError(f"cost_steps is {cost_steps}; it must be at least 1")
     models = variants(experiment, data, model, train, space)
@@ -81,7 +108,11 @@ def analyze(
         known = ", ".join(get_args(Experiment))
         raise InputError(f"{experiment} has no models; use one of {known}, and give every list of the recipe a value")
     for variant in models:
-        variant.check()
+        try:
+            check_positions(variant.data, variant.model)
+            variant.model.build(load_tokenizer(variant.data.corpus), variant.data.repeat)
+        except InputError as error:
+            raise InputError(f"{variant.name}: {error}") from error
     fine_tuned = {} if experiment in ("entropy", "efficiency") else tasks or {}
     files = {}
     for name, chosen in fine_tuned.items():  # a missing file raises OSError
@@ -89,9 +120,7 @@ def analyze(
         there = (file for file in (labelled.dataset, labelled.valid, labelled.test) if file and Path(file).suffix)
         files[name] = {file: sha256(Path(file)) for file in there}
     directory = Path(output)
-    recipe = {"output": output, "data": data, "model": model, "train": train, "space": space, "prior": prior}
-    recipe |= {"tasks": tasks or {}, "seeds": seeds, "pretrain_seeds": pretrain_seeds}
-    write_yaml(directory / "recipe.yaml", recipe | {"cost_steps": cost_steps, "case": case})
+    write_yaml(directory / "recipe.yaml", recipe)
 
     if experiment in ("efficiency", "ablations"):
         result = directory / "efficiency.json"
@@ -125,3 +154,48 @@ def pretrain_and_measure(run_dir: Path, recipe: dict[str, Any], case: str | None
     measure_run(run_dir, recipe["data"], recipe["seed"])
     if case:
         explore(str(run_dir), case, str(run_dir / "case.svg"))
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One model to pre-train: the name of its directories, and its settings for `exlm pretrain`."""
+
+    name: str
+    data: DataConfig
+    model: ArchitectureConfig
+    train: LoopConfig
+
+
+def variants(
+    experiment: Experiment,
+    data: DataConfig,
+    model: ArchitectureConfig,
+    train: LoopConfig,
+    space: Space,
+    cost_ratio: float = 1.0,
+) -> list[Variant]:
+    """The models of an experiment. For `efficiency` there are none. MLM++ is an MLM that has `cost_ratio` times as many
+    updates. Its training then costs as much as ExLM's."""
+
+    def mlm(p: float, repeat: int = 1) -> Variant:
+        name = f"mlm-p{100 * p:g}" + (f"-r{repeat}" if repeat > 1 else "")
+        return Variant(name, replace(data, mask_ratio=p, repeat=repeat), replace(model, objective="mlm"), train)
+
+    def exlm(p: float, k: int, ending: str = "", **switches: Any) -> Variant:
+        changed = replace(model, **{"objective": "exlm", "num_states": k, **switches})
+        name = f"{changed.objective}-p{100 * p:g}-k{k}{ending}"
+        return Variant(name, replace(data, mask_ratio=p, repeat=1), changed, train)
+
+    found = []
+    if experiment == "ablations":  # paper, section 5.3 and appendix
+        p, k, vanilla = data.mask_ratio, model.num_states, mlm(data.mask_ratio)
+        steps = max(train.optimizer.warmup_steps, round(train.steps * cost_ratio), 1)
+        found += [vanilla, exlm(p, k), exlm(p, k, objective="ctc"), exlm(p, k, "-1d", rotary="1d")]
+        found += [exlm(p, k, "-sparse", dag="sparse")]
+        found += [replace(vanilla, name=f"{vanilla.name}-plus-plus", train=replace(train, steps=steps))]
+    if experiment in ("repeated-mlm", "entropy"):  # sections 3 and 3.3
+        found += [mlm(p, r) for p, r in space.grid()]
+    if experiment in ("sweep", "entropy"):  # section 5.3
+        for p in space.sweep_mask_ratios:
+            found += [mlm(p), *(exlm(p, k) for k in space.states)]
+    return list({variant.name: variant for variant in found}.values())  # the grid and the sweep share MLMs

@@ -1,8 +1,6 @@
-"""Compares the cost of a training step of ExLM and of the MLM (paper, appendix on training efficiency).
-
-Both models take steps on the same batches, in turn, so that other work on the machine slows both alike. The ratio of
-the costs sets the number of updates of MLM++: its training then costs as much as ExLM's.
-"""
+"""Compares the cost of a training step of ExLM and of the MLM (paper, appendix on training efficiency). Both models
+take steps on the same batches, in turn, so that other work on the machine slows both alike. The ratio of the costs sets
+the number of updates of MLM++: its training then costs as much as ExLM's."""
 
 import ctypes
 import itertools
@@ -75,10 +73,8 @@ def compare(
 
 
 def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior: Prior) -> Iterator[tuple[Call, int]]:
-    """Functions that each do one update, and how many tokens it reads, not counting copies and expanded states.
-
-    Batches are masked and expanded before the function is called: in a real training another thread does this.
-    """
+    """Functions that each do one update, and how many tokens it reads, not counting copies and expanded states. Batches
+    are masked and expanded before the function is called: in a real training another thread does this."""
     torch.manual_seed(0)
     tokenizer = load_tokenizer(data.corpus)
     network = ExLMForMaskedLM(model.build(tokenizer, data.repeat)).train()

@@ -9,10 +9,10 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from exlm.paper import values as paper
+from exlm.paper.analyze import Space
 from exlm.paper.page import Number
 from exlm.paper.runs import Finetuning, Pretraining, Runs
 from exlm.paper.values import MLM, PLUS, Setting, rank
-from exlm.paper.variants import Space
 from exlm.tasks.datasets import GLUE, MOLECULENET
 
 
@@ -47,13 +47,6 @@ class Family:
         """The tasks that are scored in percent."""
         others = {tuning.task for tuning in self.tunings if not tuning.in_percent}
         return [task for task in self.tasks if task not in others]
-
-    @property
-    def domain(self) -> str:
-        """`molecules` or `text`: the name of the folder with the recipes for these runs."""
-        corpus = Path(self.runs[0].result["recipe"]["data"]["corpus"]).name.lower()
-        found = not MOLECULENET.keys().isdisjoint(self.tasks) or "mol" in corpus or "smiles" in corpus
-        return "molecules" if found else "text"
 
     @property
     def base_ratio(self) -> float:
@@ -172,8 +165,8 @@ def families(runs: Runs) -> list[Family]:
 
 def _take_finetunings(family: Family, runs: Runs) -> None:
     """Gives a family its fine-tunings. Of each task only those with the most frequent settings count."""
-    everything = [(run.id, tuning) for run in family.runs for tuning in runs.finetunings.get(run.id, [])]
-    everything = [(id, tuning) for id, tuning in everything if not tuning.result["settings"].get("from_scratch")]
+    found = ((run.id, tuning) for run in family.runs for tuning in runs.finetunings.get(run.id, []))
+    everything = [(id, tuning) for id, tuning in found if not tuning.result["settings"].get("from_scratch")]
     counts = Counter((tuning.task, tuning.shared) for _, tuning in everything)
     usual = {task: shared for (task, shared), _ in reversed(counts.most_common())}
     for id, tuning in everything:

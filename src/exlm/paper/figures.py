@@ -42,25 +42,10 @@ def _figure(name: str, family: Family, plot: Plot) -> Figure:
 
 @styled
 def repeated_figures(family: Family) -> list[Figure]:
-    """The figures of Repeated MLM: heat maps by p and r, entropy against corrupted semantics, and training curves."""
-    figures = [_figure("repeated-mlm", family, _heat_maps(family))]
-    entropy = family.estimates(family.grid, HeldOut.ENTROPY)
-    if len(entropy) > 1:
-        plot = Plot(figsize=(5.4, 3.3))
-        axis = plot.subplots()
-        for p, colour in zip(sorted({cell.p for cell in entropy}), COLOURS, strict=False):
-            cells = sorted((cell for cell in entropy if cell.p == p), key=lambda cell: -cell.r)
-            x, y = [100 * cell.p**cell.r for cell in cells], [entropy[cell].value for cell in cells]
-            errors = [entropy[cell].spread or 0.0 for cell in cells]
-            axis.errorbar(x, y, errors, label=percent(p), color=colour, marker="o", ms=4.5, capsize=3)
-        axis.set(xlabel="pʳ, corrupted semantics, %", ylabel="entropy, bits", xscale="log")
-        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axis.xaxis.set_minor_formatter("")
-        axis.grid()
-        axis.legend(title="mask ratio p")
-        figures.append(_figure("repeated-entropy", family, plot))
+    """The figures of Repeated MLM: heat maps by p and r, and training curves."""
     names = {cell: f"r = {cell.r}" for cell in family.grid if cell in family.cells}
-    return figures + _training_curves("repeated-curves", family, names, list(CURVES)[:3])
+    curves = _training_curves("repeated-curves", family, names, list(CURVES)[:3])
+    return [_figure("repeated-mlm", family, _heat_maps(family)), *curves]
 
 
 def _heat_maps(family: Family) -> Plot:
@@ -130,7 +115,6 @@ def sweep_curves(family: Family) -> list[Figure]:
 
 def _training_curves(name: str, family: Family, names: Mapping[Setting, str], titles: Sequence[str]) -> list[Figure]:
     """Plots the logged numbers over the updates: a row of panels for each mask ratio that has several cells with logs.
-
     `names` are the labels of the lines. A number without any log gets no column. Without any column there is no figure.
     """
     curves = {}  # of each cell, means over seeds: a row per update, a column per key and kind of record

@@ -4,15 +4,12 @@ import json
 import multiprocessing
 import os
 import signal
-import statistics
 import time
 import traceback
-from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +24,7 @@ from exlm.storage import plain, write_json
 class Job:
     """A function that writes a result file. It runs if the file is missing or was made with other settings."""
 
-    kind: str  # jobs of the same kind take about the same time
+    kind: str  # what it does, for messages
     result: Path
     run: Callable[[], object]
     settings: dict[str, Any]  # everything that the result depends on
@@ -45,14 +42,11 @@ class Job:
 
 
 def run_jobs(jobs: list[Job], own_processes: bool) -> None:
-    """Runs the unfinished jobs in order. Once a job of every kind was done, it prints how long the rest will take.
-
-    If a training stops itself (diverges), only the jobs that need its result are skipped. TrainingStopped names it at
-    the end."""
+    """Runs the unfinished jobs in order. If a training stops itself (diverges), only the jobs that need its result are
+    skipped, and TrainingStopped names it at the end."""
     left = [job for job in jobs if not job.finished()]
     if len(left) < len(jobs):
         print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are finished already", flush=True)
-    seconds: dict[str, list[float]] = defaultdict(list)
     stopped = []
     for number, job in enumerate(left, 1):
         print(f"job {number} of {len(left)}: {job.kind}, {job.result.parent}", flush=True)
@@ -67,26 +61,15 @@ def run_jobs(jobs: list[Job], own_processes: bool) -> None:
             print(f"stopped: {error}", flush=True)
             continue
         write_json(job.record, job.settings)
-        seconds[job.kind].append(time.monotonic() - begin)
-        message = f"done in {seconds[job.kind][-1]:.0f} s"
-        if left[number:] and all(seconds[other.kind] for other in left[number:]):
-            rest = sum(statistics.mean(seconds[other.kind]) for other in left[number:])
-            message += f", the rest takes about {timedelta(seconds=round(rest))}"
-        print(message, flush=True)
+        print(f"done in {time.monotonic() - begin:.0f} s", flush=True)
     if stopped:
         raise TrainingStopped("; ".join(stopped))
 
 
 def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
-    """Runs a function in a new process and returns its result. Call it in the main thread.
-
-    The function must be importable from a module; its arguments and its result must be picklable. SIGINT (Ctrl-C) and
-    SIGTERM both reach it as SIGTERM, so that a training saves its state and ends. Its InputError or OSError is raised.
-
-    Raises:
-        Interrupted: SIGINT or SIGTERM asked for a stop.
-        TrainingStopped: the process was killed, often for lack of memory, or failed with an unexpected error.
-    """
+    """Runs a function in a new process and returns its result. Call it in the main thread, with what can be pickled.
+    SIGINT (Ctrl-C) and SIGTERM both reach it as SIGTERM, so that a training saves its state and ends; Interrupted is
+    then raised. Its InputError or OSError is raised here. TrainingStopped: it was killed, or failed unexpectedly."""
     received: list[int] = []
 
     def pass_on(number: int, _frame: object) -> None:

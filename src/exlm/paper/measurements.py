@@ -1,11 +1,6 @@
-"""Measures every finished pre-training on its held-out data, with its own mask ratio and repetition.
-
-*Entropy*: how uncertain predictions are, in bits (paper, section 3.3, and appendix). ExLM has two entropies: that of a
-token's distribution, which is a mixture of its states' distributions, and the mean entropy of the states themselves.
-*Corruption*: the share of tokens whose copies are all masked (corrupted semantics; paper, section 3.1).
-*Alignment*: how probable it is that a masked token is emitted by a state of its own mask, and by which. A path of the
-full DAG may visit any states in order. If the probability is low, states have learned the words of other masks.
-"""
+"""Measures every finished pre-training on its held-out data, with its own mask ratio and repetition: how uncertain
+predictions are (entropy; paper, section 3.3), the share of tokens whose copies are all masked (corrupted semantics,
+section 3.1), and how probable it is that a masked token is emitted by a state of its own mask (alignment)."""
 
 import math
 from collections.abc import Iterable
@@ -28,11 +23,8 @@ from exlm.train.precision import in_precision
 
 
 def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
-    """Writes `measurements.json` beside a model pre-trained with `data` and `seed`.
-
-    In `alignment`, `own` is the share of masked tokens that any state of their own mask emits, and `by_state` is the
-    share for each of these states. Without transitions `alignment` is null.
-    """
+    """Writes `measurements.json` beside a model pre-trained with `data` and `seed`. In `alignment`, `own` is the share
+    of masked tokens that a state of their own mask emits, `by_state` that of each state; null without transitions."""
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
     distributed.to_device(model)
     batches = list(held_out_batches(data, tokenizer, seed, 0, 1))
@@ -47,8 +39,7 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
 
 def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]) -> dict[str, Any]:
     """Mean, standard deviation and standard error of the entropy, in bits. `tokens` counts the tokens measured: those
-    without a visible copy. `states` has the same three numbers for the entropy of ExLM's states.
-    """
+    without a visible copy. `states` has the same three numbers for the entropy of ExLM's states."""
     model.eval()
     with in_precision(model.device, "fp32"):
         found = [batch_entropies(model, batch) for batch in tqdm(batches, desc="entropy", unit="batch")]
@@ -65,11 +56,9 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
 
 @torch.no_grad()
 def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The entropies, in bits, of the tokens without a visible copy. A token's entropy is the mean over its r copies.
-
-    The batch has input_ids, attention_mask and labels, each [B, S r], with the copies of a token side by side. The
-    result has `mixture` and, for ExLM, `states`, each [tokens].
-    """
+    """The entropies, in bits, of the tokens without a visible copy, as means over their r copies: of the `mixture` of a
+    token's states and, for ExLM, the mean of its `states`, each [tokens]. The batch has input_ids, attention_mask and
+    labels, each [B, S r], with the copies of a token side by side."""
     lattice = model.exlm.expand(**batch)
     states = model.states(lattice)
     lattice = lattice.to(states.device)
@@ -79,7 +68,7 @@ def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[st
         weights = visits(model.links(states, lattice), lattice).double()  # [B, T, N]
         of_targets["states"] = (weights @ own[..., None])[..., 0]
     labels, result = batch["labels"], {}
-    copies = _copies_masked(labels, model.config.repeat)
+    copies = (labels != IGNORED).unflatten(1, (-1, model.config.repeat))  # [B, S, r], which ones are masked
     for name, values in of_targets.items():
         of_inputs = torch.zeros(labels.shape, dtype=values.dtype)
         of_inputs[labels != IGNORED] = values[lattice.target_is_mask].cpu()  # targets stand in the order of the input
@@ -93,21 +82,14 @@ def entropy(log_probabilities: Tensor) -> Tensor:
     return -(log_probabilities.exp() * log_probabilities.clamp(min=-1e4)).sum(-1) / math.log(2)
 
 
-def _copies_masked(labels: Tensor, repeat: int) -> Tensor:
-    """Which copies of each token are masked, [B, S, r] bool. The labels [B, S r] are -100 at visible copies."""
-    return (labels != IGNORED).unflatten(1, (-1, repeat))
-
-
 def measure_corruption(batches: Iterable[dict[str, Tensor]], p: float, repeat: int) -> dict[str, float]:
-    """Corrupted share: mean and standard deviation over sequences, as measured and by the formula of the appendix.
-
-    The formula assumes that copies are masked independently. A sequence of N tokens then has expectation p^r and
-    variance p^r (1 - p^r) / N, averaged here over all sequences. Training masks a fixed count: its shares vary less.
-    """
+    """Corrupted share: mean and standard deviation over sequences, as measured and by the formula of the appendix. The
+    formula assumes that copies are masked independently. A sequence of N tokens then has expectation p^r and variance
+    p^r (1 - p^r) / N, averaged here over all sequences. Training masks a fixed count: its shares vary less."""
     lengths, corrupted = [], []
     for batch in batches:
         lengths.append(batch["attention_mask"].sum(1) // repeat - 2)  # BOS and EOS are never masked
-        corrupted.append(_copies_masked(batch["labels"], repeat).all(2).sum(1))
+        corrupted.append((batch["labels"] != IGNORED).unflatten(1, (-1, repeat)).all(2).sum(1))
     share, expected = (torch.cat(corrupted) / torch.cat(lengths)).double().numpy(), p**repeat
     return {
         "mean": float(share.mean()),

@@ -60,11 +60,10 @@ TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.low
 
 @dataclass
 class Table:
-    """A table with a caption. Its files are called `name`.
-
-    All rows have the same keys in the same order. Two keys are not columns. `group` is a heading above the rows that
-    share it. `source` is `paper` for the paper's own results, `quoted` for results of other systems in the paper,
-    and else `ours`. A column `runs` holds ids of runs, which become links."""
+    """A table with a caption. Its files are called `name`. All rows have the same keys in the same order. Two keys are
+    not columns. `group` is a heading above the rows that share it. `source` is `paper` for the paper's own results,
+    `quoted` for results of other systems in the paper, and else `ours`. A column `runs` holds ids of runs, which become
+    links."""
 
     name: str
     title: str
@@ -121,9 +120,7 @@ class Figure:
 @dataclass
 class Section:
     """One experiment: a heading, a sentence, the tables and figures of each family, and commands for missing runs.
-
-    `start` is the command that begins the experiment. Each entry of `missing` names what is missing and its command.
-    """
+    `start` is the command that begins the experiment. Each entry of `missing` names what is missing and its command."""
 
     title: str
     about: str

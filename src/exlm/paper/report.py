@@ -1,16 +1,15 @@
 """The command `exlm report`: the paper's tables and figures from all finished runs, beside the paper's numbers."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
 
 from exlm.errors import InputError
 from exlm.paper import tables
-from exlm.paper.claims import claims_table
 from exlm.paper.families import Family, families
 from exlm.paper.figures import entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.page import Figure, Section, Table, write_report
-from exlm.paper.runs import Finetuning, Pretraining, find_runs
+from exlm.paper.runs import Finetuning, find_runs
 from exlm.paper.values import MAIN_TABLES, TEXTS, texts
 
 CASE_TEXT = "This is [MASK], and I'm very [MASK] to see this."
@@ -52,7 +51,7 @@ def report(runs: list[str], output: str = "report") -> None:
         cost,
     ]
     claims, every_run, not_run = (Section(*texts("sections", name)) for name in ("claims", "runs", "not-run"))
-    claims.blocks = [table for table in (claims_table(groups),) if table.rows]
+    claims.blocks = [table for table in (tables.claims_table(groups),) if table.rows]
     every_run.blocks = [table for table in (tables.runs_table(groups, found.baselines), left_out) if table.rows]
     shown = [section for section in (claims, *experiments, every_run) if section.blocks]
     not_run.missing = [(section.title, section.start) for section in experiments if not section.blocks]
@@ -81,47 +80,35 @@ def _experiment(
 
 def _main_section(name: str, groups: Sequence[Family], baselines: Sequence[Finetuning]) -> Section:
     """The section of a main table, for the families fine-tuned on one of its tasks, and for the baselines that had the
-    same data (any data, if there is no such family). Missing tasks have a command."""
+    same data (any data, if there is no such family). The command for missing tasks is for any run."""
     main = MAIN_TABLES[name]
     tasks = list(dict.fromkeys(score.split()[0] for score in main["columns"].values() if score))
-    section = Section(*texts("sections", name), f"exlm pretrain {main['pretrain']}")
+    tune = f"exlm finetune {main['finetune']} --model RUN --task.dataset TASK --output RUN-finetuned/TASK"
+    section = Section(*texts("sections", name), f"exlm pretrain {main['pretrain']}\n{tune}")
     tuned = [family for family in groups if not set(tasks).isdisjoint(family.tasks)]
-    chosen = tuned or [family for family in groups if family.domain in name]
-    runs = [(family, run) for family in chosen for cell in tables.main_cells(family) for run in family.cells[cell]]
-    for task in tasks:
-        tune = f'exlm finetune {main["finetune"]} --model "$run" --task.dataset {task} --output "$run-finetuned/{task}"'
-        if lacking := [run for family, run in runs if task not in family.finetunings.get(run.id, {})]:
-            section.missing.append((task, _for_each(lacking, tune)))
     data = {tuning.data for family in tuned for tuning in family.tunings}
     same = [tuning for tuning in baselines if tuning.task in tasks and (not tuned or tuning.data in data)]
     if tuned or same:
-        section.blocks.append(tables.main_table(name, tuned, same))
-    elif section.missing:
-        section.start = "\n".join(command for _, command in section.missing)
+        section.blocks = [tables.main_table(name, tuned, same)]
+    for family in tuned:
+        tasks_of = [family.finetunings.get(run.id, {}) for c in tables.main_cells(family) for run in family.cells[c]]
+        if lacking := [task for task in tasks if any(task not in found for found in tasks_of)]:
+            section.missing.append((f"{family.label}: {', '.join(lacking)}", tune))
     return section
 
 
 def _case_section(groups: Sequence[Family]) -> Section:
-    """The case drawings of all ExLMs, and commands that draw the missing ones of models of text."""
-    command = f'exlm explore "$run" "{CASE_TEXT}" --output "$run/case.svg"'
-    section = Section(*texts("sections", "cases"), command.replace('"$run', '"RUN'))
+    """The case drawings of all ExLMs, and the command that draws one for a model of text."""
+    section = Section(*texts("sections", "cases"), f'exlm explore "RUN" "{CASE_TEXT}" --output "RUN/case.svg"')
     for family in groups:
-        runs = [run for run in family.runs if run.model.has_links]
-        drawn = [run for run in runs if (run.path / "case.svg").is_file()]
-        for run in drawn:
-            caption = f"{run.cell.description}, seed {run.seed}, run {run.id} ({family.label})."
-            section.blocks.append(Figure(f"case-{run.id}", caption, (run.path / "case.svg").read_bytes()))
-        if len(drawn) < len(runs) and family.domain == "text":
-            section.missing.append((family.label, _for_each((run for run in runs if run not in drawn), command)))
+        for run in family.runs:
+            if (drawing := run.path / "case.svg").is_file():
+                caption = f"{run.cell.description}, seed {run.seed}, run {run.id} ({family.label})."
+                section.blocks.append(Figure(f"case-{run.id}", caption, drawing.read_bytes()))
     return section
 
 
 def _analyze(experiment: str, groups: Sequence[Family]) -> str:
-    """The command of an experiment, with the recipe saved beside the largest family's runs, else a bundled recipe."""
-    recipe = f"recipes/{groups[0].domain if groups else 'text'}/analysis-small.yaml"
+    """The command of an experiment, with the recipe saved beside the largest family's runs, if there is one."""
     own = [run.study / "recipe.yaml" for family in groups[:1] for run in family.runs if run.study]
-    return f"exlm analyze {experiment} {next((quote(str(path)) for path in own if path.is_file()), recipe)}"
-
-
-def _for_each(runs: Iterable[Pretraining], command: str) -> str:
-    return f"for run in {' '.join(dict.fromkeys(quote(str(run.path)) for run in runs))}; do {command}; done"
+    return f"exlm analyze {experiment} {next((quote(str(path)) for path in own if path.is_file()), 'RECIPE')}"

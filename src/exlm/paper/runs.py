@@ -92,10 +92,8 @@ class Runs:
 
 
 def find_runs(roots: list[str]) -> Runs:
-    """All finished runs below some directories. A run that is found twice counts once.
-
-    Raises InputError if a root is not a directory, or if there is no finished run at all.
-    """
+    """All finished runs below some directories. A run that is found twice counts once. InputError if a root is not a
+    directory, or if there is no finished run at all."""
     if missing := [root for root in roots if not Path(root).is_dir()]:
         raise InputError(f"{missing[0]} is not a directory; give directories with runs")
     runs, finetunings = Runs(), dict[str, Finetuning]()

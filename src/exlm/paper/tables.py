@@ -1,18 +1,19 @@
-"""The tables of the report: the paper's tables with our numbers added, the cost of training, and a list of all runs."""
+"""The tables of the report: the paper's tables and claims with our numbers, the cost of training, and all runs."""
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from statistics import fmean, variance
 
 from exlm.paper import values as paper
 from exlm.paper.families import Family, mean_and_spread
 from exlm.paper.page import PAPER, Number, Row, Table
 from exlm.paper.runs import Finetuning, Runs, device
-from exlm.paper.values import MLM, PLUS, HeldOut, Setting, percent, rank, texts, title
+from exlm.paper.values import MLM, PLUS, TEXTS, HeldOut, Setting, percent, rank, texts, title
 
 EVALUATED = (HeldOut.ACCURACY, HeldOut.PERPLEXITY, HeldOut.JOINT_PERPLEXITY, HeldOut.OWN_MASK)
 PAPER_COLUMNS = tuple(PAPER + name for name in (*map(title, paper.ABLATION_TASKS), "avg.", "GPU hours"))
+Terms = Sequence[tuple[float, Number]]  # weights and cells
 
 
 def sources(family: Family, cell: Setting) -> Row:
@@ -35,6 +36,7 @@ def main_cells(family: Family) -> list[Setting]:
 def main_table(name: str, chosen: Sequence[Family], baselines: Sequence[Finetuning] = ()) -> Table:
     """A main table: results of other systems, then the paper's own, then ours by family, then baselines."""
     main, rows = paper.MAIN_TABLES[name], list[Row]()
+    columns = {column: [score] if score else main["averaged"] for column, score in main["columns"].items()}
     for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
         for model, values in main["paper"].items():
             if (model in paper.OF_THE_PAPER) == (source == "paper"):
@@ -43,30 +45,21 @@ def main_table(name: str, chosen: Sequence[Family], baselines: Sequence[Finetuni
     for family in chosen:
         for cell in main_cells(family):
             row: Row = {"group": f"ours: {family.label}", "model": cell.label, "updates": family.cells[cell][0].steps}
-            for column, score in main["columns"].items():
-                scores = [score] if score else main["averaged"]
+            for column, scores in columns.items():
                 row[column] = family.estimate(cell, *scores, of_medians=main["of_medians"])
             rows.append(row | sources(family, cell))
-    rows += _baseline_rows(main, baselines)
+    for baseline in dict.fromkeys(tuning.baseline for tuning in baselines):
+        own = [tuning for tuning in baselines if tuning.baseline == baseline]
+        found = {score: values for tuning in own for score, values in tuning.scores.items()}
+        row = {"group": "ours: baselines on the same data", "model": title(str(baseline)), "updates": ""}
+        for column, scores in columns.items():
+            values = [found[score] for score in scores if score in found]
+            row[column] = mean_and_spread([values], main["of_medians"]) if len(values) == len(scores) else None
+        counts = sorted({len(tuning.result["seeds"]) for tuning in own})
+        rows.append(row | {"seeds": "–".join(map(str, counts)), "runs": " ".join(tuning.id for tuning in own)})
     heading, caption = texts("tables", name)
     tunings = [tuning for family in chosen for tuning in family.tunings]
     return Table(name, heading, caption + caveats([*tunings, *baselines]), rows)
-
-
-def _baseline_rows(main: dict[str, Any], baselines: Sequence[Finetuning]) -> list[Row]:
-    """A row of a main table for every baseline; each of its tasks is a fine-tuning."""
-    rows: list[Row] = []
-    for name in dict.fromkeys(tuning.baseline for tuning in baselines):
-        tunings = [tuning for tuning in baselines if tuning.baseline == name]
-        found = {score: values for tuning in tunings for score, values in tuning.scores.items()}
-        row: Row = {"group": "ours: baselines on the same data", "model": title(str(name)), "updates": ""}
-        for column, score in main["columns"].items():
-            scores = [found.get(one, []) for one in ([score] if score else main["averaged"])]
-            row[column] = mean_and_spread([scores], main["of_medians"]) if all(scores) else None
-        counts = sorted({len(tuning.result["seeds"]) for tuning in tunings})
-        row |= {"seeds": "–".join(map(str, counts)), "runs": " ".join(tuning.id for tuning in tunings)}
-        rows.append(row)
-    return rows
 
 
 def _table(
@@ -151,6 +144,54 @@ def efficiency_table(runs: Runs) -> Table:
     return Table("efficiency", *texts("tables", "efficiency"), rows)
 
 
+def standard_error(terms: Terms) -> float | None:
+    """The standard error of a weighted sum, pooled over the pre-training seeds of its cells; None if a cell has one."""
+    seeds = [estimate.centers for _, estimate in terms]
+    if min(map(len, seeds)) < 2:
+        return None
+    pooled = sum((len(values) - 1) * variance(values) for values in seeds) / sum(len(values) - 1 for values in seeds)
+    return math.sqrt(pooled * sum(weight**2 / len(estimate.centers) for weight, estimate in terms))
+
+
+def verdict(difference: float, error: float | None) -> str:
+    """The verdict on a claim. It is decided if the sum is farther from 0 than two standard errors."""
+    if error is None:
+        return "one seed, not decided"
+    if abs(difference) <= 2 * error:
+        return "within the spread of seeds"
+    return "shows" if difference > 0 else "does not show"
+
+
+def claims_table(families: Sequence[Family]) -> Table:
+    """All claims whose cells were run. A claim without a score compares the mean over the tasks that its cells share.
+    Without such tasks it compares held-out accuracy, but only if p and r are the same in all cells."""
+    rows: list[Row] = []
+    for family in families:
+        named = family.named()
+        for claim, *parts in TEXTS["claims"]:
+            if any(name not in named for _, name, *_ in parts):
+                continue
+            cells = {named[name] for _, name, *_ in parts}
+            tasks = [task for task in family.shares if len(family.estimates(cells, task)) == len(cells)]
+            alike = len({(cell.p, cell.r) for cell in cells}) == 1
+            terms, words, scores = [], [], []
+            for weight, name, *score in parts:
+                of_cell = score or tasks or [HeldOut.ACCURACY] * alike
+                if estimate := family.estimate(named[name], *of_cell):
+                    digits = max(2, estimate.digits)
+                    terms.append((weight, estimate))
+                    words.append(f"{weight:+g} × {estimate.value:.{digits}f} {name}")
+                    scores.append(", ".join(map(title, of_cell)))
+            if len(terms) == len(parts):
+                difference, error = sum(weight * estimate.value for weight, estimate in terms), standard_error(terms)
+                seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
+                of_what = " and ".join(dict.fromkeys(scores))
+                numbers = f"{difference:+.{digits}f} ({seeds}): {'; '.join(words)} ({of_what})"
+                row = {"group": family.label, "claim": claim, "our runs": verdict(difference, error)}
+                rows.append(row | {"numbers": numbers})
+    return Table("findings", *texts("tables", "findings", count=len(rows)), rows)
+
+
 def runs_table(families: Sequence[Family], baselines: Sequence[Finetuning]) -> Table:
     """All pre-trainings, each followed by its fine-tunings, and then all baselines."""
     rows: dict[str, Row] = {}  # by run id, as a vanilla MLM may belong to several families but is listed once
@@ -181,16 +222,16 @@ def _tuning_row(group: str, kind: str, what: str, tuning: Finetuning) -> Row:
 
 def left_out_table(runs: Runs, families: Sequence[Family]) -> Table:
     """Files and runs that were found but are used in no table, with the reason."""
-    found: list[tuple[Path, str, str]] = [(path, "damaged", reason) for path, reason in runs.damaged.items()]
-    used = {run.id for family in families for run in family.runs}
-    used |= {tuning.id for family in families for tuning in family.tunings}
-    unused = [run for run in runs.pretrainings.values() if run.id not in used]
-    found += [(run.path, "another run has its seed", f"{run.cell.description}, seed {run.seed}") for run in unused]
-    for model, tunings in runs.finetunings.items():
-        why = "other settings than most of its task, from scratch, or a repetition"
-        why = why if model else "its model is not among the runs"
-        for tuning in (tuning for tuning in tunings if tuning.id not in used):
+    used = {run.id for family in families for run in (*family.runs, *family.tunings)}
+    found = [(path, "damaged", reason) for path, reason in runs.damaged.items()]
+    for run in runs.pretrainings.values():
+        if run.id not in used:
+            found.append((run.path, "another run has its seed", f"{run.cell.description}, seed {run.seed}"))
+    why = "other settings than most of its task, from scratch, or a repetition"
+    for model, tuning in ((model, tuning) for model, tunings in runs.finetunings.items() for tuning in tunings):
+        if tuning.id not in used:
             name = "/".join(Path(tuning.result["settings"]["model"]).parts[-3:])
-            found.append((tuning.path, why, f"{title(tuning.task)} from {name}"))
-    rows: list[Row] = [{"file": str(path), "why": why, "what": what} for path, why, what in found]
+            reason = why if model else "its model is not among the runs"
+            found.append((tuning.path, reason, f"{title(tuning.task)} from {name}"))
+    rows: list[Row] = [{"file": str(path), "why": reason, "what": what} for path, reason, what in found]
     return Table("left-out", *texts("tables", "left-out"), rows)

@@ -1,9 +1,7 @@
-"""The paper's numbers (values.yaml), the report's sentences (texts.yaml), and the names of what is compared.
-
-A score is a number of a run, and it has a name. The scores of a task begin with the task's name in small letters.
-`mnli` is the run's own metric, on test data if there are any, else on validation data. `mnli f1` is another metric on
-the same data, `mnli mismatched` the run's own metric on another split. All other scores are in HeldOut.
-"""
+"""The paper's numbers (values.yaml), the report's sentences (texts.yaml), and the names of what is compared. A score is
+a named number of a run. `mnli` is the metric of a task's run, on test data if there are any, else on validation data.
+`mnli f1` is another metric on these data, `mnli mismatched` the run's metric on another split. All other scores are in
+HeldOut."""
 
 from enum import StrEnum
 from pathlib import Path

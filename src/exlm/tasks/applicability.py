@@ -8,16 +8,10 @@ from rdkit import Chem, DataStructs, rdBase
 from rdkit.Chem.rdFingerprintGenerator import GetMorganGenerator
 
 from exlm.errors import InputError
-from exlm.storage import write_text
 
-TRAINING_MOLECULES = "train.smi"  # in the directory of every seed, since a random split differs between seeds
+TRAINING_MOLECULES = "train.smi"  # one SMILES a line, beside the model of every seed: random splits differ
 FAR = 0.7
 RADIUS, BITS = 2, 2048  # of the fingerprints, in bonds and in bits
-
-
-def write_training_molecules(run_dir: Path, smiles: Sequence[str]) -> None:
-    """Writes the molecules that a model was trained on beside it, one SMILES a line."""
-    write_text(run_dir / TRAINING_MOLECULES, "".join(f"{text}\n" for text in smiles))
 
 
 def distance_to_training(run_dirs: Sequence[Path], smiles: Sequence[str]) -> np.ndarray:

@@ -11,13 +11,13 @@ from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
 from exlm.model.objectives import classification_loss
 from exlm.pretrained import save_model
-from exlm.tasks.applicability import write_training_molecules
-from exlm.tasks.calibration import fit_temperature
+from exlm.storage import write_text
+from exlm.tasks.applicability import TRAINING_MOLECULES
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import Models, fold_units, load_encoder, load_encoder_tokenizer, saved_text_kind
 from exlm.tasks.inference import Rows, model_inputs, pad, tokenize_rows
 from exlm.tasks.labelled import LabelledTask
-from exlm.tasks.predictions import as_predictions, predict_logits
+from exlm.tasks.predictions import as_predictions, fit_temperature, predict_logits
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import LabelledTable
 
@@ -80,7 +80,7 @@ class Classification(LabelledTask):
         network.config.task = task
         save_model(run_dir, network, self.tokenizer)
         if self.task.molecules:
-            write_training_molecules(run_dir, [table.texts[row] for row in split["train"]])
+            write_text(run_dir / TRAINING_MOLECULES, "".join(f"{table.texts[row]}\n" for row in split["train"]))
         return {"best_epoch": best_epoch, **self.record(run_dir, split, predictions)}
 
     def _saved_task(self, train: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:

@@ -39,8 +39,8 @@ class TaskConfig:
         max_length: longest text, or pair of texts, in tokens; longest window of a question and its context.
         stride: tokens that neighbouring windows of a context share (question answering).
         max_answer: longest answer in tokens (question answering).
-        data_dir: where the files of a named data set are; for GLUE also a hub name (nyu-mll/glue). Where absent: the
-            folder molecules, text/glue or text/squad2 inside the folder that the environment variable EXLM_DATA names.
+        data_dir: where the files of a named data set are. Where absent: the folder molecules, text/glue or
+            text/squad2 inside the folder that the environment variable EXLM_DATA names.
         header: whether tables have a header line; without it, their columns are called `column 1`, `column 2`, ...
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts and charges
             (`parent`), or use them as they are (`none`). Where absent, as the pre-trained model's corpus was.
@@ -130,9 +130,10 @@ def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
     """The task, and the data set's hyper-parameters ({} if it has none). If the data set is known by name, its files,
     columns and task type are filled in. If it is a JSON file, the task type is question answering."""
     if entry := MOLECULENET.get(task.dataset.lower()):
-        fields = ("text_column", "label_columns", "task_type", "molecules")
+        fields = ("text_column", "label_columns", "task_type")
         brought = {name: getattr(entry, name) for name in fields if getattr(task, name) is None}
-        return replace(task, dataset=str(find_dataset(task.dataset, task.data_dir)), **brought), entry.train
+        brought |= {"dataset": str(find_dataset(task.dataset, task.data_dir)), "molecules": task.molecules is not False}
+        return replace(task, **brought), entry.train
     name = glue_name(task.dataset) or (SQUAD if task.dataset.lower() == SQUAD else None)
     if name is None:
         json = plain_suffix(task.dataset) == ".json"

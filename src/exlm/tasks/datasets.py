@@ -4,46 +4,20 @@ datasets.yaml says how their files are laid out, what is predicted, and how many
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import yaml
 
 from exlm.data.columns import listed
-from exlm.errors import InputError, first_line
+from exlm.errors import InputError
 from exlm.tasks.frames import read_frame
-from exlm.tasks.table import LabelledTable, TaskType, make_table
-
-
-@dataclass(frozen=True)
-class MoleculeSet:
-    """One MoleculeNet set and how to fine-tune on it."""
-
-    text_column: str
-    label_columns: list[str] | None  # None: every other numeric column
-    task_type: TaskType
-    rows: int  # number of rows of the published set
-    train: dict[str, float]  # hyper-parameters: fields of FinetuneConfig
-    other_names: Sequence[str] = ()  # other public names of the file, without its ending
-    molecules: bool = True  # whether the texts are SMILES, where the user does not say
-
-
-@dataclass(frozen=True)
-class GlueTask:
-    """One GLUE task."""
-
-    task_type: TaskType
-    metric: str  # chooses the epoch and the grid cell
-    rows: dict[str, int]  # published sizes of the train and the development sets
-    layouts: list[tuple[str, str | None, str]]  # columns (text, second text, label): original files, then the hub
-    classes: list[str] | None = None  # the labels of the original files, in the hub's order
-    header: Sequence[str] = ()  # columns of a file without a header line
-
+from exlm.tasks.table import LabelledTable, make_table
 
 _KNOWN = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))
-MOLECULENET = {name: MoleculeSet(**entry) for name, entry in _KNOWN["moleculenet"].items()}
-GLUE = {name: GlueTask(**entry) for name, entry in _KNOWN["glue"].items()}
+MOLECULENET = {name: SimpleNamespace(**{"other_names": [], **entry}) for name, entry in _KNOWN["moleculenet"].items()}
+GLUE = {name: SimpleNamespace(**{"classes": None, "header": True, **entry}) for name, entry in _KNOWN["glue"].items()}
 SQUAD = "squad2"
 SQUAD_SIZES: dict[str, int] = _KNOWN[SQUAD]
 FILES: dict[str, list[str]] = _KNOWN["files"]
@@ -52,29 +26,23 @@ FILE_ENDING = r"(-0.*)?\.(csv|json|parquet|tsv|txt)(\.gz|\.xz|\.zst)?"  # the hu
 
 def data_folder(dataset: str, data_dir: str | None, below: str) -> Path:
     """The folder of a named data set's files: `data_dir`, or `below` in $EXLM_DATA. InputError if neither is given."""
-    if data_dir:
-        return Path(data_dir)
-    if base := os.environ.get("EXLM_DATA"):
-        return Path(base) / below
-    raise InputError(
-        f"it is not known where the files of {dataset} are; name their folder with task.data_dir, or set the "
-        f"environment variable EXLM_DATA to the folder that holds {below}"
-    )
+    if not data_dir and "EXLM_DATA" not in os.environ:
+        where = f"name their folder with task.data_dir, or the one that holds {below} with the environment variable"
+        raise InputError(f"it is not known where the files of {dataset} are; {where} EXLM_DATA")
+    return Path(data_dir or Path(os.environ["EXLM_DATA"], below))
 
 
 def find_file(folder: Path, names: Sequence[str]) -> Path:
     """The file of a folder that has the first possible name of `names`, in any case and with any FILE_ENDING."""
-    found: list[Path] = []
+    files, found = sorted(folder.glob("*")), list[Path]()
     for name in names:
         pattern = re.compile(re.escape(name) + FILE_ENDING, re.IGNORECASE)
-        found = found or [path for path in sorted(folder.glob("*")) if pattern.fullmatch(path.name)]
+        found = found or [file for file in files if pattern.fullmatch(file.name)]
     if len(found) == 1:
         return found[0]
-    raise InputError(
-        f"{folder.resolve()} must have one file {' or '.join(names)} (.csv, .json, .parquet, .tsv or .txt); it has "
-        f"{listed(path.name for path in found or folder.glob('*')) or 'none'}; put it there, or name another folder "
-        "with task.data_dir or the environment variable EXLM_DATA"
-    )
+    wanted = f"one file {' or '.join(names)} (.csv, .json, .parquet, .tsv or .txt)"
+    there = listed(file.name for file in found or files) or "none"
+    raise InputError(f"{folder.resolve()} must have {wanted}; it has {there}; name another folder with task.data_dir")
 
 
 def find_dataset(name: str, data_dir: str | None = None) -> Path:
@@ -93,12 +61,12 @@ def size_differences(found: dict[str, int], published: dict[str, int], unit: str
 
 def molnet_differences(path: str | Path, rows: int, usable: int) -> list[str]:
     """How the rows and the usable rows of a file differ in number from the MoleculeNet set that it is named after."""
-    known = {name.lower(): entry for key, entry in MOLECULENET.items() for name in (key, *entry.other_names)}
-    entry = known.get(Path(path).name.lower().removesuffix(".gz").removesuffix(".csv"))
-    if entry is None or max(abs(rows - entry.rows), abs(usable - entry.rows)) <= entry.rows // 1000:
+    published = {name.lower(): entry.rows for key, entry in MOLECULENET.items() for name in (key, *entry.other_names)}
+    size = published.get(Path(path).name.lower().removesuffix(".gz").removesuffix(".csv"))
+    if size is None or max(abs(rows - size), abs(usable - size)) <= size // 1000:
         return []
     can_be_used = f" ({usable:,} usable)" if usable != rows else ""
-    return [f"the table has {rows:,} rows{can_be_used}, the published one {entry.rows:,}"]
+    return [f"the table has {rows:,} rows{can_be_used}, the published one {size:,}"]
 
 
 def glue_name(name: str) -> str | None:
@@ -109,54 +77,29 @@ def glue_name(name: str) -> str | None:
 def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, list[str]]:
     """The train and development sets of a GLUE task (a key of GLUE), and how their sizes differ from the published.
     `data_dir` ($EXLM_DATA/text/glue where absent) has one folder per task, each with the original TSV files, the hub's
-    Parquet files or CSV files. It can also be the name of a data set on the hub."""
+    Parquet files or CSV files."""
     task = GLUE[name]
-    if data_dir and not Path(data_dir).exists() and data_dir.count("/") == 1:
-        path, frames = data_dir, _from_hub(name, data_dir)
-    else:
-        path, frames = _from_folder(name, data_folder(name, data_dir, "text/glue"))
+    folder, frames = _read_glue(name, data_folder(name, data_dir, "text/glue"))
     shared = set.intersection(*(set(frame.columns) for frame in frames.values()))
     layout = next((layout for layout in task.layouts if shared.issuperset(filter(None, layout))), None)
     if layout is None:
         wanted = " or ".join(listed(filter(None, layout)) for layout in task.layouts)
-        found = "; ".join(f"{split} has {listed(frame)}" for split, frame in frames.items())
-        raise InputError(f"{path}: every file of {name} needs the columns {wanted}; {found}")
+        raise InputError(
+            f"{folder}: every file of {name} needs the columns {wanted}; all have {listed(sorted(shared))}"
+        )
     text, second, label = layout
     numbered = frames["train"][label].astype(str).str.fullmatch(r"-?\d+").all()  # as on the hub
     classes = [str(i) for i in range(len(task.classes))] if task.classes and numbered else task.classes
     sizes = {split: len(frame) for split, frame in frames.items()}
-    table = make_table(frames, path, text, [label], task.task_type, classes, second)
+    table = make_table(frames, folder, text, [label], task.task_type, classes, second)
     return table, size_differences(sizes, task.rows, "rows", "GLUE's")
 
 
-def _from_folder(name: str, root: Path) -> tuple[str, dict[str, pd.DataFrame]]:
+def _read_glue(name: str, root: Path) -> tuple[Path, dict[str, pd.DataFrame]]:
+    """The folder of a task, and the files of its splits."""
     folder = next((path for path in sorted(root.glob("*")) if path.is_dir() and glue_name(path.name) == name), None)
     if folder is None:
-        raise InputError(
-            f"no folder {name} in {root.resolve()}; put the task's files there, or name their parent folder (or, with "
-            "a network, the data set nyu-mll/glue) with task.data_dir"
-        )
-    frames = {}
-    for split in GLUE[name].rows:
-        try:
-            file = find_file(folder, FILES[split])
-        except InputError:
-            if split == "mismatched":  # `size_differences` notes that it is missing
-                continue
-            raise
-        frames[split] = read_frame(file, tuple(GLUE[name].header) or True)
-    return str(folder), frames
-
-
-def _from_hub(name: str, hub_name: str) -> dict[str, pd.DataFrame]:
-    from datasets import load_dataset
-
-    try:
-        whole = load_dataset(hub_name, name.replace("-", ""))
-        files = {split: next(stem for stem in FILES[split] if stem in whole) for split in GLUE[name].rows}
-        return {split: whole[file].to_pandas() for split, file in files.items()}
-    except Exception as error:  # the library and the network raise anything
-        raise InputError(
-            f"{hub_name} is no folder here, and {name} could not be loaded from a hub data set of that name "
-            f"({first_line(error)})"
-        ) from error
+        raise InputError(f"no folder {name} in {root.resolve()}; name its parent folder with task.data_dir")
+    # The mismatched part of MNLI may be absent; `size_differences` notes that.
+    splits = [split for split in GLUE[name].rows if split != "mismatched" or any(folder.glob("*mismatched*"))]
+    return folder, {split: read_frame(find_file(folder, FILES[split]), GLUE[name].header) for split in splits}

@@ -12,7 +12,7 @@ from exlm.errors import Diverged, InputError, TrainingStopped
 from exlm.storage import finished_result, lock, machine, plain, write_json, write_text, write_yaml
 from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, identity, resolve
 from exlm.tasks.encoders import encoder_fingerprint
-from exlm.tasks.finetuned import REPORT, RESULT, best_seed, best_seed_directory, copy_model, rank, seed_directories
+from exlm.tasks.finetuned import REPORT, RESULT, best_seed, best_seed_directory, copy_model, rank
 from exlm.tasks.kinds import kind_of
 from exlm.tasks.labelled import LabelledTask
 from exlm.tasks.metrics import summarise
@@ -98,9 +98,6 @@ def run_task(
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_text(directory / "invalid_rows.csv", invalid.to_csv(index=False))
         report = run_grid(directory, task.train_seed, grid, seeds, settings, task.metric)
-        if "best_epoch" in report["runs"][0]:
-            for path in {directory, *seed_directories(str(directory))}:
-                write_card(path)
     _print_result(report, directory)
     return report
 
@@ -147,6 +144,8 @@ def run_grid(
             print(f"{run_dir}: {error}; this cell counts as the worst")
             result |= {"stopped": str(error), "scores": {"valid": {}}}
         write_json(run_dir / RESULT, result)
+        if "best_epoch" in result:  # it has a model
+            write_card(run_dir)
         return result
 
     medians, best = dict[str, float](), next(iter(grid))
@@ -173,6 +172,8 @@ def run_grid(
     if "best_epoch" in runs[best][0]:
         copy_model(directory / best / f"seed-{report['best_seed']}", directory)
     write_json(directory / REPORT, report)
+    if "best_epoch" in runs[best][0]:
+        write_card(directory)
     return report
 
 

@@ -2,14 +2,15 @@
 
 import csv
 import json
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from exlm.data.columns import check_header, described
+from exlm.data.columns import check_header
 from exlm.data.files import STANDARD_INPUT, open_text, unreadable
 from exlm.data.formats import FAULT, READERS, Header, format_of
 from exlm.data.readers import formats
@@ -49,10 +50,10 @@ def read_frame(path: str | Path, header: Header = True) -> pd.DataFrame:
 
 
 def _all_columns(path: str, columns: list[str]) -> list[str]:
-    for name, times in Counter(columns).items():
-        if times > 1:
-            check_header(columns, path)
-            raise InputError(f"{path}: two columns are called {name!r}; rename or remove one of them")
+    if len(set(columns)) < len(columns):
+        check_header(columns, path)
+        twice = max(columns, key=columns.count)
+        raise InputError(f"{path}: two columns are called {twice!r}; rename or remove one of them")
     return columns
 
 
@@ -69,7 +70,7 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
     """Write a .csv, .tsv or .parquet file, whole or not at all; InputError for cells that a TSV file cannot hold."""
     with replacing(path) as unfinished:
         if path.suffix == ".parquet":
-            frame.to_parquet(unfinished, index=False)
+            pq.write_table(as_arrow(frame), unfinished)
         elif path.suffix == ".csv":
             frame.to_csv(unfinished, index=False)
         elif any(column.astype(str).str.contains("[\t\n\r]", na=False).any() for _, column in frame.items()):
@@ -78,14 +79,22 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
             frame.to_csv(unfinished, index=False, sep="\t", quoting=csv.QUOTE_NONE)
 
 
+def as_arrow(frame: pd.DataFrame) -> pa.Table:
+    """The frame as an Arrow table. Where a column has cells of several types, as in JSONL, all cells become strings."""
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except pa.ArrowException:
+        return pa.Table.from_pandas(frame.astype(str), preserve_index=False)
+
+
 def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
     """`frame` with further columns. If a name is taken, "exlm " is put before the new one: nothing is overwritten."""
-    result = frame.copy()
+    free = {}
     for name, values in columns.items():
         while name in frame:
             name = f"exlm {name}"
-        result[name] = values
-    return result
+        free[name] = values
+    return pd.concat([frame, pd.DataFrame(free, frame.index)], axis=1)
 
 
 def output_path(input: str, output: str | None, ending: str, suffixes: tuple[str, ...]) -> Path:
@@ -98,10 +107,3 @@ def output_path(input: str, output: str | None, ending: str, suffixes: tuple[str
     if target.suffix not in suffixes:
         raise InputError(f"cannot write {target}; the name must end in {' or '.join(suffixes)}")
     return target
-
-
-def check_columns(frame: pd.DataFrame, path: str | Path, *names: str | None) -> None:
-    """Raises InputError for the first name that is not a column of the frame read from `path`. None is skipped."""
-    for name in names:
-        if name is not None and name not in frame.columns:
-            raise InputError(f"{path}: no column {name!r}; {described(frame.columns)}")

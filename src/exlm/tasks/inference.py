@@ -20,7 +20,7 @@ from exlm.tasks.table import LabelledTable
 from exlm.train.precision import in_precision
 
 TOKENS_PER_BATCH = 16384
-KIND_SAMPLE, LEAST_SAMPLE = 1000, 10  # texts that are looked at to tell molecules from text
+LEAST_SAMPLE = 10  # texts that must be there to say that they are no molecules
 OnInvalid = Literal["error", "skip", "keep"]
 Example = dict[str, np.ndarray]  # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 
@@ -74,22 +74,16 @@ def text_kind(config: PreTrainedConfig) -> TextKind:
 
 def check_kind(texts: Sequence[str], known: bool | None, wanted: bool | None, path: str) -> bool:
     """Whether the texts of the file `path` are molecules: as the user says, or as the model knows, or as they look.
-
-    InputError if the model knows molecules and under half of the first KIND_SAMPLE texts are; a note is printed if the
-    model knows other text and most of them are.
-    """
-    if wanted is not None or known is None:
-        return are_molecules(texts) if wanted is None else wanted
-    if not known and are_molecules(texts):
+    InputError if the model knows molecules and most texts are none; a note is printed if it is the other way round."""
+    if wanted is not None:
+        return wanted
+    found = are_molecules(texts)
+    if found and known is False:
         print(f"note: the texts of {path} look like molecules, and the model was trained on other texts")
-    sample = [text for text in texts if text][:KIND_SAMPLE]
-    found = sum(molecule_problem(text) is None for text in sample) if known else len(sample)
-    if len(sample) >= LEAST_SAMPLE and found < len(sample) / 2:
-        raise InputError(
-            f"{path}: of the first {len(sample)} texts {found} are molecules, and the model was trained on molecules; "
-            "choose another text_column or another model (molecules=false uses them all the same)"
-        )
-    return known
+    if known and not found and sum(map(bool, texts)) >= LEAST_SAMPLE:
+        advice = "choose another text_column or another model (molecules=false uses them all the same)"
+        raise InputError(f"{path}: most texts are no molecules, and the model was trained on molecules; {advice}")
+    return found if known is None else known
 
 
 def tokenize_rows(
@@ -130,19 +124,12 @@ def tokenize_rows(
 
 
 def tokenize(
-    texts: Sequence[str],
-    tokenizer: PreTrainedTokenizerFast,
-    pairs: Sequence[str] | None = None,
-    max_length: int | None = None,
+    texts: list[str], tokenizer: PreTrainedTokenizerFast, pairs: list[str] | None = None, max_length: int | None = None
 ) -> list[Example]:
     """Tokens, with special tokens, of every text or pair. If there are over `max_length`, the longer text is cut."""
     names = [name for name in tokenizer.model_input_names if name != "attention_mask"]
-    second = None if pairs is None else list(pairs)
-    columns = tokenizer(list(texts), second, truncation=max_length is not None, max_length=max_length)
-    return [
-        {name: np.array(values, dtype=np.int32) for name, values in zip(names, row, strict=True)}
-        for row in zip(*(columns[name] for name in names), strict=True)
-    ]
+    columns = tokenizer(texts, pairs, truncation=max_length is not None, max_length=max_length)
+    return [{name: np.array(columns[name][row], dtype=np.int32) for name in names} for row in range(len(texts))]
 
 
 def pad(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
@@ -171,21 +158,23 @@ def batches_by_length(model: nn.Module, examples: Sequence[Example]) -> Iterator
 def run(
     model: nn.Module,
     function: Callable[[dict[str, Tensor]], Tensor],
-    examples: Sequence[Example],
+    width: int,
+    rows: Rows,
+    chosen: np.ndarray,
     tokenizer: PreTrainedTokenizerFast,
     precision: str = "auto",
     progress: str | None = None,
 ) -> np.ndarray:
-    """Applies `function(batch) -> [n, width]` to all rows, the model in evaluation mode: [rows, width] float32."""
+    """Applies `function(batch) -> [n, width]` to the chosen rows, the model in evaluation mode: [all rows, width]
+    float32, NaN for the other rows."""
     model.eval()
     device = next(model.parameters()).device
-    result = np.empty((len(examples), 0), dtype=np.float32)
-    with torch.inference_mode(), tqdm(total=len(examples), desc=progress, unit="row", disable=not progress) as bar:
-        for rows in batches_by_length(model, examples):
-            batch = pad([examples[row] for row in rows], tokenizer)
+    result = np.full((len(rows.examples), width), np.nan, dtype=np.float32)
+    examples = [rows.examples[row] for row in chosen]
+    with torch.inference_mode(), tqdm(total=len(chosen), desc=progress, unit="row", disable=not progress) as bar:
+        for numbers in batches_by_length(model, examples):
+            batch = pad([examples[number] for number in numbers], tokenizer)
             with in_precision(device, precision):
-                values = function(model_inputs(model, batch)).float().cpu().numpy()
-            result = result if result.size else np.empty((len(examples), values.shape[1]), dtype=np.float32)
-            result[rows] = values
-            bar.update(len(rows))
+                result[chosen[numbers]] = function(model_inputs(model, batch)).float().cpu().numpy()
+            bar.update(len(numbers))
     return result

@@ -1,27 +1,23 @@
-"""Predictions for the rows of a file; every row of the input appears in the output."""
+"""The commands for fine-tuned models: predictions for the rows of a file, and how good they are on labelled rows."""
 
+import warnings
+from typing import Any
+
+import numpy as np
 import pandas as pd
 
+from exlm.errors import InputError
+from exlm.storage import write_json
 from exlm.tasks.encoders import saved_task
 from exlm.tasks.finetuned import seed_directories
 from exlm.tasks.frames import output_path, write_frame
-from exlm.tasks.inference import OnInvalid
 from exlm.tasks.kinds import kind_of
-from exlm.tasks.predictions import Member, Predictions, PredictOptions
+from exlm.tasks.predictions import Member, Predictions, PredictOptions, Score
+
+COVERAGE = 0.95  # of the intervals
 
 
-def predict(
-    model: str,
-    input: str,
-    output: str | None = None,
-    text_column: str | None = None,
-    molecules: bool | None = None,
-    header: bool = True,
-    on_invalid: OnInvalid = "skip",
-    calibrated: bool = False,
-    distance: bool = False,
-    device: str = "auto",
-) -> pd.DataFrame:
+def predict(model: str, input: str, output: str | None = None, **options: Any) -> pd.DataFrame:
     """Adds a fine-tuned model's predictions to a table.
 
     A directory with several seeds is an ensemble: predictions are means, further columns have the standard deviations.
@@ -33,34 +29,75 @@ def predict(
         input: a table or a list of texts, in any format that `exlm prepare` reads; `-` is standard input. For question
             answering also SQuAD JSON.
         output: .csv, .tsv or .parquet file to write; INPUT-predictions.csv beside the input where absent.
-        text_column: column of the SMILES or text; that of the training, or one with a usual name, where absent.
-        molecules: whether the texts are SMILES; as in the training where absent.
-        header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
-        on_invalid: rows that cannot be used are marked in the column `problem` (`skip`) or stop the command (`error`).
-            With `keep`, there are predictions for molecules that RDKit cannot parse too.
-        calibrated: divide the logits by the temperature that was fitted on the validation rows, so that probabilities
-            are closer to how often they are right. Which class is the most probable stays the same for one model.
-        distance: for molecules, add the column `distance to training`: 1 - the highest Tanimoto similarity (ECFP4) to
-            a training molecule.
-        device: auto, cpu, cuda or cuda:NUMBER.
+        options: the settings of `PredictOptions`.
     """
     target = output_path(input, output, "predictions.csv", (".csv", ".tsv", ".parquet"))
-    options = PredictOptions(text_column, molecules, header, on_invalid, calibrated, distance)
-    found = predictions_of(model, input, options, device)
+    found = predictions_of(model, input, PredictOptions(**options))
     write_frame(found.frame, target)
     print(f"{found.summary}: {target}")
-    for score in [*found.scores.values()][:1]:
-        values = "  ".join(f"{name} {value:.4f}" for name, value in score(found.labelled).items())
+    if found.scores:
+        scores = next(iter(found.scores.values()))(found.labelled)
+        values = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
         print(f"{len(found.labelled)} labelled rows: {values}")
     if found.note:
         print(f"not scored: {found.note}")
     return found.frame
 
 
-def predictions_of(model: str, input: str, options: PredictOptions, device: str = "auto") -> Predictions:
+def evaluate(
+    model: str, input: str, output: str | None = None, resamples: int = 1000, seed: int = 0, **options: Any
+) -> dict[str, Any]:
+    """Scores a fine-tuned model on labelled data, with 95% bootstrap intervals, and prints a table.
+
+    The intervals say how much the scores would vary with other rows from the same source, the seeds how much they vary
+    with another training. `calibration_error` is how far probabilities are from how often they are right.
+
+    Args:
+        model: output directory of `exlm finetune`, or of one of its seeds.
+        input: a file as for `exlm predict`, with the label columns of the fine-tuning.
+        output: .json file to write; INPUT-evaluation.json beside the input where absent.
+        resamples: draws of the bootstrap; 0 for no intervals.
+        seed: seed of the draws.
+        options: the settings of `PredictOptions`.
+
+    Returns the content of the file: for every model and metric `value`, `low` and `high`.
+    """
+    target = output_path(input, output, "evaluation.json", (".json",))
+    if resamples < 0:
+        raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
+    found = predictions_of(model, input, PredictOptions(**options))
+    if not len(found.labelled):
+        raise InputError(f"{input}: nothing can be scored: {found.note or 'no row has a label and a prediction'}")
+    metrics = {name: with_intervals(score, found.labelled, resamples, seed) for name, score in found.scores.items()}
+    settings = {"model": model, "input": input, "labelled": len(found.labelled), "resamples": resamples, "seed": seed}
+    write_json(target, report := settings | {"metrics": metrics})
+    cells = {name: {metric: _cell(**values) for metric, values in of.items()} for name, of in metrics.items()}
+    print(f"{found.summary}; {len(found.labelled)} labelled")
+    print(pd.DataFrame(cells).to_string())
+    print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows; everything is in {target}")
+    return report
+
+
+def with_intervals(score: Score, rows: np.ndarray, resamples: int, seed: int) -> dict[str, dict[str, float]]:
+    """Every metric on some rows: its `value`, and `low` and `high`, the percentiles that hold 95% of the values on
+    `resamples` draws of as many rows with replacement. Draws on which a metric is not defined do not count for it."""
+    values, generator = score(rows), np.random.default_rng(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a draw may lack a class
+        draws = [score(generator.choice(rows, len(rows))) for _ in range(resamples)]
+    drawn = pd.DataFrame(draws, columns=list(values))
+    low, high = (drawn.quantile((1 + side * COVERAGE) / 2) for side in (-1, 1))
+    return {name: {"value": value, "low": low[name], "high": high[name]} for name, value in values.items()}
+
+
+def _cell(value: float, low: float, high: float) -> str:
+    """A number with its interval, if it has one."""
+    return f"{value:.4f}" + (f" ({low:.4f} to {high:.4f})" if np.isfinite([low, high]).all() else "")
+
+
+def predictions_of(model: str, input: str, options: PredictOptions) -> Predictions:
     """What a fine-tuned model, or the ensemble of its seeds, predicts for a file. InputError if it is no such model."""
-    run_dirs = seed_directories(model)
-    tasks = [saved_task(str(run_dir)) for run_dir in run_dirs]
-    kind = kind_of(tasks[0]["task_type"])
-    members = [Member(path, task, kind.trainer.models, device) for path, task in zip(run_dirs, tasks, strict=True)]
+    tasks = {run_dir: saved_task(str(run_dir)) for run_dir in seed_directories(model)}
+    kind = kind_of(next(iter(tasks.values()))["task_type"])
+    members = [Member(run_dir, task, kind.trainer.models, options.device) for run_dir, task in tasks.items()]
     return kind.predict(members, input, options)

@@ -1,32 +1,48 @@
-"""From the logits of fine-tuned models to predictions for the rows of a table."""
+"""From the logits of fine-tuned models to predictions for the rows of a table, and how well these are calibrated."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import softmax
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.errors import InputError
 from exlm.tasks.applicability import FAR, distance_to_training
-from exlm.tasks.calibration import calibration_error
 from exlm.tasks.encoders import Models, load_finetuned
 from exlm.tasks.frames import read_frame, with_columns
 from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, tokenize_rows
 from exlm.tasks.metrics import evaluate
-from exlm.tasks.table import make_table
+from exlm.tasks.table import TaskType, make_table
 from exlm.train import distributed
+
+BINS = 15  # of the calibration error
 
 Score = Callable[[np.ndarray], dict[str, float]]
 
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """How to predict; `exlm.tasks.predict.predict` explains each option."""
+    """How to predict.
+
+    Attributes:
+        text_column: column of the SMILES or text; that of the training, or one with a usual name, where absent.
+        molecules: whether the texts are SMILES; as in the training where absent.
+        header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
+        on_invalid: rows that cannot be used get no prediction and a reason in the column `problem` (`skip`), or stop
+            the command (`error`). With `keep`, there are predictions for molecules that RDKit cannot parse too.
+        calibrated: divide the logits by the temperature that was fitted on the validation rows, so that probabilities
+            are closer to how often they are right. Which class is the most probable stays the same for one model.
+        distance: for molecules, add the column `distance to training`: 1 - the highest Tanimoto similarity (ECFP4) to
+            a training molecule.
+        device: auto, cpu, cuda or cuda:NUMBER.
+    """
 
     text_column: str | None = None
     molecules: bool | None = None
@@ -34,6 +50,7 @@ class PredictOptions:
     on_invalid: OnInvalid = "skip"
     calibrated: bool = False
     distance: bool = False
+    device: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -43,7 +60,7 @@ class Member:
     directory: Path
     task: dict[str, Any]  # what was saved with it (`saved_task`)
     models: Models
-    device: str = "auto"
+    device: str
 
     def load(self) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
         """The model on its device, and its tokenizer."""
@@ -54,22 +71,14 @@ class Member:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What the models predict for a file.
+    """What the models predict for a file, and how it can be scored."""
 
-    Attributes:
-        frame: all rows and columns of the file with the predictions; the column `problem` says why a row has none.
-        summary: how many rows have a prediction, in one sentence.
-        scores: by the name of the model (with several, `ensemble` is the first), a function that gives the metrics on
-            some rows: positions [n], of which one may occur more than once.
-        labelled: positions of the rows that can be scored.
-        note: why there are no scores, "" if the file has no labels.
-    """
-
-    frame: pd.DataFrame
-    summary: str
+    frame: pd.DataFrame  # all rows and columns of the file with the predictions; `problem` says why a row has none
+    summary: str  # how many rows have a prediction, in one sentence
+    # By the model's name (of several, `ensemble` is the first) a function from positions of rows [n] to their metrics.
     scores: dict[str, Score] = field(default_factory=dict)
-    labelled: np.ndarray = field(default_factory=lambda: np.arange(0))
-    note: str = ""
+    labelled: np.ndarray = field(default_factory=lambda: np.arange(0))  # positions of the rows that can be scored
+    note: str = ""  # why there are no scores, "" if the file has no labels
 
 
 def predict_table(members: Sequence[Member], input: str, options: PredictOptions) -> Predictions:
@@ -82,16 +91,15 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
     table = make_table(frame, input, column, [], pair_column=task["pair_column"])
     molecules = check_kind(table.texts, task["molecules"], options.molecules, input)
     keep, how = options.on_invalid == "keep", task.get("standardize", "none")
-    plain, calibrated = list[np.ndarray](), list[np.ndarray]()  # of every model
+    runs = dict[str, np.ndarray]()  # the predictions of every model
     for member in members:
         network, tokenizer = member.load()
         rows = tokenize_rows(table, tokenizer, task["max_length"], molecules, keep, how)
         rows.check(input, options.on_invalid)
         logits = predict_logits(network, rows, np.flatnonzero(rows.usable), member.task, tokenizer)
-        plain.append(as_predictions(logits, member.task))
-        calibrated.append(as_predictions(logits, member.task, member.task.get("temperature", 1.0)))
-    chosen = calibrated if options.calibrated else plain
-    columns = _columns(chosen, task)
+        temperature = member.task["temperature"] if options.calibrated else 1.0
+        runs[member.directory.name] = as_predictions(logits, member.task, temperature)
+    columns = _columns([*runs.values()], task)
     summary = f"{rows.usable.sum()} rows predicted, {(~rows.usable).sum()} marked in the column problem"
     if options.distance:
         columns["distance to training"] = distance_to_training([m.directory for m in members], table.texts)
@@ -105,26 +113,18 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
         labels = make_table(frame, input, *known).labels
     except InputError as error:
         return Predictions(result, summary, note=str(error))
-    scores = dict[str, Score]()
-    if len(members) > 1:
-        scores["ensemble"] = _score(labels, task, np.mean(chosen, 0), np.mean(calibrated, 0))
-    for member, own, own_calibrated in zip(members, chosen, calibrated, strict=True):
-        scores[member.directory.name] = _score(labels, member.task, own, own_calibrated)
+    if len(runs) > 1:
+        runs = {"ensemble": np.mean([*runs.values()], 0), **runs}
+    scores = {name: partial(_score, labels, task["task_type"], predictions) for name, predictions in runs.items()}
     return Predictions(result, summary, scores, np.flatnonzero(rows.usable & ~np.isnan(labels).all(1)))
 
 
-def _score(labels: np.ndarray, task: dict[str, Any], predictions: np.ndarray, calibrated: np.ndarray) -> Score:
-    """The metrics of some rows, with the calibration errors of what is predicted and of calibrated probabilities."""
-
-    def score(rows: np.ndarray) -> dict[str, float]:
-        scores = evaluate(task["task_type"], labels[rows], predictions[rows])
-        if task["task_type"] != "regression":
-            scores["calibration_error"] = calibration_error(labels[rows], predictions[rows])
-        if "temperature" in task:
-            scores["calibration_error_calibrated"] = calibration_error(labels[rows], calibrated[rows])
-        return scores
-
-    return score
+def _score(labels: np.ndarray, task_type: TaskType, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+    """The metrics of some rows, and if the predictions are probabilities, their calibration error."""
+    scores = evaluate(task_type, labels[rows], predictions[rows])
+    if task_type != "regression":
+        scores["calibration_error"] = calibration_error(labels[rows], predictions[rows])
+    return scores
 
 
 def _columns(runs: list[np.ndarray], task: dict[str, Any]) -> dict[str, Any]:
@@ -149,11 +149,9 @@ def predict_logits(
 ) -> np.ndarray:
     """The model's outputs for the chosen rows: [all rows, outputs] float64, NaN for the other rows. `task` is what is
     saved with the model about its task."""
-    result = np.full((len(rows.examples), len(prediction_columns(task))), np.nan)
-    if len(chosen):
-        examples = [rows.examples[row] for row in chosen]
-        result[chosen] = run(model, lambda batch: model(**batch).logits, examples, tokenizer, task["precision"])
-    return result
+    width = len(prediction_columns(task))
+    logits = run(model, lambda batch: model(**batch).logits, width, rows, chosen, tokenizer, task["precision"])
+    return logits.astype(np.float64)
 
 
 def as_predictions(logits: np.ndarray, task: dict[str, Any], temperature: float = 1.0) -> np.ndarray:
@@ -170,3 +168,35 @@ def as_predictions(logits: np.ndarray, task: dict[str, Any], temperature: float 
 def prediction_columns(task: dict[str, Any]) -> list[str]:
     """Names of the output columns: one per label, or one per class."""
     return [f"predicted {name}" for name in (task["classes"] or task["label_columns"])]
+
+
+def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """The number between 0.05 and 20 by which logits [rows, outputs] should be divided so that the labels have the
+    highest likelihood (Guo et al., 2017). Labels are as for `calibration_error`; there must be at least one."""
+
+    def loss(log_temperature: float) -> float:
+        scaled = logits / np.exp(log_temperature)
+        if logits.shape[1] > labels.shape[1]:
+            return float(-np.take_along_axis(log_softmax(scaled, 1), labels.astype(int), 1).mean())
+        return float(np.nanmean(np.logaddexp(0, scaled) - labels * scaled))
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded").x))
+
+
+def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """The expected calibration error: by how much confidence and accuracy differ, on average over all predictions.
+
+    Predictions are put into 15 bins of equal width by their confidence, the probability of the predicted class. Labels
+    are [rows, 1] class indices with probabilities [rows, classes], or both are [rows, labels], where NaN is a missing
+    label and a probability is that of label 1. NaN if there is no label.
+    """
+    if probabilities.shape[1] > labels.shape[1]:
+        confidence, right = probabilities.max(1), probabilities.argmax(1) == labels[:, 0]
+    else:
+        known = ~np.isnan(labels)
+        labels, probabilities = labels[known], probabilities[known]
+        confidence, right = np.maximum(probabilities, 1 - probabilities), (probabilities >= 0.5) == (labels == 1)
+    if not len(confidence):
+        return float("nan")
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    return float(np.abs(np.bincount(bins, weights=confidence - right)).sum() / len(confidence))

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING
 
+from exlm.data.columns import check_columns
 from exlm.data.files import plain_suffix
 from exlm.errors import InputError
 from exlm.pretrained import save_model
@@ -30,7 +31,7 @@ from exlm.tasks.answers import (
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
 from exlm.tasks.encoders import Models, load_encoder, load_encoder_tokenizer
-from exlm.tasks.frames import check_columns, read_frame, read_json, with_columns, write_frame
+from exlm.tasks.frames import read_frame, read_json, with_columns, write_frame
 from exlm.tasks.metrics import ANSWER_METRICS, score_answers, summarise_answers
 from exlm.tasks.predictions import Member, Predictions, PredictOptions, Score
 from exlm.tasks.supervised import train_best_epoch
@@ -39,7 +40,7 @@ DEFAULT_WINDOW = 384  # tokens
 
 
 class QuestionAnswering:
-    """Questions and contexts, cut into windows, and how to train a model on them (`kinds.py`)."""
+    """Questions and contexts, cut into windows, and how to train a model on them (a `Trainer` of `kinds.py`)."""
 
     models: Models = MODEL_FOR_QUESTION_ANSWERING_MAPPING
     device = "auto"
@@ -50,23 +51,22 @@ class QuestionAnswering:
             raise InputError(f"question answering has no metric {self.metric!r}; use {' or '.join(ANSWER_METRICS)}")
         if task.train_rows is not None:
             raise InputError("question answering always trains on all questions; leave out task.train_rows")
+        if not (task.valid or task.dataset == SQUAD):
+            raise InputError("question answering needs a file of its own for the valid part; name it with task.valid")
         self.new_network = partial(load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from)
         self.tokenizer, window = load_encoder_tokenizer(model, task.max_length or DEFAULT_WINDOW)
         if window < (least := task.stride + 2 * LEAST_STEP):
             needed = f"at least {least}, {2 * LEAST_STEP} more than task.stride, to hold a question too"
             raise InputError(f"a window (task.max_length) has {window} tokens; it must have {needed}")
         self.task = replace(task, max_length=window, task_type="question_answering")
-        if task.dataset == SQUAD:
+        files: dict[str, Any] = {"train": task.dataset, "valid": task.valid, "test": task.test}
+        published = SQUAD_SIZES if task.dataset == SQUAD else {}
+        if published:
             folder = data_folder(SQUAD, task.data_dir, "text/squad2")
-            files = {split: find_file(folder, FILES[split]) for split in SQUAD_SIZES}
-        elif task.valid:
-            named = {"train": task.dataset, "valid": task.valid, "test": task.test}
-            files = {split: Path(name) for split, name in named.items() if name}
-        else:
-            raise InputError("question answering needs a file of its own for the valid part; name it with task.valid")
+            files = {split: find_file(folder, FILES[split]) for split in published}
         self.splits: dict[str, tuple[pd.DataFrame, list[Window]]] = {}  # questions and windows of each split
         hashes, counts, problems = {}, [], []
-        for split, file in files.items():
+        for split, file in [(split, file) for split, file in files.items() if file]:
             questions, unusable = read_questions(file)
             windows, unfit = make_windows(questions, self.tokenizer, window, task.stride)
             self.splits[split] = questions, windows
@@ -77,7 +77,6 @@ class QuestionAnswering:
         self.summary = f"questions: {', '.join(counts)}; windows of {window} tokens"
         self.invalid = pd.DataFrame(problems, columns=["row", "value", "reason", "part"])
         self.sizes = {split: len(questions) for split, (questions, _) in self.splits.items()}
-        published = SQUAD_SIZES if task.dataset == SQUAD else {}
         differences = size_differences(self.sizes, published, "questions", "SQuAD 2.0")
         self.data_settings = {"data_sha256": hashes, "metric": self.metric, "departures": differences}
 
@@ -151,40 +150,34 @@ def _score(scored: pd.DataFrame) -> Score:
 
 
 def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFrame, list[Problem]]:
-    """Reads a file of questions (SQuAD, the hub's copies of it, or a table), plain or compressed (.gz, .xz, .zst).
+    """Reads questions from SQuAD JSON (1.1 or 2.0), or a table with the columns `question` and `context`.
 
-    A .json file is SQuAD 1.1 or 2.0. CSV, TSV, JSONL or Parquet files have the columns `question` and `context`. If
-    labelled, they also have `answer`, or `answers` as in the hub's copies of SQuAD ({text: [...], answer_start:
+    A labelled table also has `answer`, or `answers` as in the hub's copies of SQuAD ({text: [...], answer_start:
     [...]}). `id` and `answer_start` are optional. Without `answer_start`, the first occurrence counts. "" is no answer.
-
     An answer is dropped if the context does not have it where the file says. A question is left out if it loses all its
     answers that way, if it is empty or has no context, or if it is marked impossible but has answers.
 
-    Returns the questions that can be used, and the problems of all others and of the dropped answers. The columns of
-    the questions are id (the row number where the file has none), question, context (unchanged: answers are cut out
-    of it) and answers, a list of reference answers (text, first character in the context), empty where there is none.
-    The index counts the file's questions from 0. Messages count rows from 1.
-
-    Raises InputError if the file cannot be read, lacks something, has an id twice, or has no question that can be used.
+    Returns the questions that can be used, and the problems of all others and of the dropped answers. The questions
+    have id (the row number where the file has none), question, context (unchanged) and answers, a list of (text, first
+    character in the context), and are indexed by their row, from 0. InputError if the file cannot be read, lacks
+    something, has an id twice, or has no question that can be used.
     """
-    path = Path(path)
     kept: dict[int, tuple[Any, ...]] = {}
     problems: list[Problem] = []
     row_of_id: dict[str, int] = {}
     for row, (record, malformed) in enumerate(_records(path, labelled)):
+        name, question, context = (_text(record.get(key)) for key in ("id", "question", "context"))
+        name, question = name.strip() or str(row), question.strip()
         try:
-            references = _references(record) if labelled else []
+            references = _references(record, context) if labelled else []
         except (KeyError, TypeError, ValueError):
             how = "write them as in SQuAD 2.0, or as columns answer and answer_start"
             raise InputError(f"{path}: row {row + 1} has no answers that are understood; {how}") from None
-        name, question, context = (_text(record.get(key)) for key in ("id", "question", "context"))
-        name, question = name.strip() or str(row), question.strip()
         if (first := row_of_id.setdefault(name, row)) != row:
             raise InputError(f"{path}: rows {first + 1} and {row + 1} have the same id {name!r}; make every id unique")
-        starts = [(text, _first_character(context, text, start)) for text, start in references]
-        answers = [(text, start) for text, start in starts if start >= 0]
+        answers = [(text, start) for text, start in references if start >= 0]
         dropped = "the context does not have it where it should; answer dropped"
-        problems += [(row, text, dropped) for text, start in starts if start < 0]
+        problems += [(row, text, dropped) for text, start in references if start < 0]
         faults = {
             malformed: bool(malformed),
             "marked impossible but has answers": record.get("is_impossible") is True and bool(references),
@@ -197,14 +190,13 @@ def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFram
         else:
             kept[row] = (name, question, context, answers)
     if not kept:
-        first, value, fault = problems[0] if problems else (0, "", "")
-        reason = f"first row {first + 1}, value {value!r}: {fault}; correct it" if problems else "it holds none"
-        raise InputError(f"{path}: no question can be used, {reason}")
+        reasons = [f"first row {row + 1}, value {value!r}: {fault}; correct it" for row, value, fault in problems]
+        raise InputError(f"{path}: no question can be used, {[*reasons, 'it holds none'][0]}")
     questions = pd.DataFrame([*kept.values()], columns=["id", "question", "context", "answers"], dtype=object)
     return questions.set_axis(pd.Index([*kept], name="row")), problems
 
 
-def _records(path: Path, labelled: bool) -> list[tuple[dict[Any, Any], str]]:
+def _records(path: Path | str, labelled: bool) -> list[tuple[dict[Any, Any], str]]:
     """For every question, its fields (by SQuAD's names or the file's columns) and why its row is malformed, or ""."""
     if plain_suffix(path) == ".json":
         try:
@@ -219,28 +211,23 @@ def _records(path: Path, labelled: bool) -> list[tuple[dict[Any, Any], str]]:
     return [(record, malformed.get(row, "")) for row, record in enumerate(frame.to_dict("records"))]
 
 
-def _references(record: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The answers of a record, each with its first character's place in the context, which may be missing."""
-    if record.get("is_impossible") is True and record.get("answers") is None:
-        return []
-    if "answers" not in record:
-        pairs = [(record["answer"], record.get("answer_start"))]
-    elif isinstance(answers := record["answers"], dict):
+def _references(record: dict[str, Any], context: str) -> list[tuple[str, int]]:
+    """The answers of a record and their first characters in the context; -1 if it does not have one where it should."""
+    answers = record.get("answers")
+    if answers is None and record.get("is_impossible") is not True:
+        answers = {"text": [record["answer"]], "answer_start": [record.get("answer_start")]}
+    if isinstance(answers, dict):
         pairs = [*zip(answers["text"], answers["answer_start"], strict=True)]
     else:
-        pairs = [(answer["text"], answer["answer_start"]) for answer in answers]
-    return [(_text(text) if _text(start) else _text(text).strip(), start) for text, start in pairs if _text(text)]
-
-
-def _first_character(context: str, text: str, start: Any) -> int:
-    """Where an answer begins in the context; -1 if the context does not have it where the file says."""
-    if not _text(start):
-        return context.find(text)
-    try:
-        first = float(start)  # a column with gaps may say 12.0
-    except (TypeError, ValueError):
-        return -1
-    return int(first) if first.is_integer() and first >= 0 and context.startswith(text, int(first)) else -1
+        pairs = [(answer["text"], answer["answer_start"]) for answer in ([] if answers is None else answers)]
+    found = []
+    for text, start in ((_text(text), pd.to_numeric(start, errors="coerce")) for text, start in pairs):
+        if pd.isna(start):
+            found.append((text.strip(), context.find(text.strip())))
+        else:
+            there = 0 <= start < len(context) and context.startswith(text, int(start))
+            found.append((text, int(start) if there else -1))
+    return [(text, start) for text, start in found if text]
 
 
 def _text(value: Any) -> str:

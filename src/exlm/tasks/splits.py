@@ -11,8 +11,9 @@ import pandas as pd
 from rdkit import Chem, rdBase
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
+from exlm.data.columns import check_columns
 from exlm.errors import InputError
-from exlm.tasks.frames import check_columns, read_json
+from exlm.tasks.frames import read_json
 from exlm.tasks.table import LabelledTable
 
 SPLITS = ("train", "valid", "test")
@@ -41,9 +42,8 @@ def make_split(kind: str, table: LabelledTable, seed: int) -> Split:
     elif kind == "parts" and table.parts is not None:
         split = {name: np.flatnonzero(table.parts == name) for name in dict.fromkeys([*SPLITS, *table.parts])}
     else:
-        raise InputError(
-            f"unknown split {kind!r}; use scaffold, random, column:NAME, file:PATH, or name files for the parts"
-        )
+        known = "scaffold, random, column:NAME, file:PATH, or name files for the parts"
+        raise InputError(f"unknown split {kind!r}; use {known}")
     split = {name: np.intersect1d(chosen, rows) for name, chosen in split.items()}
     if not len(split["train"]):
         raise InputError(f"the {kind} split of {len(rows)} usable rows has no train rows; use another split")
@@ -60,8 +60,7 @@ def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> Split:
     groups: defaultdict[str, list[int]] = defaultdict(list)
     with rdBase.BlockLogs():
         for row in rows:
-            molecule = Chem.MolFromSmiles(smiles[row]) if smiles[row] else None
-            if molecule is not None:
+            if smiles[row] and (molecule := Chem.MolFromSmiles(smiles[row])):
                 groups[MurckoScaffold.MurckoScaffoldSmiles(mol=molecule, includeChirality=True)].append(row)
     n = sum(map(len, groups.values()))
     split: dict[str, list[int]] = {name: [] for name in SPLITS}

@@ -1,5 +1,4 @@
-"""Labelled tables: find the text and label columns of a data frame, and say which rows cannot be used. Row numbers in
-messages begin at 1, below the header."""
+"""Labelled tables: finds the text and label columns of a data frame, and says which rows cannot be used."""
 
 import re
 from collections.abc import Sequence
@@ -10,9 +9,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from exlm.data.columns import choose_column, listed
+from exlm.data.columns import check_columns, choose_column, listed
 from exlm.errors import InputError
-from exlm.tasks.frames import check_columns
 
 TaskType = Literal["binary", "multiclass", "multilabel", "regression"]
 
@@ -62,40 +60,35 @@ def make_table(
 ) -> LabelledTable:
     """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
 
-    `frame` is one file, or several files by part (train, valid, ...). Several are joined; columns that not all of them
+    `frame` is one file, or several files by part (train, valid, ...), which are joined; columns that not all of them
     have are filled with "". `path` is for messages. `pair_column` has the second text of a pair. `classes` are the
-    classes in the order of their indices, if the task or a model has fixed them. What is None is inferred. The text
-    column is found by its name (`choose_column`). The labels are the only other column, the only numeric one, or all
-    numeric ones if they hold nothing but 0 and 1; columns that number or name the rows are never labels
-    (`is_identifier`). One column of 0 and 1 is binary, several are multilabel. One column of 2 to 50 distinct words or
-    2 to 10 distinct whole numbers is multiclass. Anything else is regression, also a table without labels.
+    classes in the order of their indices, if the task or a model has fixed them. Further columns and the task type are
+    inferred where they are None (`choose_column`, `_infer`).
 
     Raises InputError if columns cannot be used, a value is no label of the task, or no row can be used.
     """
+    files = list(frame.values()) if isinstance(frame, dict) else [frame]
+    malformed = [file.attrs.get("malformed", {}).get(row, "") for file in files for row in file.index]
+    problems = pd.Series(malformed, dtype=object)
     if isinstance(frame, dict):
         for part, file in frame.items():  # in a file without these columns, all texts would be empty
             check_columns(file, f"{path}, {part} part", text_column, pair_column)
-        reasons = {part: file.attrs.get("malformed", {}) for part, file in frame.items()}
-        malformed = {(part, row): reason for part, rows in reasons.items() for row, reason in rows.items()}
-        every = list(dict.fromkeys(name for file in frame.values() for name in file.columns))
+        every = list(dict.fromkeys(name for file in files for name in file.columns))
         frame = pd.concat({part: file.reindex(columns=every, fill_value="") for part, file in frame.items()})
-    else:
-        malformed = frame.attrs.get("malformed", {})
     wanted, text_column = text_column, choose_column(frame.columns, text_column, str(path))
     check_columns(frame, path, pair_column, *(label_columns or ()))
     if shared := {text_column, pair_column} & set(label_columns or ()):
         raise InputError(f"{path}: column {shared.pop()!r} is both text and label; choose another")
 
-    problems = pd.Series([malformed.get(row, "") for row in frame.index], dtype=object)
     others = [name for name in frame.columns if name not in (text_column, pair_column)]
     cells = frame[others if label_columns is None else list(dict.fromkeys(label_columns))]
     missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
     cells = cells.mask(missing | (problems.to_numpy() != "")[:, None])
     numbers = cells.apply(pd.to_numeric, errors="coerce").astype(float)
     columns, fitting = _infer(cells, numbers, label_columns is not None, path)
-    found = {} if wanted else {"text_column": text_column}
-    found |= {"label_columns": listed(columns, 5)} if label_columns is None else {}
-    found |= {} if task_type or not columns else {"task_type": fitting}
+    given = {"text_column": wanted, "label_columns": label_columns, "task_type": task_type}
+    found = {"text_column": text_column, "label_columns": listed(columns, 5), "task_type": fitting}
+    inferred = {option: value for option, value in found.items() if given[option] is None}
     task_type = task_type or fitting
     labels, names = _read_labels(cells[columns], numbers[columns], task_type, path, classes)
 
@@ -109,22 +102,26 @@ def make_table(
             reason = f"first row 1, value {texts[0]!r}: {problems[0]}; correct it, or choose other columns"
             raise InputError(f"{path}: no row can be used with the labels in {listed(columns)}, {reason}")
     return LabelledTable(
-        frame, texts, pairs, labels, columns, task_type, names, problems.tolist(), text_column, pair_column, found
+        frame, texts, pairs, labels, columns, task_type, names, problems.tolist(), text_column, pair_column, inferred
     )
 
 
 def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str | Path) -> tuple[list[str], TaskType]:
-    """Which columns hold labels (all of them, if the user has chosen them), and the task type that fits."""
+    """Which columns hold labels (all of them, if the user has chosen them), and the task type that fits.
+
+    The labels are the only column besides the texts, the only numeric one, or all numeric ones if they hold nothing but
+    0 and 1; never one that numbers or names the rows. One column of 0 and 1 is binary, several are multilabel. One of 2
+    to 50 distinct words or 2 to 10 distinct whole numbers is multiclass. All else is regression, also without labels.
+    """
     missing, columns = cells.isna(), list(cells.columns)
     binary = (missing | numbers.isin((0, 1))).all()
     if not chosen:
-        columns = [name for name in columns if not is_identifier(str(name), cells[name], numbers[name])]
+        columns = [name for name in columns if not _is_identifier(cells[name], numbers[name])]
     if not chosen and len(columns) != 1:
         columns = [name for name in columns if (missing | np.isfinite(numbers))[name].all()]
         if not columns or (len(columns) > 1 and not binary[columns].all()):
-            hint = "there are no other columns"
-            if len(cells.columns):
-                hint = f"set label_columns, from: {listed(cells)} (a column of identifiers is never taken by itself)"
+            hint = f"set label_columns, from: {listed(cells)} (a column of identifiers is never taken by itself)"
+            hint = hint if len(cells.columns) else "there are no other columns"
             raise InputError(f"{path}: cannot tell the label columns; {hint}")
     if columns and binary[columns].all():
         return columns, "binary" if len(columns) == 1 else "multilabel"
@@ -137,17 +134,13 @@ def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str |
     return columns, "regression"
 
 
-def is_identifier(name: str, cells: pd.Series, numbers: pd.Series) -> bool:
-    """Whether a column of n cells numbers or names its rows: it is called so, or all its words or whole numbers differ.
-
-    A column of measurements, which has fractions, is no identifier even if all its values differ. `numbers` has the
-    cells as numbers, NaN where they are none.
-    """
-    if IDENTIFIER.fullmatch(name):
-        return True
-    values, measured = cells.dropna().astype(str), bool((numbers % 1 > 0).any())
-    binary = bool((cells.isna() | numbers.isin((0, 1))).all())
-    return len(values) > 1 and values.is_unique and not (measured or binary)
+def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
+    """Whether a column numbers or names its rows: it is called so, or all its words or whole numbers differ. `numbers`
+    has its cells as numbers, NaN where they are none; with fractions it is a column of measurements."""
+    values = cells.dropna().astype(str)
+    distinct = len(values) > 1 and values.is_unique and not (numbers % 1 > 0).any()
+    binary = (cells.isna() | numbers.isin((0, 1))).all()
+    return IDENTIFIER.fullmatch(str(cells.name)) is not None or bool(distinct and not binary)
 
 
 def _read_labels(
@@ -171,8 +164,6 @@ def _read_labels(
     for column, row in np.argwhere((cells.notna() & labels.isna()).to_numpy().T):
         part, number = cells.index[row] if cells.index.nlevels > 1 else ("", row)
         where = f"{path}: column {cells.columns[column]!r}, {f'{part} row {number + 1}'.strip()}"
-        raise InputError(
-            f"{where}: {cells.iat[row, column]!r} is no {task_type} label ({wanted}); correct it, leave it empty, "
-            "or choose another column or task type"
-        )
+        value = f"{cells.iat[row, column]!r} is no {task_type} label ({wanted})"
+        raise InputError(f"{where}: {value}; correct it, leave it empty, or choose another column or task type")
     return labels.to_numpy(dtype=float), names
