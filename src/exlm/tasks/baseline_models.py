@@ -137,8 +137,8 @@ def _one_model_per_task(problem: Problem, features: Any, model: BaseEstimator) -
 
 
 def chemprop(problem: Problem) -> np.ndarray:
-    """Chemprop's D-MPNN (Yang et al., 2019) with its default settings: 50 epochs, of
-    which the one with the lowest loss on valid is kept."""
+    """Chemprop's D-MPNN (Yang et al., 2019) with its default settings: 50 epochs, of which the one with the lowest loss
+    on valid is kept."""
     kind = problem.task_type if problem.task_type in ("regression", "multiclass") else "classification"
     options = ["--task-type", kind, "--pytorch-seed", str(problem.seed), "--save-dir", "."]
     options += ["--multiclass-num-classes", str(problem.outputs)] if kind == "multiclass" else []

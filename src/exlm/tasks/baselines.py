@@ -54,9 +54,8 @@ def baseline(
 ) -> dict[str, Any]:
     """Trains a baseline once per seed. Data, splits, metrics and files are those of `exlm finetune`.
 
-    No model is written. `exlm report` shows the results beside the models of the same data.
-
-    If it is interrupted and run again, it goes on from there: finished seeds are not repeated.
+    No model is written. `exlm report` shows the results beside the models of the same data. If it is interrupted and
+    run again, finished seeds are not repeated.
 
     Args:
         name: for molecules ecfp-rf, ecfp-knn, ecfp-lr (ECFP4 fingerprints with a random forest, nearest neighbours or
@@ -87,8 +86,6 @@ class BaselineTask(LabelledTask):
 
     def __init__(self, name: str, task: TaskConfig, environments: Path) -> None:
         self.baseline = BASELINES[name]
-        if task.task_type == "question_answering":
-            raise InputError(f"{task.dataset}: question answering has no baseline; use a table with labels")
         super().__init__(task, TextKind(None, "none"))
         if self.task.molecules != self.baseline.molecules:
             fitting = ", ".join(key for key, entry in BASELINES.items() if entry.molecules == self.task.molecules)

@@ -19,6 +19,7 @@ from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
 from exlm.tasks.frames import read_frame, with_columns
 from exlm.tasks.inference import Rows, TextKind, check_kind
 from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
+from exlm.tasks.predictions import prediction_columns
 from exlm.tasks.splits import Split, make_split, random_split, split_hash
 from exlm.tasks.table import LabelledTable, make_table
 
@@ -104,8 +105,7 @@ class LabelledTask:
         names = np.full(len(predictions), "", dtype=object)
         for name, chosen in split.items():
             names[chosen] = name
-        outputs = [f"predicted {name}" for name in (table.classes or table.label_columns)]
-        values = dict(zip(outputs, predictions.T, strict=True))
+        values = dict(zip(prediction_columns(vars(table)), predictions.T, strict=True))
         frame = with_columns(table.frame, {"split": names} | values | {"problem": self.rows.problems})
         if table.parts is not None:
             own = [table.text_column, table.pair_column, *table.label_columns]
@@ -117,7 +117,8 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
     """The table of a task, and how its parts differ in size from the published ones (GLUE)."""
     if task.dataset in GLUE:
         return glue_table(task.dataset, task.data_dir)
-    assert task.task_type != "question_answering"
+    if task.task_type == "question_answering":
+        raise InputError(f"{task.dataset}: question answering has no baseline; use a table with labels")
     files = {"train": task.dataset, "valid": task.valid, "test": task.test}
     frames = {part: read_frame(file, task.header) for part, file in files.items() if file}
     frame = frames if task.valid else frames["train"]

@@ -40,7 +40,7 @@ DEFAULT_WINDOW = 384  # tokens
 
 
 class QuestionAnswering:
-    """Questions and contexts, cut into windows, and how to train a model on them (a `Trainer` of `kinds.py`)."""
+    """Questions and contexts, cut into windows, and how to train a model on them (`kinds.py`)."""
 
     models: Models = MODEL_FOR_QUESTION_ANSWERING_MAPPING
     device = "auto"
