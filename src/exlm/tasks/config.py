@@ -130,8 +130,8 @@ def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
     """The task, and the data set's hyper-parameters ({} if it has none). If the data set is known by name, its files,
     columns and task type are filled in. If it is a JSON file, the task type is question answering."""
     if entry := MOLECULENET.get(task.dataset.lower()):
-        fields = ("text_column", "label_columns", "task_type")
-        brought = {name: getattr(entry, name) for name in fields if getattr(task, name) is None}
+        names = ("text_column", "label_columns", "task_type")
+        brought = {name: getattr(entry, name) for name in names if getattr(task, name) is None}
         brought |= {"dataset": str(find_dataset(task.dataset, task.data_dir)), "molecules": task.molecules is not False}
         return replace(task, **brought), entry.train
     name = glue_name(task.dataset) or (SQUAD if task.dataset.lower() == SQUAD else None)
