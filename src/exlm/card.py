@@ -62,13 +62,15 @@ def run_facts(directory: Path) -> str:
 def write_card(directory: Path) -> None:
     """Writes the card of the model in `directory`. The manifest does not cover it, so it may be edited."""
     config = _read(directory / "config.json")
+    texts = config | (config.get("task") or {})
     architecture = (config.get("architectures") or [""])[0]
     head = "".join(re.findall("For.+", architecture))
     text = _render(
         "card.md",
         title=f"{architecture}: {directory.resolve().name}",
         family=config.get("model_type"),
-        chemistry=(config | (config.get("task") or {})).get("molecules"),
+        chemistry=texts.get("molecules"),
+        standardize=str(texts.get("standardize", "none")).removeprefix("none"),
         loader=f"AutoModel{head}",
         pipeline=PIPELINES.get(head, "fill-mask"),
         facts=run_facts(directory),

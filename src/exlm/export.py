@@ -1,5 +1,6 @@
 """Models as ONNX files, which run without PyTorch."""
 
+import warnings
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,9 +49,10 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     inputs = torch.full((2, 7), config.bos_token_id), torch.ones(2, 7, dtype=torch.long)
     exact_level(network.device)  # measured now; the measurement is no part of the model
     axes = {0: torch.export.Dim("rows"), 1: torch.export.Dim("length")}
-    with new_directory(Path(output)) as folder, torch.no_grad():
+    with new_directory(Path(output)) as folder, torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter, about its own inside
         program = torch.onnx.export(
-            _Fixed(network.eval()),
+            _Fixed(network).eval(),
             inputs,
             input_names=["input_ids", "attention_mask"],
             output_names=OUTPUTS[kind],

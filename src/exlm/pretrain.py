@@ -157,7 +157,7 @@ def held_out_batches(
     """This process's share of the held-out sequences, masked the same way in every run with this seed."""
     corpus = Corpus(data.corpus, "valid")
     if not len(corpus):
-        raise InputError(f"{data.corpus} has no held-out sequences; prepare it with a larger held_out")
+        raise InputError(f"{data.corpus} has no held-out sequences; prepare it with --held_out 0.1 --overwrite true")
     draw = np.argsort(mix(seed, Purpose.HELD_OUT, np.arange(len(corpus))), kind="stable")
     chosen = draw[: data.eval_sequences or len(corpus)]
     chosen = chosen[np.argsort(-corpus.lengths[chosen], kind="stable")]

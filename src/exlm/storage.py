@@ -82,7 +82,7 @@ def new_directory(path: Path, overwrite: bool | None = None) -> Iterator[Path]:
     InputError if `path` exists, unless it has a manifest and may be overwritten (None: the user has no such option).
     """
     if path.exists() and not (overwrite and (path / MANIFEST).is_file()):
-        advice = "" if overwrite is None else ", or pass overwrite (it replaces a corpus only)"
+        advice = "" if overwrite is None else ", or add --overwrite true (it replaces a corpus only)"
         raise InputError(f"the output {path} exists; choose another{advice}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".partial-", dir=path.parent, ignore_cleanup_errors=True) as scratch:

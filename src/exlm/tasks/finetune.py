@@ -55,6 +55,8 @@ def finetune(
     """
     if distributed.launched():
         raise InputError("fine-tuning is one process; start it without torchrun, and other tasks beside it")
+    if Path(model).resolve() == Path(output).resolve():
+        raise InputError(f"output is the directory of the model, {model}; choose another one")
     start = str(best_seed_directory(start_from)) if start_from else None
     fingerprints = {"model_sha256": encoder_fingerprint(model)}
     fingerprints |= {"start_sha256": encoder_fingerprint(start)} if start else {}
@@ -82,6 +84,8 @@ def run_task(
     seeds = [0, 1, 2] if seeds is None else seeds
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds is {seeds}; give at least one, each once")
+    if (directory / RESULT).is_file() or any(directory.glob("checkpoint-*")):
+        raise InputError(f"{directory} holds a pre-training, which would be overwritten; choose another output")
     dataset, invalid = task.task.dataset, task.invalid
     print(f"{dataset}: {task.summary}")
     for difference in task.data_settings["departures"]:

@@ -3,6 +3,7 @@ the official SQuAD 2.0 script); and summaries over seeds."""
 
 import re
 import string
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -64,7 +65,9 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
     tasks = [(labels[rows, i], predictions[rows, i]) for i, rows in enumerate(present.T) if rows.any()]
     scores = {}
     for name, metric in METRICS[task_type].items():
-        values = np.array([metric(*task) for task in tasks])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a small part may have one class only
+            values = np.array([metric(*task) for task in tasks])
         defined = values[~np.isnan(values)]
         scores[name] = float(defined.mean()) if len(defined) else NAN
     if task_type in ("binary", "multilabel"):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from exlm.data.columns import listed
 from exlm.errors import InputError
 from exlm.storage import write_json
 from exlm.tasks.encoders import saved_task
@@ -67,7 +68,9 @@ def evaluate(
         raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
     found = predictions_of(model, input, PredictOptions(**options))
     if not len(found.labelled):
-        raise InputError(f"{input}: nothing can be scored: {found.note or 'no row has a label and a prediction'}")
+        wanted = listed(saved_task(str(seed_directories(model)[0])).get("label_columns", ["answer"]), 5)
+        reason = found.note or f"no row has a prediction and a label in {wanted}; rename the column that has the labels"
+        raise InputError(f"{input}: nothing can be scored: {reason}")
     metrics = {name: with_intervals(score, found.labelled, resamples, seed) for name, score in found.scores.items()}
     settings = {"model": model, "input": input, "labelled": len(found.labelled), "resamples": resamples, "seed": seed}
     write_json(target, report := settings | {"metrics": metrics})
