@@ -4,7 +4,7 @@ VENV ?= .venv
 PROCESSES ?= 2
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test lint docs clean
+.PHONY: setup demo test lint docs notebooks clean
 
 setup: $(VENV)/.installed
 
@@ -30,6 +30,9 @@ docs: setup  # the site, in build/site; a warning or a broken link is an error
 	rm -rf build/site
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/site
 	$(BIN)/python docs/check_links.py build/site
+
+notebooks: setup  # examples/*.ipynb from docs/tutorials; those whose code has changed are executed
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python docs/notebooks.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info
