@@ -78,9 +78,9 @@ def _fields(module: str, name: str, section: str = "") -> Iterator[tuple[str, st
         entries = [(ast.unparse(line.target), line.annotation) for line in lines]
     else:
         entries = [(argument.arg, argument.annotation) for argument in definition.args.args]
-        if definition.args.kwarg:  # `**options`: the arguments of the class that is called with them
+        if rest := definition.args.kwarg:  # `**options`: the arguments of the class that is called with them
             calls = [node for node in ast.walk(definition) if isinstance(node, ast.Call)]
-            for call in [call for call in calls if any(keyword.arg is None for keyword in call.keywords)]:
+            for call in [call for call in calls if f"**{rest.arg}" in map(ast.unparse, call.keywords)]:
                 yield from _fields(module, ast.unparse(call.func), section)
     for target, annotation in entries:
         hint = ast.unparse(annotation or ast.Name("str"))
