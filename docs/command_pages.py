@@ -1,4 +1,4 @@
-"""A Sphinx directive that shows the help of every command, as `exlm COMMAND --help` prints it."""
+"""Sphinx directives: the help of every command, as `exlm COMMAND --help` prints it, and the functions behind them."""
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -24,7 +24,17 @@ class Commands(SphinxDirective):
         return f"## exlm {name}\n\n{summary}.\n\n```text\n{text}\n```\n"
 
 
+class Functions(SphinxDirective):
+    """The docstring of the function behind each command."""
+
+    def run(self) -> list[nodes.Node]:
+        """The functions as docutils nodes."""
+        lines = [f".. autofunction:: {entry.module}.{name}" for name, entry in COMMANDS.items()]
+        return self.parse_text_to_nodes("\n".join(["```{eval-rst}", *lines, "```"]))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.add_directive("exlm-commands", Commands)
+    app.add_directive("exlm-functions", Functions)
     return {"parallel_read_safe": True}

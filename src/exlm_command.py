@@ -11,11 +11,10 @@ import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from exlm_options import OptionError, full_options, options_of, similar
+from exlm_options import full_options, options_of, similar, summary
 
 
 class Command(NamedTuple):
@@ -23,44 +22,27 @@ class Command(NamedTuple):
 
     module: str
     words: tuple[str, ...]  # arguments without a name; the last may end in ? (at most one), * (any number) or +
-    summary: str
     example: str  # without `exlm` and the command's name
 
 
-# fmt: off
 COMMANDS: dict[str, Command] = {
-    "prepare": Command("exlm.data.prepare", ("inputs+",), "tokenise files into a corpus for pre-training",
-                       "molecules.smi.gz --output corpus"),
-    "recipes": Command("exlm_command", ("name?",), "list the recipes of the package, or print one",
-                       "molecules/exlm-1M"),
-    "pretrain": Command("exlm.pretrain", ("recipe?",), "pre-train ExLM or a baseline on a corpus",
-                        "molecules/exlm-1M --corpus corpus --output runs/exlm"),
-    "finetune": Command("exlm.tasks.finetune", ("recipe?",), "fine-tune a model on labelled data and evaluate it",
-                        "--model runs/exlm --dataset table.csv --output runs/table"),
-    "baseline": Command("exlm.tasks.baselines", ("name", "dataset"), "train a well-known model on the same data",
-                        "ecfp-rf table.csv --output runs/table-ecfp-rf"),
-    "predict": Command("exlm.tasks.predict", ("model", "input"), "add a fine-tuned model's predictions to a table",
-                       "runs/table new.csv --output predictions.csv"),
-    "evaluate": Command("exlm.tasks.predict", ("model", "input"), "metrics of a fine-tuned model, with intervals",
-                        "runs/table labelled.csv --output evaluation.json"),
-    "embed": Command("exlm.tasks.embed", ("model", "input"), "write embeddings of the rows of a table",
-                     "runs/exlm molecules.csv --output embeddings.parquet"),
-    "fill": Command("exlm.filling.fill", ("model", "texts*"), "fill masks jointly: n best, Viterbi or samples",
-                    "runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --n_best 3"),
-    "explore": Command("exlm.filling.explore", ("model", "text"), "a page that shows states, links and fillings",
-                       "runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --output page.html"),
-    "export": Command("exlm.export", ("model",), "write a model as ONNX, for use without PyTorch",
-                      "runs/exlm --output onnx/exlm"),
-    "info": Command("exlm.info", ("path",), "say what a corpus, a model or a run is",
-                    "runs/exlm"),
-    "analyze": Command("exlm.paper.analyze", ("experiment", "recipe"), "run what an experiment of the paper lacks",
-                       "sweep molecules/analysis-small"),
-    "report": Command("exlm.paper.report", ("runs*",), "the paper's tables and figures, from runs",
-                      "runs --output report"),
-    "demo": Command("exlm.demo", ("recipe?",), "the whole pipeline on data that ship with a package",
-                    "--output demo-output"),
+    "prepare": Command("exlm.data.prepare", ("inputs+",), "molecules.smi.gz --output corpus"),
+    "recipes": Command("exlm_command", ("name?",), "molecules/exlm-1M"),
+    "pretrain": Command("exlm.pretrain", ("recipe?",), "molecules/exlm-1M --corpus corpus --output runs/exlm"),
+    "finetune": Command("exlm.tasks.finetune", ("recipe?",), "--model runs/exlm --dataset table.csv --output tuned"),
+    "baseline": Command("exlm.tasks.baselines", ("name", "dataset"), "ecfp-rf table.csv --output runs/table-ecfp-rf"),
+    "predict": Command("exlm.tasks.predict", ("model", "input"), "runs/table new.csv --output predictions.csv"),
+    "evaluate": Command("exlm.tasks.predict", ("model", "input"), "runs/table labelled.csv --output evaluation.json"),
+    "embed": Command("exlm.tasks.embed", ("model", "input"), "runs/exlm molecules.csv --output embeddings.parquet"),
+    "fill": Command("exlm.filling.fill", ("model", "texts*"), "runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --n_best 3"),
+    "explore": Command("exlm.filling.explore", ("model", "text"), "runs/exlm 'CC(=[MASK])O[MASK]' --output page.html"),
+    "export": Command("exlm.export", ("model",), "runs/exlm --output onnx/exlm"),
+    "info": Command("exlm.card", ("path",), "runs/exlm"),
+    "analyze": Command("exlm.paper.analyze", ("experiment", "recipe"), "sweep molecules/analysis-small"),
+    "report": Command("exlm.paper.report", ("runs*",), "runs --output report"),
+    "demo": Command("exlm.demo", ("recipe?",), "--output demo-output"),
 }
-# fmt: on
+VERSION = "0.1.0"
 HELP = ("-h", "--help")
 RECIPES = Path(__file__).parent / "exlm" / "recipes"
 
@@ -69,18 +51,12 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point of the command."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
     if name == "--version":
-        try:
-            print(f"exlm {version('exlm')}")
-        except PackageNotFoundError:
-            print("exlm, from its source folder")
+        print(f"exlm {VERSION}")
         return
     if name not in COMMANDS:
         _usage(name)
-    first = next(
-        (i for i, word in enumerate(rest) if word.startswith("-") and word != "-"), len(rest)
-    )  # of the options
-    words = rest[:first]
-    options = rest[len(words) :]
+    first_option = next((i for i, word in enumerate(rest) if word.startswith("-") and word != "-"), len(rest))
+    words, options = rest[:first_option], rest[first_option:]
     if not set(HELP) & set(options):
         words, options = _checked(name, words, options)
         if name == "recipes":
@@ -88,8 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     from exlm.cli import run
 
-    entry = COMMANDS[name]
-    status, message = run(name, function_of(name), entry.words, entry.example, [*words, *options])
+    status, message = run(name, [*words, *options])
     if status:
         _leave(status, f"exlm {name}: {message}")
 
@@ -134,18 +109,14 @@ def function_of(name: str) -> Callable:
 
 
 def _checked(name: str, words: list[str], options: list[str]) -> tuple[list[str], list[str]]:
-    """The leading words and the options under their full names; a recipe becomes the option --config.
-
-    If there are too few or too many words, or an option does not exist, the command ends with one sentence.
-    """
+    """The words and the options under their full names; a recipe becomes --config. Mistakes end the command."""
     module, wanted, *_ = COMMANDS[name]
     try:
         options = full_options(options, options_of(module, name, [word.rstrip("?*+") for word in wanted]))
-    except OptionError as error:
+    except ValueError as error:
         _leave(2, f"exlm {name}: error: {error} (exlm {name} --help lists all options)")
     needed = [word for word in wanted if word[-1] not in "?*"]
-    several = wanted[-1][-1] in "*+"
-    if len(words) < len(needed) or (len(words) > len(wanted) and not several):
+    if len(words) < len(needed) or (len(words) > len(wanted) and wanted[-1][-1] not in "*+"):
         given = " and ".join(word.rstrip("+?").upper() for word in needed or wanted)
         alone = " alone" if len(words) > len(needed) else ""
         _leave(2, f"exlm {name}: error: give {given}{alone} before the options (exlm {name} --help)")
@@ -155,8 +126,8 @@ def _checked(name: str, words: list[str], options: list[str]) -> tuple[list[str]
 
 
 def _usage(name: str) -> NoReturn:
-    lines = [f"  {command:10s} {entry.summary}" for command, entry in COMMANDS.items()]
-    text = "usage: exlm COMMAND ...\n\n" + "\n".join(lines) + "\n\nexlm COMMAND --help lists the options of a command"
+    lines = "\n".join(f"  {command:10s} {summary(entry.module, command)}" for command, entry in COMMANDS.items())
+    text = f"usage: exlm COMMAND ...\n\n{lines}\n\nexlm COMMAND --help lists the options of a command"
     if name in HELP:
         print(text)
         raise SystemExit(0)

@@ -12,11 +12,6 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent
 OF_EVERY_COMMAND = ("config", "print_config")
-RENAMED = {"out": "output", "column": "text_column", "check_molecules": "molecules"}  # options of earlier versions
-
-
-class OptionError(ValueError):
-    """An option does not exist, or may mean several; the message says which ones there are."""
 
 
 def options_of(module: str, function: str, words: Iterable[str]) -> dict[str, str]:
@@ -28,11 +23,17 @@ def options_of(module: str, function: str, words: Iterable[str]) -> dict[str, st
     return {option: hint for option, hint in options.items() if option not in set(words)}
 
 
+def summary(module: str, function: str) -> str:
+    """The first line of a function's docstring."""
+    _, definition = _definition(module, function) or ("", None)
+    return (definition and ast.get_docstring(definition) or "").partition("\n")[0]
+
+
 def full_options(arguments: list[str], options: dict[str, str]) -> list[str]:
     """The arguments with the full names of their options, and with brackets around the values `a,b` of a list.
 
     Sections may be left out where only one option then has the name: `--learning_rate` is `--train.learning_rate` in
-    fine-tuning and `--train.optimizer.learning_rate` in pre-training. OptionError names an option that does not exist.
+    fine-tuning and `--train.optimizer.learning_rate` in pre-training. ValueError names an option that does not exist.
     """
     full, is_list = list[str](), False
     for argument in arguments:
@@ -61,10 +62,8 @@ def _full_name(name: str, options: dict[str, str]) -> str:
     named = [option for option in options if option.split(".")[-1] == last and set(sections) <= set(option.split("."))]
     if len(named) == 1:
         return named[0]
-    if RENAMED.get(name) in options:
-        raise OptionError(f"--{name} is now called --{RENAMED[name]}")
     meant = " or ".join(f"--{option}" for option in named or similar(name, options))
-    raise OptionError(f"there is no option --{name}{f'; did you mean {meant}?' if meant else ''}")
+    raise ValueError(f"there is no option --{name}{f'; did you mean {meant}?' if meant else ''}")
 
 
 def _fields(module: str, name: str, section: str = "") -> Iterator[tuple[str, str]]:
@@ -72,21 +71,21 @@ def _fields(module: str, name: str, section: str = "") -> Iterator[tuple[str, st
     if not (found := _definition(module, name)):
         return
     module, definition = found
-    entries: list[tuple[ast.expr, ast.expr | None]]
+    entries: list[tuple[str, ast.expr | None]]
     if isinstance(definition, ast.ClassDef):
         lines = [line for line in definition.body if isinstance(line, ast.AnnAssign)]
         lines = [line for line in lines if "init=False" not in ast.unparse(line)]  # no argument of the class
-        entries = [(line.target, line.annotation) for line in lines]
+        entries = [(ast.unparse(line.target), line.annotation) for line in lines]
     else:
-        entries = [(ast.Name(argument.arg), argument.annotation) for argument in definition.args.args]
-        if definition.args.kwarg:  # `**options`: the arguments of the class that is called with them
+        entries = [(argument.arg, argument.annotation) for argument in definition.args.args]
+        if rest := definition.args.kwarg:  # `**options`: the arguments of the class that is called with them
             calls = [node for node in ast.walk(definition) if isinstance(node, ast.Call)]
-            for call in [call for call in calls if any(keyword.arg is None for keyword in call.keywords)]:
+            for call in [call for call in calls if f"**{rest.arg}" in map(ast.unparse, call.keywords)]:
                 yield from _fields(module, ast.unparse(call.func), section)
     for target, annotation in entries:
-        entry, hint = section + ast.unparse(target), ast.unparse(annotation or ast.Name("str"))
-        yield entry, hint
-        yield from _fields(module, hint, f"{entry}.")
+        hint = ast.unparse(annotation or ast.Name("str"))
+        yield section + target, hint
+        yield from _fields(module, hint, f"{section}{target}.")
 
 
 def _definition(module: str, name: str) -> tuple[str, ast.ClassDef | ast.FunctionDef] | None:

@@ -15,7 +15,7 @@ import yaml
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from exlm import InputError
-from exlm.info import info
+from exlm.card import info
 from exlm.pretrain import pretrain
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm.storage import problem
@@ -95,12 +95,12 @@ def test_info_of_everything(run, tuned, corpus, tmp_path, capsys):
     unfinished.mkdir()
     shutil.copy(run / "recipe.yaml", unfinished)
     (unfinished / "log.jsonl").write_text('{"step": 1, "kind": "train"}\n{"step": 2, "ki')
-    assert "not finished: 2 of 2 updates" in info(str(unfinished))
+    assert "not finished: 1 of 2 updates" in info(str(unfinished))
     shutil.copy(tuned / "recipe.yaml", unfinished)
     (unfinished / "log.jsonl").unlink()
     assert "not finished: 0 trainings" in info(str(unfinished))
     (tmp_path / "empty").mkdir()
-    for path, message in ((tmp_path / "empty", "neither a corpus"), (tmp_path / "none", "no directory")):
+    for path, message in ((tmp_path / "empty", "neither a corpus"), (tmp_path / "none", "neither a corpus")):
         with pytest.raises(InputError, match=message):
             info(str(path))
 

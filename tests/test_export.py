@@ -19,7 +19,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 ROOT = Path(__file__).parents[1]
 CASES = {
-    "encoder": (ExLMForMaskedLM, {"expanded_layers": 1}, ["last_hidden_state", "embedding"]),
+    "encoder": (ExLMForMaskedLM, {"expanded_layers": 1}, ["last_hidden_state", "sentence_embedding"]),
     "classes": (ExLMForSequenceClassification, {"expanded_layers": 1, "copy_embedding": 0.5}, ["logits"]),
     "questions": (ExLMForQuestionAnswering, {"objective": "mlm", "repeat": 2}, ["start_logits", "end_logits"]),
 }

@@ -12,6 +12,8 @@ from transformers import (
     AutoModelForSequenceClassification,
 )
 
+from exlm_command import VERSION as __version__
+
 from .collator import ExLMDataCollator
 from .errors import InputError
 from .model.configuration_exlm import ExLMConfig
@@ -20,7 +22,6 @@ from .model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassific
 from .model.masked_lm import ExLMForMaskedLM
 from .model.modeling_exlm import ExLMModel
 
-__version__ = "0.1.0"
 __all__ = [
     "ExLMConfig",
     "ExLMDataCollator",
@@ -29,6 +30,7 @@ __all__ = [
     "ExLMForSequenceClassification",
     "ExLMModel",
     "InputError",
+    "__version__",
     "from_official",
 ]
 

@@ -5,27 +5,27 @@ help from their signatures and docstrings. `exlm_command.COMMANDS` lists the com
 import re
 import signal
 from argparse import ArgumentError
-from collections.abc import Callable
 from typing import Any, get_type_hints
 
 import transformers
 from docstring_parser import parse as parse_docstring
 from jsonargparse import ActionConfigFile, ArgumentParser
 
+from exlm_command import COMMANDS, function_of
 from exlm_options import similar
 
 from .errors import InputError, Interrupted, TrainingStopped
 
 
-def run(name: str, function: Callable, words: tuple[str, ...], example: str, arguments: list[str]) -> tuple[int, str]:
-    """Calls the function of the command `name` with the `arguments` of the command line.
+def run(name: str, arguments: list[str]) -> tuple[int, str]:
+    """Calls a command's function with the `arguments` of the command line.
 
-    `words` and `example` are those of `exlm_command.Command`. Returns (0, ""), or an exit status and one sentence why.
+    Returns (0, ""), or an exit status and one sentence why.
     """
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
-        function(**_parse(build_parser(name, function, words, example), arguments))
+        function_of(name)(**settings(name, arguments))
     except InputError as error:
         return 2, f"error: {error}"
     except OSError as error:
@@ -39,15 +39,16 @@ def run(name: str, function: Callable, words: tuple[str, ...], example: str, arg
     return 0, ""
 
 
-def build_parser(name: str, function: Callable, words: tuple[str, ...], example: str) -> ArgumentParser:
-    """The parser of one command; the arguments are those of `run`."""
-    many = {word.rstrip("?*+"): word[-1] if word[-1] in "?*+" else None for word in words}
+def build_parser(name: str) -> ArgumentParser:
+    """The parser of one command."""
+    function, command = function_of(name), COMMANDS[name]
+    many = {word.rstrip("?*+"): word[-1] if word[-1] in "?*+" else None for word in command.words}
     shown = {None: "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
     usage = " ".join(shown[count].format(word.upper()) for word, count in many.items())
     parser = ArgumentParser(
         prog=f"exlm {name}",
         usage=f"exlm {name} {usage} [--option value ...]",
-        epilog=f"example: exlm {name} {example}",
+        epilog=f"example: exlm {name} {command.example}",
         exit_on_error=False,
     )
     many.pop("recipe", None)  # it arrives as --config
@@ -60,8 +61,9 @@ def build_parser(name: str, function: Callable, words: tuple[str, ...], example:
     return parser
 
 
-def _parse(parser: ArgumentParser, arguments: list[str]) -> dict[str, Any]:
-    """The function's keyword arguments. Any error of the parser becomes an InputError of one sentence."""
+def settings(name: str, arguments: list[str]) -> dict[str, Any]:
+    """The keyword arguments of a command's function. Any error of the parser becomes an InputError of one sentence."""
+    parser = build_parser(name)
     try:
         config = parser.instantiate(parser.parse_args(arguments)).as_dict()
     except (ArgumentError, TypeError, ValueError) as error:

@@ -14,10 +14,9 @@ from .errors import InputError
 class ExLMDataCollator(TrainerCallback):
     """Masks rows for pre-training with a Trainer. The masked tokens depend on seed, epoch and the row's index alone.
 
-    So a run that is resumed, or has other batches, masks the same tokens. Every row has `input_ids`, with or without
-    BOS and EOS, and `index`, its number in the data set (`dataset.map(..., with_indices=True)`). Give the collator to
-    the Trainer twice, as `data_collator` and in `callbacks`, where it learns the epoch; and set
-    `remove_unused_columns=False`, or the Trainer takes the index away.
+    Every row has `input_ids`, with or without BOS and EOS, and `index`, its number in the data set (`dataset.map(...,
+    with_indices=True)`). Give the collator to the Trainer twice, as `data_collator` and in `callbacks`, where it learns
+    the epoch; and set `remove_unused_columns=False`, or the Trainer takes the index away.
 
     Args:
         tokenizer: with BOS, EOS, padding and [MASK], as `exlm.pretrained.load_tokenizer` gives it.
@@ -38,19 +37,16 @@ class ExLMDataCollator(TrainerCallback):
         """
         if not all("index" in row for row in rows):
             raise InputError("a row has no index; add the column and set remove_unused_columns=False in the arguments")
-        texts = [self._inner(row["input_ids"]) for row in rows]
+        bos, eos = [self.tokenizer.bos_token_id], [self.tokenizer.eos_token_id]
+        texts = [list(row["input_ids"]) for row in rows]
+        texts = [text[1:] if text[:1] == bos else text for text in texts]
+        texts = [text[:-1] if text[-1:] == eos else text for text in texts]
         lengths = np.array([len(text) for text in texts])
         tokens = np.full((len(texts), lengths.max(initial=0)), self.tokenizer.pad_token_id, dtype=np.int64)
         for row, text in enumerate(texts):
             tokens[row, : len(text)] = text
         index = np.array([row["index"] for row in rows], dtype=np.int64)
         return mask_tokens(tokens, lengths, index, self.tokenizer, self.seed, self.epoch, self.mask_ratio)
-
-    def _inner(self, input_ids: Sequence[int]) -> np.ndarray:
-        """The tokens of a row without its BOS and EOS."""
-        ids = np.asarray(input_ids, dtype=np.int64)
-        start = int(len(ids) > 0 and ids[0] == self.tokenizer.bos_token_id)
-        return ids[start : len(ids) - int(len(ids) > start and ids[-1] == self.tokenizer.eos_token_id)]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Called by the Trainer, also when it resumes in the middle of an epoch."""

@@ -8,22 +8,21 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
+from exlm.cli import settings
 from exlm.data.prepare import prepare
 from exlm.errors import InputError
 from exlm.pretrain import pretrain
-from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.tasks.finetune import FinetuneConfig, TaskConfig, finetune
-from exlm.train.loop import LoopConfig
-from exlm.train.optim import OptimizerConfig
 from exlm.train.tracking import read_log
+from exlm_command import RECIPES
 
 EXLM, MLM, MLM_SAME_TIME = "ExLM (k = 4)", "MLM, same updates", "MLM, same time"
 NAMES = {EXLM: "exlm", MLM: "mlm", MLM_SAME_TIME: "mlm-same-time"}  # of directories
 LABEL = "SOL"
-MASK_RATIO = 0.387
-ABOUT = f"""{MASK_RATIO:.1%} of the tokens are masked. Perplexity: between how many tokens a model is torn at a mask,
-each mask judged by itself. Joint perplexity judges all masks of a molecule together: that is what the transitions of
-ExLM are for. An MLM has one number for both. Lower is better."""
+RECIPE = RECIPES / "molecules/demo.yaml"
+ABOUT = """38.7% of the tokens are masked. Perplexity: between how many tokens a model is torn at a mask, each mask
+judged by itself. Joint perplexity judges all masks of a molecule together: that is what the transitions of ExLM are
+for. An MLM has one number for both. Lower is better."""
 
 
 def demo(output: str = "demo-output", steps: int = 450, epochs: int = 5, seeds: list[int] | None = None) -> None:
@@ -49,35 +48,11 @@ def demo(output: str = "demo-output", steps: int = 450, epochs: int = 5, seeds: 
     clock = "training_seconds" if torch.cuda.is_available() else "processor_seconds"
     results, seconds = dict[str, dict[str, Any]](), dict[str, float]()
     for name, run_dir in run_dirs.items():
-        updates = steps
-        if name == MLM_SAME_TIME:
-            slower = seconds[EXLM] / seconds[MLM]
-            updates = round(steps * min(max(slower, 1.0), 2.0))
-        results[name] = pretrain(
-            output=str(run_dir),
-            data=DataConfig(str(corpus), mask_ratio=MASK_RATIO, tokens_per_batch=2048, tokens_per_micro_batch=4096),
-            model=ArchitectureConfig(
-                objective="exlm" if name == EXLM else "mlm",
-                num_states=4,
-                copy_embedding=0.06,
-                hidden_size=128,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                intermediate_size=512,
-                hidden_dropout_prob=0.0,
-                attention_probs_dropout_prob=0.0,
-                max_position_embeddings=1024,
-                initializer_range=0.06,
-                rotary_base=100.0,
-            ),
-            prior=PriorConfig(order=10.0, sticky=3.0),
-            train=LoopConfig(
-                steps=updates,
-                optimizer=OptimizerConfig(learning_rate=2e-3, warmup_steps=max(1, updates // 10)),
-                eval_every=max(1, updates // 6),
-                save_every=max(1, updates // 4),
-            ),
-        )
+        slower = seconds[EXLM] / seconds[MLM] if name == MLM_SAME_TIME else 1.0
+        updates = round(steps * min(max(slower, 1.0), 2.0))
+        options = {"config": RECIPE, "output": run_dir, "data.corpus": corpus, "train.steps": updates}
+        options |= {"train.eval_every": max(1, updates // 6), "model.objective": "exlm" if name == EXLM else "mlm"}
+        results[name] = pretrain(**settings("pretrain", [f"--{option}={value}" for option, value in options.items()]))
         seconds[name] = results[name].get(clock, results[name]["training_seconds"])
 
     rows = {}

@@ -1,5 +1,6 @@
 """Models as ONNX files, which run without PyTorch."""
 
+import warnings
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,63 +15,57 @@ from .ops.expansion import Lattice
 from .ops.precision import exact_level
 from .pretrained import load_model, verify
 from .storage import new_directory
-from .tasks.finetuned import best_seed_directory
 
 OUTPUTS: dict[Any, list[str]] = {
-    ExLMModel: ["last_hidden_state", "embedding"],
+    ExLMModel: ["last_hidden_state", "sentence_embedding"],
     ExLMForSequenceClassification: ["logits"],
     ExLMForQuestionAnswering: ["start_logits", "end_logits"],
 }
 
 
-def export(model: str, output: str, format: Literal["onnx"] = "onnx", part: Literal["all", "encoder"] = "all") -> Path:
+def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     """Writes a model as `model.onnx`, with its tokenizer and configuration, for use without PyTorch.
 
     The inputs are input_ids and attention_mask [rows, length] int64, padded on the right, for any number of rows and
     any length. A fine-tuned model gives `logits`, or for questions `start_logits` and `end_logits`. A pre-trained one
-    gives `last_hidden_state` [rows, length, width] and `embedding` [rows, width], the vectors of `exlm embed`.
+    gives `last_hidden_state` [rows, length, width] and `sentence_embedding` [rows, width], as `exlm embed` does.
 
     Args:
-        model: a pre-trained or fine-tuned model directory; of several seeds the best on valid is taken.
+        model: a pre-trained or fine-tuned model directory.
         output: directory to write.
         format: the file format; there is only `onnx`.
-        part: `encoder` leaves out the head of a fine-tuned model.
     """
     try:
         import onnxscript  # noqa: F401
     except ImportError:
         raise InputError("exlm export needs more packages; install them with pip install 'exlm[export]'") from None
-    path = str(best_seed_directory(model))
-    verify(path)
-    architecture = (getattr(AutoConfig.from_pretrained(path), "architectures", None) or [""])[0]
-    head = next((kind for kind in OUTPUTS if kind.__name__ == architecture), ExLMModel)
-    kind = head if part == "all" else ExLMModel
-    network, tokenizer = load_model(path, kind)
+    verify(model)
+    architectures = AutoConfig.from_pretrained(model).architectures or []
+    kind = next((kind for kind in OUTPUTS if kind.__name__ in architectures), ExLMModel)
+    network, tokenizer = load_model(model, kind)
     config = network.config
     if config.states_per_boundary > 1 and config.read_layers > config.plain_layers:
         raise InputError("a model with boundary_states k cannot be exported: its input grows inside the model")
     inputs = torch.full((2, 7), config.bos_token_id), torch.ones(2, 7, dtype=torch.long)
     exact_level(network.device)  # measured now; the measurement is no part of the model
-    with new_directory(Path(output), overwrite=False) as folder, torch.no_grad():
-        axes = {0: torch.export.Dim("rows"), 1: torch.export.Dim("length")}
-        names = ["input_ids", "attention_mask"]
-        options: dict[str, Any] = dict(input_names=names, dynamic_shapes=(axes, axes), dynamo=True, verbose=False)
-        program: Any = torch.onnx.export(_Fixed(network.eval()), inputs, **options)
-        _name_outputs(program.model.graph, OUTPUTS[kind])
+    axes = {0: torch.export.Dim("rows"), 1: torch.export.Dim("length")}
+    with new_directory(Path(output)) as folder, torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter, about its own inside
+        program = torch.onnx.export(
+            _Fixed(network).eval(),
+            inputs,
+            input_names=["input_ids", "attention_mask"],
+            output_names=OUTPUTS[kind],
+            dynamic_shapes=(axes, axes),
+            dynamo=True,
+            verbose=False,
+        )
+        assert program is not None
         program.save(folder / "model.onnx")
         tokenizer.save_pretrained(folder)
         config.save_pretrained(folder)
     print(f"{output}: model.onnx with {' and '.join(OUTPUTS[kind])}, tokenizer.json and config.json")
     return Path(output) / "model.onnx"
-
-
-def _name_outputs(graph: Any, names: list[str]) -> None:
-    """Names the outputs of an ONNX graph. Values inside get names of their own; one may have been called the same."""
-    for node in graph:
-        for value in node.outputs:
-            value.name = f"inner_{value.name}"
-    for value, name in zip(graph.outputs, names, strict=True):
-        value.name = name
 
 
 class _Fixed(nn.Module):

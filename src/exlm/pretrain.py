@@ -19,7 +19,6 @@ from .errors import InputError
 from .model.evaluation import evaluate_batch, no_sums, summary
 from .model.heads import Prior
 from .model.masked_lm import ExLMForMaskedLM
-from .model.modeling_exlm import num_parameters
 from .pretrained import load_tokenizer, save_model
 from .randomness import Purpose, mix
 from .recipe import ArchitectureConfig, DataConfig, PriorConfig, expanded_length, identity_of
@@ -102,24 +101,16 @@ def pretrain(
             now = prior.at(step, train.steps)
             return [(number, complete_batch(network, batch, now)) for number, batch in masked(step)]
 
-        final = fit(
-            network,
-            pretraining_loss,
-            micro_batches,
-            train,
-            directory,
-            seed,
-            evaluate=measure,
-            identity=identity if resume_anyway else identity | settings,
-            loss_name=f"{model.objective}_loss",
-            description=f"{model.objective} {num_parameters(network) / 1e6:.1f}M",
-        )
-        final = final or measure(network, train.steps)
+        parameters = network.num_parameters(only_trainable=True)
+        kept = identity if resume_anyway else identity | settings
+        name, description = f"{model.objective}_loss", f"{model.objective} {parameters / 1e6:.1f}M"
+        run = (network, pretraining_loss, micro_batches, train, directory, seed)
+        final = fit(*run, measure, kept, name, description) or measure(network, train.steps)
         if not distributed.is_main():
             return {}
         log = [record for record in read_log(directory / "log.jsonl") if record["kind"] == "train"]
         result = {
-            "parameters": num_parameters(network),
+            "parameters": parameters,
             "evaluation": {"step": train.steps, **final},
             "training_seconds": sum(record["seconds"] for record in log),
             "processor_seconds": sum(record.get("processor_seconds", record["seconds"]) for record in log),
@@ -139,15 +130,13 @@ def pretrain(
 
 def check_positions(data: DataConfig, model: ArchitectureConfig) -> None:
     """Raises InputError if a training or held-out sequence can expand to more positions than the model has."""
-    lengths = np.concatenate([Corpus(data.corpus, split).lengths for split in SPLITS])
-    longest, limit = int(lengths.max(initial=0)), model.max_position_embeddings
+    longest = max(int(Corpus(data.corpus, split).lengths.max(initial=0)) for split in SPLITS)
+    limit = model.max_position_embeddings
     limited = model.has_links and model.transition == "gated"  # nothing else has a table of positions
     if limited and (needed := expanded_length(longest, data, model)) > limit:
-        fits = max(tokens for tokens in range(-2, longest) if expanded_length(tokens, data, model) <= limit)
         raise InputError(
             f"the longest sequence of {data.corpus} has {longest + 2} tokens and can expand to {needed} positions, but "
-            f"model.max_position_embeddings is {limit}; set it to {needed}, or prepare the corpus with --max_length "
-            f"{fits + 2} ({(lengths > fits).sum()} of {len(lengths)} sequences are longer)"
+            f"model.max_position_embeddings is {limit}; set it to {needed}, or prepare with a smaller --max_length"
         )
 
 
@@ -168,7 +157,7 @@ def held_out_batches(
     """This process's share of the held-out sequences, masked the same way in every run with this seed."""
     corpus = Corpus(data.corpus, "valid")
     if not len(corpus):
-        raise InputError(f"{data.corpus} has no held-out sequences; prepare it with a larger held_out")
+        raise InputError(f"{data.corpus} has no held-out sequences; prepare it with --held_out 0.1 --overwrite true")
     draw = np.argsort(mix(seed, Purpose.HELD_OUT, np.arange(len(corpus))), kind="stable")
     chosen = draw[: data.eval_sequences or len(corpus)]
     chosen = chosen[np.argsort(-corpus.lengths[chosen], kind="stable")]
@@ -200,11 +189,11 @@ def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Pr
 
 
 def _describe(result: dict[str, Any]) -> str:
-    seconds, infeasible = result["training_seconds"], result["infeasible"]
     return (
-        f"{result['parameters'] / 1e6:.1f}M parameters, {result['evaluation']['step']} updates in {seconds:.0f} s, "
-        f"{infeasible:.0f} training sequences without an alignment\n{_describe_scores(result['evaluation'])} "
-        "(perplexity: each masked token by itself; joint perplexity: all masked tokens of a sequence together)"
+        "{parameters:,} parameters, {evaluation[step]} updates in {training_seconds:.0f} s, "
+        "{infeasible:.0f} training sequences without an alignment\n".format(**result)
+        + _describe_scores(result["evaluation"])
+        + " (perplexity: each masked token by itself; joint perplexity: all masked tokens of a sequence together)"
     )
 
 

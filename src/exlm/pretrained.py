@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import EntryNotFoundError, HFValidationError
+from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
@@ -25,8 +25,8 @@ SENTENCE_TRANSFORMERS = resources.files("exlm") / "sentence_transformers.json"
 def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **further: Any) -> None:
     """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them, and the manifest.
 
-    Everything is first written to a temporary folder in `directory` and then moved; the manifest is moved last. The
-    files get the permissions of any new file (safetensors would let the owner alone read the weights).
+    All files are moved into place when they are complete, the manifest last. They get the permissions of any new file
+    (safetensors would let the owner alone read the weights).
     """
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-") as name:
@@ -64,39 +64,30 @@ def verify(path: str) -> None:
 
 
 def load_model(
-    path: str, model_class: type[Model], changes: dict[str, Any] | None = None, from_scratch: bool = False
+    path: str, model_class: type[Model], task_layers: int | None = None
 ) -> tuple[Model, PreTrainedTokenizerFast]:
-    """A model and its tokenizer from a local directory, verified first if it has a manifest.
+    """An ExLM and its tokenizer from a local directory, verified first if it has a manifest.
 
-    Args:
-        path: a directory that `from_pretrained` can read.
-        model_class: the class to load; a head that the directory lacks gets random weights from PyTorch's generator.
-        changes: settings that replace those of the directory.
-        from_scratch: take only the configuration; all weights are drawn from PyTorch's generator.
-
-    Raises:
-        InputError: if it is not a model directory, a file is damaged, or model and tokenizer do not match.
+    A head that the directory lacks gets random weights. `task_layers` replaces the configuration's unless it is None.
+    InputError if it is not a model directory, a file is damaged, or model and tokenizer do not match.
     """
     verify(path)
     tokenizer = load_tokenizer(path)
     try:
         config = AutoConfig.from_pretrained(path)
         if config.model_type != "exlm":
-            raise InputError(
-                f"{path} holds a {config.model_type} model; give the directory of an ExLM, MLM or CTC model"
-            )
-        config.update(changes or {})
+            raise InputError(f"{path} holds a {config.model_type} model; give the directory of an ExLM, MLM or CTC")
+        config.task_layers = config.task_layers if task_layers is None else task_layers
         if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
             raise InputError(
                 f"the tokenizer in {path} ({len(tokenizer)} tokens, mask {tokenizer.mask_token_id}) is not the model's "
                 f"({config.vocab_size} tokens, mask {config.mask_token_id}); restore the tokenizer files"
             )
-        model = model_class(config) if from_scratch else model_class.from_pretrained(path, config=config)
+        return model_class.from_pretrained(path, config=config), tokenizer
     except InputError:
         raise
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise InputError(f"the model in {path} cannot be loaded: {first_line(error)}") from error
-    return model, tokenizer
 
 
 def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
@@ -148,11 +139,8 @@ def check_name(name: str) -> None:
         return
     files = ("config.json", "tokenizer_config.json", "tokenizer.json")
     try:
-        if any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
-            return
-        with suppress(EntryNotFoundError):  # a repository that holds a tokenizer alone
-            get_hf_file_metadata(hf_hub_url(name, files[0]), timeout=5)
-    except HFValidationError:
-        raise OSError("no such directory, and no name that a model on the hub can have") from None
-    except Exception as error:  # no network, no such model, no right to read it
+        if not any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
+            with suppress(EntryNotFoundError):  # a repository that holds a tokenizer alone
+                get_hf_file_metadata(hf_hub_url(name, files[0]), timeout=5)
+    except Exception as error:  # no name that the hub allows, no network, no such model, no right to read it
         raise OSError(f"no such directory, and not found on the hub: {first_line(error)}") from error

@@ -1,5 +1,6 @@
 """Embeddings as a scikit-learn transformer: SMILES or texts in, vectors out."""
 
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -19,8 +20,8 @@ from .train import distributed
 class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Turns strings into the vectors [rows, width] that `exlm embed` writes.
 
-    The input is a list, an array or a Series of strings, or a table with one column of them. The model is loaded when
-    the first vectors are asked for. It is not trained by `fit`, and a pickled or cloned Embedder holds only its path.
+    The input is a list, an array or a Series of strings, or a table with one column of them. `fit` trains nothing, and
+    a pickled or cloned Embedder holds only the model's path.
 
     Args:
         model: a pre-trained or fine-tuned model directory.
@@ -49,17 +50,18 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def fit(self, X: Any, y: Any = None) -> "Embedder":
         """Checks the model's files and that the input is one column; nothing is learned."""
+        _load.cache_clear()  # the directory may hold another model now
         verify(self.model)
-        for name, choices in (("pooling", ("mean", "first")), ("on_invalid", ("error", "nan"))):
-            if getattr(self, name) not in choices:
-                raise InputError(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}")
+        if self.pooling not in ("mean", "first") or self.on_invalid not in ("error", "nan"):
+            found = f"pooling is {self.pooling!r} and on_invalid is {self.on_invalid!r}"
+            raise InputError(f"{found}; they must be one of 'mean', 'first' and one of 'error', 'nan'")
         strings(X)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
         """The vectors [rows, width] float32. InputError if a string cannot be used and `on_invalid` is `error`."""
         texts = strings(X)
-        network, tokenizer = self._load()
+        network, tokenizer = _load(self.model, self.layers, self.device)
         if not texts:
             return np.empty((0, network.config.hidden_size), dtype=np.float32)
         known = text_kind(network.config)
@@ -74,20 +76,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     @property
     def _n_features_out(self) -> int:
-        return int(self._load()[0].config.hidden_size)
-
-    def _load(self) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
-        """The model and its tokenizer, loaded anew if a parameter has changed."""
-        wanted = self.model, self.layers, self.device
-        if getattr(self, "_loaded", (None,))[0] != wanted:
-            changes = None if self.layers is None else {"task_layers": self.layers}
-            network, tokenizer = load_model(self.model, ExLMModel, changes)
-            distributed.to_device(network, self.device)
-            self._loaded = wanted, network, tokenizer
-        return self._loaded[1:]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_loaded"}
+        return int(_load(self.model, self.layers, self.device)[0].config.hidden_size)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -96,14 +85,21 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return tags
 
 
+@lru_cache(maxsize=2)
+def _load(model: str, layers: int | None, device: str) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
+    network, tokenizer = load_model(model, ExLMModel, layers)
+    distributed.to_device(network, device)
+    return network, tokenizer
+
+
 def strings(X: Any) -> list[str]:
     """The strings of one column; a missing value becomes "". InputError for anything else, such as numbers."""
     values = np.asarray(X, dtype=object)
-    if values.ndim == 2 and values.shape[1] == 1:
+    if values.shape[1:] == (1,):
         values = values[:, 0]
     if values.ndim != 1:
         raise InputError("the input is not one column of strings; give a list of strings, or select the column")
-    texts = ["" if pd.isna(value) else value for value in values]
+    texts = pd.Series(values, dtype=object).fillna("").tolist()
     for row, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise InputError(f"row {row} is {text!r}, not a string; give SMILES or texts")

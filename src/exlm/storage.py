@@ -76,15 +76,16 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def new_directory(path: Path, overwrite: bool) -> Iterator[Path]:
+def new_directory(path: Path, overwrite: bool | None = None) -> Iterator[Path]:
     """An empty directory that takes the place of `path` at the end, or is removed on an error.
 
-    InputError if `path` exists, unless it has a manifest and may be overwritten.
+    InputError if `path` exists, unless it has a manifest and may be overwritten (None: the user has no such option).
     """
     if path.exists() and not (overwrite and (path / MANIFEST).is_file()):
-        raise InputError(f"the output {path} exists; choose another, or pass overwrite (it replaces a corpus only)")
+        advice = "" if overwrite is None else ", or add --overwrite true (it replaces a corpus only)"
+        raise InputError(f"the output {path} exists; choose another{advice}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent, ignore_cleanup_errors=True) as scratch:
+    with TemporaryDirectory(prefix=".partial-", dir=path.parent, ignore_cleanup_errors=True) as scratch:
         partial = Path(scratch) / "partial"
         partial.mkdir()
         yield partial

@@ -385,8 +385,6 @@ def test_hidden_states_of_every_layer_on_request(tiny_config, tiny_batch, kind, 
         torch.testing.assert_close(found, expected)
     as_tuple = model(**inputs, output_hidden_states=True, return_dict=False)
     assert len(as_tuple) == len(full) and torch.equal(as_tuple[0], full[0])
-    with pytest.raises(InputError, match="output_attentions"):
-        model(**inputs, output_attentions=True)
 
 
 def test_hidden_states_in_training_are_those_behind_the_loss(tiny_config, tiny_batch):

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from exlm import InputError
+from exlm.card import info
 from exlm.errors import TrainingStopped
-from exlm.info import info
 from exlm.paper.report import report
-from exlm.tasks import baseline_programs as programs
-from exlm.tasks.baseline_programs import Environment, interpreter
+from exlm.tasks import baseline_models as programs
+from exlm.tasks.baseline_models import interpreter
 from exlm.tasks.baselines import BASELINES, baseline
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.metrics import evaluate
@@ -52,7 +52,7 @@ def table(tmp_path):
 @pytest.fixture
 def program(monkeypatch, tmp_path):
     """Lets AttentiveFP be PROGRAM, in an environment that is there already. Returns the folder of environments."""
-    python = tmp_path / "environments" / programs.ATTENTIVEFP.name / "bin" / "python"
+    python = tmp_path / "environments" / "torch-geometric-2.8.1" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
     (python.parents[1] / programs.FINISHED).touch()
@@ -154,19 +154,19 @@ def test_a_program_gets_tables_and_returns_predictions(table, program, kind):
     frame = pd.read_csv(table.parent / "out/seed-0/predictions.csv")
     assert frame[f"predicted {TASKS[kind][-1]}"].nunique() == 1
     assert frame["predicted " + TASKS[kind][0]].notna().sum() == 120
-    assert found["runs"][0]["settings"]["train"] == {"packages": list(programs.ATTENTIVEFP.packages)}
+    assert found["runs"][0]["settings"]["train"] == {"packages": list(programs.ATTENTIVEFP)}
 
 
 def test_a_program_that_fails_ends_the_run_with_its_last_line(table, program):
     programs.SCRIPT.write_text("raise SystemExit('no memory left')")
-    with pytest.raises(TrainingStopped, match="no memory left.*attentivefp.*log"):
+    with pytest.raises(TrainingStopped, match="no memory left.*program.log"):
         run(table, "binary", "attentivefp", environments=str(program))
 
 
 def test_a_half_made_environment_is_made_again(tmp_path, monkeypatch):
-    nothing = Environment("tool-1", ("a-package==1",))
+    nothing = ("tool==1",)
     monkeypatch.setattr(programs.sys, "executable", "/bin/false")
-    with pytest.raises(InputError, match="tool-1 could not be installed.*network"):
+    with pytest.raises(InputError, match="tool==1 could not be installed.*network"):
         interpreter(nothing, tmp_path)
     (tmp_path / "tool-1/bin").mkdir(parents=True)
     (tmp_path / "tool-1/bin/python").write_text("#!/bin/sh\n")
@@ -181,8 +181,8 @@ def test_a_half_made_environment_is_made_again(tmp_path, monkeypatch):
     "name,changes,message",
     [
         ("ecfp", {}, "there is no baseline 'ecfp'.*ecfp-rf"),
-        ("tfidf-lr", {}, "reads text.*has molecules; use ecfp-rf"),
-        ("ecfp-rf", {"molecules": False}, "reads molecules.*has text; use tfidf-lr"),
+        ("tfidf-lr", {}, "has molecules, which tfidf-lr does not read; use ecfp-rf"),
+        ("ecfp-rf", {"molecules": False}, "has text, which ecfp-rf does not read; use tfidf-lr"),
         ("ecfp-rf", {"task_type": "question_answering"}, "question answering has no baseline"),
         ("ecfp-rf", {"on_invalid": "error"}, "C1CC"),
         ("ecfp-rf", {"on_invalid": "keep"}, "cannot keep what RDKit cannot parse"),

@@ -64,27 +64,17 @@ def test_without_a_grid_there_is_one_cell_without_name():
     assert cells(BASE, {}) == {"": BASE}
 
 
-def test_numbers_that_yaml_reads_as_words_are_numbers():
-    found = cells(BASE, {"learning_rate": ["1e-5", 2e-5]})
-    assert [cell.learning_rate for cell in found.values()] == [1e-5, 2e-5]
-    assert found == cells(BASE, {"learning_rate": [1e-5, 2e-5, "1e-05"]})  # and the same cell is one cell
-    sizes = cells(BASE, {"batch_size": ["16"], "epochs": ["3"]})
-    cell = next(iter(sizes.values()))
-    assert (cell.batch_size, cell.epochs) == (16, 3) and isinstance(cell.batch_size, int)
-
-
 @pytest.mark.parametrize(
     "grid,message",
     [
         ({"rate": [1]}, "'rate', which is no hyper-parameter; use epochs,"),
         ({"learning_rate": []}, "learning_rate must be a list"),
         ({"learning_rate": 1e-5}, "learning_rate must be a list"),
-        ({"learning_rate": ["fast"]}, "learning_rate has 'fast'; use a number"),
+        ({"learning_rate": ["fast"]}, "learning_rate has 'fast'; use float or int"),
         ({"learning_rate": [-1.0]}, "learning_rate is -1.0; it must be positive"),
-        ({"batch_size": [16.5]}, "16.5; use a whole number"),
-        ({"patience": ["1e-5"]}, "'1e-5'; use a whole number"),
+        ({"batch_size": [16.5]}, "16.5; use int"),
         ({"pooling": ["last"]}, "pooling has 'last'; use first or mean"),
-        ({"learning_rate": [None]}, "None; use a number"),
+        ({"learning_rate": [None]}, "None; use float or int"),
     ],
 )
 def test_a_grid_that_cannot_be_run(grid, message):
@@ -208,7 +198,7 @@ def real(tmp_path):
         pairs(shift, 12).to_csv(tmp_path / f"{name}.csv", index=False)
     task = TaskConfig(str(tmp_path / "train.csv"), str(tmp_path / "valid.csv"), pair_column="second")
 
-    def run(output, rates=("1e-3", "1e-2")):
+    def run(output, rates=(1e-3, 1e-2)):
         return finetune(str(tmp_path / output), str(model), task, BASE, [0, 1], grid={"learning_rate": list(rates)})
 
     return run

@@ -9,6 +9,7 @@ and takes its share of them. So a resumed run needs only one integer, and no pro
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -48,7 +49,8 @@ class MaskedBatches:
         self.lengths = np.asarray(self.source.lengths, dtype=np.int64) + 2  # with BOS and EOS
         longest, most = int(self.lengths.max()), self.tokens_per_batch
         if longest > most:
-            raise InputError(f"the longest sequence has {longest} tokens, and a batch {most}; raise tokens_per_batch")
+            found = f"{longest} tokens but a batch may have {most}"
+            raise InputError(f"the longest sequence has {found}; raise tokens_per_batch")
         wanted = max(most // TOKENS_OF_GROUP, min(2, most // TOKENS_OF_HALF))
         groups_per_batch = max(1, min(GROUPS, wanted, most // longest))
         self.tokens_per_group = most // groups_per_batch
@@ -96,9 +98,9 @@ class MaskedBatches:
         micro_batches = [group[cut::cuts] for group in groups for cut in range(min(cuts, len(group)))]
         if len(micro_batches) < self.world:
             micro_batches = [np.array([example]) for group in groups for example in group]
-        settings = (self.tokenizer, self.seed, epoch, self.mask_ratio, self.repeat)
+        masked = partial(mask_tokens, tokenizer=self.tokenizer, ratio=self.mask_ratio, repeat=self.repeat)
         mine = list(enumerate(micro_batches))[self.rank :: self.world]
-        return [(number, mask_tokens(*self.source.gather(some), some, *settings)) for number, some in mine]
+        return [(n, masked(*self.source.gather(some), some, seed=self.seed, epoch=epoch)) for n, some in mine]
 
 
 def mask_tokens(

@@ -210,6 +210,8 @@ def describe(manifest: dict[str, Any], output: str) -> str:
         f"{output}: {counts['rows']:,} rows{checked} gave {counts['train_examples']:,} training and "
         f"{counts['valid_examples']:,} held-out sequences, {tokens:,} tokens, vocabulary {manifest['vocabulary_size']}"
     ]
+    if not counts["valid_examples"]:
+        lines.append("no sequence is held out, so nothing can be evaluated: use a larger --held_out, for example 0.1")
     kinds = ("documents", "blank", "duplicates", "skipped", "kept_invalid", "unknown_tokens", "spelled_pieces")
     found = {kind: counts.get(kind, 0) for kind in kinds} | counts["invalid"]
     lines += [f"{n:,} {kind.replace('_', ' ')}" for kind, n in found.items() if n]

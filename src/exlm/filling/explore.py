@@ -204,9 +204,8 @@ def _draw_dag(axes: Axes, case: Case, tints: list[str], words: list[list[str]], 
 
 
 def _draw_matrix(axes: Axes, edges: list[Any], tints: list[str], names: list[str], cell: float) -> None:
-    """Draws the matrix: a row for the state where an edge starts, a column for the state where it ends.
-
-    No edge starts at EOS or ends at BOS, so these have no row and no column. A cell is `cell` inches wide."""
+    """Draws the matrix: a row for the state where an edge starts, a column for the state where it ends. No edge starts
+    at EOS or ends at BOS, so these have no row and no column. A cell is `cell` inches wide."""
     values = np.full((len(names) - 1, len(names) - 1), np.nan)
     for u, v, p in edges:
         values[u, v - 1] = p

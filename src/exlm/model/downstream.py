@@ -12,7 +12,6 @@ from ..ops.expansion import Lattice
 from ..ops.precision import at_least_float32
 from .configuration_exlm import ExLMConfig
 from .heads import ExLMClassificationHead
-from .layout import at_tokens
 from .modeling_exlm import ExLMModel, ExLMPreTrainedModel
 from .objectives import classification_loss, span_loss
 
@@ -33,22 +32,30 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
     ) -> SequenceClassifierOutput:
         """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given.
 
-        Labels are [B] class indices, or [B, num_labels] floats in which NaN marks a missing label. The last two
-        arguments are as for `ExLMModel`; hidden states end with the layer that the head reads.
+        Labels are [B] class indices, or [B, num_labels] floats in which NaN marks a missing label. Hidden states are
+        as those of `ExLMModel`; they end with the layer that the head reads.
         """
-        trace = self.new_trace(output_hidden_states, output_attentions)
+        trace = self.new_trace(output_hidden_states)
         lattice = self.exlm.expand_unmasked(input_ids, attention_mask)
-        logits = self.classifier(pooled(self.exlm, lattice, self.config.classifier_pooling, trace))
+        logits = self.classifier(self._pooled(lattice, trace))
         loss = None
         if labels is not None:
             total, count = classification_loss(logits, labels.to(logits.device), self.config.problem_type)
             loss = total / count.clamp(min=1)
-        hidden_states = of_inputs(trace, self.config.repeat)
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=self.exlm.of_inputs(trace))
+
+    def _pooled(self, lattice: Lattice, trace: list[Tensor] | None) -> Tensor:
+        """The first state of every sequence or the mean of all [B, D], as the configuration says."""
+        depth = self.config.read_layers
+        if self.config.classifier_pooling == "first":
+            first = torch.zeros_like(lattice.input_ids[:, :1])
+            return self.exlm.encode(lattice, first, lattice.attention_mask.any(1).long(), depth, trace)[:, 0]
+        hidden = self.exlm.encode(lattice, depth=depth, trace=trace)
+        weight = lattice.attention_mask[..., None].to(hidden)
+        return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
 
 
 class ExLMForQuestionAnswering(ExLMPreTrainedModel):
@@ -68,15 +75,14 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
     ) -> QuestionAnsweringModelOutput:
         """Logits [B, S] of the answer's first and last token, and the mean loss if both positions [B] are given.
 
-        Padding gets a logit so low that it is never chosen. It is finite, and so is the sum of two such logits. The
-        last two arguments are as for `ExLMModel`; hidden states end with the layer that the head reads.
+        Padding gets a logit so low that it is never chosen. It is finite, and so is the sum of two such logits. Hidden
+        states are as those of `ExLMModel`; they end with the layer that the head reads.
         """
-        trace = self.new_trace(output_hidden_states, output_attentions)
-        hidden = token_states(self.exlm, input_ids, attention_mask, trace)
+        trace = self.new_trace(output_hidden_states)
+        hidden = self.exlm.read_states(input_ids, attention_mask, trace)[:, :: self.config.repeat]
         with torch.autocast(hidden.device.type, enabled=False):  # in bfloat16 different spans would have equal logits
             logits = self.qa_outputs(hidden.to(self.qa_outputs.weight.dtype))
         logits = logits.to(at_least_float32(logits.dtype))
@@ -87,31 +93,5 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = span_loss(start, end, start_positions, end_positions) / len(start)
-        hidden_states = of_inputs(trace, self.config.repeat)
-        return QuestionAnsweringModelOutput(loss=loss, start_logits=start, end_logits=end, hidden_states=hidden_states)
-
-
-def of_inputs(trace: list[Tensor] | None, repeat: int) -> tuple[Tensor, ...] | None:
-    """The traced states of a model that repeats its input, [B, repeat S, D] each, as those of its input [B, S, D]."""
-    return None if trace is None else tuple(hidden[:, ::repeat] for hidden in trace)
-
-
-def token_states(
-    encoder: ExLMModel, input_ids: Tensor, attention_mask: Tensor | None = None, trace: list[Tensor] | None = None
-) -> Tensor:
-    """What the head of a task reads of every input token: [B, S, D]. `trace` as for `ExLMModel.encode`."""
-    lattice = encoder.expand_unmasked(input_ids, attention_mask)
-    hidden = encoder.encode(lattice, depth=encoder.config.read_layers, trace=trace)
-    return at_tokens(hidden, lattice)[:, :: encoder.config.repeat]
-
-
-def pooled(encoder: ExLMModel, lattice: Lattice, pooling: str, trace: list[Tensor] | None = None) -> Tensor:
-    """One vector per sequence [B, D] of a lattice of `expand_unmasked`: the `first` position or the `mean` of all.
-    `trace` as for `ExLMModel.encode`."""
-    depth = encoder.config.read_layers
-    if pooling == "first":
-        first = torch.zeros_like(lattice.input_ids[:, :1])
-        return encoder.encode(lattice, first, lattice.attention_mask.any(1).long(), depth, trace)[:, 0]
-    hidden = encoder.encode(lattice, depth=depth, trace=trace)
-    weight = lattice.attention_mask[..., None].to(hidden)
-    return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
+        states = self.exlm.of_inputs(trace)
+        return QuestionAnsweringModelOutput(loss=loss, start_logits=start, end_logits=end, hidden_states=states)

@@ -35,13 +35,10 @@ def no_sums(config: PreTrainedConfig) -> dict[str, float]:
 def evaluate_batch(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prior | None = None) -> dict[str, float]:
     """Sums over a batch of input_ids, attention_mask and labels, each [B, S].
 
-    The model is in evaluation mode; `prior` replaces the configuration's.
-
-    Returns:
-        `total`, `count` and `infeasible` of the objective; `masked` tokens, of which `correct`; their `nll` and
-        `joint_nll`; with transitions also `joint_nll_one_per_mask`, `one_per_mask` (the share of paths that give each
-        mask one token, summed over `sequences` with masks) and `by_state_1` .. `by_state_k` (the probability that a
-        masked token is emitted by each state of its own mask).
+    The model is in evaluation mode; `prior` replaces the configuration's. The result: `total`, `count` and `infeasible`
+    of the objective; `masked` tokens, of which `correct`; their `nll` and `joint_nll`. With transitions also
+    `joint_nll_one_per_mask`, `one_per_mask` (the share of paths that give each mask one token, summed over `sequences`
+    with masks) and `by_state_1` .. `by_state_k` (the probability that each state of a token's own mask emits it).
     """
     lattice = model.exlm.expand(**batch)
     states = model.states(lattice)

@@ -59,22 +59,18 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         prior: Prior | None = None,
         return_logits: bool | None = None,
         output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
     ) -> ExLMMaskedLMOutput:
         """The loss if `labels` are given; logits without labels, or if `return_logits` asks for them.
 
         Args:
-            input_ids: [B, S] with [MASK] in place.
-            attention_mask: [B, S].
+            input_ids, attention_mask: [B, S] with [MASK] in place.
             labels: [B, S] original tokens at the masked positions, -100 elsewhere.
-            lattice: the result of `expand` for these three. If it is given, only it is read, and `labels` only say that
-                a loss is wanted.
+            lattice: the result of `expand` for these three; then `labels` only say that a loss is wanted.
             prior: the order prior, if it is not the configuration's (a schedule over training).
-            return_logits: whether to return logits with a loss. Default: in evaluation mode only, because logits need a
-                product with the vocabulary for every token.
-            output_hidden_states, output_attentions: as for `ExLMModel`.
+            return_logits: whether to return logits, which need much time, with a loss. Default: in evaluation mode.
+            output_hidden_states: as for `ExLMModel`.
         """
-        trace = self.new_trace(output_hidden_states, output_attentions)
+        trace = self.new_trace(output_hidden_states)
         lattice = lattice or self.exlm.expand(input_ids, attention_mask, labels=labels)
         wanted = not self.training if return_logits is None else return_logits
         output = ExLMMaskedLMOutput()
@@ -124,8 +120,6 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             answers = targets[:, inside]
             losses = cross_entropy(*self.head.operands(states[:, inside].flatten(0, 1)), answers.flatten())
             return mlm_loss(losses.view_as(answers), lattice.target_is_mask[:, inside])
-        if config.objective != "ctc":  # a new one must not be trained as CTC
-            raise NotImplementedError(f"the loss of {config.objective}")
         # A block is a mask; if BOS and EOS have k states, they are blocks too, as in the release. The blank is `<unk>`.
         # A target that is itself `<unk>` cannot be aligned and is left out.
         blocks, chosen = ctc_blocks(states, lattice, config)

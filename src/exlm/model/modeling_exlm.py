@@ -1,6 +1,5 @@
 """The encoder as a Hugging Face model. Shapes follow the legend of `exlm.ops`."""
 
-import math
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -11,7 +10,6 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
-from ..errors import InputError
 from ..ops.dropout import Dropout
 from ..ops.expansion import IGNORED, Lattice, expand
 from ..ops.rotary import rotary_tables
@@ -35,13 +33,8 @@ class ExLMPreTrainedModel(PreTrainedModel):
             with torch.no_grad():
                 module.weight[1:].normal_(0.0, self.config.copy_embedding)
 
-    def new_trace(self, output_hidden_states: bool | None, output_attentions: bool | None) -> list[Tensor] | None:
-        """An empty list for `ExLMModel.encode` to fill, if hidden states are wanted (default: the configuration's).
-
-        InputError if attention weights are wanted.
-        """
-        if self.config.output_attentions if output_attentions is None else output_attentions:
-            raise InputError("attention weights are never stored by this model; leave out output_attentions")
+    def new_trace(self, output_hidden_states: bool | None) -> list[Tensor] | None:
+        """An empty list for `ExLMModel.encode` to fill, if hidden states are wanted (default: the configuration's)."""
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         return [] if wanted else None
 
@@ -101,12 +94,21 @@ class ExLMModel(ExLMPreTrainedModel):
             return lattice.plain
         return lattice
 
-    def task_states(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BaseModelOutput:
-        """The tokens' states [B, S, D] for tasks: no token is expanded, and with late expansion they are those of the
-        layers before it (`config.read_layers`). If the model repeats its input, a state is the mean over the copies.
-        """
+    def read_states(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, trace: list[Tensor] | None = None
+    ) -> Tensor:
+        """The states that tasks read, [B, repeat S, D] of inputs [B, S]: no token is expanded, and only the first
+        `config.read_layers` layers are run. `trace` as for `encode`."""
         lattice = self.expand_unmasked(input_ids, attention_mask)
-        states = at_tokens(self.encode(lattice, depth=self.config.read_layers), lattice)
+        return at_tokens(self.encode(lattice, depth=self.config.read_layers, trace=trace), lattice)
+
+    def of_inputs(self, trace: list[Tensor] | None) -> tuple[Tensor, ...] | None:
+        """The traced states [B, repeat S, D] of tasks as those of the input [B, S, D]."""
+        return None if trace is None else tuple(hidden[:, :: self.config.repeat] for hidden in trace)
+
+    def task_states(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BaseModelOutput:
+        """The states [B, S, D] of `read_states`. If the model repeats its input, each is the mean over the copies."""
+        states = self.read_states(input_ids, attention_mask)
         return BaseModelOutput(last_hidden_state=states.unflatten(1, (-1, self.config.repeat)).mean(2))
 
     def embedding(
@@ -133,10 +135,9 @@ class ExLMModel(ExLMPreTrainedModel):
 
         Args:
             lattice: on any device; if it is on the CPU, nothing has to wait for the GPU.
-            read: [B, N] positions to return, so that others need not be computed. Default: all.
-            count: [B] how many of `read` are real in each sequence.
-            depth: number of layers to run; all by default. If it ends before a late expansion, positions are those of
-                the plain sequence.
+            read, count: [B, N] positions to return, and [B] how many of them are real; others need not be computed.
+            depth: number of layers to run. If it ends before a late expansion, positions are those of the plain
+                sequence.
             trace: a list to which the states of the input tokens [B, S, D] are added, after the embedding and after
                 every layer (normalised after the last). For this, every layer computes all positions.
         """
@@ -193,20 +194,13 @@ class ExLMModel(ExLMPreTrainedModel):
         attention_mask: Tensor | None = None,
         masked: Tensor | None = None,
         output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
     ) -> BaseModelOutput:
         """Hidden states [B, S, D] of the input tokens; a masked token is represented by its first state.
 
         All inputs are [B, S]. `masked` are the tokens to expand, by default the [MASK] tokens. With
-        `output_hidden_states`, the result also has those after the embedding and after every layer. As in transformers,
-        the result is a tuple if `return_dict` is false. InputError for `output_attentions`.
+        `output_hidden_states`, the result also has those after the embedding and after every layer.
         """
-        trace = self.new_trace(output_hidden_states, output_attentions)
+        trace = self.new_trace(output_hidden_states)
         lattice = self.expand(input_ids, attention_mask, masked)
         last = at_tokens(self.encode(lattice, trace=trace), lattice)
         return BaseModelOutput(last_hidden_state=last, hidden_states=None if trace is None else tuple(trace))
-
-
-def num_parameters(model: nn.Module) -> int:
-    """Trainable parameters, tied ones once."""
-    return sum(math.prod(p.shape) for p in model.parameters() if p.requires_grad)

@@ -222,7 +222,8 @@ def _tuning_row(group: str, kind: str, what: str, tuning: Finetuning) -> Row:
 
 def left_out_table(runs: Runs, families: Sequence[Family]) -> Table:
     """Files and runs that were found but are used in no table, with the reason."""
-    used = {run.id for family in families for run in (*family.runs, *family.tunings)}
+    used = {run.id for family in families for run in family.runs}
+    used |= {tuning.id for family in families for tuning in family.tunings}
     found = [(path, "damaged", reason) for path, reason in runs.damaged.items()]
     for run in runs.pretrainings.values():
         if run.id not in used:

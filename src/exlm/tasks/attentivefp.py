@@ -38,21 +38,21 @@ def read(path: str) -> list[Any]:
     return graphs
 
 
-def outputs_of(model: nn.Module, batch: Any) -> Tensor:
-    """The outputs of a batch of graphs: [rows, outputs]."""
-    batch = batch.to(DEVICE)
-    atoms, bonds = (
-        torch.cat([F.one_hot(column, size) for column, size in zip(values.T, sizes, strict=True)], 1).float()
-        for values, sizes in ((batch.x, ATOM), (batch.edge_attr, BOND))
-    )
-    return model(atoms, batch.edge_index, bonds, batch.batch)
+def one_hot(features: Tensor, sizes: list[int]) -> Tensor:
+    return torch.cat([F.one_hot(column, size) for column, size in zip(features.T, sizes, strict=True)], 1).float()
+
+
+def forward(model: nn.Module, graphs: Any) -> Tensor:
+    """The outputs for a batch of graphs: [rows, outputs]."""
+    graphs = graphs.to(DEVICE)
+    return model(one_hot(graphs.x, ATOM), graphs.edge_index, one_hot(graphs.edge_attr, BOND), graphs.batch)
 
 
 def predict(model: nn.Module, graphs: list[Any]) -> Tensor:
-    """The outputs of all graphs, [rows, outputs], on the processor."""
+    """The outputs for all graphs, [rows, outputs], on the processor."""
     model.eval()
     with torch.inference_mode():
-        return torch.cat([outputs_of(model, batch).cpu() for batch in DataLoader(graphs, BATCH)])
+        return torch.cat([forward(model, batch).cpu() for batch in DataLoader(graphs, BATCH)])
 
 
 def masked_loss(outputs: Tensor, labels: Tensor, task_type: str) -> Tensor:
@@ -64,35 +64,31 @@ def masked_loss(outputs: Tensor, labels: Tensor, task_type: str) -> Tensor:
     return loss(outputs[known], labels[known])
 
 
-def train(model: nn.Module, graphs: list[Any], valid: list[Any], task_type: str) -> None:
-    """Trains a model in place; it ends with the weights of the best epoch."""
+def main(train_path: str, valid_path: str, all_path: str, task_type: str, outputs: str, seed: str, target: str) -> None:
+    torch.manual_seed(int(seed))
+    train, valid, everything = (read(path) for path in (train_path, valid_path, all_path))
+    labels, mean, std = torch.cat([graph.y for graph in train]).numpy(), 0, 1
+    if task_type == "regression":
+        mean, std = np.nanmean(labels, 0), np.nanstd(labels, 0)
+    for graph in (*train, *valid):
+        graph.y = (graph.y - mean) / std
+    valid_labels = torch.cat([graph.y for graph in valid])
+    model = AttentiveFP(sum(ATOM), WIDTH, int(outputs), sum(BOND), LAYERS, STEPS, DROPOUT).to(DEVICE)
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    labels = torch.cat([graph.y for graph in valid])
     best, best_epoch, weights = float("inf"), 0, model.state_dict()
     for epoch in range(1, EPOCHS + 1):
         model.train()
-        for batch in DataLoader(graphs, BATCH, shuffle=True):
+        for batch in DataLoader(train, BATCH, shuffle=True):
             optimizer.zero_grad()
-            masked_loss(outputs_of(model, batch), batch.y.to(DEVICE), task_type).backward()
+            masked_loss(forward(model, batch), batch.y.to(DEVICE), task_type).backward()
             optimizer.step()
-        loss = masked_loss(predict(model, valid), labels, task_type).item()
+        loss = masked_loss(predict(model, valid), valid_labels, task_type).item()
         print(f"epoch {epoch}: loss on valid {loss:.5f}", flush=True)
         if loss < best:
             best, best_epoch, weights = loss, epoch, copy.deepcopy(model.state_dict())
         if epoch - best_epoch >= PATIENCE:
             break
     model.load_state_dict(weights)
-
-
-def main(train_path: str, valid_path: str, all_path: str, task_type: str, outputs: str, seed: str, target: str) -> None:
-    torch.manual_seed(int(seed))
-    graphs, valid, everything = (read(path) for path in (train_path, valid_path, all_path))
-    labels = torch.cat([graph.y for graph in graphs]).numpy()
-    mean, std = (f(labels, 0) if task_type == "regression" else start for f, start in ((np.nanmean, 0), (np.nanstd, 1)))
-    for graph in (*graphs, *valid):
-        graph.y = (graph.y - mean) / std
-    model = AttentiveFP(sum(ATOM), WIDTH, int(outputs), sum(BOND), LAYERS, STEPS, DROPOUT).to(DEVICE)
-    train(model, graphs, valid, task_type)
     values = predict(model, everything)
     if task_type != "regression":
         values = values.softmax(1) if task_type == "multiclass" else values.sigmoid()

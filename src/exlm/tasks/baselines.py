@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,9 @@ from exlm.data.chemistry import molecule_problem, standardize
 from exlm.errors import InputError
 from exlm.storage import plain
 from exlm.tasks import baseline_models as models
-from exlm.tasks import baseline_programs as programs
 from exlm.tasks.applicability import BITS, RADIUS
-from exlm.tasks.baseline_models import Problem
-from exlm.tasks.baseline_programs import ATTENTIVEFP, CHEMPROP, Environment
 from exlm.tasks.config import TaskConfig, identity, resolve
-from exlm.tasks.finetune import checked_seeds, run_task
+from exlm.tasks.finetune import run_task
 from exlm.tasks.finetuned import rank
 from exlm.tasks.inference import Rows, TextKind
 from exlm.tasks.labelled import LabelledTask
@@ -29,26 +26,21 @@ from exlm.tasks.table import LabelledTable
 class Baseline:
     """A model that is trained from nothing on the labelled data alone."""
 
-    fit_predict: Callable[[Problem], np.ndarray]  # predictions [rows, outputs]
+    fit_predict: Callable[[models.Problem], np.ndarray]  # predictions [rows, outputs]
     molecules: bool  # whether it reads molecules; else it reads text
-    settings: dict[str, Any] = field(default_factory=dict)
-    environment: Environment | None = None  # of a program of its own
-
-    def recorded(self) -> dict[str, Any]:
-        """What its results depend on: its settings, and its packages with their versions."""
-        own = [f"{name}=={version(name)}" for name in ("rdkit", "scikit-learn")]
-        return {**self.settings, "packages": self.environment.packages if self.environment else own}
+    settings: dict[str, Any]
+    environment: tuple[str, ...] = ()  # packages of a program of its own
 
 
 _ECFP = {"radius": RADIUS, "bits": BITS}
 _LINEAR = {"strengths": models.STRENGTHS}
 BASELINES: dict[str, Baseline] = {
-    "ecfp-rf": Baseline(models.ecfp_random_forest, True, {**_ECFP, "trees": models.TREES}),
-    "ecfp-knn": Baseline(models.ecfp_neighbours, True, {**_ECFP, "neighbours": models.NEIGHBOURS}),
-    "ecfp-lr": Baseline(models.ecfp_linear, True, {**_ECFP, **_LINEAR}),
-    "chemprop": Baseline(programs.chemprop, True, environment=CHEMPROP),
-    "attentivefp": Baseline(programs.attentivefp, True, environment=ATTENTIVEFP),
-    "tfidf-lr": Baseline(models.tfidf_linear, False, _LINEAR),
+    "ecfp-rf": Baseline(models.random_forest, True, {**_ECFP, "trees": models.TREES}),
+    "ecfp-knn": Baseline(models.neighbours, True, {**_ECFP, "neighbours": models.NEIGHBOURS}),
+    "ecfp-lr": Baseline(models.linear, True, {**_ECFP, **_LINEAR}),
+    "chemprop": Baseline(models.chemprop, True, {}, models.CHEMPROP),
+    "attentivefp": Baseline(models.attentivefp, True, {}, models.ATTENTIVEFP),
+    "tfidf-lr": Baseline(models.linear_on_words, False, _LINEAR),
 }
 
 
@@ -62,9 +54,8 @@ def baseline(
 ) -> dict[str, Any]:
     """Trains a baseline once per seed. Data, splits, metrics and files are those of `exlm finetune`.
 
-    No model is written. `exlm report` shows the results beside the models of the same data.
-
-    If it is interrupted and run again, it goes on from there: finished seeds are not repeated.
+    No model is written. `exlm report` shows the results beside the models of the same data. If it is interrupted and
+    run again, finished seeds are not repeated.
 
     Args:
         name: for molecules ecfp-rf, ecfp-knn, ecfp-lr (ECFP4 fingerprints with a random forest, nearest neighbours or
@@ -80,48 +71,55 @@ def baseline(
     """
     if name not in BASELINES:
         raise InputError(f"there is no baseline {name!r}; use one of {', '.join(BASELINES)}")
-    seeds, task = checked_seeds(seeds), resolve(replace(task, dataset=dataset))[0]
-    if task.task_type == "question_answering":
-        raise InputError(f"{dataset}: question answering has no baseline; use a table with labels")
+    task = resolve(replace(task, dataset=dataset))[0]
     trainer = BaselineTask(name, task, Path(environments).expanduser())
+    own = [f"{package}=={version(package)}" for package in ("rdkit", "scikit-learn")]
+    hyper = {**BASELINES[name].settings, "packages": BASELINES[name].environment or own}
     directory = Path(output or f"runs/baselines/{name}/{Path(dataset).name.split('.')[0].lower()}")
     settings = plain({"baseline": name, "task": identity(trainer.task), **trainer.data_settings})
-    recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "seeds": seeds}
-    return run_task(directory, trainer, {"": BASELINES[name].recorded()}, seeds, settings, recipe)
+    recipe = {"name": name, "dataset": dataset, "output": output, "task": task}
+    return run_task(directory, trainer, {"": hyper}, seeds, settings, recipe)
 
 
 class BaselineTask(LabelledTask):
     """A labelled table, and how to train a baseline on it."""
 
     def __init__(self, name: str, task: TaskConfig, environments: Path) -> None:
-        self.baseline, self.environments = BASELINES[name], environments
-        super().__init__(task, _read_rows, TextKind(None, "none"))
+        self.baseline = BASELINES[name]
+        super().__init__(task, TextKind(None, "none"))
         if self.task.molecules != self.baseline.molecules:
-            kind, other = ("molecules", "text") if self.baseline.molecules else ("text", "molecules")
             fitting = ", ".join(key for key, entry in BASELINES.items() if entry.molecules == self.task.molecules)
-            raise InputError(
-                f"{name} reads {kind}, and {task.dataset} has {other}; use {fitting}, or set task.molecules"
-            )
+            found = f"{task.dataset} has {'molecules' if self.task.molecules else 'text'}"
+            raise InputError(f"{found}, which {name} does not read; use {fitting}, or set task.molecules")
+        packages = self.baseline.environment
+        self.python = models.interpreter(packages, environments) if packages else None
+
+    def read_rows(self, table: LabelledTable) -> Rows:
+        """The rows without tokens. What RDKit cannot parse is left out."""
+        found = table.problems
+        if self.task.molecules and self.task.on_invalid == "keep":
+            raise InputError("a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip")
+        if self.task.molecules:
+            found = [reason or molecule_problem(text) or "" for reason, text in zip(found, table.texts, strict=True)]
+        return Rows(table, [], found, found)
 
     def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> dict[str, Any]:
         """Trains with one seed. Returns what `record` tells and the seconds it took."""
         run_dir.mkdir(parents=True, exist_ok=True)
-        environment = self.baseline.environment
-        python = programs.interpreter(environment, self.environments) if environment else None
         table, split, used = self.rows.table, self.split(seed), np.flatnonzero(self.rows.usable)
-        labels, known = np.full_like(table.labels, np.nan), np.concatenate([split["train"], split["valid"]])
-        labels[known] = table.labels[known]
+        known = np.isin(np.arange(len(table.texts)), [*split["train"], *split["valid"]])
+        labels = np.where(known[:, None], table.labels, np.nan)
         learned = np.flatnonzero(~np.isnan(labels[split["train"]]).all(0))  # the other tasks have no label in train
         columns = np.arange(len(table.classes)) if table.classes else learned
+        everything = np.full((len(table.texts), len(table.classes or table.label_columns)), np.nan)
+        everything[used] = 0.5  # for tasks of which nothing can be learned
 
         def everywhere(predictions: np.ndarray) -> np.ndarray:
-            """Predictions of the used rows for all rows (NaN), and 0.5 for tasks of which nothing was learned."""
-            result = np.full((len(table.texts), len(table.classes or table.label_columns)), np.nan)
-            result[used] = 0.5
-            result[np.ix_(used, columns)] = predictions
-            return result
+            """Predictions of the used rows for all rows (NaN)."""
+            everything[np.ix_(used, columns)] = predictions
+            return everything
 
-        problem = Problem(
+        problem = models.Problem(
             texts=[standardize(table.texts[row], self.task.standardize or "none") for row in used],
             pairs=[table.pairs[row] for row in used] if table.pairs else None,
             labels=labels[np.ix_(used, learned)],
@@ -131,19 +129,9 @@ class BaselineTask(LabelledTask):
             outputs=len(columns),
             score=lambda p: rank(self.score(everywhere(p), split["valid"])[self.metric], self.metric),
             seed=seed,
-            directory=run_dir,
-            python=python,
+            log=run_dir / "program.log",
+            python=self.python,
         )
         start = time.monotonic()
         predictions = everywhere(self.baseline.fit_predict(problem))
         return {"seconds": round(time.monotonic() - start, 1), **self.record(run_dir, split, predictions)}
-
-
-def _read_rows(table: LabelledTable, task: TaskConfig) -> Rows:
-    """The rows of a table without tokens. What RDKit cannot parse is left out."""
-    found = table.problems
-    if task.molecules and task.on_invalid == "keep":
-        raise InputError("a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip")
-    if task.molecules:
-        found = [reason or molecule_problem(text) or "" for reason, text in zip(found, table.texts, strict=True)]
-    return Rows(table, [], found, found)

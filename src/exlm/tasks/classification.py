@@ -26,7 +26,7 @@ PROBLEM_TYPE = {"multiclass": "single_label_classification", "regression": "regr
 
 
 class Classification(LabelledTask):
-    """A labelled table, tokenised, and how to train a model on it (a `Trainer` of `kinds.py`)."""
+    """A labelled table, tokenised, and how to train a model on it (`kinds.py`)."""
 
     models: Models = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     device = "auto"
@@ -34,11 +34,11 @@ class Classification(LabelledTask):
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         self.tokenizer, self.max_length = load_encoder_tokenizer(model, task.max_length or DEFAULT_LENGTH)
         self.new_network = partial(load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from)
-        super().__init__(task, self._tokenize, saved_text_kind(model))
+        super().__init__(task, saved_text_kind(model))
 
-    def _tokenize(self, table: LabelledTable, task: TaskConfig) -> Rows:
-        molecules, keep = bool(task.molecules), task.on_invalid == "keep"
-        return tokenize_rows(table, self.tokenizer, self.max_length, molecules, keep, task.standardize or "none")
+    def read_rows(self, table: LabelledTable) -> Rows:
+        molecules, keep = bool(self.task.molecules), self.task.on_invalid == "keep"
+        return tokenize_rows(table, self.tokenizer, self.max_length, molecules, keep, self.task.standardize or "none")
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains with one seed and keeps the epoch that is best on valid. Returns it, and what `record` tells."""

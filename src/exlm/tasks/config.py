@@ -1,9 +1,8 @@
 """The settings of a fine-tuning recipe, the defaults for data sets that are known by name, and grids."""
 
 import itertools
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from exlm.data.chemistry import Standardize
 from exlm.data.files import plain_suffix
@@ -126,28 +125,21 @@ class FinetuneConfig:
 DEFAULTS = dict(epochs=40, batch_size=64, learning_rate=1e-4, warmup_ratio=0.06, dropout=0.1, pooler_dropout=0.1)
 TEXT_DEFAULTS = dict(epochs=3, batch_size=32, learning_rate=3e-5)  # inside all of the paper's grids
 
-Grid = dict[str, FinetuneConfig]  # the hyper-parameters of every cell of the grid, by the cell's name
-
 
 def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
     """The task, and the data set's hyper-parameters ({} if it has none). If the data set is known by name, its files,
     columns and task type are filled in. If it is a JSON file, the task type is question answering."""
     if entry := MOLECULENET.get(task.dataset.lower()):
-        task = replace(
-            task,
-            dataset=str(find_dataset(task.dataset, task.data_dir)),
-            text_column=task.text_column or entry.text_column,
-            label_columns=task.label_columns or entry.label_columns,
-            task_type=task.task_type or entry.task_type,
-            molecules=task.molecules is not False,
-        )
-        return task, entry.train
+        names = ("text_column", "label_columns", "task_type")
+        brought = {name: getattr(entry, name) for name in names if getattr(task, name) is None}
+        brought |= {"dataset": str(find_dataset(task.dataset, task.data_dir)), "molecules": task.molecules is not False}
+        return replace(task, **brought), entry.train
     name = glue_name(task.dataset) or (SQUAD if task.dataset.lower() == SQUAD else None)
     if name is None:
         json = plain_suffix(task.dataset) == ".json"
         return (replace(task, task_type="question_answering") if json and not task.task_type else task), {}
-    brought = ("valid", "test", "text_column", "pair_column", "label_columns", "task_type", "split", "molecules")
-    if given := [field for field in brought if getattr(task, field) is not None]:
+    fields = ("valid", "test", "text_column", "pair_column", "label_columns", "task_type", "split", "molecules")
+    if given := [field for field in fields if getattr(task, field) is not None]:
         raise InputError(f"{name} brings its own files, columns and task type; leave out task.{given[0]}")
     return replace(task, dataset=name, task_type="question_answering" if name == SQUAD else None), {}
 
@@ -165,28 +157,19 @@ def fill_in(train: FinetuneConfig, known: dict[str, Any], molecules: bool) -> Fi
     return replace(train, **missing)
 
 
-def cells(train: FinetuneConfig, grid: dict[str, list[Any]]) -> Grid:
-    """The hyper-parameters of every combination of a grid's values. Without a grid there is one cell, named ""."""
+def cells(train: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, FinetuneConfig]:
+    """The hyper-parameters of every combination of a grid's values, by name. Without a grid one cell, named ""."""
     types = get_type_hints(FinetuneConfig)
     for name, values in grid.items():
         if name not in types:
             raise InputError(f"the grid has {name!r}, which is no hyper-parameter; use {', '.join(types)}")
         if not isinstance(values, list) or not values:
             raise InputError(f"the grid's {name} must be a list of values, for example [1.0e-5, 2.0e-5]")
-    lists = [[_converted(name, value, types[name]) for value in values] for name, values in grid.items()]
-    chosen = [dict(zip(grid, values, strict=True)) for values in itertools.product(*lists)]
+        accepted = [kind for kind in get_args(types[name]) or (types[name],) if kind is not type(None)]
+        accepted += [int] if float in accepted else []
+        for value in values:
+            if value not in accepted and type(value) not in accepted:
+                words = " or ".join(getattr(kind, "__name__", kind) for kind in accepted)
+                raise InputError(f"the grid's {name} has {value!r}; use {words}")
+    chosen = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     return {",".join(f"{name}={value}" for name, value in cell.items()): replace(train, **cell) for cell in chosen}
-
-
-def _converted(name: str, value: Any, wanted: Any) -> Any:
-    """A value converted to the hyper-parameter's type. This is needed because YAML reads 1e-5 as a word."""
-    options = get_args(wanted) or (wanted,)
-    if value in options:  # a word
-        return value
-    kind = float if float in options else int
-    with suppress(TypeError, ValueError, OverflowError):  # no finite number
-        if kind(float(value)) == float(value):
-            return kind(float(value))
-    words = " or ".join(map(str, options))
-    allowed = words if get_origin(wanted) is Literal else "a number" if kind is float else "a whole number"
-    raise InputError(f"the grid's {name} has {value!r}; use {allowed}")

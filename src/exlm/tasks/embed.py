@@ -52,7 +52,7 @@ def embed(
         device: auto, cpu, cuda or one of several (cuda:1).
     """
     target = output_path(input, output, "embeddings.parquet", (".parquet", ".csv", ".npy"))
-    network, tokenizer = load_model(model, ExLMModel, None if layers is None else {"task_layers": layers})
+    network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.to_device(network, device)
     table, known = make_table(read_frame(input, header), input, text_column, []), text_kind(network.config)
     molecules = check_kind(table.texts, known.molecules, molecules, input)

@@ -49,13 +49,6 @@ def encoder_fingerprint(name: str) -> str:
     return hashlib.sha256(f"{name} {commit}".encode()).hexdigest()
 
 
-def default_layers(name: str) -> int | None:
-    """How many layers a new head reads by default, if that was not always so: all of a model with late expansion, of
-    which heads once read those before the expansion. None for any other model, whose heads always read all."""
-    config = _config(name)
-    return config.num_hidden_layers if getattr(config, "plain_layers", 0) else None
-
-
 def load_encoder(
     name: str,
     models: Models,
@@ -113,8 +106,7 @@ def fold_units(model: PreTrainedModel, task: dict[str, Any]) -> dict[str, Any]:
     """Changes the last layer of a regression model so that it returns real units: its output times `task["std"]` plus
     `task["mean"]`. Returns the task as it is then to be saved: with mean 0 and std 1."""
     mean, std = (torch.tensor(task[name], dtype=torch.float64) for name in ("mean", "std"))
-    heads = [getattr(model, name) for name in HEADS if hasattr(model, name)]
-    layers = [layer for head in heads for layer in head.modules() if isinstance(layer, nn.Linear)]
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     if not layers or layers[-1].bias is None or layers[-1].out_features != len(mean):
         print(f"note: the head of {model.config.model_type} stays standardised; use exlm predict, not pipelines")
         return task
@@ -134,10 +126,8 @@ def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrain
     if tokenizer.pad_token_id is None:
         raise InputError(f"the tokenizer {name} has no pad token; add it and save the tokenizer again")
     if len(tokenizer) > config.vocab_size or (exlm and tokenizer.mask_token_id != config.mask_token_id):
-        raise InputError(
-            f"the tokenizer in {name} has {len(tokenizer)} tokens (mask {tokenizer.mask_token_id}), the model's "
-            f"vocabulary {config.vocab_size}; they do not belong together"
-        )
+        sizes = f"{len(tokenizer)} tokens (mask {tokenizer.mask_token_id}), the model {config.vocab_size}"
+        raise InputError(f"{name}: the tokenizer has {sizes}; they do not belong together")
     taken = inspect.signature(_model_class(config, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING).forward).parameters
     names = [entry for entry in tokenizer.model_input_names if entry in taken and entry != "token_type_ids"]
     largest = max(tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"], default=0)

@@ -1,11 +1,9 @@
 """Fine-tuning: labelled data, a split, a grid and several seeds; selection on valid, report on test (or valid)."""
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
@@ -13,15 +11,16 @@ from exlm.card import write_card
 from exlm.errors import Diverged, InputError, TrainingStopped
 from exlm.storage import finished_result, lock, machine, plain, write_json, write_text, write_yaml
 from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, identity, resolve
-from exlm.tasks.encoders import default_layers, encoder_fingerprint
+from exlm.tasks.encoders import encoder_fingerprint
 from exlm.tasks.finetuned import REPORT, RESULT, best_seed, best_seed_directory, copy_model, rank
-from exlm.tasks.kinds import Task, kind_of
+from exlm.tasks.kinds import kind_of
+from exlm.tasks.labelled import LabelledTask
 from exlm.tasks.metrics import summarise
+from exlm.tasks.question_answering import QuestionAnswering
 from exlm.train import distributed
 from exlm.train.precision import used_precision
 
 Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every split but train
-TrainSeed = Callable[[Path, Any, int], Result]  # with the hyper-parameters of a cell and a seed
 
 
 def finetune(
@@ -54,58 +53,39 @@ def finetune(
 
     Returns the content of `results.json`: metrics of every seed, and for every split their median, mean and spread.
     """
-    seeds = checked_seeds(seeds)
     if distributed.launched():
         raise InputError("fine-tuning is one process; start it without torchrun, and other tasks beside it")
+    if Path(model).resolve() == Path(output).resolve():
+        raise InputError(f"output is the directory of the model, {model}; choose another one")
     start = str(best_seed_directory(start_from)) if start_from else None
-    fingerprints: dict[str, Any] = {"model_sha256": encoder_fingerprint(model)}
+    fingerprints = {"model_sha256": encoder_fingerprint(model)}
     fingerprints |= {"start_sha256": encoder_fingerprint(start)} if start else {}
-    if train.layers is None and (layers := default_layers(model)):
-        fingerprints["layers"] = layers  # an earlier run read fewer, and must not be mixed with this one
     task, known = resolve(task)
     precision = used_precision(distributed.device(device), train.precision)  # what auto means differs between machines
     named = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
     trainer = kind_of(task.task_type).trainer(model, task, from_scratch, start)
     trainer.device = device
     hyper = fill_in(train, known, bool(trainer.task.molecules))
-    chosen = cells(hyper, grid or {})
-    settings = plain(
-        {**named, "precision": precision, "task": identity(trainer.task), **fingerprints, **trainer.data_settings}
-    )
-    recipe = {"output": output, **named, "train": hyper, "grid": grid, "seeds": seeds}
-    return run_task(Path(output), trainer, chosen, seeds, settings, recipe)
-
-
-def checked_seeds(seeds: list[int] | None) -> list[int]:
-    """The seeds, 0, 1 and 2 where absent. InputError if there is none, or one twice."""
-    seeds = [0, 1, 2] if seeds is None else seeds
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise InputError(f"seeds is {seeds}; give at least one, each once")
-    return seeds
+    settings = {**named, "precision": precision, "task": identity(trainer.task)} | fingerprints | trainer.data_settings
+    recipe = {"output": output, **named, "train": hyper, "grid": grid}
+    return run_task(Path(output), trainer, cells(hyper, grid or {}), seeds, plain(settings), recipe)
 
 
 def run_task(
     directory: Path,
-    task: Task,
+    task: LabelledTask | QuestionAnswering,
     grid: Mapping[str, Any],
-    seeds: Sequence[int],
+    seeds: list[int] | None,
     settings: dict[str, Any],
     recipe: dict[str, Any],
 ) -> dict[str, Any]:
     """Trains on a task with every cell and seed (see `run_grid`), says what was found in the data and what came out,
     and writes everything to a directory. Returns the content of `results.json`."""
-    _announce(task)
-    with lock(directory):
-        finished_runs(directory, grid, seeds, settings)  # a run that is refused changes nothing here
-        write_yaml(directory / "recipe.yaml", recipe)
-        write_text(directory / "invalid_rows.csv", task.invalid.to_csv(index=False))
-        report = run_grid(directory, task.train_seed, grid, seeds, settings, task.metric)
-    _print_result(report, directory)
-    return report
-
-
-def _announce(task: Task) -> None:
-    """Prints what was understood of the data, and how many rows have something wrong."""
+    seeds = [0, 1, 2] if seeds is None else seeds
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(f"seeds is {seeds}; give at least one, each once")
+    if (directory / RESULT).is_file() or any(directory.glob("checkpoint-*")):
+        raise InputError(f"{directory} holds a pre-training, which would be overwritten; choose another output")
     dataset, invalid = task.task.dataset, task.invalid
     print(f"{dataset}: {task.summary}")
     for difference in task.data_settings["departures"]:
@@ -115,33 +95,40 @@ def _announce(task: Task) -> None:
         example = f"{first.part} row {first.row}, value {str(first.value)[:80]!r}: {first.reason}".strip()
         if task.task.on_invalid == "error":
             raise InputError(f"{dataset}: {example}; correct or remove it, or set task.on_invalid to skip")
-        counts = invalid.get("action", pd.Series()).value_counts()
-        actions = "".join(f"{count} {action}; " for action, count in counts.items())
+        actions = "".join(f"{n} {action}; " for action, n in invalid.get("action", pd.Series()).value_counts().items())
         print(f"{len(invalid)} rows have something wrong ({actions}see invalid_rows.csv), the first: {example}")
+    with lock(directory):
+        finished_runs(directory, grid, seeds, settings)  # a run that is refused changes nothing here
+        write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
+        write_text(directory / "invalid_rows.csv", invalid.to_csv(index=False))
+        report = run_grid(directory, task.train_seed, grid, seeds, settings, task.metric)
+    _print_result(report, directory)
+    return report
 
 
 def finished_runs(
     directory: Path, grid: Mapping[str, Any], seeds: Sequence[int], settings: dict[str, Any]
 ) -> dict[tuple[str, int], Result | None]:
     """The results of all runs by cell and seed, None for a run that is not finished; InputError if settings differ."""
-    found = {}
-    for name, seed in itertools.product(grid, seeds):
-        path, own_settings = directory / name / f"seed-{seed}" / RESULT, settings | {"train": plain(grid[name])}
-        found[name, seed] = finished_result(path, "settings", own_settings)
-    return found
+    return {
+        (name, seed): finished_result(run_dir / RESULT, "settings", settings | {"train": plain(hyper)})
+        for name, hyper in grid.items()
+        for seed in seeds
+        for run_dir in [directory / name / f"seed-{seed}"]
+    }
 
 
 def run_grid(
     directory: Path,
-    train_seed: TrainSeed,
+    train_seed: Callable[[Path, Any, int], Result],
     grid: Mapping[str, Any],
     seeds: Sequence[int],
     settings: dict[str, Any],
     metric: str,
 ) -> dict[str, Any]:
     """Runs every cell with every seed in `CELL/seed-N`. Finished runs are skipped; InputError if they had other
-    `settings` or hyper-parameters. Writes and returns `results.json`: the summaries of the best cell by split, its
-    runs, and every cell's summary. Then copies the model of the best seed, if there are models, to `directory`.
+    `settings` or hyper-parameters. Writes and returns `results.json`. The model of the best seed, if there are models,
+    is copied to `directory`.
 
     The best cell has the best median of `metric` on valid; only its weights are kept. If the training of a cell stops
     with an error (it diverges, say), the grid goes on, and the cell counts as the worst.
@@ -183,7 +170,9 @@ def run_grid(
     summaries[best] = _summary(runs[best])
     report = {"settings": settings, "seeds": list(seeds), "metric": metric, "best": best, **summaries[best]}
     report |= {"runs": runs[best], "machine": machine()} | ({"cells": summaries} if len(grid) > 1 else {})
-    report |= {"best_seed": best_seed(report)} | _label_summary(runs[best])
+    report["best_seed"] = best_seed(report)
+    if any(runs[best][0].get("labels", {}).values()):
+        report["labels"] = _summary(runs[best], "labels")
     if "best_epoch" in runs[best][0]:
         copy_model(directory / best / f"seed-{report['best_seed']}", directory)
     write_json(directory / REPORT, report)
@@ -192,30 +181,19 @@ def run_grid(
     return report
 
 
-def _summary(runs: Sequence[Result]) -> dict[str, Any]:
-    """Summarises the scores of all seeds. If the training of one has stopped, no score of the cell is defined."""
+def _summary(runs: Sequence[Result], what: str = "scores") -> dict[str, Any]:
+    """Summarises the scores of all seeds by split. If the training of one has stopped, none of the cell is defined."""
     runs = [run for run in runs if "stopped" in run][:1] or runs
-    return {split: summarise([run["scores"][split] for run in runs]) for split in runs[0]["scores"]}
-
-
-def _label_summary(runs: Sequence[Result]) -> dict[str, Any]:
-    """Under `labels`, the summary over seeds of every label's score by split; {} if there is only one label."""
-    found = [run["labels"] for run in runs if any(run.get("labels", {}).values())]
-    return {"labels": {split: summarise([one[split] for one in found]) for split in found[0]}} if found else {}
+    return {split: summarise([run[what][split] for run in runs]) for split in runs[0][what]}
 
 
 def _print_result(report: dict[str, Any], directory: Path) -> None:
     """Prints the main metric of the best cell, and how many cells there were."""
-    split = "test" if "test" in report else "valid"
     name, seeds = report["metric"], len(report["seeds"])
-    summary = report[split][name]
-    value = "{median:.4f}".format(**summary)
-    if seeds > 1:
-        value += " (median of {} seeds, {min:.4f} to {max:.4f}; mean {mean:.4f} +- {std:.4f})".format(seeds, **summary)
-    value += "" if np.isfinite(summary["mean"]) else f" (not defined: the {split} part has only one class)"
-    value += "; valid also chose the epoch and, of a grid, the cell" if split == "valid" else ""
-    if "cells" in report:
-        value += f"; best of {len(report['cells'])} cells: {report['best']}"
-    if "mismatched" in report:
-        value += f"; mismatched {report['mismatched'][name]['median']:.4f}"
-    print(f"{split} {name} {value}; everything is in {directory}")
+    for split in ["test"] if "test" in report else [split for split in ("valid", "mismatched") if split in report]:
+        several = " (median of {} seeds, {min:.4f} to {max:.4f}; mean {mean:.4f} +- {std:.4f})" if seeds > 1 else ""
+        print(f"{split} {name}", ("{median:.4f}" + several).format(seeds, **report[split][name]))
+    if "test" not in report:
+        print("valid also chose the epoch and, of a grid, the cell")
+    cells = f"; best of {len(report['cells'])} cells: {report['best']}" if "cells" in report else ""
+    print(f"everything is in {directory}{cells}")

@@ -1,20 +1,18 @@
 """What the output directory of a fine-tuning holds, and how to find the models in it.
 
 `results.json` (REPORT) has the results of all seeds, of a grid those of its best cell CELL (else CELL is ""). Every
-`CELL/seed-N` has the files of one model, what this seed gave (RESULT), its predictions and its log. At the end the
-files of the best seed's model are copied to the output directory itself, so that it can be used like any model.
+`CELL/seed-N` has one model, what this seed gave (RESULT), its predictions and its log.
 """
 
 import json
 import shutil
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from exlm.errors import InputError
-from exlm.storage import MANIFEST
+from exlm.storage import MANIFEST, replacing
 from exlm.tasks.metrics import LOWER_IS_BETTER
 
 RESULT, REPORT = "result.json", "results.json"
@@ -58,11 +56,6 @@ def best_seed_directory(path: str) -> Path:
 def copy_model(source: Path, directory: Path) -> None:
     """Copies the files of the model in `source` to `directory`. The manifest comes last: a copy that was interrupted is
     recognised as damaged, until the same command is run again."""
-    files = [*json.loads((source / MANIFEST).read_text())["files"], MANIFEST]
-    with TemporaryDirectory(dir=directory, prefix=".partial-") as partial:
-        for name in files:
-            (Path(partial) / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(source / name, Path(partial) / name)
-        for name in files:
-            (directory / name).parent.mkdir(exist_ok=True)
-            (Path(partial) / name).replace(directory / name)
+    for name in (*json.loads((source / MANIFEST).read_text())["files"], MANIFEST):
+        with replacing(directory / name) as partial:
+            shutil.copyfile(source / name, partial)

@@ -27,34 +27,32 @@ from exlm.tasks.table import LabelledTable, make_table
 class LabelledTask:
     """A labelled table, how it is split, and how predictions for it are scored and recorded.
 
-    The attributes are those of a `Trainer` (`kinds.py`); `rows` says which rows can be used.
+    It has the attributes that `kinds.py` lists; `rows` says which rows can be used.
     """
 
-    def __init__(
-        self,
-        task: TaskConfig,
-        read_rows: Callable[[LabelledTable, TaskConfig], Rows],
-        trained_on: TextKind,
-    ) -> None:
-        """Reads the table. `read_rows` gets it and the completed task, and finds what is wrong with its rows.
-        `trained_on` is the kind of text that the model knows."""
+    read_rows: Callable[[LabelledTable], Rows]  # what can be used of the table, by the completed `task`
+    train_seed: Callable[[Path, Any, int], dict[str, Any]]
+
+    def __init__(self, task: TaskConfig, trained_on: TextKind) -> None:
+        """Reads the table. `trained_on` is the kind of text that the model knows."""
         table, differences = load_labelled(task)
-        if task.train_rows is not None:
-            differences.append(f"at most {task.train_rows} rows of the train part are used")
-        glue = task.dataset in GLUE
-        wanted = False if glue else task.molecules
+        wanted = False if task.dataset in GLUE else task.molecules
         molecules = check_kind(table.texts, trained_on.molecules or None, wanted, task.dataset)
         how = task.standardize or (trained_on.standardize if molecules else "none")
         if how != "none" and not molecules:
             raise InputError(f"task.standardize {how} rewrites molecules; set task.molecules to true, or leave it out")
-        default_split = "parts" if table.parts is not None else "scaffold" if molecules else "random"
-        remembered = task.standardize if how == "none" else how
-        self.task = replace(task, molecules=molecules, split=task.split or default_split, standardize=remembered)
-        self.metric = task.metric or (GLUE[task.dataset].metric if glue else MAIN_METRIC[table.task_type])
+        split = task.split or ("parts" if table.parts is not None else "scaffold" if molecules else "random")
+        self.task = replace(
+            task, molecules=molecules, split=split, standardize=task.standardize if how == "none" else how
+        )
+        main_metric = GLUE[task.dataset].metric if task.dataset in GLUE else MAIN_METRIC[table.task_type]
+        self.metric = task.metric or main_metric
         if self.metric not in (known := METRICS[table.task_type]):
             raise InputError(f"a {table.task_type} task has no metric {self.metric!r}; use one of {', '.join(known)}")
-        self.rows = read_rows(table, self.task)
+        self.rows = self.read_rows(table)
         self.invalid = self.rows.report()
+        if task.train_rows is not None:
+            differences.append(f"at most {task.train_rows} rows of the train part are used")
         differences += molnet_differences(task.dataset, len(table.texts), self.rows.usable.sum())
         self.data_settings = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": differences}
         inferred = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
@@ -97,19 +95,17 @@ class LabelledTask:
 
     def _label_scores(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         """The metric of every label on some rows, NaN where it is not defined; {} if there is only one label."""
-        table, scores = self.rows.table, dict[str, float]()
-        for i, name in enumerate(table.label_columns if len(table.label_columns) > 1 else []):
-            one = slice(i, i + 1)
-            scores[name] = evaluate(table.task_type, table.labels[rows, one], predictions[rows, one])[self.metric]
-        return scores
+        table = self.rows.table
+        columns = enumerate(table.label_columns if len(table.label_columns) > 1 else [])
+        one = {name: (table.labels[rows, i : i + 1], predictions[rows, i : i + 1]) for i, name in columns}
+        return {name: evaluate(table.task_type, *found)[self.metric] for name, found in one.items()}
 
     def _write_predictions(self, run_dir: Path, split: Split, predictions: np.ndarray) -> None:
         table = self.rows.table
         names = np.full(len(predictions), "", dtype=object)
         for name, chosen in split.items():
             names[chosen] = name
-        outputs = prediction_columns({"classes": table.classes, "label_columns": table.label_columns})
-        values = dict(zip(outputs, predictions.T, strict=True))
+        values = dict(zip(prediction_columns(vars(table)), predictions.T, strict=True))
         frame = with_columns(table.frame, {"split": names} | values | {"problem": self.rows.problems})
         if table.parts is not None:
             own = [table.text_column, table.pair_column, *table.label_columns]
@@ -121,7 +117,8 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
     """The table of a task, and how its parts differ in size from the published ones (GLUE)."""
     if task.dataset in GLUE:
         return glue_table(task.dataset, task.data_dir)
-    assert task.task_type != "question_answering"
+    if task.task_type == "question_answering":
+        raise InputError(f"{task.dataset}: question answering has no baseline; use a table with labels")
     files = {"train": task.dataset, "valid": task.valid, "test": task.test}
     frames = {part: read_frame(file, task.header) for part, file in files.items() if file}
     frame = frames if task.valid else frames["train"]

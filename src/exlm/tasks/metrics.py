@@ -3,6 +3,7 @@ the official SQuAD 2.0 script); and summaries over seeds."""
 
 import re
 import string
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -64,7 +65,9 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
     tasks = [(labels[rows, i], predictions[rows, i]) for i, rows in enumerate(present.T) if rows.any()]
     scores = {}
     for name, metric in METRICS[task_type].items():
-        values = np.array([metric(*task) for task in tasks])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a small part may have one class only
+            values = np.array([metric(*task) for task in tasks])
         defined = values[~np.isnan(values)]
         scores[name] = float(defined.mean()) if len(defined) else NAN
     if task_type in ("binary", "multilabel"):
@@ -88,24 +91,9 @@ def em_and_f1(reference: list[str], predicted: list[str]) -> tuple[float, float]
     return same, 2 * precision * recall / (precision + recall)
 
 
-def evaluate_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> dict[str, float]:
-    """Scores the answers (from `answer`) to all `questions` (from `read_questions`), in percent.
-
-    Returns:
-        em, f1: "no answer" is given where it scores above the best span (threshold 0). has_answer_em, has_answer_f1 and
-            no_answer_accuracy are over answerable or unanswerable questions alone, NaN if there is none.
-        questions, has_answer: how many questions there are, and how many of them have an answer.
-        best_em, best_em_threshold, best_f1, best_f1_threshold: with the threshold on null_minus_best that is best for
-            these very questions. It is searched as in `find_best_thresh` of the official script: first no question is
-            answered, then one more at a time, by rising null_minus_best. If no answers at all are best, it is <= 0.
-    """
-
-    return summarise_answers(score_answers(questions, answers))
-
-
 def score_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
-    """For every question em and f1 of its best span (from 0 to 1), its null_minus_best, whether it has an answer
-    (`answerable`), and whether there is a best span at all (`answered`)."""
+    """For every question (from `read_questions`) em and f1 of its best span in `answers` (from `answer`), from 0 to 1,
+    its null_minus_best, whether it has an answer (`answerable`), and whether there is a best span (`answered`)."""
     answers = answers.loc[questions.index]
     scores = []
     for gold, text in zip(questions["answers"], answers["answer"], strict=True):
@@ -119,7 +107,16 @@ def score_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFram
 
 
 def summarise_answers(scored: pd.DataFrame) -> dict[str, float]:
-    """The scores that `evaluate_answers` explains, from the questions' scores (`score_answers`)."""
+    """The scores of all questions together, in percent, from the scores of each (`score_answers`).
+
+    Returns:
+        em, f1: "no answer" is given where it scores above the best span (threshold 0). has_answer_em, has_answer_f1 and
+            no_answer_accuracy are over answerable or unanswerable questions alone, NaN if there is none.
+        questions, has_answer: how many questions there are, and how many of them have an answer.
+        best_em, best_em_threshold, best_f1, best_f1_threshold: with the threshold on null_minus_best that is best for
+            these very questions. It is searched as in `find_best_thresh` of the official script: first no question is
+            answered, then one more at a time, by rising null_minus_best. If no answers at all are best, it is <= 0.
+    """
 
     def percent(scores: np.ndarray) -> float:
         return 100.0 * float(scores.mean()) if len(scores) else float("nan")

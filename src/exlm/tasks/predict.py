@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from exlm.data.columns import listed
 from exlm.errors import InputError
 from exlm.storage import write_json
 from exlm.tasks.encoders import saved_task
@@ -67,11 +68,13 @@ def evaluate(
         raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
     found = predictions_of(model, input, PredictOptions(**options))
     if not len(found.labelled):
-        raise InputError(f"{input}: nothing can be scored: {found.note or 'no row has a label and a prediction'}")
+        wanted = listed(saved_task(str(seed_directories(model)[0])).get("label_columns", ["answer"]), 5)
+        reason = found.note or f"no row has a prediction and a label in {wanted}; rename the column that has the labels"
+        raise InputError(f"{input}: nothing can be scored: {reason}")
     metrics = {name: with_intervals(score, found.labelled, resamples, seed) for name, score in found.scores.items()}
     settings = {"model": model, "input": input, "labelled": len(found.labelled), "resamples": resamples, "seed": seed}
     write_json(target, report := settings | {"metrics": metrics})
-    cells = {name: {metric: _cell(**values) for metric, values in of.items()} for name, of in metrics.items()}
+    cells = {name: {metric: _cell(values) for metric, values in of.items()} for name, of in metrics.items()}
     print(f"{found.summary}; {len(found.labelled)} labelled")
     print(pd.DataFrame(cells).to_string())
     print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows; everything is in {target}")
@@ -90,9 +93,10 @@ def with_intervals(score: Score, rows: np.ndarray, resamples: int, seed: int) ->
     return {name: {"value": value, "low": low[name], "high": high[name]} for name, value in values.items()}
 
 
-def _cell(value: float, low: float, high: float) -> str:
+def _cell(found: dict[str, float]) -> str:
     """A number with its interval, if it has one."""
-    return f"{value:.4f}" + (f" ({low:.4f} to {high:.4f})" if np.isfinite([low, high]).all() else "")
+    form = "{value:.4f} ({low:.4f} to {high:.4f})" if np.isfinite([*found.values()]).all() else "{value:.4f}"
+    return form.format_map(found)
 
 
 def predictions_of(model: str, input: str, options: PredictOptions) -> Predictions:

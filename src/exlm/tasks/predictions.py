@@ -115,7 +115,9 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
         return Predictions(result, summary, note=str(error))
     if len(runs) > 1:
         runs = {"ensemble": np.mean([*runs.values()], 0), **runs}
-    scores = {name: partial(_score, labels, task["task_type"], predictions) for name, predictions in runs.items()}
+    scores: dict[str, Score] = {
+        name: partial(_score, labels, task["task_type"], predictions) for name, predictions in runs.items()
+    }
     return Predictions(result, summary, scores, np.flatnonzero(rows.usable & ~np.isnan(labels).all(1)))
 
 

@@ -32,7 +32,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
 from exlm.tasks.encoders import Models, load_encoder, load_encoder_tokenizer
 from exlm.tasks.frames import read_frame, read_json, with_columns, write_frame
-from exlm.tasks.metrics import ANSWER_METRICS, evaluate_answers, score_answers, summarise_answers
+from exlm.tasks.metrics import ANSWER_METRICS, score_answers, summarise_answers
 from exlm.tasks.predictions import Member, Predictions, PredictOptions, Score
 from exlm.tasks.supervised import train_best_epoch
 
@@ -40,7 +40,7 @@ DEFAULT_WINDOW = 384  # tokens
 
 
 class QuestionAnswering:
-    """Questions and contexts, cut into windows, and how to train a model on them (a `Trainer` of `kinds.py`)."""
+    """Questions and contexts, cut into windows, and how to train a model on them (`kinds.py`)."""
 
     models: Models = MODEL_FOR_QUESTION_ANSWERING_MAPPING
     device = "auto"
@@ -92,7 +92,7 @@ class QuestionAnswering:
         def found(split: str) -> tuple[pd.DataFrame, dict[str, float]]:
             questions, windows = self.splits[split]
             answers = answer(network, questions, windows, tokenizer, self.task.max_answer, hyper.precision)
-            return answers, evaluate_answers(questions, answers)
+            return answers, summarise_answers(score_answers(questions, answers))
 
         batches = window_batches(self.splits["train"][1], tokenizer, hyper.batch_size, seed)
         best_epoch = train_best_epoch(

@@ -44,6 +44,8 @@ def make_split(kind: str, table: LabelledTable, seed: int) -> Split:
     else:
         known = "scaffold, random, column:NAME, file:PATH, or name files for the parts"
         raise InputError(f"unknown split {kind!r}; use {known}")
+    if not len(rows):
+        raise InputError("no row can be used; the rows and what is wrong with them are listed above")
     split = {name: np.intersect1d(chosen, rows) for name, chosen in split.items()}
     if not len(split["train"]):
         raise InputError(f"the {kind} split of {len(rows)} usable rows has no train rows; use another split")

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..storage import problem, sync, write_manifest
+from ..storage import new_directory, problem, sync, write_manifest
 from . import distributed
 
 PREFIX = "checkpoint-"
@@ -30,25 +30,19 @@ def save(
 
     InputError if it cannot be written (disk full); earlier checkpoints are then untouched.
     """
-    final = directory / f"{PREFIX}{step:08d}"
-    partial = directory / f".partial-{final.name}"
-    shutil.rmtree(partial, ignore_errors=True)
+    moments = {
+        f"{name}/{key}": value.detach()
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
     try:
-        partial.mkdir(parents=True)
-        save_file(_model_tensors(model), partial / "model.safetensors")
-        moments = {
-            f"{name}/{key}": value.detach()
-            for name, parameter in model.named_parameters()
-            for key, value in optimizer.state.get(parameter, {}).items()
-        }
-        save_file(moments, partial / "optimizer.safetensors")
-        (partial / "state.json").write_text(json.dumps({"step": step, **state}, indent=1))
-        write_manifest(partial, list(partial.iterdir()))
-        shutil.rmtree(final, ignore_errors=True)
-        partial.rename(final)
+        with new_directory(directory / f"{PREFIX}{step:08d}", overwrite=True) as partial:
+            save_file(_model_tensors(model), partial / "model.safetensors")
+            save_file(moments, partial / "optimizer.safetensors")
+            (partial / "state.json").write_text(json.dumps({"step": step, **state}, indent=1))
+            write_manifest(partial, list(partial.iterdir()))
         sync(directory)
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
         raise InputError(
             f"the checkpoint of step {step} could not be written to {directory}: {error}; earlier checkpoints are "
             "intact, free some space and run the same command to go on from the newest"
@@ -72,20 +66,18 @@ def resume(
     """
     damaged: dict[Path, str] = {}
     path = None
-    for candidate in candidates(directory):
-        if (reason := problem(candidate)) is None:
-            path = candidate
+    for path in candidates(directory):
+        if (reason := problem(path)) is None:
             break
-        damaged[candidate] = reason
+        damaged[path] = reason
     distributed.barrier()  # no process may look while another one renames
     if path is None:
-        if damaged:
-            first, reason = next(iter(damaged.items()))
-            raise InputError(f"no checkpoint verifies ({first}: {reason}); delete {directory} to start again")
         return None
-    for candidate, reason in damaged.items() if distributed.is_main() else ():
-        print(f"warning: {candidate} is passed over and set aside: {reason}", flush=True)
-        candidate.rename(candidate.with_name(f"damaged-{candidate.name}"))
+    if path in damaged:
+        raise InputError(f"no checkpoint verifies ({path}: {damaged[path]}); delete {directory} to start again")
+    for other, reason in damaged.items() if distributed.is_main() else ():
+        print(f"warning: {other} is passed over and set aside: {reason}", flush=True)
+        other.rename(other.with_name(f"damaged-{other.name}"))
     state = json.loads((path / "state.json").read_text())
     for name, value in identity.items():
         if state["identity"].get(name) != value:
@@ -105,10 +97,10 @@ def _load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Non
         tensor.copy_(weights[name])
     moments = load_file(path / "optimizer.safetensors")
     for name, parameter in model.named_parameters():
-        prefix = f"{name}/"
-        found = {key.removeprefix(prefix): value for key, value in moments.items() if key.startswith(prefix)}
+        prefix, device = f"{name}/", parameter.device
+        found = {key.removeprefix(prefix): x.to(device) for key, x in moments.items() if key.startswith(prefix)}
         if found:
-            optimizer.state[parameter] = {k: v.to(parameter.device) for k, v in found.items()}
+            optimizer.state[parameter] = found
 
 
 def _model_tensors(model: nn.Module) -> dict[str, Tensor]:

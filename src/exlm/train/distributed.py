@@ -29,8 +29,7 @@ def device(name: str = "auto") -> torch.device:
         own_gpu = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
         return torch.device(own_gpu if torch.cuda.is_available() else "cpu")
     there = [] if launched() else ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-    chosen = "cuda:0" if name == "cuda" else name
-    if chosen not in there:
+    if (chosen := "cuda:0" if name == "cuda" else name) not in there:
         raise InputError(f"device is {name}; it must be {' or '.join(['auto', *there])} here")
     return torch.device(chosen)
 

@@ -10,7 +10,7 @@ import math
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -32,11 +32,7 @@ Evaluate = Callable[[nn.Module, int], dict[str, Any]]
 
 
 class EarlyStop(Exception):
-    """Raised by an evaluation to end training; holds the evaluation's metrics."""
-
-    def __init__(self, values: dict[str, Any]) -> None:
-        super().__init__("early stop")
-        self.values = values
+    """Raised by an evaluation to end training; its argument are the evaluation's metrics."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +60,16 @@ class LoopConfig:
     max_infeasible_steps: int = 20
 
     def __post_init__(self) -> None:
-        for name in ("steps", "log_every", "keep_checkpoints", "max_infeasible_steps"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        least = dict.fromkeys(("steps", "log_every", "keep_checkpoints", "max_infeasible_steps"), 1)
+        for name, smallest in (least | {"eval_every": 0, "save_every": 0}).items():
+            if getattr(self, name) < smallest:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least {smallest}")
         if (ratio := self.optimizer.warmup_ratio) is not None:  # a run is known by its steps, however they were given
             optimizer = replace(self.optimizer, warmup_steps=int(ratio * self.steps), warmup_ratio=None)
             object.__setattr__(self, "optimizer", optimizer)
         if self.optimizer.warmup_steps > self.steps:
             found = f"{self.optimizer.warmup_steps} warmup_steps exceed the {self.steps} steps of the run"
             raise InputError(f"{found}; give fewer, or a share of the steps as warmup_ratio")
-        if self.eval_every < 0 or self.save_every < 0:
-            raise InputError("eval_every and save_every must not be negative")
 
 
 def fit(
@@ -105,8 +100,7 @@ def fit(
         the metrics of the last update, or None if the run was complete already.
 
     Raises:
-        TrainingStopped: the loss is not finite, or sequences are skipped in every update. The last good checkpoint is
-            kept.
+        TrainingStopped: the loss is not finite, or every update skips sequences. The last good checkpoint is kept.
         Interrupted: SIGINT or SIGTERM arrived; a checkpoint was saved if `save_every` is not 0.
         InputError: a checkpoint belongs to another run or cannot be written.
     """
@@ -136,7 +130,7 @@ def fit(
         return values
 
     main = distributed.is_main()
-    with Tracker(directory, start, config.steps, main, description) as tracker, _signals() as received:
+    with closing(Tracker(directory, start, config.steps, main, description)) as tracker, _signals() as received:
         model.train()
         measured = None
         for step, micro_batches in _ahead(batches, start, config.steps):
@@ -146,14 +140,14 @@ def fit(
             try:
                 measured = report(step + 1)
             except EarlyStop as early:
-                tracker.log(step + 1, "eval", early.values)
-                return early.values
-            due = step + 1 == config.steps or (config.save_every and (step + 1) % config.save_every == 0)
-            if due or stop:
+                tracker.log(step + 1, "eval", early.args[0])
+                return early.args[0]
+            last = step + 1 == config.steps
+            if last or stop or (config.save_every and (step + 1) % config.save_every == 0):
                 save(step + 1)
-            if stop and step + 1 < config.steps:
-                where = f"interrupted after step {step + 1} of {config.steps}"
+            if stop and not last:
                 aim = "to go on" if config.save_every else "to start this part again"
+                where = f"interrupted after step {step + 1} of {config.steps}"
                 raise Interrupted(stop, f"{where}; run the same command {aim}")
     return measured
 
@@ -161,12 +155,11 @@ def fit(
 def _ahead(batches: MicroBatches, start: int, steps: int) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:
     """(step, micro-batches) of every update; a thread makes the next ones while the current ones are used."""
     with ThreadPoolExecutor(1) as worker:
-        following = worker.submit(batches, start) if start < steps else None
+        following = [worker.submit(batches, start)] if start < steps else []
         for step in range(start, steps):
-            assert following is not None
-            ready = following.result()
+            ready = following.pop().result()
             if step + 1 < steps:
-                following = worker.submit(batches, step + 1)
+                following.append(worker.submit(batches, step + 1))
             yield step, ready
 
 

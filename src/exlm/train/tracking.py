@@ -49,10 +49,8 @@ class Meter:
         self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if sums.skipped else 0
         if self.skipped_in_a_row >= self.limit:
-            raise TrainingStopped(
-                f"{self.skipped_in_a_row} updates in a row up to step {step + 1} had sequences without any "
-                f"alignment of finite probability; {GO_ON}"
-            )
+            skipped = f"{self.skipped_in_a_row} updates in a row up to step {step + 1}"
+            raise TrainingStopped(f"{skipped} had sequences without any alignment of finite probability; {GO_ON}")
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -115,10 +113,7 @@ class Tracker:
         self.bar.set_postfix(shown, refresh=False)
         self.bar.update()
 
-    def __enter__(self) -> "Tracker":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.bar.close()
         if self.active:
             self.file.close()
