@@ -40,6 +40,7 @@ if Path.cwd().name != "{name}":
 BAR = re.compile(r"^.*\[\d\d:\d\d[<,].*\n?", re.MULTILINE)  # the last state of a progress bar
 TIME = re.compile(r" in \d+ s(?=,)")
 
+# In Jupyter a command that fails does not stop the notebook. Here it does.
 STOP_AT_FAILURE = """
 def system(command):
     get_ipython().system_piped(command)
@@ -112,21 +113,18 @@ def is_widget(output: nbformat.NotebookNode) -> bool:
     return "application/vnd.jupyter.widget-view+json" in output.get("data", {})
 
 
-def main() -> None:
-    """Writes the notebooks whose names are given, or all. Where no code has changed, the outputs are kept."""
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # of the command exlm
-    for tutorial in TUTORIALS:
-        if tutorial.stem in (sys.argv[1:] or tutorial.stem):
-            made, path = notebook(tutorial), EXAMPLES / f"{tutorial.stem}.ipynb"
-            stored = nbformat.read(path, as_version=4) if path.exists() else new_notebook()
-            if sources(made) == sources(stored):
-                for cell, old in zip(code_cells(made), code_cells(stored), strict=True):
-                    cell.update(outputs=old.outputs, execution_count=old.execution_count)
-            else:
-                with tempfile.TemporaryDirectory() as folder:
-                    execute(made, Path(folder))
-            tidy(made)
-            nbformat.write(made, path)
+def write(tutorial: Path) -> None:
+    """Writes the notebook of a tutorial. It is executed only if its code has changed; else it keeps its outputs."""
+    made, path = notebook(tutorial), EXAMPLES / f"{tutorial.stem}.ipynb"
+    stored = nbformat.read(path, as_version=4) if path.exists() else new_notebook()
+    if [cell.source for cell in code_cells(made)] == [cell.source for cell in code_cells(stored)]:
+        for cell, old in zip(code_cells(made), code_cells(stored), strict=True):
+            cell.update(outputs=old.outputs, execution_count=old.execution_count)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            execute(made, Path(folder))
+    tidy(made)
+    nbformat.write(made, path)
 
 
 def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
@@ -134,10 +132,8 @@ def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def sources(notebook: nbformat.NotebookNode) -> list[str]:
-    """The code of all cells."""
-    return [cell.source for cell in code_cells(notebook)]
-
-
 if __name__ == "__main__":
-    main()
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # where the command exlm is
+    for tutorial in TUTORIALS:
+        if tutorial.stem in sys.argv[1:] or len(sys.argv) == 1:
+            write(tutorial)
