@@ -372,7 +372,7 @@ def test_interrupt_leaves_nothing(tmp_path):
     arguments = [sys.executable, "-c", code, str(tmp_path / "in.smi"), str(tmp_path / "out")]
     process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
     deadline = time.time() + 60
-    while not list(tmp_path.glob(".out*/*/tokens-*")) and process.poll() is None and time.time() < deadline:
+    while not list(tmp_path.glob(".partial-*/*/tokens-*")) and process.poll() is None and time.time() < deadline:
         time.sleep(0.05)
     assert process.poll() is None and len(os.listdir(tmp_path)) == 2, "it must be interrupted half-way"
     process.send_signal(signal.SIGINT)

@@ -110,13 +110,15 @@ def test_predict_gives_the_predictions_of_the_run(tuned, files, tmp_path):
 def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
     network, tokenizer = load_finetuned(str(tuned[0] / "seed-0"), Classification.models)
     frame = pd.read_csv(files / "both.csv")
-    examples = inference.tokenize(frame["text"], tokenizer, frame["second"], 64)
+    examples = inference.tokenize(frame["text"].tolist(), tokenizer, frame["second"].tolist(), 64)
     assert len({len(example["input_ids"]) for example in examples}) > 3
+    rows = inference.Rows(None, examples, [""] * len(examples), [""] * len(examples))
 
     def logits(tokens_per_batch: int, precision: str) -> np.ndarray:
         function = lambda batch: network(**batch).logits  # noqa: E731
         monkeypatch.setattr(inference, "TOKENS_PER_BATCH", tokens_per_batch)
-        return inference.run(network, function, examples, tokenizer, precision)
+        every = np.arange(len(examples))
+        return inference.run(network, function, network.config.num_labels, rows, every, tokenizer, precision)
 
     alone = logits(1, "fp32")
     np.testing.assert_allclose(logits(10**6, "fp32"), alone, atol=2e-5)

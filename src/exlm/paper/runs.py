@@ -68,7 +68,8 @@ class Finetuning:
     def data(self) -> tuple[Any, ...]:
         """The data, split and number of rows. Scores on data for which these differ cannot be compared."""
         settings = self.result["settings"]
-        return settings.get("data_sha256"), settings["task"].get("split"), settings["task"].get("train_rows")
+        content = json.dumps(settings.get("data_sha256"))  # of questions, one hash for each file
+        return content, settings["task"].get("split"), settings["task"].get("train_rows")
 
 
 @dataclass
