@@ -302,8 +302,9 @@ def test_evaluate_gives_the_scores_of_the_predictions_with_intervals(tuned, mole
     calibrated = evaluate(output, table, str(molecules / "e.json"), resamples=0, calibrated=True)["metrics"]["ensemble"]
     assert calibrated["calibration_error"]["value"] != scores["calibration_error"]["value"]
     assert f"{correct:.4f} (" in capsys.readouterr().out
-    with pytest.raises(InputError, match="nothing can be scored"):
-        evaluate(output, str(molecules / "new.csv"), str(molecules / "e.json"))
+    pd.read_csv(table).drop(columns="nitrogen").to_csv(molecules / "unlabelled.csv", index=False)
+    with pytest.raises(InputError, match="nothing can be scored.* nitrogen; rename"):
+        evaluate(output, str(molecules / "unlabelled.csv"), str(molecules / "e.json"))
 
 
 def test_evaluate_questions(texts, capsys):
