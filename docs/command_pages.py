@@ -17,11 +17,10 @@ class Commands(SphinxDirective):
 
     def section(self, name: str) -> str:
         """Markdown: the command's name, one line about it, an example and its help."""
-        entry = COMMANDS[name]
-        parser = build_parser(name, function_of(name), entry.words, entry.example)
-        summary = entry.summary[0].upper() + entry.summary[1:]
+        summary = str(function_of(name).__doc__).splitlines()[0]
+        parser = build_parser(name)
         text = parser.format_help().replace(" \b", "").rstrip()  # a backspace in the help of --print_config
-        return f"## exlm {name}\n\n{summary}.\n\n```text\n{text}\n```\n"
+        return f"## exlm {name}\n\n{summary}\n\n```text\n{text}\n```\n"
 
 
 class Functions(SphinxDirective):
