@@ -19,7 +19,7 @@ demo: setup
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/exlm demo  # models so small are slower on two threads
 
 test: setup
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(PROCESSES)
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks examples docs
