@@ -14,7 +14,7 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import estimator_checks_generator
-from transformers import pipeline
+from transformers import PreTrainedModel, pipeline
 
 from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, ExLMForSequenceClassification, InputError
 from exlm.pretrained import load_model, save_model
@@ -144,8 +144,10 @@ def test_a_grid_search_over_the_embedder(model):
     lengths = np.array([len(smiles) for smiles in MOLECULES], dtype=float)
     steps = make_pipeline(Embedder(model), Ridge())
     search = GridSearchCV(steps, {"embedder__layers": [1, 2], "ridge__alpha": [0.1, 1.0]}, cv=2, n_jobs=2)
+    tie_weights = PreTrainedModel.tie_weights
     with parallel_backend("threading"):  # processes pickle the steps, as the test above does
         search.fit(MOLECULES, lengths)
+    assert PreTrainedModel.tie_weights is tie_weights  # else no later model of this process has tied weights
     assert search.predict(MOLECULES).shape == (len(MOLECULES),)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 

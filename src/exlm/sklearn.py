@@ -1,6 +1,7 @@
 """Embeddings as a scikit-learn transformer: SMILES or texts in, vectors out."""
 
 from functools import lru_cache
+from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,8 @@ from .tasks.embed import embeddings
 from .tasks.inference import check_kind, text_kind, tokenize_rows
 from .tasks.table import make_table
 from .train import distributed
+
+LOADING = Lock()  # while transformers loads a model it replaces methods for the whole process, which threads must not do
 
 
 class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -50,7 +53,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def fit(self, X: Any, y: Any = None) -> "Embedder":
         """Checks the model's files and that the input is one column; nothing is learned."""
-        _load.cache_clear()  # the directory may hold another model now
+        _loaded.cache_clear()  # the directory may hold another model now
         verify(self.model)
         if self.pooling not in ("mean", "first") or self.on_invalid not in ("error", "nan"):
             found = f"pooling is {self.pooling!r} and on_invalid is {self.on_invalid!r}"
@@ -85,8 +88,13 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return tags
 
 
-@lru_cache(maxsize=2)
 def _load(model: str, layers: int | None, device: str) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
+    with LOADING:
+        return _loaded(model, layers, device)
+
+
+@lru_cache(maxsize=2)
+def _loaded(model: str, layers: int | None, device: str) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
     network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.to_device(network, device)
     return network, tokenizer
