@@ -17,7 +17,8 @@ from .tasks.inference import check_kind, text_kind, tokenize_rows
 from .tasks.table import make_table
 from .train import distributed
 
-LOADING = Lock()  # while transformers loads a model it replaces methods for the whole process, which threads must not do
+# While transformers loads a model, it replaces methods for the whole process. Two threads that load would leave them so.
+LOADING = Lock()
 
 
 class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
