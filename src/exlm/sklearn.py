@@ -17,7 +17,7 @@ from .tasks.inference import check_kind, text_kind, tokenize_rows
 from .tasks.table import make_table
 from .train import distributed
 
-# While transformers loads a model, it replaces methods for the whole process. Two threads that load would leave them so.
+# While transformers loads a model, it replaces methods for the whole process. Two loading threads would leave them so.
 LOADING = Lock()
 
 
