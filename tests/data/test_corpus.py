@@ -328,6 +328,8 @@ def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
         ("blank.smi", b"\n\n", "no valid SMILES found"),
         ("words.smi", b"C(\nC1\n", "no valid SMILES found"),
     ],
+    # Two processes have to name the tests alike, and compressed bytes hold the time of day.
+    ids=lambda value: value if isinstance(value, str) else "content",
 )
 def test_unusable_inputs(tmp_path, name, content, message):
     if content is not None:
