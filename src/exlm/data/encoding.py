@@ -22,7 +22,7 @@ from ..randomness import mix, uniform
 from .chemistry import Standardize, molecule_problem, standardize
 from .corpus import EXAMPLE, SPLITS
 from .readers import Source, read_rows
-from .tokenization import SMILES_PATTERN, spelling_ids
+from .tokenization import SMILES_PATTERN, spelling_ids, splits_residues
 
 CHUNK_ROWS = 4096
 CHUNK_CHARACTERS = 2**21
@@ -127,6 +127,8 @@ class Encoder:
         spelling = spelling_ids(tokenizer)
         rows = [row for row in chunk if row.text or row.fault]
         texts = [standardize(row.text, self.standardize) for row in rows]
+        if splits_residues(tokenizer):  # equal proteins get equal texts, and so the same split
+            texts = [tokenizer.normalizer.normalize_str(text) for text in texts]
         ids = [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         decoded = tokenizer.decode_batch(ids, skip_special_tokens=False) if self.molecules else [""] * len(ids)
         kept, invalid = [], []

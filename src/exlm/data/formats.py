@@ -219,4 +219,4 @@ READERS: dict[str, Callable[[str, Header, Pick], Iterator[Record]]] = {
     "smi": _smi, "txt": _txt, "csv": _csv, "tsv": _tsv, "jsonl": _jsonl, "parquet": _parquet, "fasta": _fasta,
     "sdf": _sdf, "xlsx": _xlsx, "lines": _lines, "hub": _hub,
 }  # fmt: skip
-SUFFIXES = {f".{kind}": kind for kind in READERS if kind not in ("lines", "hub")} | {".fa": "fasta"}
+SUFFIXES = {f".{kind}": kind for kind in READERS if kind not in ("lines", "hub")} | {".fa": "fasta", ".faa": "fasta"}

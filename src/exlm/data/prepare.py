@@ -23,7 +23,14 @@ from .chemistry import Standardize, are_molecules
 from .corpus import FORMAT_VERSION, CorpusWriter
 from .encoding import SPECIALS, Chunk, EncodedChunk, Encoder, count_smiles, map_chunks, pack, read_chunks
 from .readers import find_sources
-from .tokenization import TEXT_TOKENIZERS, smiles_tokenizer, splits_smiles, train_text_tokenizer
+from .tokenization import (
+    TEXT_TOKENIZERS,
+    protein_tokenizer,
+    smiles_tokenizer,
+    splits_residues,
+    splits_smiles,
+    train_text_tokenizer,
+)
 
 OnInvalid = Literal["error", "skip", "keep"]
 Documents = Literal["none", "row", "blank"]
@@ -56,12 +63,13 @@ def prepare(
     The result depends on inputs and options but not on `workers`. It appears at `output` only when complete.
 
     Args:
-        inputs: files (.smi, .txt, .csv, .tsv, .jsonl, .fasta, .fa, .sdf, each also .gz, .xz, .zst; .parquet, .xlsx),
-            directories of them, Hugging Face data sets (`owner/name`, `owner/name/config:split`), or `-` for standard
+        inputs: files (.smi, .txt, .csv, .tsv, .jsonl, .fasta, .fa, .faa, .sdf, each also .gz, .xz, .zst; .parquet,
+            .xlsx), directories of them, Hugging Face data sets (`owner/name`, `owner/name/config:split`), or `-` for standard
             input: lines, or a table. Of a .smi line the first word is read, of a .txt file every line.
         output: directory to write.
         tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as uncased BERT's) learn
-            a vocabulary from the inputs; any other value names a saved tokenizer.
+            a vocabulary from the inputs. `protein` has a token for each residue; rows with gaps or other characters
+            that are no residue are invalid. Any other value names a saved tokenizer.
         text_column: column of a table to read; by default that with a usual name (smiles, text, ...), or the only one.
         max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless they are packed.
         held_out: share of the examples for validation, chosen by content: equal rows are in the same split. Packed
@@ -94,11 +102,14 @@ def prepare(
                 bar.update(len(chunk))
 
     with new_directory(Path(output), overwrite) as folder:
-        vocabulary = None if tokenizer in ("smiles", *TEXT_TOKENIZERS) else load_tokenizer(tokenizer)
+        vocabulary = None
+        if tokenizer not in ("smiles", *TEXT_TOKENIZERS):
+            vocabulary = protein_tokenizer() if tokenizer == "protein" else load_tokenizer(tokenizer)
         if molecules is None:
             smiles = tokenizer == "smiles" or bool(vocabulary and splits_smiles(vocabulary.backend_tokenizer))
             sample = (row.text for chunk in read_chunks(sources, text_column) for row in chunk)
-            molecules = not packed and (smiles or bool(vocabulary and are_molecules(sample)))
+            unknown = vocabulary is not None and not splits_residues(vocabulary.backend_tokenizer)
+            molecules = not packed and (smiles or (unknown and are_molecules(sample)))
         options["molecules"] = molecules
         if standardize != "none" and not molecules:
             raise InputError(f"standardize={standardize} rewrites molecules; set molecules to true, or leave it out")

@@ -1,6 +1,6 @@
-"""Tokenizers learned from rows: SMILES by atoms, byte-level BPE as RoBERTa's, WordPiece as (uncased) BERT's. All are
-stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer` loads without ExLM installed. The same rows always give
-the same tokenizer. Ids: BOS 0, PAD 1, EOS 2, UNK 3, then what was learned, MASK last."""
+"""Tokenizers: proteins by residues, and those learned from rows: SMILES by atoms, byte-level BPE as RoBERTa's, WordPiece
+as (uncased) BERT's. All are stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer` loads without ExLM
+installed. The same rows always give the same tokenizer. Ids: BOS 0, PAD 1, EOS 2, UNK 3, then the others, MASK last."""
 
 import json
 from collections import Counter
@@ -25,6 +25,12 @@ FIRST = r"BCNOSPFIbcnosp().=#-+\/:~@?>*$%[<0123456789"
 OTHERS = "ABCDEFGHIKLMNOPRSTUVWXYZabcdefghiklmnoprstuvy0123456789@+-:*()#>]"
 MARKED = frozenset(f"{MARK}{character}" for character in OTHERS)
 
+# One-letter codes: the 20 amino acids by frequency, then X (any), B (N or D), Z (Q or E), J (I or L), U (selenocysteine)
+# and O (pyrrolysine). Lower case is read as upper case, and a `*` at the end, which stands for a stop codon, is cut.
+RESIDUES = "LAGVSERTIDPKQNFYMHWCXBZUOJ"
+UPPER_CASE = [normalizers.Replace(letter.lower(), letter) for letter in RESIDUES]
+RESIDUE_NORMALIZER = normalizers.Sequence([*UPPER_CASE, normalizers.Replace(Regex(r"\*$"), "")])
+
 # Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it.
 ROBERTA = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}  # of SMILES tokenizers, too
 BERT = {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
@@ -48,10 +54,14 @@ def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unk, continuing_subword_prefix=MARK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SMILES_PATTERN), "isolated")
     tokenizer.decoder = decoders.Sequence([decoders.Replace(MARK, ""), decoders.Fuse()])
-    tokenizer.post_processor = processors.TemplateProcessing(
+    tokenizer.post_processor = _ends(bos, eos)
+    return _fast_tokenizer(tokenizer, ROBERTA)
+
+
+def _ends(bos: str, eos: str) -> processors.TemplateProcessing:
+    return processors.TemplateProcessing(
         single=f"{bos} $A {eos}", pair=f"{bos} $A {eos} $B {eos}", special_tokens=[(bos, 0), (eos, 2)]
     )
-    return _fast_tokenizer(tokenizer, ROBERTA)
 
 
 def splits_smiles(tokenizer: Tokenizer) -> bool:
@@ -64,6 +74,24 @@ def spelling_ids(tokenizer: Tokenizer) -> frozenset[int]:
     """Ids of the tokens found only where a SMILES token is spelled; none if `tokenizer` is of another kind."""
     found = map(tokenizer.token_to_id, MARKED) if splits_smiles(tokenizer) else ()
     return frozenset(i for i in found if i is not None)
+
+
+def protein_tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer of proteins: one token for each letter of RESIDUES. Gaps and all other characters are `<unk>`."""
+    bos, pad, eos, unk, mask = ROBERTA.values()
+    vocabulary = {token: i for i, token in enumerate([bos, pad, eos, unk, *RESIDUES, mask])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token=unk))  # without merges, every character is a token
+    tokenizer.normalizer = RESIDUE_NORMALIZER
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"[^{RESIDUES}]"), "isolated")  # messages show what is wrong
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.post_processor = _ends(bos, eos)
+    return _fast_tokenizer(tokenizer, ROBERTA)
+
+
+def splits_residues(tokenizer: Tokenizer) -> bool:
+    """Whether this is the `protein_tokenizer`, so that its texts are proteins. It is recognised by its normalizer."""
+    normalizer = tokenizer.normalizer
+    return normalizer is not None and normalizer.__getstate__() == RESIDUE_NORMALIZER.__getstate__()
 
 
 def train_text_tokenizer(kind: str, rows: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
