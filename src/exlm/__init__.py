@@ -10,6 +10,7 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
 )
 
 from exlm_command import VERSION as __version__
@@ -18,7 +19,7 @@ from .collator import ExLMDataCollator
 from .errors import InputError
 from .model.configuration_exlm import ExLMConfig
 from .model.convert import from_official
-from .model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification
+from .model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification, ExLMForTokenClassification
 from .model.masked_lm import ExLMForMaskedLM
 from .model.modeling_exlm import ExLMModel
 
@@ -28,6 +29,7 @@ __all__ = [
     "ExLMForMaskedLM",
     "ExLMForQuestionAnswering",
     "ExLMForSequenceClassification",
+    "ExLMForTokenClassification",
     "ExLMModel",
     "InputError",
     "__version__",
@@ -38,4 +40,5 @@ AutoConfig.register("exlm", ExLMConfig, exist_ok=True)
 AutoModel.register(ExLMConfig, ExLMModel, exist_ok=True)
 AutoModelForMaskedLM.register(ExLMConfig, ExLMForMaskedLM, exist_ok=True)
 AutoModelForSequenceClassification.register(ExLMConfig, ExLMForSequenceClassification, exist_ok=True)
+AutoModelForTokenClassification.register(ExLMConfig, ExLMForTokenClassification, exist_ok=True)
 AutoModelForQuestionAnswering.register(ExLMConfig, ExLMForQuestionAnswering, exist_ok=True)

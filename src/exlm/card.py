@@ -18,6 +18,7 @@ from .train.tracking import read_log
 PIPELINES = {  # by the end of the name of the model's class
     "ForMaskedLM": "fill-mask",
     "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
     "ForQuestionAnswering": "question-answering",
 }
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig
 
 from .errors import InputError
-from .model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification
+from .model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification, ExLMForTokenClassification
 from .model.modeling_exlm import ExLMModel
 from .ops.expansion import Lattice
 from .ops.precision import exact_level
@@ -19,6 +19,7 @@ from .storage import new_directory
 OUTPUTS: dict[Any, list[str]] = {
     ExLMModel: ["last_hidden_state", "sentence_embedding"],
     ExLMForSequenceClassification: ["logits"],
+    ExLMForTokenClassification: ["logits"],
     ExLMForQuestionAnswering: ["start_logits", "end_logits"],
 }
 

@@ -1,6 +1,6 @@
-"""Tokenizers: proteins by residues, and those learned from rows: SMILES by atoms, byte-level BPE as RoBERTa's, WordPiece
-as (uncased) BERT's. All are stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer` loads without ExLM
-installed. The same rows always give the same tokenizer. Ids: BOS 0, PAD 1, EOS 2, UNK 3, then the others, MASK last."""
+"""Tokenizers: proteins by residues; and learned from rows, SMILES by atoms, byte-level BPE as RoBERTa's, WordPiece as
+(uncased) BERT's. All are stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer` loads without ExLM installed.
+The same rows always give the same tokenizer. Ids: BOS 0, PAD 1, EOS 2, UNK 3, then the others, MASK last."""
 
 import json
 from collections import Counter
@@ -25,8 +25,8 @@ FIRST = r"BCNOSPFIbcnosp().=#-+\/:~@?>*$%[<0123456789"
 OTHERS = "ABCDEFGHIKLMNOPRSTUVWXYZabcdefghiklmnoprstuvy0123456789@+-:*()#>]"
 MARKED = frozenset(f"{MARK}{character}" for character in OTHERS)
 
-# One-letter codes: the 20 amino acids by frequency, then X (any), B (N or D), Z (Q or E), J (I or L), U (selenocysteine)
-# and O (pyrrolysine). Lower case is read as upper case, and a `*` at the end, which stands for a stop codon, is cut.
+# One-letter codes: the 20 amino acids by frequency, then X (any), B (N or D), Z (Q or E), U (selenocysteine), O
+# (pyrrolysine), J (I or L). Lower case is read as upper case, and a `*` at the end (a stop codon) is cut.
 RESIDUES = "LAGVSERTIDPKQNFYMHWCXBZUOJ"
 UPPER_CASE = [normalizers.Replace(letter.lower(), letter) for letter in RESIDUES]
 RESIDUE_NORMALIZER = normalizers.Sequence([*UPPER_CASE, normalizers.Replace(Regex(r"\*$"), "")])

@@ -1,13 +1,19 @@
-"""Encoders with a head for a labelled task: classification, regression and question answering.
+"""Encoders with a head for a labelled task: classification, regression, labels of tokens and question answering.
 
 In their `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the first `config.read_layers` layers.
 """
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_outputs import QuestionAnsweringModelOutput, SequenceClassifierOutput
+from torch.nn import functional as F
+from transformers.modeling_outputs import (
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
 from transformers.utils import can_return_tuple
 
+from ..ops.dropout import Dropout
 from ..ops.expansion import Lattice
 from ..ops.precision import at_least_float32
 from .configuration_exlm import ExLMConfig
@@ -56,6 +62,38 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         hidden = self.exlm.encode(lattice, depth=depth, trace=trace)
         weight = lattice.attention_mask[..., None].to(hidden)
         return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
+
+
+class ExLMForTokenClassification(ExLMPreTrainedModel):
+    """A label for every token, such as the secondary structure of residues or named entities."""
+
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__(config)
+        self.exlm = ExLMModel(config)
+        self.dropout = Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> TokenClassifierOutput:
+        """Logits [B, S, num_labels], and the mean loss if `labels` [B, S] are given; -100 stands for no label.
+
+        Hidden states are as those of `ExLMModel`; they end with the layer that the head reads.
+        """
+        trace = self.new_trace(output_hidden_states)
+        hidden = self.dropout(self.exlm.read_states(input_ids, attention_mask, trace)[:, :: self.config.repeat])
+        with torch.autocast(hidden.device.type, enabled=False):
+            logits = self.classifier(hidden.to(self.classifier.weight.dtype))
+        logits, loss = logits.to(at_least_float32(logits.dtype)), None
+        if labels is not None:
+            loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten().to(logits.device))
+        return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=self.exlm.of_inputs(trace))
 
 
 class ExLMForQuestionAnswering(ExLMPreTrainedModel):

@@ -25,8 +25,9 @@ class TaskConfig:
         pair_column: column of the second text, for tasks on pairs.
         label_columns: columns of the labels; where absent the only other column or the numeric ones, but never a column
             of identifiers (it is called so, or all its words or whole numbers differ).
-        task_type: binary, multiclass, multilabel (cells may be missing), regression or question_answering; inferred
-            where absent.
+        mask_column: for token_classification, a column of 0 and 1 that says which residues or words count.
+        task_type: binary, multiclass, multilabel (cells may be missing), regression, token_classification (a letter for
+            every residue, or a word for every word) or question_answering; inferred where absent, but for the last two.
         metric: chooses the best epoch and grid cell; where absent, the data set or the task type decides it.
         split: `scaffold`, `random`, `column:NAME` or `file:INDICES.json`; a missing valid part is drawn from train.
             Where absent: scaffold for molecules, random for text, one part per file where there are several files.
@@ -53,7 +54,8 @@ class TaskConfig:
     text_column: str | None = None
     pair_column: str | None = None
     label_columns: list[str] | None = None
-    task_type: TaskType | Literal["question_answering"] | None = None
+    mask_column: str | None = None
+    task_type: TaskType | Literal["token_classification", "question_answering"] | None = None
     metric: str | None = None
     split: str | None = None
     molecules: bool | None = None
@@ -146,7 +148,7 @@ def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
 
 def identity(task: TaskConfig) -> dict[str, Any]:
     """What finished runs must have in common. Settings that came later count only where they are not the default."""
-    later = {"header": True, "standardize": None}
+    later = {"header": True, "standardize": None, "mask_column": None}
     return {name: value for name, value in asdict(task).items() if name not in later or value != later[name]}
 
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, are_molecules, molecule_problem, standardize
 from exlm.data.encoding import unknown_tokens
+from exlm.data.tokenization import splits_residues
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMPreTrainedModel
 from exlm.tasks.table import LabelledTable
@@ -21,6 +22,7 @@ from exlm.train.precision import in_precision
 
 TOKENS_PER_BATCH = 16384
 LEAST_SAMPLE = 10  # texts that must be there to say that they are no molecules
+NO_PROTEIN = "not a protein"
 OnInvalid = Literal["error", "skip", "keep"]
 Example = dict[str, np.ndarray]  # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 
@@ -96,9 +98,11 @@ def tokenize_rows(
 ) -> Rows:
     """Tokens of every row, of molecules after they were standardized.
 
-    Over-long molecules are left out; unless `keep`, so is what RDKit cannot parse. Over-long text is cut. No row is
-    lost for the vocabulary. Caveats: not a molecule, cut text, unknown tokens, one text of a pair is empty.
+    Over-long molecules are left out; unless `keep`, so is what RDKit cannot parse, and what the tokenizer of proteins
+    does not know. Over-long text is cut. No other row is lost for the vocabulary. Caveats: not a molecule, cut text,
+    unknown tokens, one text of a pair is empty. InputError if most texts are no proteins and the model is of proteins.
     """
+    proteins = splits_residues(tokenizer.backend_tokenizer) and not keep
     texts, pairs = table.texts, table.pairs
     if molecules:
         texts = [standardize(text, how) for text in texts]
@@ -110,6 +114,7 @@ def tokenize_rows(
         caveat = ""
         if tokenizer.unk_token_id in ids:
             caveat = unknown_tokens(" ".join([texts[row], *(pairs[row : row + 1] if pairs else [])]), tokenizer)
+            problems[row] = problems[row] or (f"{NO_PROTEIN}: {caveat}" if proteins else "")
         if molecules:
             invalid = molecule_problem(texts[row]) or ""
             problems[row] = problems[row] or excess or ("" if keep else invalid)
@@ -120,6 +125,10 @@ def tokenize_rows(
         elif pairs and not (texts[row] and pairs[row]):
             caveat = "one of the two texts is empty"
         caveats.append(caveat)
+    strange = [problem for problem in problems if problem.startswith(NO_PROTEIN)]
+    if len(strange) > max(LEAST_SAMPLE - 1, sum(map(bool, texts)) / 2):
+        advice = "choose another text_column or another model (on_invalid=keep uses them all the same)"
+        raise InputError(f"the model was trained on proteins, and most texts are none ({strange[0]}); {advice}")
     return Rows(table, examples, problems, caveats)
 
 

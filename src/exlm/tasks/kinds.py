@@ -19,6 +19,7 @@ from exlm.tasks.classification import Classification
 from exlm.tasks.predictions import Member, Predictions, PredictOptions, predict_table
 from exlm.tasks.question_answering import QuestionAnswering, predict_answers
 from exlm.tasks.table import TaskType
+from exlm.tasks.token_classification import TokenClassification, predict_tokens
 
 
 class Kind(NamedTuple):
@@ -30,6 +31,7 @@ class Kind(NamedTuple):
 
 KINDS: dict[str, Kind] = {
     **dict.fromkeys(get_args(TaskType), Kind(Classification, predict_table)),
+    "token_classification": Kind(TokenClassification, predict_tokens),
     "question_answering": Kind(QuestionAnswering, predict_answers),
 }
 

@@ -100,12 +100,16 @@ class LabelledTask:
         one = {name: (table.labels[rows, i : i + 1], predictions[rows, i : i + 1]) for i, name in columns}
         return {name: evaluate(table.task_type, *found)[self.metric] for name, found in one.items()}
 
+    def prediction_values(self, predictions: np.ndarray) -> dict[str, Any]:
+        """The columns of the predictions [rows, outputs] for all rows, by name."""
+        return dict(zip(prediction_columns(vars(self.rows.table)), predictions.T, strict=True))
+
     def _write_predictions(self, run_dir: Path, split: Split, predictions: np.ndarray) -> None:
         table = self.rows.table
         names = np.full(len(predictions), "", dtype=object)
         for name, chosen in split.items():
             names[chosen] = name
-        values = dict(zip(prediction_columns(vars(table)), predictions.T, strict=True))
+        values = self.prediction_values(predictions)
         frame = with_columns(table.frame, {"split": names} | values | {"problem": self.rows.problems})
         if table.parts is not None:
             own = [table.text_column, table.pair_column, *table.label_columns]
@@ -117,8 +121,8 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
     """The table of a task, and how its parts differ in size from the published ones (GLUE)."""
     if task.dataset in GLUE:
         return glue_table(task.dataset, task.data_dir)
-    if task.task_type == "question_answering":
-        raise InputError(f"{task.dataset}: question answering has no baseline; use a table with labels")
+    if task.task_type in ("question_answering", "token_classification"):
+        raise InputError(f"{task.dataset}: {task.task_type} has no baseline; use a table with a label for every row")
     files = {"train": task.dataset, "valid": task.valid, "test": task.test}
     frames = {part: read_frame(file, task.header) for part, file in files.items() if file}
     frame = frames if task.valid else frames["train"]
