@@ -19,12 +19,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.frames import read_frame
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import load_model
 from exlm.tasks import inference
 from exlm.tasks.classification import DEFAULT_LENGTH
 from exlm.tasks.config import TaskConfig, resolve
-from exlm.tasks.frames import read_frame
 from exlm.tasks.inference import tokenize_rows
 from exlm.tasks.labelled import split_rows
 from exlm.tasks.table import make_table

@@ -11,10 +11,10 @@ from rdkit import Chem
 
 from exlm.data import files
 from exlm.data.columns import choose_column
+from exlm.data.frames import output_path, read_frame
 from exlm.data.prepare import prepare
 from exlm.data.readers import find_sources, read_rows
 from exlm.errors import InputError
-from exlm.tasks.frames import output_path, read_frame
 from exlm.tasks.table import make_table
 from exlm_command import main
 

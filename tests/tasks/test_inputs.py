@@ -5,13 +5,13 @@ import pandas as pd
 import pytest
 
 from exlm import ExLMForMaskedLM, InputError
+from exlm.data.frames import read_frame
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.pretrained import load_tokenizer, save_model
 from exlm.recipe import ArchitectureConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
-from exlm.tasks.frames import read_frame
 from exlm.tasks.inference import tokenize_rows
 from exlm.tasks.predict import predict
 from exlm.tasks.table import make_table

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from exlm import InputError
+from exlm.data.frames import read_frame
 from exlm.errors import Diverged, TrainingStopped
 from exlm.pretrained import fingerprint
 from exlm.tasks.classification import Classification
@@ -16,7 +17,6 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import glue_table
 from exlm.tasks.encoders import load_encoder
 from exlm.tasks.finetune import finetune
-from exlm.tasks.frames import read_frame
 from exlm.tasks.predict import predict
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.table import make_table

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from exlm.data.frames import read_frame
 from exlm.errors import InputError
 from exlm.tasks.datasets import MOLECULENET, find_dataset
-from exlm.tasks.frames import read_frame
 from exlm.tasks.splits import (
     FRACTIONS,
     column_split,

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from exlm.data.chemistry import are_molecules, molecule_problem
+from exlm.data.frames import read_frame, write_frame
 from exlm.errors import InputError
-from exlm.tasks.frames import read_frame, write_frame
 from exlm.tasks.splits import make_split
 from exlm.tasks.table import LabelledTable, make_table
 

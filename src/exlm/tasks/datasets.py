@@ -11,8 +11,8 @@ import pandas as pd
 import yaml
 
 from exlm.data.columns import listed
+from exlm.data.frames import read_frame
 from exlm.errors import InputError
-from exlm.tasks.frames import read_frame
 from exlm.tasks.table import LabelledTable, make_table
 
 _KNOWN = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))

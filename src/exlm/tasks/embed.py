@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.frames import as_arrow, output_path, read_frame, with_columns
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import load_model
 from exlm.storage import replacing
-from exlm.tasks.frames import as_arrow, output_path, read_frame, with_columns
 from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, text_kind, tokenize_rows
 from exlm.tasks.table import make_table
 from exlm.train import distributed

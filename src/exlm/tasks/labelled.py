@@ -11,12 +11,12 @@ import pandas as pd
 import rdkit
 
 from exlm.data.columns import listed
+from exlm.data.frames import read_frame, with_columns
 from exlm.errors import InputError
 from exlm.randomness import Purpose, mix
 from exlm.storage import write_text
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
-from exlm.tasks.frames import read_frame, with_columns
 from exlm.tasks.inference import Rows, TextKind, check_kind
 from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
 from exlm.tasks.predictions import prediction_columns

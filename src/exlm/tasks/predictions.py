@@ -13,10 +13,10 @@ from scipy.special import log_softmax, softmax
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from exlm.data.frames import read_frame, with_columns
 from exlm.errors import InputError
 from exlm.tasks.applicability import FAR, distance_to_training
 from exlm.tasks.encoders import Models, load_finetuned
-from exlm.tasks.frames import read_frame, with_columns
 from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, tokenize_rows
 from exlm.tasks.metrics import evaluate
 from exlm.tasks.table import TaskType, make_table

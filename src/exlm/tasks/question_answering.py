@@ -15,6 +15,7 @@ from transformers import MODEL_FOR_QUESTION_ANSWERING_MAPPING
 
 from exlm.data.columns import check_columns
 from exlm.data.files import plain_suffix
+from exlm.data.frames import read_frame, read_json, with_columns, write_frame
 from exlm.errors import InputError
 from exlm.pretrained import save_model
 from exlm.storage import write_json
@@ -31,7 +32,6 @@ from exlm.tasks.answers import (
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
 from exlm.tasks.encoders import Models, load_encoder, load_encoder_tokenizer
-from exlm.tasks.frames import read_frame, read_json, with_columns, write_frame
 from exlm.tasks.metrics import ANSWER_METRICS, score_answers, summarise_answers
 from exlm.tasks.predictions import Member, Predictions, PredictOptions, Score
 from exlm.tasks.supervised import train_best_epoch

@@ -12,8 +12,8 @@ from rdkit import Chem, rdBase
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from exlm.data.columns import check_columns
+from exlm.data.frames import read_json
 from exlm.errors import InputError
-from exlm.tasks.frames import read_json
 from exlm.tasks.table import LabelledTable
 
 SPLITS = ("train", "valid", "test")

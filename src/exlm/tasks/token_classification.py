@@ -15,12 +15,12 @@ from torch.nn import functional as F
 from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, PreTrainedTokenizerFast
 
 from exlm.data.columns import check_columns, listed
+from exlm.data.frames import read_frame, with_columns
 from exlm.errors import InputError
 from exlm.pretrained import save_model
 from exlm.tasks.classification import DEFAULT_LENGTH
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import Models, load_encoder, load_encoder_tokenizer, saved_text_kind
-from exlm.tasks.frames import read_frame, with_columns
 from exlm.tasks.inference import Rows, model_inputs, pad, run, tokenize_rows
 from exlm.tasks.labelled import LabelledTask, split_rows
 from exlm.tasks.metrics import evaluate

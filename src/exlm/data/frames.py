@@ -11,12 +11,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exlm.data.columns import check_header
-from exlm.data.files import STANDARD_INPUT, open_text, unreadable
-from exlm.data.formats import FAULT, READERS, Header, format_of
-from exlm.data.readers import formats
-from exlm.errors import InputError, first_line
-from exlm.storage import replacing
+from ..errors import InputError, first_line
+from ..storage import replacing
+from .columns import check_header
+from .files import STANDARD_INPUT, open_text, unreadable
+from .formats import FAULT, READERS, Header, format_of
+from .readers import formats
 
 
 def read_frame(path: str | Path, header: Header = True) -> pd.DataFrame:
