@@ -35,6 +35,7 @@ COMMANDS: dict[str, Command] = {
     "evaluate": Command("exlm.tasks.predict", ("model", "input"), "runs/table labelled.csv --output evaluation.json"),
     "embed": Command("exlm.tasks.embed", ("model", "input"), "runs/exlm molecules.csv --output embeddings.parquet"),
     "fill": Command("exlm.filling.fill", ("model", "texts*"), "runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --n_best 3"),
+    "score": Command("exlm.filling.variants", ("model", "input"), "runs/exlm variants.csv --output scores.csv"),
     "explore": Command("exlm.filling.explore", ("model", "text"), "runs/exlm 'CC(=[MASK])O[MASK]' --output page.html"),
     "export": Command("exlm.export", ("model",), "runs/exlm --output onnx/exlm"),
     "info": Command("exlm.card", ("path",), "runs/exlm"),

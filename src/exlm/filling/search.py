@@ -156,9 +156,9 @@ def sample(graph: Graph, tokens: int, count: int, generator: torch.Generator | N
 
 
 def visits(graph: Graph, tokens: int) -> Tensor:
-    """For each state, the probability [N] that a path with `tokens` tokens visits it, by the transitions alone."""
+    """The probability [m + 2, N] that a path emits BOS, each of `tokens` tokens and EOS at each state, by transitions."""
     at_state, _ = alignment.posterior(*_aligned(graph, graph.probs.new_zeros(1, tokens, len(graph.links))))
-    return at_state[0].sum(0)
+    return at_state[0]
 
 
 def _aligned(graph: Graph, emission: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

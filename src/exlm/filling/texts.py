@@ -101,8 +101,6 @@ def fill_texts(
 ) -> Iterator[Record]:
     """Yields a record for each text, in order; `output` of `fill` explains it. TEXTS texts are filled at a time."""
     options = options or FillOptions()
-    network.eval()
-    max_tokens = min(tokens_per_batch, LOGITS // network.config.vocab_size)
     for start in range(0, len(texts), TEXTS):
         chunk = texts[start : start + TEXTS]
         examples = encode(network, tokenizer, chunk)
@@ -110,17 +108,12 @@ def fill_texts(
             dict(line=line, text=text, fillings=[], exact=None, kept=None, warning=None, problem=example.problem)
             for line, (text, example) in enumerate(zip(chunk, examples, strict=True), start + 1)
         ]
-        waiting = [i for i, example in enumerate(examples) if example.problem is None]
-        waiting.sort(key=lambda i: -examples[i].length)  # the longest first: if memory is too small, it shows at once
-        while waiting:
-            count = max(1, max_tokens // examples[waiting[0]].length)
-            batch, waiting = waiting[:count], waiting[count:]
-            for i, graph in zip(batch, graphs(network, [examples[i] for i in batch], tokenizer), strict=True):
-                records[i] |= fill_graph(graph, examples[i].ids, tokenizer, options, start + i + 1)
-                if states and records[i]["fillings"]:
-                    described = describe_states(graph, options, 5, tokenizer.convert_ids_to_tokens)
-                    rows = list(zip(graph.mask.tolist(), described, strict=True))
-                    records[i]["states"] = [[state for own, state in rows if own == m] for m in range(graph.masks)]
+        for i, graph in all_graphs(network, tokenizer, examples, tokens_per_batch):
+            records[i] |= fill_graph(graph, examples[i].ids, tokenizer, options, start + i + 1)
+            if states and records[i]["fillings"]:
+                described = describe_states(graph, options, 5, tokenizer.convert_ids_to_tokens)
+                rows = list(zip(graph.mask.tolist(), described, strict=True))
+                records[i]["states"] = [[state for own, state in rows if own == m] for m in range(graph.masks)]
         yield from records
 
 
@@ -142,6 +135,20 @@ def encode(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: 
             problem = unknown_tokens(text, tokenizer)
         examples.append(Example(ids, length, problem))
     return examples
+
+
+def all_graphs(
+    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, examples: Sequence[Example], tokens_per_batch: int
+) -> Iterator[tuple[int, Graph]]:
+    """The number and the graph of every example without a problem, in another order."""
+    network.eval()
+    max_tokens = min(tokens_per_batch, LOGITS // network.config.vocab_size)
+    waiting = [i for i, example in enumerate(examples) if example.problem is None]
+    waiting.sort(key=lambda i: -examples[i].length)  # the longest first: if memory is too small, it shows at once
+    while waiting:
+        count = max(1, max_tokens // examples[waiting[0]].length)
+        batch, waiting = waiting[:count], waiting[count:]
+        yield from zip(batch, graphs(network, [examples[i] for i in batch], tokenizer), strict=True)
 
 
 @torch.inference_mode()
@@ -224,7 +231,9 @@ def describe_states(graph: Graph, options: FillOptions, count: int, spell: Calla
     """For every state, its `weight`, the probability that a path allowed by `options` visits it, and the `count` most
     probable `words`, each spelled and with its probability."""
     paths, lengths = searched(graph, options)
-    weights = torch.stack([p * search.visits(paths, m) for m, p in lengths.items()]).sum(0) / sum(lengths.values())
+    weights = torch.stack([p * search.visits(paths, m).sum(0) for m, p in lengths.items()]).sum(0) / sum(
+        lengths.values()
+    )
     top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
     rows = zip(weights.tolist(), top.indices.tolist(), top.values.tolist(), strict=True)
     return [
