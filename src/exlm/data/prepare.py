@@ -23,14 +23,7 @@ from .chemistry import Standardize, are_molecules
 from .corpus import FORMAT_VERSION, CorpusWriter
 from .encoding import SPECIALS, Chunk, EncodedChunk, Encoder, count_smiles, map_chunks, pack, read_chunks
 from .readers import find_sources
-from .tokenization import (
-    TEXT_TOKENIZERS,
-    protein_tokenizer,
-    smiles_tokenizer,
-    splits_residues,
-    splits_smiles,
-    train_text_tokenizer,
-)
+from .tokenization import TEXT_TOKENIZERS, smiles_tokenizer, splits_smiles, train_text_tokenizer
 
 OnInvalid = Literal["error", "skip", "keep"]
 Documents = Literal["none", "row", "blank"]
@@ -102,14 +95,11 @@ def prepare(
                 bar.update(len(chunk))
 
     with new_directory(Path(output), overwrite) as folder:
-        vocabulary = None
-        if tokenizer not in ("smiles", *TEXT_TOKENIZERS):
-            vocabulary = protein_tokenizer() if tokenizer == "protein" else load_tokenizer(tokenizer)
+        vocabulary = None if tokenizer in ("smiles", *TEXT_TOKENIZERS) else load_tokenizer(tokenizer)
         if molecules is None:
             smiles = tokenizer == "smiles" or bool(vocabulary and splits_smiles(vocabulary.backend_tokenizer))
             sample = (row.text for chunk in read_chunks(sources, text_column) for row in chunk)
-            unknown = vocabulary is not None and not splits_residues(vocabulary.backend_tokenizer)
-            molecules = not packed and (smiles or (unknown and are_molecules(sample)))
+            molecules = not packed and (smiles or bool(vocabulary and are_molecules(sample)))
         options["molecules"] = molecules
         if standardize != "none" and not molecules:
             raise InputError(f"standardize={standardize} rewrites molecules; set molecules to true, or leave it out")

@@ -28,11 +28,15 @@ MARKED = frozenset(f"{MARK}{character}" for character in OTHERS)
 # One-letter codes: the 20 amino acids by frequency, then X (any), B (N or D), Z (Q or E), U (selenocysteine), O
 # (pyrrolysine), J (I or L). Lower case is read as upper case, and a `*` at the end (a stop codon) is cut.
 RESIDUES = "LAGVSERTIDPKQNFYMHWCXBZUOJ"
-UPPER_CASE = [normalizers.Replace(letter.lower(), letter) for letter in RESIDUES]
-RESIDUE_NORMALIZER = normalizers.Sequence([*UPPER_CASE, normalizers.Replace(Regex(r"\*$"), "")])
+RESIDUE_NORMALIZER = normalizers.Sequence(
+    [*(normalizers.Replace(letter.lower(), letter) for letter in RESIDUES), normalizers.Replace(Regex(r"\*$"), "")]
+)
 
 # Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it.
 ROBERTA = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}  # of SMILES tokenizers, too
+ENDS = processors.TemplateProcessing(
+    single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+)
 BERT = {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 
 SAMPLE = 2**26  # characters of text to learn from; more would change little, and the trainer keeps all words in memory
@@ -49,19 +53,13 @@ def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
         raise InputError("no valid SMILES found to learn a vocabulary from; check the input and its column")
     tokens = sorted(counts, key=lambda token: (-counts[token], token))
     alphabet = sorted(MARKED.union(FIRST).difference(tokens))
-    bos, pad, eos, unk, mask = ROBERTA.values()
-    vocabulary = {token: i for i, token in enumerate([bos, pad, eos, unk, *tokens, *alphabet, mask])}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unk, continuing_subword_prefix=MARK))
+    *first, mask = ROBERTA.values()
+    vocabulary = {token: i for i, token in enumerate([*first, *tokens, *alphabet, mask])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=ROBERTA["unk"], continuing_subword_prefix=MARK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SMILES_PATTERN), "isolated")
     tokenizer.decoder = decoders.Sequence([decoders.Replace(MARK, ""), decoders.Fuse()])
-    tokenizer.post_processor = _ends(bos, eos)
+    tokenizer.post_processor = ENDS
     return _fast_tokenizer(tokenizer, ROBERTA)
-
-
-def _ends(bos: str, eos: str) -> processors.TemplateProcessing:
-    return processors.TemplateProcessing(
-        single=f"{bos} $A {eos}", pair=f"{bos} $A {eos} $B {eos}", special_tokens=[(bos, 0), (eos, 2)]
-    )
 
 
 def splits_smiles(tokenizer: Tokenizer) -> bool:
@@ -76,22 +74,9 @@ def spelling_ids(tokenizer: Tokenizer) -> frozenset[int]:
     return frozenset(i for i in found if i is not None)
 
 
-def protein_tokenizer() -> PreTrainedTokenizerFast:
-    """The tokenizer of proteins: one token for each letter of RESIDUES. Gaps and all other characters are `<unk>`."""
-    bos, pad, eos, unk, mask = ROBERTA.values()
-    vocabulary = {token: i for i, token in enumerate([bos, pad, eos, unk, *RESIDUES, mask])}
-    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token=unk))  # without merges, every character is a token
-    tokenizer.normalizer = RESIDUE_NORMALIZER
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"[^{RESIDUES}]"), "isolated")  # messages show what is wrong
-    tokenizer.decoder = decoders.Fuse()
-    tokenizer.post_processor = _ends(bos, eos)
-    return _fast_tokenizer(tokenizer, ROBERTA)
-
-
 def splits_residues(tokenizer: Tokenizer) -> bool:
-    """Whether this is the `protein_tokenizer`, so that its texts are proteins. It is recognised by its normalizer."""
-    normalizer = tokenizer.normalizer
-    return normalizer is not None and normalizer.__getstate__() == RESIDUE_NORMALIZER.__getstate__()
+    """Whether this is a tokenizer of proteins. It is recognised by its normalizer, which is saved with it."""
+    return tokenizer.normalizer is not None and tokenizer.normalizer.__getstate__() == RESIDUE_NORMALIZER.__getstate__()
 
 
 def train_text_tokenizer(kind: str, rows: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
@@ -167,6 +152,20 @@ def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
     return _fast_tokenizer(tokenizer, BERT)
 
 
+def _protein(rows: list[str], size: int) -> PreTrainedTokenizerFast:
+    """One token for each letter of RESIDUES, whatever the rows are. Gaps and all other characters are `<unk>`."""
+    *first, mask = ROBERTA.values()
+    vocabulary = {token: i for i, token in enumerate([*first, *RESIDUES, mask])}
+    tokenizer = Tokenizer(
+        models.BPE(vocabulary, [], unk_token=ROBERTA["unk"])
+    )  # without merges, every character is a token
+    tokenizer.normalizer = RESIDUE_NORMALIZER
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"[^{RESIDUES}]"), "isolated")  # messages show what is wrong
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.post_processor = ENDS
+    return _fast_tokenizer(tokenizer, ROBERTA)
+
+
 def _fast_tokenizer(tokenizer: Tokenizer, special: dict[str, str], **mask_options: bool) -> PreTrainedTokenizerFast:
     """Wraps `tokenizer` in the Hugging Face class, which adds the special tokens that `tokenizer` lacks."""
     named: dict[str, Any] = {f"{name}_token": token for name, token in special.items()}
@@ -179,4 +178,4 @@ def _fast_tokenizer(tokenizer: Tokenizer, special: dict[str, str], **mask_option
     )
 
 
-TEXT_TOKENIZERS = {"bpe": _bpe, "wordpiece": _wordpiece}
+TEXT_TOKENIZERS = {"bpe": _bpe, "wordpiece": _wordpiece, "protein": _protein}

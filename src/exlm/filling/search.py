@@ -156,7 +156,7 @@ def sample(graph: Graph, tokens: int, count: int, generator: torch.Generator | N
 
 
 def visits(graph: Graph, tokens: int) -> Tensor:
-    """The probability [m + 2, N] that a path emits BOS, each of `tokens` tokens and EOS at each state, by transitions."""
+    """The probability [m + 2, N] that a path emits BOS, each of m tokens and EOS at each state, by the transitions."""
     at_state, _ = alignment.posterior(*_aligned(graph, graph.probs.new_zeros(1, tokens, len(graph.links))))
     return at_state[0]
 

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from exlm.data.columns import check_columns, choose_column
 from exlm.data.frames import output_path, read_frame, with_columns, write_frame
-from exlm.data.tokenization import RESIDUES, splits_residues
+from exlm.data.tokenization import splits_residues
 from exlm.errors import InputError
 from exlm.filling import search
 from exlm.filling.search import Graph
 from exlm.filling.texts import all_graphs, encode, load_for_filling
 from exlm.train import distributed
 
-MUTATION = re.compile(r"([A-Z])(\d+)([A-Z])")
+TOKENS_PER_BATCH = 4096  # expanded ones
 
 
 def score(
@@ -27,11 +27,9 @@ def score(
     input: str,
     output: str | None = None,
     text_column: str | None = None,
-    mutations_column: str = "mutations",
-    mutant_column: str = "mutant",
+    mutations_column: str | None = None,
     label_column: str | None = None,
     header: bool = True,
-    tokens_per_batch: int = 4096,
     device: str = "auto",
 ) -> pd.DataFrame:
     """Scores mutations of proteins: the log-odds of the mutant's residues against the wild type's.
@@ -45,90 +43,78 @@ def score(
         input: a table with a wild type in each row, in any format that `exlm prepare` reads; `-` is standard input.
         output: .csv, .tsv, .parquet or .xlsx file to write; INPUT-MODEL-scores.csv beside the input where absent.
         text_column: column of the wild types; by default that with a usual name, such as sequence.
-        mutations_column: column of mutations such as A39V, several as V39A:D40C or V39A,D40C; positions count from 1.
-        mutant_column: column of whole mutants as long as the wild types, read if there is no column of mutations.
+        mutations_column: column of mutations such as A39V, several as V39A:D40C (positions count from 1), or of whole
+            mutants as long as the wild type; `mutations` or else `mutant` where absent.
         label_column: column of measured effects; the Spearman correlations of both scores with it are printed.
         header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
-        tokens_per_batch: how many expanded tokens one forward pass may have.
         device: auto, cpu, cuda or one of several (cuda:1).
     """
     target = output_path(model, input, output, "scores.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
     frame = read_frame(input, header)
-    column = choose_column(frame.columns, text_column, input)
-    change = mutations_column if mutations_column in frame else mutant_column
-    check_columns(frame, input, change, label_column)
+    changes = mutations_column or ("mutations" if "mutations" in frame else "mutant")
+    check_columns(frame, input, changes, label_column)
+    wild_types = frame[choose_column(frame.columns, text_column, input)]
     network, tokenizer = load_for_filling(model)
     if not splits_residues(tokenizer.backend_tokenizer):
-        raise InputError(
-            f"{model} is no model of proteins; give one whose corpus was prepared with --tokenizer protein"
-        )
+        raise InputError(f"{model} is no model of proteins; give one of a corpus with the tokenizer protein")
     distributed.to_device(network, device)
     problems = [frame.attrs.get("malformed", {}).get(row, "") for row in range(len(frame))]
     scores = np.full((len(frame), 2), np.nan)
-    texts = defaultdict[str, list[tuple[int, list[list[int]]]]](
-        list
-    )  # rows with the same masked text, and their tokens
-    for row in [row for row, problem in enumerate(problems) if not problem]:
-        wild, changed = (str(frame[name].iloc[row]).strip().upper().removesuffix("*") for name in (column, change))
+    same = defaultdict[str, list[int]](list)  # the rows with the same masked text, which one forward pass serves
+    residues = dict[int, list[list[int]]]()  # of the mutant and of the wild type, at the masks of each row
+    for row, cells in enumerate(zip(wild_types, frame[changes], strict=True)):
+        wild, change = (str(cell).strip().upper().removesuffix("*") for cell in cells)
         try:
-            mutant = mutated(wild, changed) if change == mutations_column else changed
-            places = substituted(wild, mutant)
+            new = substitutions(wild, change)
         except InputError as error:
-            problems[row] = str(error)
+            problems[row] = problems[row] or str(error)
             continue
-        if not places:
+        if not new:  # the wild type itself
             scores[row] = 0.0
             continue
-        masked = [str(tokenizer.mask_token) if i in places else residue for i, residue in enumerate(wild)]
-        tokens = [[tokenizer.convert_tokens_to_ids(text[i]) for i in places] for text in (mutant, wild)]
-        texts["".join(masked)].append((row, tokens))
-    examples, groups = encode(network, tokenizer, [*texts]), [*texts.values()]
-    for example, group in zip(examples, groups, strict=True):
-        for row, _ in group:
-            problems[row] = example.problem or ""
-    for number, graph in all_graphs(network, tokenizer, examples, tokens_per_batch):
-        rows, tokens = zip(*groups[number], strict=True)
-        scores[[*rows]] = log_odds(graph, torch.tensor(tokens))
-    result = with_columns(frame, {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems})
-    write_frame(result, target)
-    done = ~np.isnan(scores[:, 0])
+        masked = [str(tokenizer.mask_token) if place in new else old for place, old in enumerate(wild)]
+        same["".join(masked)].append(row)
+        residues[row] = [tokenizer.convert_tokens_to_ids(x) for x in ([*new.values()], [wild[place] for place in new])]
+    examples, groups = encode(network, tokenizer, [*same]), [*same.values()]
+    for example, rows in zip(examples, groups, strict=True):
+        for row in rows:
+            problems[row] = problems[row] or example.problem or ""
+    for number, graph in all_graphs(network, tokenizer, examples, TOKENS_PER_BATCH):
+        scores[groups[number]] = log_odds(graph, torch.tensor([residues[row] for row in groups[number]]))
+    done = np.array(problems) == ""
     if not done.any():
         raise InputError(f"{input}: no row can be scored, the first: {problems[0]}")
+    result = with_columns(frame, {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems})
+    write_frame(result, target)
     print(f"{done.sum()} rows scored, {(~done).sum()} marked in the column problem: {target}")
     if label_column:
         labels = pd.to_numeric(frame[label_column], errors="coerce").to_numpy(float)
         done &= ~np.isnan(labels)
-        alike = (f"{spearmanr(values[done], labels[done]).statistic:.4f}" for values in scores.T)
+        found = [f"{spearmanr(values[done], labels[done]).statistic:.4f}" for values in scores.T]
         print(
-            "Spearman correlation with {} on {} rows: score {}, joint_score {}".format(label_column, done.sum(), *alike)
+            f"Spearman correlation with {label_column} on {done.sum()} rows: score {found[0]}, joint_score {found[1]}"
         )
     return result
 
 
-def mutated(wild: str, mutations: str) -> str:
-    """The wild type with mutations such as `V39A:D40C`; InputError for one that is not understood or does not fit."""
-    residues = list(wild)
-    for name in re.split(r"[:,;\s]+", mutations):
-        match = MUTATION.fullmatch(name)
-        if not match:
-            raise InputError(f"{name!r} is no mutation; write V39A, and several as V39A:D40C")
-        before, place, after = match[1], int(match[2]), match[3]
-        there = residues[place - 1] if 0 < place <= len(residues) else "nothing"
-        if there != before:
-            raise InputError(f"{name}: at position {place} there is {there}, not {before}")
-        residues[place - 1] = after
-    return "".join(residues)
-
-
-def substituted(wild: str, mutant: str) -> list[int]:
-    """The places, from 0, where two proteins differ; InputError if these are not pairs of residues."""
-    if len(wild) != len(mutant):
-        raise InputError(
-            f"the wild type has {len(wild)} residues and the mutant {len(mutant)}; only substitutions count"
-        )
-    if strange := set(mutant) - set(RESIDUES):
-        raise InputError(f"the mutant has {min(strange)!r}, which is no residue")
-    return [i for i, (before, after) in enumerate(zip(wild, mutant, strict=True)) if before != after]
+def substitutions(wild: str, change: str) -> dict[int, str]:
+    """The new residue at every mutated place (from 0, ascending), of mutations such as `V39A:D40C` or a whole mutant.
+    InputError if one is not understood or does not fit."""
+    if len(change) == len(wild) and re.fullmatch("[A-Z]+", change):
+        found = {place: new for place, (old, new) in enumerate(zip(wild, change, strict=True)) if old != new}
+    else:
+        found = {}
+        for name in re.split(r"[:,;\s]+", change):
+            match = re.fullmatch(r"([A-Z])([1-9]\d*)([A-Z])", name)
+            if not match:
+                what = f"neither a mutation, such as V39A, nor a mutant with the {len(wild)} residues of the wild type"
+                raise InputError(f"{name[:40]!r} is {what}")
+            place = int(match[2]) - 1
+            there = "another mutation" if place in found else wild[place : place + 1] or "no residue"
+            if there != match[1]:
+                raise InputError(f"{name}: at position {match[2]} there is {there}, not {match[1]}")
+            found[place] = match[3]
+    return dict(sorted(found.items()))
 
 
 def log_odds(graph: Graph, tokens: Tensor) -> np.ndarray:

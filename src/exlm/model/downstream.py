@@ -5,7 +5,6 @@ In their `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the fi
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers.modeling_outputs import (
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
@@ -92,7 +91,8 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
             logits = self.classifier(hidden.to(self.classifier.weight.dtype))
         logits, loss = logits.to(at_least_float32(logits.dtype)), None
         if labels is not None:
-            loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten().to(logits.device))
+            total, count = classification_loss(logits, labels.to(logits.device), "single_label_classification")
+            loss = total / count.clamp(min=1)
         return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=self.exlm.of_inputs(trace))
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 
 from ..ops import alignment
-from ..ops.expansion import Lattice
+from ..ops.expansion import IGNORED, Lattice
 from ..ops.precision import exact_products
 
 LEAST = -87.5  # stands for log 0, so that a mean over tokens stays finite
@@ -103,14 +103,17 @@ def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None
     """The sum of the losses of labelled entries, and the number of these entries.
 
     Args:
-        logits: [B, tasks or classes].
-        labels: [B] class indices (single_label_classification), else [B, tasks] with NaN where missing.
+        logits: [B, tasks or classes], or of tokens [B, S, classes].
+        labels: [B] or [B, S] class indices (single_label_classification), -100 where missing, else [B, tasks] with NaN
+            where missing.
         problem_type: as in transformers; if it is None, it is inferred from the labels, as there.
     """
+    if logits.dim() == 3:
+        logits, labels = logits.flatten(0, 1), labels.flatten()
     if problem_type is None and logits.shape[1] > 1:
         problem_type = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
     if problem_type == "single_label_classification":
-        return F.cross_entropy(logits, labels.long(), reduction="sum"), logits.new_full((), len(logits))
+        return F.cross_entropy(logits, labels.long(), reduction="sum"), (labels != IGNORED).sum()
     labels = labels.to(logits.dtype).reshape(logits.shape)
     known, filled = ~labels.isnan(), labels.nan_to_num(0.0)
     if problem_type in ("regression", None):

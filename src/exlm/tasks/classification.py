@@ -17,12 +17,16 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import Models, fold_units, load_encoder, load_encoder_tokenizer, saved_text_kind
 from exlm.tasks.inference import Rows, model_inputs, pad, tokenize_rows
 from exlm.tasks.labelled import LabelledTask
+from exlm.tasks.metrics import as_rows
 from exlm.tasks.predictions import as_predictions, fit_temperature, predict_logits
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import LabelledTable
 
 DEFAULT_LENGTH = 512
-PROBLEM_TYPE = {"multiclass": "single_label_classification", "regression": "regression"}  # all others: multi-label
+PROBLEM_TYPE = {
+    **dict.fromkeys(("multiclass", "token_classification"), "single_label_classification"),
+    "regression": "regression",
+}  # all others: multi-label
 
 
 class Classification(LabelledTask):
@@ -54,7 +58,7 @@ class Classification(LabelledTask):
 
         def collate(chosen: np.ndarray) -> dict[str, Tensor]:
             batch = pad([rows.examples[row] for row in chosen], self.tokenizer)
-            return batch | {"labels": torch.from_numpy(targets[chosen]).float()}
+            return batch | {"labels": self.labels_of(batch, targets[chosen], chosen)}
 
         def loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
             logits = model(**model_inputs(model, batch)).logits.float()
@@ -76,12 +80,17 @@ class Classification(LabelledTask):
         if table.task_type == "regression":
             task = fold_units(network, task)
         else:
-            task["temperature"] = fit_temperature(logits[split["valid"]], table.labels[split["valid"]])
+            known, given = as_rows(table.labels[split["valid"]], logits[split["valid"]])
+            task["temperature"] = fit_temperature(given, known)
         network.config.task = task
         save_model(run_dir, network, self.tokenizer)
         if self.task.molecules:
             write_text(run_dir / TRAINING_MOLECULES, "".join(f"{table.texts[row]}\n" for row in split["train"]))
         return {"best_epoch": best_epoch, **self.record(run_dir, split, predictions)}
+
+    def labels_of(self, batch: dict[str, Tensor], targets: np.ndarray, chosen: np.ndarray) -> Tensor:
+        """The targets of a batch's rows as the loss takes them."""
+        return torch.from_numpy(targets).float()
 
     def _saved_task(self, train: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
         """What is needed to predict with the model. `mean` and `std` [tasks] are those of the training labels."""

@@ -25,9 +25,10 @@ class TaskConfig:
         pair_column: column of the second text, for tasks on pairs.
         label_columns: columns of the labels; where absent the only other column or the numeric ones, but never a column
             of identifiers (it is called so, or all its words or whole numbers differ).
-        mask_column: for token_classification, a column of 0 and 1 that says which residues or words count.
-        task_type: binary, multiclass, multilabel (cells may be missing), regression, token_classification (a letter for
-            every residue, or a word for every word) or question_answering; inferred where absent, but for the last two.
+        mask_column: column of 0 and 1, which says what residues or words count (token_classification).
+        task_type: binary, multiclass, multilabel (cells may be missing), regression, token_classification (in the label
+            column, a letter for every residue or a word for every word) or question_answering; inferred where absent,
+            but for the last two.
         metric: chooses the best epoch and grid cell; where absent, the data set or the task type decides it.
         split: `scaffold`, `random`, `column:NAME` or `file:INDICES.json`; a missing valid part is drawn from train.
             Where absent: scaffold for molecules, random for text, one part per file where there are several files.
@@ -55,7 +56,7 @@ class TaskConfig:
     pair_column: str | None = None
     label_columns: list[str] | None = None
     mask_column: str | None = None
-    task_type: TaskType | Literal["token_classification", "question_answering"] | None = None
+    task_type: TaskType | Literal["question_answering"] | None = None
     metric: str | None = None
     split: str | None = None
     molecules: bool | None = None

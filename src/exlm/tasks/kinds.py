@@ -19,7 +19,7 @@ from exlm.tasks.classification import Classification
 from exlm.tasks.predictions import Member, Predictions, PredictOptions, predict_table
 from exlm.tasks.question_answering import QuestionAnswering, predict_answers
 from exlm.tasks.table import TaskType
-from exlm.tasks.token_classification import TokenClassification, predict_tokens
+from exlm.tasks.token_classification import TokenClassification
 
 
 class Kind(NamedTuple):
@@ -31,7 +31,7 @@ class Kind(NamedTuple):
 
 KINDS: dict[str, Kind] = {
     **dict.fromkeys(get_args(TaskType), Kind(Classification, predict_table)),
-    "token_classification": Kind(TokenClassification, predict_tokens),
+    "token_classification": Kind(TokenClassification, predict_table),
     "question_answering": Kind(QuestionAnswering, predict_answers),
 }
 

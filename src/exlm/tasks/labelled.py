@@ -19,7 +19,7 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
 from exlm.tasks.inference import Rows, TextKind, check_kind
 from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
-from exlm.tasks.predictions import prediction_columns
+from exlm.tasks.predictions import prediction_values
 from exlm.tasks.splits import Split, make_split, random_split, split_hash
 from exlm.tasks.table import LabelledTable, make_table
 
@@ -50,6 +50,7 @@ class LabelledTask:
         if self.metric not in (known := METRICS[table.task_type]):
             raise InputError(f"a {table.task_type} task has no metric {self.metric!r}; use one of {', '.join(known)}")
         self.rows = self.read_rows(table)
+        table = self.rows.table
         self.invalid = self.rows.report()
         if task.train_rows is not None:
             differences.append(f"at most {task.train_rows} rows of the train part are used")
@@ -67,7 +68,8 @@ class LabelledTask:
         if table.task_type == "regression" and empty.any():
             column = table.label_columns[int(np.argmax(empty))]
             raise InputError(f"column {column!r} has no label in the train part; leave it out or use another split")
-        guesses = np.random.default_rng(0).random((len(table.texts), len(table.classes or table.label_columns)))
+        shape = (*table.labels.shape, len(table.classes)) if table.classes else table.labels.shape
+        guesses = np.random.default_rng(0).random(shape)
         if not np.isfinite(self.score(guesses, split["valid"])[self.metric]):
             why = "of the valid part is not defined (only one class or value in it), so no epoch can be chosen"
             raise InputError(f"{self.metric} {why}; use another split, for example task.split random")
@@ -100,16 +102,12 @@ class LabelledTask:
         one = {name: (table.labels[rows, i : i + 1], predictions[rows, i : i + 1]) for i, name in columns}
         return {name: evaluate(table.task_type, *found)[self.metric] for name, found in one.items()}
 
-    def prediction_values(self, predictions: np.ndarray) -> dict[str, Any]:
-        """The columns of the predictions [rows, outputs] for all rows, by name."""
-        return dict(zip(prediction_columns(vars(self.rows.table)), predictions.T, strict=True))
-
     def _write_predictions(self, run_dir: Path, split: Split, predictions: np.ndarray) -> None:
         table = self.rows.table
         names = np.full(len(predictions), "", dtype=object)
         for name, chosen in split.items():
             names[chosen] = name
-        values = self.prediction_values(predictions)
+        values = prediction_values(predictions, table.texts, vars(table))
         frame = with_columns(table.frame, {"split": names} | values | {"problem": self.rows.problems})
         if table.parts is not None:
             own = [table.text_column, table.pair_column, *table.label_columns]
@@ -121,8 +119,8 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
     """The table of a task, and how its parts differ in size from the published ones (GLUE)."""
     if task.dataset in GLUE:
         return glue_table(task.dataset, task.data_dir)
-    if task.task_type in ("question_answering", "token_classification"):
-        raise InputError(f"{task.dataset}: {task.task_type} has no baseline; use a table with a label for every row")
+    if task.task_type == "question_answering":
+        raise InputError(f"{task.dataset}: question answering has no baseline; use a table with labels")
     files = {"train": task.dataset, "valid": task.valid, "test": task.test}
     frames = {part: read_frame(file, task.header) for part, file in files.items() if file}
     frame = frames if task.valid else frames["train"]

@@ -26,14 +26,16 @@ _BINARY: dict[str, Metric] = {
     "f1": lambda y, p: f1_score(y, p >= 0.5, zero_division=0),
     "matthews": lambda y, p: matthews_corrcoef(y, p >= 0.5),
 }
+_CLASSES: dict[str, Metric] = {
+    "accuracy": lambda y, p: np.mean(y == p),
+    "macro_f1": lambda y, p: f1_score(y, p, average="macro", zero_division=0),
+    "matthews": matthews_corrcoef,
+}
 METRICS: dict[TaskType, dict[str, Metric]] = {
     "binary": _BINARY,
     "multilabel": _BINARY,
-    "multiclass": {
-        "accuracy": lambda y, p: np.mean(y == p),
-        "macro_f1": lambda y, p: f1_score(y, p, average="macro", zero_division=0),
-        "matthews": matthews_corrcoef,
-    },
+    "multiclass": _CLASSES,
+    "token_classification": _CLASSES,
     "regression": {
         "rmse": lambda y, p: np.sqrt(np.mean((y - p) ** 2)),
         "mae": lambda y, p: np.mean(np.abs(y - p)),
@@ -51,13 +53,15 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
     """All METRICS of a task type. Each is the mean over the tasks where it is defined, or NaN if there is none.
 
     Labels are [rows, tasks], for multiclass class indices [rows, 1]; NaN means missing. Predictions are probabilities
-    of label 1 [rows, tasks], for multiclass of the classes [rows, classes], for regression values like the labels.
-    For binary and multilabel, `tasks_scored` counts the tasks with both labels: only they have an area under a curve.
+    of label 1 [rows, tasks], for multiclass of the classes [rows, classes], for regression values like the labels, for
+    token_classification as in `as_rows`. For binary and multilabel, `tasks_scored` counts the tasks with both labels:
+    only they have an area under a curve.
     """
+    labels, predictions = as_rows(labels, predictions)
     if not np.isfinite(predictions).all():
         share = f"{np.sum(~np.isfinite(predictions))} of {predictions.size} predictions"
         raise Diverged(f"{share} are not finite; the model has diverged, train it with a lower learning rate")
-    if task_type == "multiclass":
+    if METRICS[task_type] is _CLASSES:
         predictions = predictions.argmax(axis=1)[:, None]
     if labels.shape != predictions.shape or labels.ndim != 2:
         raise ValueError(f"labels {labels.shape} and predictions {predictions.shape} are not both [rows, tasks]")
@@ -73,6 +77,15 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
     if task_type in ("binary", "multilabel"):
         scores["tasks_scored"] = float(sum(np.ptp(truth) > 0 for truth, _ in tasks))
     return scores
+
+
+def as_rows(labels: np.ndarray, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Labels [rows, units] and predictions [rows, units, classes] with one row for each unit that has both, [n, 1] and
+    [n, classes]. Labels and predictions of whole rows are returned as they are."""
+    if predictions.ndim == 2:
+        return labels, predictions
+    both = ~np.isnan(labels) & ~np.isnan(predictions[..., 0])
+    return labels[both][:, None], predictions[both]
 
 
 def normalize_answer(text: str) -> list[str]:

@@ -18,8 +18,9 @@ from exlm.errors import InputError
 from exlm.tasks.applicability import FAR, distance_to_training
 from exlm.tasks.encoders import Models, load_finetuned
 from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, tokenize_rows
-from exlm.tasks.metrics import evaluate
+from exlm.tasks.metrics import as_rows, evaluate
 from exlm.tasks.table import TaskType, make_table
+from exlm.tasks.token_labels import read_labels, spelled, unit_logits
 from exlm.train import distributed
 
 BINS = 15  # of the calibration error
@@ -99,18 +100,18 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
         logits = predict_logits(network, rows, np.flatnonzero(rows.usable), member.task, tokenizer)
         temperature = member.task["temperature"] if options.calibrated else 1.0
         runs[member.directory.name] = as_predictions(logits, member.task, temperature)
-    columns = _columns([*runs.values()], task)
+    columns = _columns([*runs.values()], table.texts, task)
     summary = f"{rows.usable.sum()} rows predicted, {(~rows.usable).sum()} marked in the column problem"
     if options.distance:
         columns["distance to training"] = distance_to_training([m.directory for m in members], table.texts)
         far = int((columns["distance to training"] > FAR).sum())
         summary += f"; {far} rows are far from the training molecules (distance over {FAR})"
     result = with_columns(frame, columns | {"problem": rows.problems})
-    if not all(name in frame for name in task["label_columns"]):
+    if not all(name in frame for name in (*task["label_columns"], task.get("mask_column")) if name):
         return Predictions(result, summary)
     known = table.text_column, task["label_columns"], task["task_type"], task["classes"]
     try:
-        labels = make_table(frame, input, *known).labels
+        labels = read_labels(table, task)[0] if "unit" in task else make_table(frame, input, *known).labels
     except InputError as error:
         return Predictions(result, summary, note=str(error))
     if len(runs) > 1:
@@ -125,15 +126,17 @@ def _score(labels: np.ndarray, task_type: TaskType, predictions: np.ndarray, row
     """The metrics of some rows, and if the predictions are probabilities, their calibration error."""
     scores = evaluate(task_type, labels[rows], predictions[rows])
     if task_type != "regression":
-        scores["calibration_error"] = calibration_error(labels[rows], predictions[rows])
+        scores["calibration_error"] = calibration_error(*as_rows(labels[rows], predictions[rows]))
     return scores
 
 
-def _columns(runs: list[np.ndarray], task: dict[str, Any]) -> dict[str, Any]:
+def _columns(runs: list[np.ndarray], texts: list[str], task: dict[str, Any]) -> dict[str, Any]:
     """The columns to add: predictions [rows, outputs] of every model become means and standard deviations, and for one
     label also the predicted class and its confidence, which is its probability."""
-    columns: dict[str, Any] = {}
     means = np.mean(runs, 0)
+    if "unit" in task:
+        return prediction_values(means, texts, task)
+    columns: dict[str, Any] = {}
     for i, name in enumerate(prediction_columns(task)):
         columns[name] = means[:, i]
         if len(runs) > 1:
@@ -151,6 +154,8 @@ def predict_logits(
 ) -> np.ndarray:
     """The model's outputs for the chosen rows: [all rows, outputs] float64, NaN for the other rows. `task` is what is
     saved with the model about its task."""
+    if "unit" in task:
+        return unit_logits(model, rows, chosen, task, tokenizer)
     width = len(prediction_columns(task))
     logits = run(model, lambda batch: model(**batch).logits, width, rows, chosen, tokenizer, task["precision"])
     return logits.astype(np.float64)
@@ -162,14 +167,21 @@ def as_predictions(logits: np.ndarray, task: dict[str, Any], temperature: float 
     """
     if task["task_type"] == "regression":
         return logits * np.asarray(task["std"]) + np.asarray(task["mean"])
-    if task["task_type"] == "multiclass":
-        return softmax(logits / temperature, 1)
+    if task["task_type"] in ("multiclass", "token_classification"):
+        return softmax(logits / temperature, -1)
     return 1 / (1 + np.exp(-np.clip(logits / temperature, -700, 700)))
 
 
 def prediction_columns(task: dict[str, Any]) -> list[str]:
     """Names of the output columns: one per label, or one per class."""
     return [f"predicted {name}" for name in (task["classes"] or task["label_columns"])]
+
+
+def prediction_values(predictions: np.ndarray, texts: list[str], task: dict[str, Any]) -> dict[str, Any]:
+    """The output columns, of predictions [rows, outputs] or of units [rows, units, classes]."""
+    if predictions.ndim == 3:
+        return {"predicted label": spelled(predictions, texts, task)}
+    return dict(zip(prediction_columns(task), predictions.T, strict=True))
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:

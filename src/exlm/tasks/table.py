@@ -12,7 +12,7 @@ import pandas as pd
 from exlm.data.columns import check_columns, choose_column, listed
 from exlm.errors import InputError
 
-TaskType = Literal["binary", "multiclass", "multilabel", "regression"]
+TaskType = Literal["binary", "multiclass", "multilabel", "regression", "token_classification"]
 
 MISSING_LABELS = ("", "NA", "NaN", "nan", "null")
 # Names of columns that number their rows; pandas calls a column without a name "Unnamed: 0".
@@ -28,7 +28,7 @@ class LabelledTable:
     frame: pd.DataFrame  # every original row and column, in order; indexed by (part, row) where it joins several files
     texts: list[str]  # [rows] the SMILES (or text) of each row, "" where missing
     pairs: list[str] | None  # [rows] the second text of each row, where the task has two
-    labels: np.ndarray  # [rows, tasks] float64, NaN = missing; [rows, 0] when read for prediction
+    labels: np.ndarray  # [rows, tasks] float64, NaN = missing; [rows, 0] when read for prediction; or [rows, units]
     label_columns: list[str]
     task_type: TaskType
     classes: list[str] | None  # multiclass: the label values; `labels` has their indices
@@ -36,6 +36,7 @@ class LabelledTable:
     text_column: str
     pair_column: str | None
     inferred: dict[str, str]  # what was found without being told, by the option that says otherwise
+    unit: str | None = None  # token_classification: a regular expression for what has a label (`token_labels.py`)
 
     @property
     def usable(self) -> np.ndarray:
