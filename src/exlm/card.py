@@ -8,9 +8,11 @@ from typing import Any
 
 import yaml
 from jinja2 import Template
+from tokenizers import Tokenizer
 
 from .data.corpus import Corpus
 from .data.prepare import describe
+from .data.tokenization import splits_residues
 from .errors import InputError
 from .storage import MANIFEST, write_text
 from .train.tracking import read_log
@@ -44,7 +46,7 @@ def info(path: str) -> str:
 def run_facts(directory: Path) -> str:
     """What is known about a run, one fact per line: its model, data, state and results. Empty if there is no run."""
     config, recipe, result = (_read(directory / name) for name in ("config.json", "recipe.yaml", "result.json"))
-    recipe = result.get("recipe", recipe)
+    recipe, tokenizer = result.get("recipe", recipe), directory / "tokenizer.json"
     return _render(
         "facts.md",
         config=config,
@@ -52,6 +54,7 @@ def run_facts(directory: Path) -> str:
         result=result,
         report=_read(directory / "results.json") or result,  # of all seeds, or of one
         texts=config | (config.get("task") or {}),
+        proteins=tokenizer.is_file() and splits_residues(Tokenizer.from_file(str(tokenizer))),
         weights=_read(directory / MANIFEST).get("files", {}).get("model.safetensors", {}).get("sha256"),
         corpus=_read(Path(recipe.get("data", {}).get("corpus", "")) / MANIFEST),
         logged=max((record["step"] for record in read_log(directory / "log.jsonl")), default=0),

@@ -46,10 +46,10 @@ def tags(members, input, options):
 def test_one_line_makes_a_new_kind_known_to_every_command(tmp_path, monkeypatch, capsys):
     model, data, out = save_family(tmp_path / "model", "bert"), str(tmp_path / "data.csv"), str(tmp_path / "out")
     pd.DataFrame({"text": ["Ada lives in Rome"]}).to_csv(data, index=False)
-    task = TaskConfig(data, task_type="token_classification")
-    with pytest.raises(InputError, match="no task_type 'token_classification'; use one of binary,"):
+    task = TaskConfig(data, task_type="tagging")
+    with pytest.raises(InputError, match="no task_type 'tagging'; use one of binary,"):
         finetune(out, str(model), task)
-    monkeypatch.setitem(KINDS, "token_classification", Kind(Tagging, tags))
+    monkeypatch.setitem(KINDS, "tagging", Kind(Tagging, tags))
     report = finetune(out, str(model), task, FinetuneConfig(precision="fp32"), [0, 1])
     assert report["valid"]["accuracy"]["max"] == 0.6 and report["best_seed"] == 1
     frame = predict(out, data)

@@ -3,6 +3,7 @@ where all mutated positions are masked together."""
 
 import re
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,13 +62,14 @@ def score(
     problems = [frame.attrs.get("malformed", {}).get(row, "") for row in range(len(frame))]
     scores = np.full((len(frame), 2), np.nan)
     same = defaultdict[str, list[int]](list)  # the rows with the same masked text, which one forward pass serves
-    residues = dict[int, list[list[int]]]()  # of the mutant and of the wild type, at the masks of each row
+    residues = dict[int, list[Any]]()  # of the mutant and of the wild type, at the masks of each row
     for row, cells in enumerate(zip(wild_types, frame[changes], strict=True)):
         wild, change = (str(cell).strip().upper().removesuffix("*") for cell in cells)
         try:
             new = substitutions(wild, change)
         except InputError as error:
             problems[row] = problems[row] or str(error)
+        if problems[row]:
             continue
         if not new:  # the wild type itself
             scores[row] = 0.0
@@ -75,15 +77,15 @@ def score(
         masked = [str(tokenizer.mask_token) if place in new else old for place, old in enumerate(wild)]
         same["".join(masked)].append(row)
         residues[row] = [tokenizer.convert_tokens_to_ids(x) for x in ([*new.values()], [wild[place] for place in new])]
-    examples, groups = encode(network, tokenizer, [*same]), [*same.values()]
+    if all(problems):
+        raise InputError(f"{input}: no row can be scored, the first: {problems[0]}")
+    examples, groups = encode(network, tokenizer, [*same]) if same else [], [*same.values()]
     for example, rows in zip(examples, groups, strict=True):
         for row in rows:
-            problems[row] = problems[row] or example.problem or ""
+            problems[row] = example.problem or ""
     for number, graph in all_graphs(network, tokenizer, examples, TOKENS_PER_BATCH):
         scores[groups[number]] = log_odds(graph, torch.tensor([residues[row] for row in groups[number]]))
     done = np.array(problems) == ""
-    if not done.any():
-        raise InputError(f"{input}: no row can be scored, the first: {problems[0]}")
     result = with_columns(frame, {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems})
     write_frame(result, target)
     print(f"{done.sum()} rows scored, {(~done).sum()} marked in the column problem: {target}")
@@ -91,9 +93,7 @@ def score(
         labels = pd.to_numeric(frame[label_column], errors="coerce").to_numpy(float)
         done &= ~np.isnan(labels)
         found = [f"{spearmanr(values[done], labels[done]).statistic:.4f}" for values in scores.T]
-        print(
-            f"Spearman correlation with {label_column} on {done.sum()} rows: score {found[0]}, joint_score {found[1]}"
-        )
+        print(f"Spearman correlation with {label_column} ({done.sum()} rows): score {found[0]}, joint_score {found[1]}")
     return result
 
 

@@ -70,7 +70,7 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         super().__init__(config)
         self.exlm = ExLMModel(config)
         self.dropout = Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels or 0)
         self.post_init()
 
     @can_return_tuple

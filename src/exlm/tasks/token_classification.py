@@ -34,15 +34,20 @@ class TokenClassification(Classification):
     def read_rows(self, table: LabelledTable) -> Rows:
         mask = self.task.mask_column
         check_columns(table.frame, self.task.dataset, *self.columns, mask)
-        self.further = {"unit": WORD if any(len(text.split()) > 1 for text in table.texts) else RESIDUE}
-        self.further |= {"mask_column": mask, "max_length": self.max_length, "label_columns": self.columns}
-        cells = units(table.frame[self.columns[0]].fillna(""), self.further)
-        self.further["classes"] = sorted({name for names in cells for name in names})
+        unit = WORD if any(len(text.split()) > 1 for text in table.texts) else RESIDUE
+        cells = units(table.frame[self.columns[0]].fillna(""), unit)
+        classes = sorted({name for names in cells for name in names})
+        self.further: dict[str, Any] = {
+            "label_columns": self.columns,
+            "mask_column": mask,
+            "max_length": self.max_length,
+        }
+        self.further |= {"unit": unit, "classes": classes}
         self.first = first_tokens(table.texts, self.tokenizer, self.further)
         labels, faults = read_labels(table, self.further)
         problems = [problem or fault for problem, fault in zip(table.problems, faults, strict=True)]
-        known = {name: self.further[name] for name in ("unit", "label_columns", "classes")}
-        return super().read_rows(replace(table, labels=labels, problems=problems, **known))
+        known = replace(table, labels=labels, label_columns=self.columns, problems=problems, classes=classes, unit=unit)
+        return super().read_rows(known)
 
     def labels_of(self, batch: dict[str, Tensor], targets: np.ndarray, chosen: np.ndarray) -> Tensor:
         """The class of every token [n, S]: a unit's class belongs to its first token, all others have IGNORED."""

@@ -18,17 +18,17 @@ RESIDUE, WORD = r"\S", r"\S+"  # the units, as regular expressions
 NOT_READ = "-"  # in place of the label of a unit that was cut off
 
 
-def units(cells: Iterable[Any], task: dict[str, Any]) -> list[list[str]]:
-    """The units in every cell."""
-    return [re.findall(task["unit"], str(cell)) for cell in cells]
+def units(cells: Iterable[Any], unit: str) -> list[list[str]]:
+    """The residues or words in every cell."""
+    return [re.findall(unit, str(cell)) for cell in cells]
 
 
 def read_labels(table: LabelledTable, task: dict[str, Any]) -> tuple[np.ndarray, list[str]]:
     """Class indices [rows, units], NaN where there is no label, and what is wrong with each row, "" if nothing is.
     `task` has label_columns, mask_column, unit and classes."""
-    texts, frame, mask = units(table.texts, task), table.frame.fillna(""), task["mask_column"]
-    names = units(frame[task["label_columns"][0]], task)
-    counts = units(frame[mask], task) if mask else names
+    frame, mask, unit = table.frame.fillna(""), task["mask_column"], task["unit"]
+    texts, names = units(table.texts, unit), units(frame[task["label_columns"][0]], unit)
+    counts = units(frame[mask], unit) if mask else names
     index = {name: i for i, name in enumerate(task["classes"])}
     labels, problems = np.full((len(texts), max(map(len, texts))), np.nan), [""] * len(texts)
     for row, (own, count) in enumerate(zip(names, counts, strict=True)):
@@ -75,7 +75,7 @@ def unit_logits(
     if np.isnan(logits).any():
         raise Diverged("the model's outputs are not numbers; it has diverged, train it with a lower learning rate")
     found = np.take_along_axis(logits.reshape(-1, longest, classes), first.clip(0), 1)
-    result = np.full((len(texts), max(map(len, units(texts, task))), classes), np.nan, np.float32)
+    result = np.full((len(texts), max(map(len, units(texts, task["unit"]))), classes), np.nan, np.float32)
     result[chosen, : first.shape[1]] = np.where(first < 0, np.nan, found)
     return result
 
@@ -85,5 +85,5 @@ def spelled(predictions: np.ndarray, texts: list[str], task: dict[str, Any]) -> 
     names, space = np.array([*task["classes"], NOT_READ]), "" if task["unit"] == RESIDUE else " "
     known = ~np.isnan(predictions[..., 0])
     best = names[np.where(known, np.nan_to_num(predictions).argmax(-1), -1)]
-    rows = zip(best, units(texts, task), known.any(1), strict=True)
+    rows = zip(best, units(texts, task["unit"]), known.any(1), strict=True)
     return [space.join(labels[: len(text)]) if any_known else "" for labels, text, any_known in rows]

@@ -1,0 +1,149 @@
+"""A label for every residue of a protein, or for every word of a text."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
+
+from exlm import ExLMForMaskedLM, ExLMForTokenClassification, InputError
+from exlm.data.tokenization import train_text_tokenizer
+from exlm.pretrained import save_model
+from exlm.recipe import ArchitectureConfig
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.embed import embed
+from exlm.tasks.finetune import finetune
+from exlm.tasks.predict import evaluate, predict
+from exlm.tasks.token_labels import RESIDUE, WORD, first_tokens
+from tests.tasks.tiny_models import LINES, NAMES, TOWNS, save_family
+
+GREASY = "AVILMFWC"
+FAST = FinetuneConfig(epochs=8, batch_size=8, learning_rate=1e-2, dropout=0.0, pooler_dropout=0.0, precision="fp32")
+
+
+def save(path, tokenizer):
+    sizes = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64)
+    save_model(path, ExLMForMaskedLM(ArchitectureConfig(**sizes).build(tokenizer)), tokenizer)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def biologist(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("biologist"), train_text_tokenizer("protein", ["M"], 500))
+
+
+def proteins(rows=60):
+    """Random proteins; greasy residues are H, all others C, and the first three are not resolved."""
+    draw = random.Random(0)
+    texts = ["".join(draw.choices("ACDEFGHIKLMNPQRSTVWY", k=draw.randint(8, 30))) for _ in range(rows)]
+    labels = ["".join("H" if residue in GREASY else "C" for residue in text) for text in texts]
+    frame = pd.DataFrame({"sequence": texts, "label": labels, "mask": ["000" + "1" * (len(t) - 3) for t in texts]})
+    return frame.assign(split=(["train"] * 8 + ["valid", "test"]) * (rows // 10))
+
+
+def test_a_model_learns_labels_of_residues_and_writes_them_as_strings(biologist, tmp_path, capsys):
+    frame, data, out = proteins(), str(tmp_path / "data.csv"), str(tmp_path / "out")
+    frame.loc[0, "label"] = "HH"
+    frame.loc[1, "sequence"] = "-" + frame.loc[1, "sequence"][1:]
+    frame.loc[2, ["sequence", "label"]] = [frame.loc[2, "sequence"].lower(), frame.loc[2, "label"]]
+    frame.to_csv(data, index=False)
+    task = TaskConfig(data, task_type="token_classification", mask_column="mask", split="column:split")
+    report = finetune(out, biologist, task, FAST, [0, 1])
+    assert report["test"]["accuracy"]["min"] > 0.95 and report["metric"] == "accuracy"
+    invalid = pd.read_csv(tmp_path / "out" / "invalid_rows.csv")
+    assert list(invalid["row"]) == [1, 2] and (invalid["action"] == "left out").all()
+    assert "but 2 labels and a mask of" in invalid["reason"][0] and "not a protein" in invalid["reason"][1]
+    found = predict(out, data, str(tmp_path / "predicted.csv"))
+    assert found.loc[1, "predicted label"] == "" and "not a protein" in found.loc[1, "problem"]
+    for row in (0, *range(2, 60)):
+        assert len(found.loc[row, "predicted label"]) == len(frame.loc[row, "sequence"])
+    alike = np.array([*"".join(found["predicted label"][2:])]) == np.array([*"".join(frame["label"][2:])])
+    assert alike.mean() > 0.95
+    assert "58 labelled rows: accuracy" in capsys.readouterr().out
+    scores = evaluate(out, data, str(tmp_path / "scores.json"), resamples=3)["metrics"]
+    assert set(scores) == {"ensemble", "seed-0", "seed-1"} and scores["ensemble"]["macro_f1"]["value"] > 0.95
+
+
+def test_residues_that_do_not_count_change_no_score(biologist, tmp_path):
+    frame, reports = proteins(20), []
+    for name, first in (("a", "CCC"), ("b", "HHH")):
+        changed = frame.assign(label=first + frame["label"].str[3:])
+        changed.to_csv(tmp_path / f"{name}.csv", index=False)
+        task = TaskConfig(str(tmp_path / f"{name}.csv"), task_type="token_classification", mask_column="mask")
+        reports.append(finetune(str(tmp_path / name), biologist, task, FinetuneConfig(epochs=1, precision="fp32"), [0]))
+    assert reports[0]["test"] == reports[1]["test"]
+
+
+def test_what_is_cut_off_has_no_label_and_the_row_is_reported(biologist, tmp_path):
+    data, out = str(tmp_path / "data.csv"), str(tmp_path / "out")
+    proteins(20).to_csv(data, index=False)
+    task = TaskConfig(data, task_type="token_classification", max_length=10)
+    finetune(out, biologist, task, FinetuneConfig(epochs=1, precision="fp32"), [0])
+    reasons = pd.read_csv(tmp_path / "out" / "invalid_rows.csv")
+    assert len(reasons) and (reasons["action"] == "kept").all() and reasons["reason"].str.endswith("; cut").all()
+    found = predict(out, data, str(tmp_path / "predicted.csv"))
+    for text, labels in zip(found["sequence"], found["predicted label"], strict=True):
+        assert len(labels) == len(text) and labels[8:] == "-" * len(text[8:]) and "-" not in labels[:8]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlnet", "exlm"])
+def test_named_entities_of_words(family, tmp_path):
+    """The label of a word sits on its first token, whatever the tokenizer does with spaces."""
+    model = str(tmp_path / "model")
+    if family == "exlm":
+        save(tmp_path / "model", train_text_tokenizer("bpe", LINES, 300))
+    else:
+        save_family(tmp_path / "model", family)
+    names = {**dict.fromkeys(NAMES, "B-PER"), **dict.fromkeys((f"{town}." for town in TOWNS), "B-LOC")}
+    lines = [line for line in LINES if line.endswith(".")]
+    labels = [" ".join(names.get(word, "O") for word in line.split()) for line in lines]
+    data, out = str(tmp_path / "data.csv"), str(tmp_path / "out")
+    pd.DataFrame({"text": lines, "tags": labels}).to_csv(data, index=False)
+    task = TaskConfig(data, task_type="token_classification", label_columns=["tags"], metric="macro_f1")
+    finetune(out, model, task, replace(FAST, epochs=20), [0])
+    found = predict(out, data, str(tmp_path / "predicted.csv"))
+    assert np.mean([a.split() == b.split() for a, b in zip(found["predicted label"], labels, strict=True)]) > 0.9
+    if family == "exlm":
+        network = AutoModelForTokenClassification.from_pretrained(out)
+        assert isinstance(network, ExLMForTokenClassification)
+        tagger = pipeline("token-classification", network, tokenizer=AutoTokenizer.from_pretrained(out), device="cpu")
+        assert {entry["entity"] for entry in tagger(lines[0])} <= {"B-PER", "B-LOC", "O"}
+
+
+def test_first_tokens_of_units():
+    tokenizer = train_text_tokenizer("bpe", ["aa bb aa bb cc cc"] * 3, 300)
+    text = "zz  bb q\u00e9"
+    [first] = first_tokens([text], tokenizer, {"unit": WORD, "max_length": 50})
+    tokens = tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
+    assert [tokens[i].lstrip("\u0120")[0] for i in first] == ["z", "b", "q"]
+    protein = train_text_tokenizer("protein", ["M"], 500)
+    found = first_tokens(["mkv*", "MK"], protein, {"unit": RESIDUE, "max_length": 4})
+    assert found.tolist() == [[1, 2, -1, -1], [1, 2, -1, -1]]  # cut after two residues
+
+
+def test_texts_that_are_no_proteins_are_refused_unless_kept(biologist, tmp_path):
+    path, out = tmp_path / "news.txt", str(tmp_path / "a.npy")
+    path.write_text("the weather is fine today\n" * 12 + "MKVLA\n")
+    with pytest.raises(InputError, match="most texts are none.*on_invalid=keep"):
+        embed(biologist, str(path), out)
+    embed(biologist, str(path), out, on_invalid="keep")
+    assert np.isfinite(np.load(out)).all()
+    path.write_text("MKVLA\nMK-LA\n")
+    embed(biologist, str(path), out)
+    assert np.isfinite(np.load(out)).all(1).tolist() == [True, False]
+
+
+def test_settings_that_do_not_fit_are_named(biologist, tmp_path):
+    data = str(tmp_path / "data.csv")
+    proteins(20).to_csv(data, index=False)
+    for change, message in (
+        ({"label_columns": ["label", "mask"]}, "one label column"),
+        ({"label_columns": ["absent"]}, "no column 'absent'"),
+        ({"mask_column": "absent"}, "no column 'absent'"),
+        ({"metric": "rmse"}, "no metric 'rmse'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            task = TaskConfig(data, task_type="token_classification", **change)
+            finetune(str(tmp_path / "out"), biologist, task, FAST)
