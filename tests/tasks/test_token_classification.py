@@ -89,7 +89,7 @@ def test_what_is_cut_off_has_no_label_and_the_row_is_reported(biologist, tmp_pat
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlnet", "exlm"])
-def test_named_entities_of_words(family, tmp_path):
+def test_named_entities_of_words(family, tmp_path, monkeypatch):
     """The label of a word sits on its first token, whatever the tokenizer does with spaces."""
     model = str(tmp_path / "model")
     if family == "exlm":
@@ -108,6 +108,7 @@ def test_named_entities_of_words(family, tmp_path):
     if family == "exlm":
         network = AutoModelForTokenClassification.from_pretrained(out)
         assert isinstance(network, ExLMForTokenClassification)
+        monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # the pipeline sets it
         tagger = pipeline("token-classification", network, tokenizer=AutoTokenizer.from_pretrained(out), device="cpu")
         assert {entry["entity"] for entry in tagger(lines[0])} <= {"B-PER", "B-LOC", "O"}
 
