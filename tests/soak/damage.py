@@ -159,8 +159,9 @@ def failing_disk(index: int, directory: Path) -> dict[str, Any]:
             code = faults[fault]
             raise OSError(code, os.strerror(code)) if code else Crash
 
-    with patch.multiple(os, **{name: guarded(name) for name in CALLS}), patch.object(
-        checkpoint, "save_file", short_write
+    with (
+        patch.multiple(os, **{name: guarded(name) for name in CALLS}),
+        patch.object(checkpoint, "save_file", short_write),
     ):
         try:
             new = _save(directory, 2)

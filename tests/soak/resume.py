@@ -30,8 +30,15 @@ def _run(shared: Path, output: Path, accumulation: int) -> None:
         str(output),
         DataConfig(str(corpus), tokens_per_batch=270, tokens_per_micro_batch=270 // accumulation, eval_sequences=10),
         ArchitectureConfig(
-            num_states=2, expanded_layers=1, copy_embedding=0.06, hidden_size=16, num_hidden_layers=2,
-            num_attention_heads=2, intermediate_size=16, hidden_dropout_prob=0.1, max_position_embeddings=256,
+            num_states=2,
+            expanded_layers=1,
+            copy_embedding=0.06,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=16,
+            hidden_dropout_prob=0.1,
+            max_position_embeddings=256,
         ),  # fmt: skip
         LoopConfig(STEPS, OptimizerConfig(1e-3, 5), log_every=4, eval_every=12, save_every=5),
         seed=5,
