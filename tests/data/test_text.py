@@ -204,3 +204,38 @@ def test_unusable_text(tmp_path, content, options, message):
     with pytest.raises(InputError, match=message):
         _prepare(str(tmp_path / "in.txt"), tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_proteins_are_residues_and_what_is_none_is_reported(tmp_path, capsys):
+    records = ["mkvlaagw\nLLKK*", "MKV-LA", "MK.VLA", "MK1VLA", "XBZUOJ", "MKVLAAGWLLKK", "", "MKVLL"]
+    path = tmp_path / "proteins.faa"
+    path.write_text("".join(f">p{i} about\n{record}\n" for i, record in enumerate(records)))
+    options = {"tokenizer": "protein", "workers": 1, "drop_duplicates": True, "held_out": 0.0}
+    manifest = prepare([str(path)], str(tmp_path / "corpus"), **options)
+    tokenizer, corpus = load_tokenizer(tmp_path / "corpus"), Corpus(tmp_path / "corpus")
+    found = [tokenizer.decode(corpus[i]) for i in range(len(corpus))]
+    assert found == ["MKVLAAGWLLKK", "XBZUOJ", "MKVLL"] and not corpus.molecules
+    assert manifest["counts"]["duplicates"] == 1 and manifest["counts"]["invalid"] == {"unknown_token": 3}
+    skipped = (tmp_path / "corpus" / "skipped.csv").read_text()
+    assert "MKV-LA,unknown_token,not in the vocabulary: -,skipped" in skipped
+    assert manifest["vocabulary_size"] == len(tokenizer) == 31  # 26 letters and 5 special tokens
+    again = prepare([str(path)], str(tmp_path / "again"), **options | {"tokenizer": str(tmp_path / "corpus")})
+    assert again["tokenizer_hash"] == manifest["tokenizer_hash"] and not again["options"]["molecules"]
+    with pytest.raises(InputError, match="row 2: 'MKV-LA' is invalid"):
+        prepare([str(path)], str(tmp_path / "third"), **options, on_invalid="error")
+
+
+def test_proteins_longer_than_an_example_lose_no_residue(tmp_path):
+    path = tmp_path / "proteins.fasta"
+    path.write_text(">a\n" + "MKVLA" * 10 + "\n>b\nWWW\n>gap\nM-K\n")
+    options = {"documents": "row", "cross_documents": False, "on_invalid": "skip", "max_length": 22}
+    prepare([str(path)], str(tmp_path / "corpus"), "protein", workers=1, held_out=0.0, **options)
+    tokenizer, corpus = load_tokenizer(tmp_path / "corpus"), Corpus(tmp_path / "corpus")
+    found = [tokenizer.decode(corpus[i]) for i in range(len(corpus))]
+    assert found == ["MKVLA" * 4, "MKVLA" * 4, "MKVLA" * 2, "WWW"]
+
+
+def test_the_tokenizer_of_proteins_reads_lower_case_and_masks():
+    tokenizer = train_text_tokenizer("protein", ["M"], 500)
+    ids = tokenizer("mk<mask>L*")["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids) == ["<s>", "M", "K", "<mask>", "L", "</s>"]

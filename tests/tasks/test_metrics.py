@@ -116,7 +116,12 @@ def test_constant_values_leave_correlations_undefined():
 @pytest.mark.parametrize("task_type,name", [(task, name) for task in METRICS for name in METRICS[task]])
 def test_every_metric_is_reported_and_its_direction_holds(task_type, name):
     labels = np.array([[0.0], [1.0], [0.0], [1.0]])
-    good = np.array([[0.9, 0.1], [0.1, 0.9]] * 2) if task_type == "multiclass" else labels
+    good = labels
+    if task_type in ("multiclass", "token_classification"):
+        good = np.array([[0.9, 0.1], [0.1, 0.9]] * 2)
+    if task_type == "token_classification":  # one unit per row, and one that is neither labelled nor predicted
+        good, labels = np.full((4, 2, 2), np.nan), np.full((4, 2), np.nan)
+        labels[:, 0], good[:, 0] = [0, 1, 0, 1], [[0.9, 0.1], [0.1, 0.9]] * 2
     best, worst = evaluate(task_type, labels, good)[name], evaluate(task_type, labels, 1 - good)[name]
     assert best < worst if name in LOWER_IS_BETTER else best > worst
     assert MAIN_METRIC[task_type] in METRICS[task_type]

@@ -9,6 +9,7 @@ import pytest
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from exlm import ExLMForMaskedLM, ExLMForTokenClassification, InputError
+from exlm.card import info
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.pretrained import save_model
 from exlm.recipe import ArchitectureConfig
@@ -62,6 +63,7 @@ def test_a_model_learns_labels_of_residues_and_writes_them_as_strings(biologist,
     alike = np.array([*"".join(found["predicted label"][2:])]) == np.array([*"".join(frame["label"][2:])])
     assert alike.mean() > 0.95
     assert "58 labelled rows: accuracy" in capsys.readouterr().out
+    assert "- texts: proteins (residues)" in info(out)
     scores = evaluate(out, data, str(tmp_path / "scores.json"), resamples=3)["metrics"]
     assert set(scores) == {"ensemble", "seed-0", "seed-1"} and scores["ensemble"]["macro_f1"]["value"] > 0.95
 

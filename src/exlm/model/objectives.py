@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 
 from ..ops import alignment
-from ..ops.expansion import IGNORED, Lattice
+from ..ops.expansion import IGNORED as IGNORED
+from ..ops.expansion import Lattice
 from ..ops.precision import exact_products
 
 LEAST = -87.5  # stands for log 0, so that a mean over tokens stays finite

@@ -10,7 +10,7 @@ from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 
 from exlm.data.columns import check_columns
 from exlm.errors import InputError
-from exlm.ops.expansion import IGNORED
+from exlm.model.objectives import IGNORED
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import Models
