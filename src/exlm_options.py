@@ -15,10 +15,8 @@ OF_EVERY_COMMAND = ("config", "print_config")
 
 
 def options_of(module: str, function: str, words: Iterable[str]) -> dict[str, str]:
-    """The options of a command by their full names without dashes, with their types.
-
-    `words` are those arguments of the function that are no options.
-    """
+    """The options of a command by their full names without dashes, with their types. `words` are those arguments of the
+    function that are no options."""
     options = dict.fromkeys(OF_EVERY_COMMAND, "str") | dict(_fields(module, function))
     return {option: hint for option, hint in options.items() if option not in set(words)}
 
@@ -30,11 +28,9 @@ def summary(module: str, function: str) -> str:
 
 
 def full_options(arguments: list[str], options: dict[str, str]) -> list[str]:
-    """The arguments with the full names of their options, and with brackets around the values `a,b` of a list.
-
-    Sections may be left out where only one option then has the name: `--learning_rate` is `--train.learning_rate` in
-    fine-tuning and `--train.optimizer.learning_rate` in pre-training. ValueError names an option that does not exist.
-    """
+    """The arguments with the full names of their options, and with brackets around the values `a,b` of a list. Sections
+    may be left out where only one option then has the name: `--learning_rate` is `--train.learning_rate` in fine-tuning
+    and `--train.optimizer.learning_rate` in pre-training. ValueError names an option that does not exist."""
     full, is_list = list[str](), False
     for argument in arguments:
         option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)

@@ -172,11 +172,9 @@ def held_out_batches(
 
 
 def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Prior | None = None) -> dict[str, Any]:
-    """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`), and the mean objective.
-
-    The objective has its own name (`exlm_loss`), because only that of an MLM is the logarithm of the perplexity.
-    `batches` are this process's share; `prior` replaces the configuration's. The model is put in evaluation mode.
-    """
+    """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`), and the mean objective. The
+    objective has its own name (`exlm_loss`), because only that of an MLM is the logarithm of the perplexity. `batches`
+    are this process's share; `prior` replaces the configuration's. The model is put in evaluation mode."""
     model.eval()
     sums = no_sums(model.config)
     with in_precision(next(model.parameters()).device, "fp32"):

@@ -125,12 +125,11 @@ def mean_and_spread(
 
 
 def families(runs: Runs) -> list[Family]:
-    """Groups comparable runs; the largest family comes first.
-
-    A family has the same settings, number of updates and choices of ExLM. An MLM has no such choices, so it joins every
-    family that agrees in the rest. MLMs on repeated tokens are compared with no ExLM, so they join only one family.
-    MLM++ is a vanilla MLM with more updates: the one whose number of updates is closest to the cost ratio, as measured
-    in these runs or else the paper's, times the family's. If runs of a cell share a seed, the lowest id is used."""
+    """Groups comparable runs; the largest family comes first. A family has the same settings, number of updates and
+    choices of ExLM. An MLM has no such choices, so it joins every family that agrees in the rest. MLMs on repeated
+    tokens are compared with no ExLM, so they join only one family. MLM++ is a vanilla MLM with more updates: the one
+    whose number of updates is closest to the cost ratio, as measured in these runs or else the paper's, times the
+    family's. If runs of a cell share a seed, the lowest id is used."""
     found: list[Family] = []
     everything = sorted(runs.pretrainings.values(), key=lambda run: (run.steps, run.seed, run.id))
     kinds = Counter((run.shared, run.steps, run.choices) for run in everything)

@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import is_initialized
+from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import InputError, Interrupted, TrainingStopped
 from ..randomness import Purpose, mix
@@ -88,7 +90,6 @@ def fit(
 
     Args:
         model: on its device, in training precision.
-        loss, config: see `Loss` and `LoopConfig`.
         batches: this process's micro-batches of a step, on the CPU. The model moves them to its device once it knows
             their layout, so that no step waits for sizes.
         directory: gets checkpoints, `log.jsonl` and TensorBoard events.
@@ -96,20 +97,14 @@ def fit(
         identity: settings that must be equal between a checkpoint and this run.
         loss_name, description: the names of the loss and of the run in the log and beside the progress bar.
 
-    Returns:
-        the metrics of the last update, or None if the run was complete already.
-
-    Raises:
-        TrainingStopped: the loss is not finite, or every update skips sequences. The last good checkpoint is kept.
-        Interrupted: SIGINT or SIGTERM arrived; a checkpoint was saved if `save_every` is not 0.
-        InputError: a checkpoint belongs to another run or cannot be written.
+    Returns the metrics of the last update, or None if the run was complete already. TrainingStopped if the loss is not
+    finite or every update skips sequences (the last good checkpoint is kept), Interrupted at SIGINT or SIGTERM (after a
+    checkpoint, unless `save_every` is 0), InputError if a checkpoint belongs to another run or cannot be written.
     """
-    optimizer = build_optimizer(model, config.optimizer)
-    meter = Meter(config.max_infeasible_steps)
-    start = 0
+    optimizer, meter, start = build_optimizer(model, config.optimizer), Meter(config.max_infeasible_steps), 0
     if config.save_every and (state := checkpoint.resume(directory, model, optimizer, identity or {})):
         start, meter.sums, meter.skipped_in_a_row = state["step"], state["sums"], state["infeasible_run"]
-    wrapped = distributed.wrap(model)
+    wrapped = DistributedDataParallel(model) if is_initialized() else model  # averages gradients over the processes
 
     def save(step: int) -> None:
         if config.save_every and distributed.is_main():
@@ -174,16 +169,14 @@ def update(
     received: Sequence[int] = (),
 ) -> tuple[Sums, float, int]:
     """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are those of `fit`.
-
-    Returns:
-        The sums, the gradient's norm before clipping, and the signal that asks for a stop (0 for none): one of those
-        `received` here or in another process.
-    """
+    Returns the sums, the gradient's norm before clipping, and the signal that asks for a stop (0: none), one of those
+    `received` here or in another process."""
     device = next(model.parameters()).device
     found, tokens = torch.zeros(3, dtype=torch.float64, device=device), 0
     for i, (number, batch) in enumerate(micro_batches, 1):
         torch.manual_seed(int(mix(seed, Purpose.DROPOUT, step, number)) >> 1)
-        alone = distributed.no_sync(model) if i < len(micro_batches) else nullcontext()
+        last = i == len(micro_batches)  # gradients of those before are added up in this process only
+        alone = nullcontext() if last or not isinstance(model, DistributedDataParallel) else model.no_sync()
         with alone, training_products(device, config.precision):
             with autocast(device, config.precision):
                 total, count, skipped = loss(model, batch)
@@ -191,12 +184,12 @@ def update(
         found += torch.stack([value.double() for value in (total.detach(), count, skipped)])
         tokens += int(batch["attention_mask"].sum())  # on the host, as all batches
     signal_here = max(received, default=0)
-    *values, signals = distributed.sum_over_processes([*found.tolist(), float(tokens), float(signal_here)])
+    here = [*found.tolist(), float(tokens), float(signal_here), 1.0]
+    *values, signals, processes = distributed.sum_over_processes(here)
     sums = Sums(*values)
-
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
-    torch._foreach_mul_(gradients, distributed.world_size() / max(sums.counted, 1.0))
+    torch._foreach_mul_(gradients, processes / max(sums.counted, 1.0))
     norm = float(torch.nn.utils.get_total_norm(gradients))
     if not (math.isfinite(norm) and math.isfinite(sums.total)):
         raise TrainingStopped(

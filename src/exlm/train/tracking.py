@@ -42,8 +42,7 @@ class Meter:
 
     def __init__(self, max_infeasible_steps: int) -> None:
         self.limit, self.skipped_in_a_row = max_infeasible_steps, 0
-        self.since = _clocks()
-        self.sums = [0.0] * 4
+        self.since, self.sums = _clocks(), [0.0] * 4
 
     def add(self, sums: Sums, step: int) -> None:
         self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
@@ -61,8 +60,7 @@ class Meter:
 
     def read(self, loss_name: str) -> dict[str, float]:
         """The means and sums since the last call. Processor time is that of this process, with all its threads."""
-        elapsed = _clocks() - self.since
-        sums = Sums(*self.sums)
+        elapsed, sums = _clocks() - self.since, Sums(*self.sums)
         self.since, self.sums = _clocks(), [0.0] * 4
         return {
             loss_name: sums.total / max(sums.counted, 1.0),
@@ -79,10 +77,8 @@ def _clocks() -> np.ndarray:
 
 
 class Tracker:
-    """Writes `log.jsonl` and TensorBoard events into `directory` and shows a progress bar.
-
-    Records after step `start` are removed first, since a resumed run repeats them.
-    """
+    """Writes `log.jsonl` and TensorBoard events into `directory` and shows a progress bar. Records after step `start`
+    are removed first, since a resumed run repeats them."""
 
     def __init__(self, directory: Path, start: int, steps: int, active: bool, description: str) -> None:
         self.active = active
@@ -109,7 +105,6 @@ class Tracker:
                 self.board.add_scalar(f"{kind}/{name}{ending}", part, step)
 
     def advance(self, shown: dict[str, str]) -> None:
-        """One update is done; the bar shows what is given."""
         self.bar.set_postfix(shown, refresh=False)
         self.bar.update()
 
