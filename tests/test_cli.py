@@ -81,7 +81,7 @@ def test_the_analysis_recipe_has_the_papers_fourteen_models_and_cells_of_equal_c
     diagonal = [(0.15, 1), (0.387, 2), (0.622, 4), (0.789, 8)]
     assert set(diagonal) < set(grid) and all(p**r == pytest.approx(0.15, abs=2e-3) for p, r in diagonal)
     assert len(models("sweep")) == 8 and set(config.tasks) == {"mnli", "qnli", "qqp", "rte"}
-    assert all(variant.train == config.train for variant in models("entropy"))
+    assert all(settings["train"] == config.train for settings in models("entropy").values())
 
 
 def test_overrides_replace_recipe_values():
