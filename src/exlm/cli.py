@@ -11,8 +11,7 @@ import transformers
 from docstring_parser import parse as parse_docstring
 from jsonargparse import ActionConfigFile, ArgumentParser
 
-from exlm_command import COMMANDS, function_of
-from exlm_options import similar
+from exlm_command import COMMANDS, function_of, similar
 
 from .errors import InputError, Interrupted, TrainingStopped
 
