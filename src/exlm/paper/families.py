@@ -1,8 +1,8 @@
 """Groups comparable runs into families, and averages their seeds for each cell of the paper's tables."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -15,6 +15,8 @@ from exlm.paper.runs import Finetuning, Pretraining, Runs
 from exlm.paper.values import MLM, PLUS, Setting, rank
 from exlm.tasks.datasets import GLUE, MOLECULENET
 
+Scores = dict[str, list[float]]  # a number per fine-tuning seed
+
 
 @dataclass
 class Family:
@@ -24,12 +26,12 @@ class Family:
     steps: int
     choices: frozenset[tuple[str, Any]]
     label: str = ""
-    cells: dict[Setting, list[Pretraining]] = field(default_factory=dict)  # one run per seed
+    cells: dict[Setting, dict[int, Pretraining]] = field(default_factory=dict)  # runs by seed
     finetunings: dict[str, dict[str, Finetuning]] = field(default_factory=dict)  # by run id, then task
 
     @property
     def runs(self) -> list[Pretraining]:
-        return [run for cell in self.select(r=None) for run in self.cells[cell]]
+        return [run for cell in self.select(r=None) for run in self.cells[cell].values()]
 
     @property
     def tunings(self) -> list[Finetuning]:
@@ -90,38 +92,38 @@ class Family:
         return sorted({*found, *(Setting(MLM, 1, p, r) for p, r in Space(ratios, repeats).grid())})
 
     @cached_property
-    def scores(self) -> dict[str, dict[str, list[float]]]:
+    def scores(self) -> dict[str, Scores]:
         """The numbers of every score, by run id: a list of one number, or of one number per fine-tuning seed."""
         found = {run.id: {name: [value] for name, value in run.scores.items()} for run in self.runs}
         for id, tunings in self.finetunings.items():
             found[id] |= {name: values for tuning in tunings.values() for name, values in tuning.scores.items()}
         return found
 
+    def runs_of(self, cell: Setting) -> list[Pretraining]:
+        return list(self.cells.get(cell, {}).values())
+
     def estimate(self, cell: Setting, *scores: str, of_medians: bool = False) -> Number | None:
-        """A score of a cell, or the mean of several scores. The mean (or median) over fine-tuning seeds is taken first,
-        then the mean over pre-training seeds. None if no run has all scores. The spread is the standard deviation over
-        seeds; if there is only one number, it is the standard error over tokens, if known."""
-        runs = [run for run in self.cells.get(cell, ()) if scores and self.scores[run.id].keys() >= set(scores)]
-        if not runs:
-            return None
-        found = [[self.scores[run.id][score] for score in scores] for run in runs]
-        error = runs[0].scores.get(f"{scores[0]} error")
-        return mean_and_spread(found, of_medians, error, paper.DIGITS.get(scores[0], 1))
+        """A score of a cell, or the mean of several scores; see `mean_and_spread`."""
+        return mean_and_spread([self.scores[run.id] for run in self.runs_of(cell)], scores, of_medians)
 
     def estimates(self, cells: Iterable[Setting], *scores: str) -> dict[Setting, Number]:
         """The estimate of each of these cells that has one."""
         return {cell: estimate for cell in cells if (estimate := self.estimate(cell, *scores))}
 
 
-def mean_and_spread(
-    found: Sequence[Sequence[Sequence[float]]], of_medians: bool, error: float | None = None, digits: int = 1
-) -> Number:
-    """The mean of `found`: for each run, for each score, a number per fine-tuning seed. `error` is the spread of one
-    number. `Family.estimate` says more."""
+def mean_and_spread(runs: list[Scores], scores: Collection[str], of_medians: bool) -> Number | None:
+    """The mean of `scores` over those `runs` that have all of them; None if there is none. The mean (or median) over
+    fine-tuning seeds is taken first, then the mean over runs. The spread is the standard deviation over all seeds; if
+    there is only one number, it is the standard error over tokens, if known."""
+    found = [[run[score] for score in scores] for run in runs if scores and run.keys() >= set(scores)]
+    if not found:
+        return None
+    first, *others = scores
     centers = [fmean((median if of_medians else fmean)(values) for values in of_run) for of_run in found]
-    everything = [value for (values,) in found for value in values] if len(found[0]) == 1 else centers
+    everything = centers if others else [value for (values,) in found for value in values]
+    (error,) = next(run for run in runs if first in run).get(f"{first} error", [None])
     spread = stdev(everything) if len(everything) > 1 else error
-    return Number(fmean(centers), spread, digits, centers)
+    return Number(fmean(centers), spread, paper.DIGITS.get(first, 1), centers)
 
 
 def families(runs: Runs) -> list[Family]:
@@ -145,9 +147,8 @@ def families(runs: Runs) -> list[Family]:
         for run in alike:
             plus = run.steps == plus_steps and (run.cell.method, run.cell.r) == (MLM, 1)
             if plus or (run.steps == steps and (run.cell.r == 1 or run.id not in known)):
-                of_cell = family.cells.setdefault(run.cell._replace(method=PLUS) if plus else run.cell, [])
-                if run.seed not in {other.seed for other in of_cell}:
-                    of_cell.append(run)
+                cell = run.cell._replace(method=PLUS) if plus else run.cell
+                family.cells.setdefault(cell, {}).setdefault(run.seed, replace(run, cell=cell))
         found.append(family)
     ids = [{run.id for run in family.runs} for family in found]
     found = [family for family, own in zip(found, ids, strict=True) if not any(own < other for other in ids)]

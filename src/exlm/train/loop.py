@@ -105,46 +105,36 @@ def fit(
     if config.save_every and (state := checkpoint.resume(directory, model, optimizer, identity or {})):
         start, meter.sums, meter.skipped_in_a_row = state["step"], state["sums"], state["infeasible_run"]
     wrapped = DistributedDataParallel(model) if is_initialized() else model  # averages gradients over the processes
-
-    def save(step: int) -> None:
-        if config.save_every and distributed.is_main():
-            state = {"identity": identity or {}, "sums": meter.sums, "infeasible_run": meter.skipped_in_a_row}
-            checkpoint.save(directory, step, model, optimizer, state, config.keep_checkpoints)
-        distributed.barrier()
-
-    def report(step: int) -> dict[str, Any] | None:
-        values, last = None, step == config.steps
-        if last or step % config.log_every == 0:
-            rate = optimizer.param_groups[0]["lr"]
-            tracker.log(step, "train", meter.read(loss_name) | {"learning_rate": rate, "grad_norm": norm})
-        if evaluate and (last or (config.eval_every and step % config.eval_every == 0)):
-            with meter.paused():
-                values = evaluate(model, step)
-            tracker.log(step, "eval", values)
-            model.train()
-        return values
-
-    main = distributed.is_main()
+    main, values = distributed.is_main(), None
     with closing(Tracker(directory, start, config.steps, main, description)) as tracker, _signals() as received:
         model.train()
-        measured = None
         for step, micro_batches in _ahead(batches, start, config.steps):
             sums, norm, stop = update(wrapped, optimizer, loss, micro_batches, config, seed, step, received)
-            meter.add(sums, step)
+            done, last = step + 1, step + 1 == config.steps
+            meter.add(sums, done)
             tracker.advance({loss_name: f"{sums.total / max(sums.counted, 1.0):.3f}"})
-            try:
-                measured = report(step + 1)
-            except EarlyStop as early:
-                tracker.log(step + 1, "eval", early.args[0])
-                return early.args[0]
-            last = step + 1 == config.steps
-            if last or stop or (config.save_every and (step + 1) % config.save_every == 0):
-                save(step + 1)
+            if last or done % config.log_every == 0:
+                rate = optimizer.param_groups[0]["lr"]
+                tracker.log(done, "train", meter.read(loss_name) | {"learning_rate": rate, "grad_norm": norm})
+            if evaluate and (last or (config.eval_every and done % config.eval_every == 0)):
+                try:
+                    with meter.paused():
+                        values = evaluate(model, done)
+                except EarlyStop as early:
+                    tracker.log(done, "eval", early.args[0])
+                    return early.args[0]
+                tracker.log(done, "eval", values)
+                model.train()
+            if last or stop or (config.save_every and done % config.save_every == 0):
+                if config.save_every and main:
+                    state = {"identity": identity or {}, "sums": meter.sums, "infeasible_run": meter.skipped_in_a_row}
+                    checkpoint.save(directory, done, model, optimizer, state, config.keep_checkpoints)
+                distributed.barrier()
             if stop and not last:
                 aim = "to go on" if config.save_every else "to start this part again"
-                where = f"interrupted after step {step + 1} of {config.steps}"
+                where = f"interrupted after step {done} of {config.steps}"
                 raise Interrupted(stop, f"{where}; run the same command {aim}")
-    return measured
+    return values
 
 
 def _ahead(batches: MicroBatches, start: int, steps: int) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:

@@ -48,7 +48,7 @@ class Meter:
         self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if sums.skipped else 0
         if self.skipped_in_a_row >= self.limit:
-            skipped = f"{self.skipped_in_a_row} updates in a row up to step {step + 1}"
+            skipped = f"{self.skipped_in_a_row} updates in a row up to step {step}"
             raise TrainingStopped(f"{skipped} had sequences without any alignment of finite probability; {GO_ON}")
 
     @contextmanager
