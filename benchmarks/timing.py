@@ -17,8 +17,8 @@ from typing import Any
 import torch
 import transformers
 
-from exlm.paper.efficiency import Call, peak_memory, seconds
 from exlm.paper.jobs import in_own_process
+from exlm.paper.measurements import Call, peak_memory, seconds
 from exlm.storage import machine
 
 __all__ = ["Call", "arguments", "in_own_process", "interleaved", "peak_memory", "ratio", "record", "summary"]

@@ -13,9 +13,8 @@ from typing import Any, Literal, get_args
 from exlm.data.corpus import Corpus
 from exlm.errors import InputError
 from exlm.filling.explore import explore
-from exlm.paper.efficiency import measure_cost
 from exlm.paper.jobs import Job, run_jobs
-from exlm.paper.measurements import measure_run
+from exlm.paper.measurements import measure_cost, measure_run
 from exlm.pretrain import check_positions, pretrain
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from exlm.errors import InputError
 from exlm.paper.values import CHOICES, MLM, SHARES, VARIED, HeldOut, Setting
@@ -17,7 +17,6 @@ from exlm.tasks.datasets import MOLECULENET
 from exlm.tasks.finetuned import REPORT
 
 Json = dict[str, Any]
-T = TypeVar("T")
 EVALUATION = {  # each score's key in a result, and its factor; old runs lack joint scores, only ExLM has the last score
     HeldOut.ACCURACY: ("accuracy", 100.0), HeldOut.PERPLEXITY: ("perplexity", 1.0), HeldOut.NLL: ("nll", 1.0),
     HeldOut.JOINT_PERPLEXITY: ("joint_perplexity", 1.0), HeldOut.JOINT_NLL: ("joint_nll", 1.0),
@@ -83,7 +82,7 @@ class Runs:
     costs: dict[Path, Json] = field(default_factory=dict)  # contents of efficiency.json, by directory
     damaged: dict[Path, str] = field(default_factory=dict)  # for each unusable file, what is wrong with it
 
-    def read(self, path: Path, record: Callable[..., T | None], *further: Any) -> T | None:
+    def read(self, path: Path, record: Callable[..., Any], *further: Any) -> Any:
         """What `record` makes of a JSON file; None if there is no file. `damaged` notes a file that cannot be used."""
         try:
             return record(json.loads(path.read_text(encoding="utf-8")), *further) if path.is_file() else None
