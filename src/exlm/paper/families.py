@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -12,7 +12,7 @@ from exlm.paper import values as paper
 from exlm.paper.analyze import Space
 from exlm.paper.page import Number
 from exlm.paper.runs import Finetuning, Pretraining, Runs
-from exlm.paper.values import MLM, PLUS, Setting, rank
+from exlm.paper.values import MLM, PLUS, Setting, order
 from exlm.tasks.datasets import GLUE, MOLECULENET
 
 Scores = dict[str, list[float]]  # a number per fine-tuning seed
@@ -25,17 +25,16 @@ class Family:
     shared: frozenset[tuple[str, str]]
     steps: int
     choices: frozenset[tuple[str, Any]]
+    runs: list[Pretraining]  # one per cell and seed, sorted by cells
     label: str = ""
-    cells: dict[Setting, dict[int, Pretraining]] = field(default_factory=dict)  # runs by seed
-    finetunings: dict[str, dict[str, Finetuning]] = field(default_factory=dict)  # by run id, then task
 
-    @property
-    def runs(self) -> list[Pretraining]:
-        return [run for cell in self.select(r=None) for run in self.cells[cell].values()]
+    @cached_property
+    def cells(self) -> dict[Setting, list[Pretraining]]:
+        return {run.cell: [other for other in self.runs if other.cell == run.cell] for run in self.runs}
 
     @property
     def tunings(self) -> list[Finetuning]:
-        return [tuning for of_run in self.finetunings.values() for tuning in of_run.values()]
+        return [tuning for run in self.runs for tuning in run.tunings.values()]
 
     @property
     def tasks(self) -> list[str]:
@@ -64,16 +63,14 @@ class Family:
         return max(states, key=lambda k: (ablated[k], k == 4, k), default=4)
 
     def select(self, methods: Iterable[str] = (), p: float | None = None, r: int | None = 1) -> list[Setting]:
-        """The cells with these methods, p and r, sorted by METHODS, p, k and r. No methods, or None, select all."""
+        """The cells with these methods, p and r; no methods, or None, select all."""
         wanted = set(methods) or {cell.method for cell in self.cells}
-        found = [c for c in self.cells if c.method in wanted and p in (None, c.p) and r in (None, c.r)]
-        return sorted(found, key=lambda c: (rank(c.method), c.p, c.k, c.r))
+        return [c for c in self.cells if c.method in wanted and p in (None, c.p) and r in (None, c.r)]
 
     def named(self) -> dict[str, Setting]:
         """All cells by name. A name may leave out `base_states`; at `base_ratio` and r = 1 the method is enough."""
-        cells = self.select(r=None)
-        usual = [cell for cell in cells if cell.k in (1, self.base_states)]
-        names = {cell.description: cell for cell in cells}
+        usual = [cell for cell in self.cells if cell.k in (1, self.base_states)]
+        names = {cell.description: cell for cell in self.cells}
         names |= {cell.description.replace(f", k = {cell.k}", ""): cell for cell in usual}
         return names | {cell.method: cell for cell in usual if (cell.p, cell.r) == (self.base_ratio, 1)}
 
@@ -91,20 +88,9 @@ class Family:
         ratios, repeats = [*usual.mask_ratios, *(c.p for c in found)], [*usual.repeats, *(c.r for c in found)]
         return sorted({*found, *(Setting(MLM, 1, p, r) for p, r in Space(ratios, repeats).grid())})
 
-    @cached_property
-    def scores(self) -> dict[str, Scores]:
-        """The numbers of every score, by run id: a list of one number, or of one number per fine-tuning seed."""
-        found = {run.id: {name: [value] for name, value in run.scores.items()} for run in self.runs}
-        for id, tunings in self.finetunings.items():
-            found[id] |= {name: values for tuning in tunings.values() for name, values in tuning.scores.items()}
-        return found
-
-    def runs_of(self, cell: Setting) -> list[Pretraining]:
-        return list(self.cells.get(cell, {}).values())
-
     def estimate(self, cell: Setting, *scores: str, of_medians: bool = False) -> Number | None:
         """A score of a cell, or the mean of several scores; see `mean_and_spread`."""
-        return mean_and_spread([self.scores[run.id] for run in self.runs_of(cell)], scores, of_medians)
+        return mean_and_spread([run.every_score for run in self.cells.get(cell, ())], scores, of_medians)
 
     def estimates(self, cells: Iterable[Setting], *scores: str) -> dict[Setting, Number]:
         """The estimate of each of these cells that has one."""
@@ -138,18 +124,18 @@ def families(runs: Runs) -> list[Family]:
     for (shared, steps, choices), _ in kinds.most_common():
         if any(kind[:2] == (shared, steps) and choices < kind[2] for kind in kinds):
             continue
-        family = Family(shared, steps, choices)
         known = {run.id for other in found for run in other.runs}
         alike = [run for run in everything if run.shared == shared and run.choices <= choices]
         ratio = next((runs.costs[run.study]["ratio"] for run in alike if run.study in runs.costs), paper.COST_RATIO)
         longer = {run.steps for run in alike if (run.cell.method, run.cell.r) == (MLM, 1) and run.steps > steps}
         plus_steps = min(longer, key=lambda length: abs(length - ratio * steps), default=0) if choices else 0
+        chosen: dict[tuple[Setting, int], Pretraining] = {}  # by cell and seed
         for run in alike:
             plus = run.steps == plus_steps and (run.cell.method, run.cell.r) == (MLM, 1)
             if plus or (run.steps == steps and (run.cell.r == 1 or run.id not in known)):
                 cell = run.cell._replace(method=PLUS) if plus else run.cell
-                family.cells.setdefault(cell, {}).setdefault(run.seed, replace(run, cell=cell))
-        found.append(family)
+                chosen.setdefault((cell, run.seed), replace(run, cell=cell, tunings={}))
+        found.append(Family(shared, steps, choices, sorted(chosen.values(), key=lambda run: order(run.cell))))
     ids = [{run.id for run in family.runs} for family in found]
     found = [family for family, own in zip(found, ids, strict=True) if not any(own < other for other in ids)]
     for family in found:
@@ -165,13 +151,13 @@ def families(runs: Runs) -> list[Family]:
 
 def _take_finetunings(family: Family, runs: Runs) -> None:
     """Gives a family its fine-tunings. Of each task only those with the most frequent settings count."""
-    found = ((run.id, tuning) for run in family.runs for tuning in runs.finetunings.get(run.id, []))
-    everything = [(id, tuning) for id, tuning in found if not tuning.result["settings"].get("from_scratch")]
+    found = ((run, tuning) for run in family.runs for tuning in runs.finetunings.get(run.id, []))
+    everything = [(run, tuning) for run, tuning in found if not tuning.result["settings"].get("from_scratch")]
     counts = Counter((tuning.task, tuning.shared) for _, tuning in everything)
     usual = {task: shared for (task, shared), _ in reversed(counts.most_common())}
-    for id, tuning in everything:
+    for run, tuning in everything:
         if tuning.shared == usual[tuning.task]:
-            family.finetunings.setdefault(id, {}).setdefault(tuning.task, tuning)
+            run.tunings.setdefault(tuning.task, tuning)
 
 
 def _label(family: Family) -> str:

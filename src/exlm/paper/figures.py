@@ -119,7 +119,7 @@ def _training_curves(name: str, family: Family, names: Mapping[Setting, str], ti
     """
     curves = {}  # of each cell, means over seeds: a row per update, a column per key and kind of record
     for cell in names:
-        if records := [record for run in family.runs_of(cell) for record in read_log(run.path / "log.jsonl")]:
+        if records := [record for run in family.cells[cell] for record in read_log(run.path / "log.jsonl")]:
             # A loss is logged under the name of its objective, in earlier runs as `loss`.
             named = [{"loss" if key.endswith("_loss") else key: value for key, value in r.items()} for r in records]
             means = pd.DataFrame(named).groupby(["step", "kind"]).mean(numeric_only=True)

@@ -96,8 +96,8 @@ def _main_section(name: str, groups: Sequence[Family], baselines: Sequence[Finet
     if tuned or same:
         section.blocks = [tables.main_table(name, tuned, same)]
     for family in tuned:
-        tasks_of = [family.finetunings.get(run.id, {}) for c in tables.main_cells(family) for run in family.runs_of(c)]
-        if lacking := [task for task in tasks if any(task not in found for found in tasks_of)]:
+        runs = [run for cell in tables.main_cells(family) for run in family.cells[cell]]
+        if lacking := [task for task in tasks if any(task not in run.tunings for run in runs)]:
             section.missing.append((f"{family.label}: {', '.join(lacking)}", tune))
     return section
 

@@ -39,6 +39,13 @@ class Pretraining:
     shared: frozenset[tuple[str, str]]  # all settings that comparable runs have in common
     scores: dict[str, float]  # in the unit of the tables; scores that were not measured are missing
     weights: str | None  # SHA-256 of the weights, as `exlm.pretrained.fingerprint` computes it
+    tunings: dict[str, "Finetuning"] = field(default_factory=dict)  # by task, those that its family compares
+
+    @property
+    def every_score(self) -> dict[str, list[float]]:
+        """All numbers of the run: a list of one number, or of one number per fine-tuning seed."""
+        found = {name: [value] for name, value in self.scores.items()}
+        return found | {name: values for tuning in self.tunings.values() for name, values in tuning.scores.items()}
 
     @property
     def study(self) -> Path | None:

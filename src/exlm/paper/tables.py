@@ -18,8 +18,9 @@ Terms = Sequence[tuple[float, Number]]  # weights and cells
 
 def sources(family: Family, cell: Setting) -> Row:
     """The last two columns of most tables: seeds (pre-training × fine-tuning) and runs."""
-    ids = [run.id for run in family.runs_of(cell)]
-    counts = sorted({len(t.result["seeds"]) for id in ids for t in family.finetunings.get(id, {}).values()})
+    runs = family.cells.get(cell, [])
+    ids = [run.id for run in runs]
+    counts = sorted({len(tuning.result["seeds"]) for run in runs for tuning in run.tunings.values()})
     return {"seeds": f"{len(ids)} × {'–'.join(map(str, counts)) or 0}" if ids else "", "runs": " ".join(ids) or None}
 
 
@@ -45,7 +46,7 @@ def main_table(name: str, chosen: Sequence[Family], baselines: Sequence[Finetuni
                 rows.append(start | dict(zip(main["columns"], values, strict=True)) | {"seeds": "", "runs": ""})
     for family in chosen:
         for cell in main_cells(family):
-            start = {"group": f"ours: {family.label}", "model": cell.label, "updates": family.runs_of(cell)[0].steps}
+            start = {"group": f"ours: {family.label}", "model": cell.label, "updates": family.cells[cell][0].steps}
             own = {name: family.estimate(cell, *scores, of_medians=medians) for name, scores in columns.items()}
             rows.append(start | own | sources(family, cell))
     for baseline in dict.fromkeys(tuning.baseline for tuning in baselines):
@@ -86,7 +87,7 @@ def ablation_table(family: Family) -> Table:
     for method in sorted(named.keys() | paper.ABLATIONS.keys(), key=rank) if len(named) > 1 else ():
         usual = Setting(method, 1 if method in (MLM, PLUS) else family.base_states, family.base_ratio)
         cell = named.get(method, usual)
-        start = {"model": method, "updates": next((run.steps for run in family.runs_of(cell)), None)}
+        start = {"model": method, "updates": next((run.steps for run in family.cells.get(cell, ())), None)}
         values = (*paper.ABLATIONS.get(method, (None,) * 5), paper.GPU_HOURS.get(method))
         lines.append((start, cell, values))
     return _table("ablations", family, lines, (*EVALUATED, HeldOut.HOURS))
@@ -200,7 +201,7 @@ def runs_table(families: Sequence[Family], baselines: Sequence[Finetuning]) -> T
             row |= {"p, %": 100 * run.cell.p, "r": run.cell.r, "updates": run.steps, "seeds": str(run.seed)}
             row |= {"result": result, "hours": Number(run.scores[HeldOut.HOURS], digits=2)}
             rows[run.id] = row | {"device": device(run.result), "directory": str(run.path)}
-            for task, tuning in sorted(family.finetunings.get(run.id, {}).items()):
+            for task, tuning in sorted(run.tunings.items()):
                 what = f"{title(task)} from {run.id}, {tuning.result['best'] or 'one setting'}"
                 rows[tuning.id] = _tuning_row(family.label, "fine-tuning", what, tuning)
     for tuning in sorted(baselines, key=lambda tuning: (str(tuning.baseline), tuning.task)):
