@@ -155,7 +155,7 @@ def test_a_signal_reaches_the_training_which_saves_its_state_and_goes_on_later(r
 def test_a_process_that_is_killed_counts_as_stopped_and_errors_come_back_as_they_are():
     with pytest.raises(TrainingStopped, match="its process was killed; often memory ran out"):
         in_own_process(signal.raise_signal, signal.SIGKILL)
-    with pytest.raises(InputError, match="/nowhere is not a corpus"):
+    with pytest.raises(InputError, match="/nowhere does not exist"):
         in_own_process(Corpus, "/nowhere")
 
 
@@ -212,7 +212,7 @@ def test_other_data_at_the_same_place_do_not_pass_for_done(recipe, smiles_file, 
         ({"seeds": []}, "ablations has no models; use one of repeated-mlm, .* give every list of the recipe a value"),
         ({"cost_steps": 0}, "cost_steps is 0"),
         ({"tasks": {"gone": DownstreamConfig(TaskConfig("gone.csv"))}}, "No such file or directory: 'gone.csv'"),
-        ({"data": DataConfig("/nowhere")}, "/nowhere is not a corpus"),
+        ({"data": DataConfig("/nowhere")}, "/nowhere does not exist"),
         (
             {"model": ArchitectureConfig(num_states=2, max_position_embeddings=8)},
             "exlm-p15-k2: the longest sequence .* positions, but model.max_pos",

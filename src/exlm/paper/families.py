@@ -8,11 +8,10 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from exlm.paper import values as paper
 from exlm.paper.analyze import Space
 from exlm.paper.page import Number
 from exlm.paper.runs import Finetuning, Pretraining, Runs
-from exlm.paper.values import MLM, PLUS, Setting, order
+from exlm.paper.values import CHOICES, COST_RATIO, DIGITS, MLM, PLUS, Setting, order
 from exlm.tasks.datasets import GLUE, MOLECULENET
 
 Scores = dict[str, list[float]]  # a number per fine-tuning seed
@@ -109,7 +108,7 @@ def mean_and_spread(runs: list[Scores], scores: Collection[str], of_medians: boo
     everything = centers if others else [value for (values,) in found for value in values]
     (error,) = next(run for run in runs if first in run).get(f"{first} error", [None])
     spread = stdev(everything) if len(everything) > 1 else error
-    return Number(fmean(centers), spread, paper.DIGITS.get(first, 1), centers)
+    return Number(fmean(centers), spread, DIGITS.get(first, 1), centers)
 
 
 def families(runs: Runs) -> list[Family]:
@@ -126,7 +125,7 @@ def families(runs: Runs) -> list[Family]:
             continue
         known = {run.id for other in found for run in other.runs}
         alike = [run for run in everything if run.shared == shared and run.choices <= choices]
-        ratio = next((runs.costs[run.study]["ratio"] for run in alike if run.study in runs.costs), paper.COST_RATIO)
+        ratio = next((runs.costs[run.study]["ratio"] for run in alike if run.study in runs.costs), COST_RATIO)
         longer = {run.steps for run in alike if (run.cell.method, run.cell.r) == (MLM, 1) and run.steps > steps}
         plus_steps = min(longer, key=lambda length: abs(length - ratio * steps), default=0) if choices else 0
         chosen: dict[tuple[Setting, int], Pretraining] = {}  # by cell and seed
@@ -170,6 +169,6 @@ def _label(family: Family) -> str:
         f"{run.model.num_hidden_layers} layers × {run.model.hidden_size}",
         f"{'–'.join(dict.fromkeys([sizes[0], sizes[-1]]))}M parameters",
         f"{family.steps:,} updates of {data['tokens_per_batch']:,} tokens",
-        *(f"{name} = {value}" for name, value in sorted(family.choices, key=str) if value != paper.CHOICES[name]),
+        *(f"{name} = {value}" for name, value in sorted(family.choices, key=str) if value != CHOICES[name]),
     ]
     return " · ".join(words)

@@ -25,7 +25,7 @@ from ..randomness import Purpose, mix
 from . import checkpoint, distributed
 from .optim import OptimizerConfig, build_optimizer, learning_rate
 from .precision import autocast, training_products
-from .tracking import GO_ON, Meter, Sums, Tracker
+from .tracking import GO_ON, Sums, Tracker
 
 Batch = dict[str, Any]  # tensors on the host; attention_mask [B, S] among them
 MicroBatches = Callable[[int], list[tuple[int, Batch]]]  # step -> (number within the update, batch)
@@ -101,24 +101,23 @@ def fit(
     finite or every update skips sequences (the last good checkpoint is kept), Interrupted at SIGINT or SIGTERM (after a
     checkpoint, unless `save_every` is 0), InputError if a checkpoint belongs to another run or cannot be written.
     """
-    optimizer, meter, start = build_optimizer(model, config.optimizer), Meter(config.max_infeasible_steps), 0
-    if config.save_every and (state := checkpoint.resume(directory, model, optimizer, identity or {})):
-        start, meter.sums, meter.skipped_in_a_row = state["step"], state["sums"], state["infeasible_run"]
+    optimizer = build_optimizer(model, config.optimizer)
+    state = checkpoint.resume(directory, model, optimizer, identity or {}) if config.save_every else None
+    state = state or {"step": 0, "sums": [0.0] * 4, "infeasible_run": 0}
     wrapped = DistributedDataParallel(model) if is_initialized() else model  # averages gradients over the processes
     main, values = distributed.is_main(), None
-    with closing(Tracker(directory, start, config.steps, main, description)) as tracker, _signals() as received:
+    shown = (config.max_infeasible_steps, main, loss_name, description)
+    with closing(Tracker(directory, state, config.steps, *shown)) as tracker, _signals() as received:
         model.train()
-        for step, micro_batches in _ahead(batches, start, config.steps):
+        for step, micro_batches in _ahead(batches, state["step"], config.steps):
             sums, norm, stop = update(wrapped, optimizer, loss, micro_batches, config, seed, step, received)
             done, last = step + 1, step + 1 == config.steps
-            meter.add(sums, done)
-            tracker.advance({loss_name: f"{sums.total / max(sums.counted, 1.0):.3f}"})
+            tracker.add(sums, done)
             if last or done % config.log_every == 0:
-                rate = optimizer.param_groups[0]["lr"]
-                tracker.log(done, "train", meter.read(loss_name) | {"learning_rate": rate, "grad_norm": norm})
+                tracker.log_updates(done, learning_rate=optimizer.param_groups[0]["lr"], grad_norm=norm)
             if evaluate and (last or (config.eval_every and done % config.eval_every == 0)):
                 try:
-                    with meter.paused():
+                    with tracker.paused():
                         values = evaluate(model, done)
                 except EarlyStop as early:
                     tracker.log(done, "eval", early.args[0])
@@ -127,8 +126,8 @@ def fit(
                 model.train()
             if last or stop or (config.save_every and done % config.save_every == 0):
                 if config.save_every and main:
-                    state = {"identity": identity or {}, "sums": meter.sums, "infeasible_run": meter.skipped_in_a_row}
-                    checkpoint.save(directory, done, model, optimizer, state, config.keep_checkpoints)
+                    now = {"sums": tracker.sums, "infeasible_run": tracker.skipped_in_a_row, "identity": identity or {}}
+                    checkpoint.save(directory, done, model, optimizer, now, config.keep_checkpoints)
                 distributed.barrier()
             if stop and not last:
                 aim = "to go on" if config.save_every else "to start this part again"
