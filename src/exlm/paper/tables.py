@@ -13,7 +13,6 @@ from exlm.paper.values import MLM, PLUS, TEXTS, HeldOut, Setting, percent, rank,
 
 EVALUATED = (HeldOut.ACCURACY, HeldOut.PERPLEXITY, HeldOut.JOINT_PERPLEXITY, HeldOut.OWN_MASK)
 PAPER_COLUMNS = tuple(PAPER + name for name in (*map(title, paper.ABLATION_TASKS), "avg.", "GPU hours"))
-Terms = Sequence[tuple[float, Number]]  # weights and cells
 
 
 def sources(family: Family, cell: Setting) -> Row:
@@ -143,8 +142,8 @@ def efficiency_table(runs: Runs) -> Table:
     return Table("efficiency", *texts("tables", "efficiency"), rows)
 
 
-def standard_error(terms: Terms) -> float | None:
-    """The standard error of a weighted sum, pooled over the pre-training seeds of its cells; None if a cell has one."""
+def standard_error(terms: Sequence[tuple[float, Number]]) -> float | None:
+    """The standard error of a sum of weighted cells, pooled over their pre-training seeds; None if a cell has one."""
     seeds = [estimate.centers for _, estimate in terms]
     if min(map(len, seeds)) < 2:
         return None
