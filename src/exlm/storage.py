@@ -99,6 +99,15 @@ def write_text(path: Path, text: str) -> None:
         sync(partial)
 
 
+def read(path: Path) -> dict[str, Any]:
+    """The content of a JSON or YAML file; {} if there is none or it is damaged."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return (yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)) or {}
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+
+
 def plain(value: Any) -> Any:
     """The value in types of YAML and JSON: dataclasses become dicts, tuples lists, paths strings, NaN null."""
     if is_dataclass(value) and not isinstance(value, type):
@@ -132,14 +141,12 @@ def sync(path: Path) -> None:
 def finished_result(path: Path, entry: str, settings: dict[str, Any]) -> dict[str, Any] | None:
     """What a finished run wrote into the JSON file `path`, or None where there is no such run. InputError if the
     settings in its `entry` are not `settings`; the message names the first one that differs."""
-    try:
-        result = json.loads(path.read_text())
-        before = result[entry]
-    except (OSError, ValueError, KeyError):
+    result = read(path)
+    if entry not in result:
         return None
     for name, value in settings.items():
-        if before.get(name) != value:
-            was, wanted = (repr(x)[:80] for x in (before.get(name), value))
+        if (before := result[entry].get(name)) != value:
+            was, wanted = repr(before)[:80], repr(value)[:80]
             raise InputError(
                 f"{path.parent} holds a finished run with other settings ({name}): {was} instead of {wanted}; choose "
                 "another output directory"

@@ -4,7 +4,6 @@ every token twice, and `exlm-p15-k4-1d` is an ExLM with 15% masks, 4 states and 
 saved beside the runs, so that the report can print the command that makes the missing ones."""
 
 import itertools
-import json
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from exlm.paper.measurements import measure_cost, measure_run
 from exlm.pretrain import check_positions, pretrain
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
-from exlm.storage import sha256, write_yaml
+from exlm.storage import read, sha256, write_yaml
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.finetune import finetune
 from exlm.tasks.finetuned import REPORT
@@ -126,7 +125,7 @@ def analyze(
         cost: dict[str, Any] = {"data": replace(data, repeat=1), "model": replace(model, objective="exlm")}
         cost |= {"precision": train.precision, "steps": cost_steps, "prior": prior}
         run_jobs([Job("measuring the cost", result, partial(measure_cost, result, **cost), cost)], own_processes)
-        models = variants(experiment, data, model, train, space, json.loads(result.read_text())["ratio"])
+        models = variants(experiment, data, model, train, space, read(result)["ratio"])
     corpus_hash, jobs = Corpus(data.corpus).corpus_hash, []
     for seed, (model_name, settings) in itertools.product(pretrain_seeds, models.items()):
         name, is_exlm = f"{model_name}/seed-{seed}", settings["model"].has_links

@@ -10,7 +10,7 @@ import math
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -106,8 +106,9 @@ def fit(
     state = state or {"step": 0, "sums": [0.0] * 4, "infeasible_run": 0}
     wrapped = DistributedDataParallel(model) if is_initialized() else model  # averages gradients over the processes
     main, values = distributed.is_main(), None
-    shown = (config.max_infeasible_steps, main, loss_name, description)
-    with closing(Tracker(directory, state, config.steps, *shown)) as tracker, _signals() as received:
+    shown, received = (config.max_infeasible_steps, main, loss_name, description), list[int]()
+    tracker = Tracker(directory, state, config.steps, *shown)
+    with closing(tracker), on_signals(received.append, once=True):
         model.train()
         for step, micro_batches in _ahead(batches, state["step"], config.steps):
             sums, norm, stop = update(wrapped, optimizer, loss, micro_batches, config, seed, step, received)
@@ -194,23 +195,16 @@ def update(
     return sums, norm, signal_here or (int(signal.SIGTERM) if signals else 0)
 
 
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collects the first SIGINT or SIGTERM; a second one has its usual effect."""
-    received: list[int] = []
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def restore() -> None:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+def on_signals(handler: Callable[[int], object], once: bool = False) -> ExitStack:
+    """Calls `handler` with the number of every SIGINT or SIGTERM until the result is closed. With `once`, a second one
+    has its usual effect."""
+    restore = ExitStack()
 
     def handle(number: int, _frame: object) -> None:
-        received.append(number)
-        restore()
+        if once:
+            restore.close()
+        handler(number)
 
-    for number in previous:
-        signal.signal(number, handle)
-    try:
-        yield received
-    finally:
-        restore()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        restore.callback(signal.signal, number, signal.signal(number, handle))
+    return restore
