@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import alignment_c, alignment_reference, alignment_torch
+from . import alignment_c, alignment_torch
 
 logger = logging.getLogger(__name__)
 Backend = Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]
@@ -47,7 +47,6 @@ def _gpu() -> Backend:
 # expected use of the edges [B, N, N]); the posteriors are None if called with `gradients=False`. The compiled ones pass
 # inputs that they cannot handle to the PyTorch one.
 BACKENDS: dict[str, Backend] = {
-    "reference": alignment_reference.forward_backward,
     "torch": alignment_torch.forward_backward,
     "c": alignment_c.forward_backward,
     "triton": lambda *args, **options: _gpu()(*args, **options),
