@@ -3,7 +3,6 @@
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import chain
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from exlm.train.precision import in_precision
 
 Problem = tuple[int, str, str]  # row, question or answer, what is wrong with it
 
-LEAST_STEP = 16  # each window must begin at least this many tokens after the one before
+MIN_STEP = 16  # each window must begin at least this many tokens after the one before
 N_BEST = 20  # spans that are kept for each question
 
 
@@ -53,7 +52,7 @@ def make_windows(
     options = {"truncation": "only_second", "return_overflowing_tokens": True, "return_offsets_mapping": True}
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
     for row, question, context, answers in questions[["question", "context", "answers"]].itertuples():
-        if (taken := size(question)) > room - stride - LEAST_STEP and taken + size(context) > room:
+        if (taken := size(question)) > room - stride - MIN_STEP and taken + size(context) > room:
             problems.append((row, question, f"longer than the window: of {max_length} tokens it takes {taken}"))
             continue
         encoding = tokenizer(question, context, max_length=max_length, stride=stride, **options)
@@ -80,16 +79,14 @@ def _label(windows: list[Window], text: str, start: int) -> bool:
     """Labels all windows of a question with its answer, which begins at character `start`. True if a window has it."""
     stop = start + len(text)
     touched = [np.flatnonzero((w.offsets[:, 0] < stop) & (w.offsets[:, 1] > start)) for w in windows]
-    spans = [
-        (w.offsets[t[0], 0], w.offsets[t[-1], 1]) if len(t) else None for w, t in zip(windows, touched, strict=True)
-    ]
+    characters = [window.offsets[tokens].ravel().tolist() for window, tokens in zip(windows, touched, strict=True)]
     # A token may begin before the answer, or omit its last space. So the whole answer is all tokens that touch it.
-    firsts, lasts = zip(*filter(None, spans), strict=True) if any(spans) else ([-1], [-1])
-    whole = min(firsts), max(lasts)
-    for window, tokens, span in zip(windows, touched, spans, strict=True):
-        no_answer = (window.null, window.null) if whole in spans else None
-        window.label = (int(tokens[0]), int(tokens[-1])) if span == whole else no_answer
-    return whole in spans
+    ends = {min(chain(*characters), default=-1), max(chain(*characters), default=-1)}
+    holders = [ends <= set(found) for found in characters]
+    for window, tokens, holds in zip(windows, touched, holders, strict=True):
+        no_answer = (window.null, window.null) if any(holders) else None
+        window.label = (int(tokens[0]), int(tokens[-1])) if holds else no_answer
+    return any(holders)
 
 
 def window_batches(
@@ -187,15 +184,14 @@ def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
     there are several models, `probability std` is the standard deviation of theirs."""
     votes = []
     for candidates in zip(*(run["candidates"] for run in runs), strict=True):
-        shares: dict[str, float] = defaultdict(float)
-        for text, probability in chain(*(one.items() for one in candidates)):
-            shares[text] += probability / len(runs)
-        votes.append(max(shares.items(), key=itemgetter(1)))
+        texts = list(dict.fromkeys(chain(*candidates)))
+        shares = np.array([[one.get(text, 0.0) for text in texts] for one in candidates])
+        means = (shares / len(runs)).sum(0)
+        best = means.argmax()
+        votes.append((texts[best], means[best], shares[:, best]))
     table = questions[["id", "question"]].copy()
-    table["answer"], table["probability"] = zip(*votes, strict=True)
+    table["answer"], table["probability"], by_run = zip(*votes, strict=True)
     table["null_minus_best"] = np.column_stack([run["null_minus_best"] for run in runs]).mean(1)
     if len(runs) > 1:
-        by_run = [zip(run["candidates"], table["answer"], strict=True) for run in runs]
-        probabilities = np.array([[candidates.get(text, 0.0) for candidates, text in rows] for rows in by_run])
-        table["probability std"] = probabilities.std(0, ddof=1)
+        table["probability std"] = np.std(by_run, 1, ddof=1)
     return table

@@ -22,9 +22,9 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from exlm.data.chemistry import fingerprints
 from exlm.errors import InputError, TrainingStopped
 from exlm.storage import lock
-from exlm.tasks.applicability import fingerprints
 from exlm.tasks.table import TaskType
 
 TREES, NEIGHBOURS = 500, 5

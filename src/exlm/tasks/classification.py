@@ -12,12 +12,11 @@ from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 from exlm.model.objectives import classification_loss
 from exlm.pretrained import save_model
 from exlm.storage import write_text
-from exlm.tasks.applicability import TRAINING_MOLECULES
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import Models, fold_units, load_encoder, load_encoder_tokenizer, saved_text_kind
 from exlm.tasks.inference import Rows, model_inputs, pad, tokenize_rows
 from exlm.tasks.labelled import LabelledTask
-from exlm.tasks.predictions import as_predictions, fit_temperature, predict_logits
+from exlm.tasks.predictions import TRAINING_MOLECULES, as_predictions, fit_temperature, predict_logits
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import LabelledTable
 

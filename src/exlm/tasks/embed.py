@@ -1,12 +1,12 @@
 """One vector per row of a table; every row of the input appears in the output."""
 
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.model.modeling_exlm import ExLMModel
@@ -82,8 +82,4 @@ def embeddings(
 ) -> np.ndarray:
     """The vectors [rows, width] float32, NaN for rows that cannot be used."""
     usable, width = np.flatnonzero(rows.usable), network.config.hidden_size
-
-    def embedding(batch: dict[str, Tensor]) -> Tensor:
-        return network.embedding(**batch, pooling=pooling)
-
-    return run(network, embedding, width, rows, usable, tokenizer, "fp32", progress)
+    return run(network, partial(network.embedding, pooling=pooling), width, rows, usable, tokenizer, "fp32", progress)

@@ -6,6 +6,7 @@ import string
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -106,8 +107,8 @@ def score_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFram
     )
 
 
-def summarise_answers(scored: pd.DataFrame) -> dict[str, float]:
-    """The scores of all questions together, in percent, from the scores of each (`score_answers`).
+def summarise_answers(scored: pd.DataFrame, rows: Any = slice(None)) -> dict[str, float]:
+    """The scores of some questions together, in percent, from the scores of each (`score_answers`).
 
     Returns:
         em, f1: "no answer" is given where it scores above the best span (threshold 0). has_answer_em, has_answer_f1 and
@@ -121,6 +122,7 @@ def summarise_answers(scored: pd.DataFrame) -> dict[str, float]:
     def percent(scores: np.ndarray) -> float:
         return 100.0 * float(scores.mean()) if len(scores) else float("nan")
 
+    scored = scored.iloc[rows]
     margin, answerable = scored["null_minus_best"].to_numpy(), scored["answerable"].to_numpy()
     order = np.argsort(margin, kind="stable")
     nothing = float((~answerable).sum())  # the sum of scores if no question is answered

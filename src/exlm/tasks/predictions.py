@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from rdkit.DataStructs import BulkTanimotoSimilarity
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from exlm.data.chemistry import fingerprints
 from exlm.errors import InputError
-from exlm.tasks.applicability import FAR, distance_to_training
 from exlm.tasks.encoders import Models, load_finetuned
 from exlm.tasks.frames import read_frame, with_columns
 from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, tokenize_rows
@@ -23,6 +24,8 @@ from exlm.tasks.table import TaskType, make_table
 from exlm.train import distributed
 
 BINS = 15  # of the calibration error
+FAR = 0.7  # predictions for molecules with a larger distance to those of the training deserve less trust
+TRAINING_MOLECULES = "train.smi"  # one SMILES a line, beside the model of every seed: random splits differ
 
 Score = Callable[[np.ndarray], dict[str, float]]
 
@@ -121,6 +124,19 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
     return Predictions(result, summary, scores, np.flatnonzero(rows.usable & ~np.isnan(labels).all(1)))
 
 
+def distance_to_training(run_dirs: Sequence[Path], smiles: Sequence[str]) -> np.ndarray:
+    """For each molecule 1 - the highest Tanimoto similarity of its ECFP4 (2,048 bits) to a training molecule: [rows],
+    from 0 (the same fingerprint) to 1, NaN where RDKit cannot parse it. InputError if the molecules were not kept."""
+    known = set[str]()
+    for path in (run_dir / TRAINING_MOLECULES for run_dir in run_dirs):
+        if not path.is_file():
+            raise InputError(f"{path} does not exist; distances need a model fine-tuned on molecules by this version")
+        known |= set(path.read_text(encoding="utf-8").splitlines())
+    references = list(filter(None, fingerprints(sorted(known))))
+    similarities = (one and max(BulkTanimotoSimilarity(one, references), default=0.0) for one in fingerprints(smiles))
+    return 1 - np.array([*similarities], dtype=float)
+
+
 def _score(labels: np.ndarray, task_type: TaskType, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
     """The metrics of some rows, and if the predictions are probabilities, their calibration error."""
     scores = evaluate(task_type, labels[rows], predictions[rows])
@@ -152,7 +168,7 @@ def predict_logits(
     """The model's outputs for the chosen rows: [all rows, outputs] float64, NaN for the other rows. `task` is what is
     saved with the model about its task."""
     width = len(prediction_columns(task))
-    logits = run(model, lambda batch: model(**batch).logits, width, rows, chosen, tokenizer, task["precision"])
+    logits = run(model, lambda **batch: model(**batch).logits, width, rows, chosen, tokenizer, task["precision"])
     return logits.astype(np.float64)
 
 

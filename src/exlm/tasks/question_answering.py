@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,22 +19,13 @@ from exlm.data.files import plain_suffix
 from exlm.errors import InputError
 from exlm.pretrained import save_model
 from exlm.storage import write_json
-from exlm.tasks.answers import (
-    LEAST_STEP,
-    Problem,
-    Window,
-    answer,
-    make_windows,
-    span_training_loss,
-    vote,
-    window_batches,
-)
+from exlm.tasks.answers import MIN_STEP, Problem, Window, answer, make_windows, span_training_loss, vote, window_batches
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
 from exlm.tasks.encoders import Models, load_encoder, load_encoder_tokenizer
 from exlm.tasks.frames import read_frame, read_json, with_columns, write_frame
 from exlm.tasks.metrics import ANSWER_METRICS, score_answers, summarise_answers
-from exlm.tasks.predictions import Member, Predictions, PredictOptions, Score
+from exlm.tasks.predictions import Member, Predictions, PredictOptions
 from exlm.tasks.supervised import train_best_epoch
 
 DEFAULT_WINDOW = 384  # tokens
@@ -55,8 +47,8 @@ class QuestionAnswering:
             raise InputError("question answering needs a file of its own for the valid part; name it with task.valid")
         self.new_network = partial(load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from)
         self.tokenizer, window = load_encoder_tokenizer(model, task.max_length or DEFAULT_WINDOW)
-        if window < (least := task.stride + 2 * LEAST_STEP):
-            needed = f"at least {least}, {2 * LEAST_STEP} more than task.stride, to hold a question too"
+        if window < (least := task.stride + 2 * MIN_STEP):
+            needed = f"at least {least}, {2 * MIN_STEP} more than task.stride, to hold a question too"
             raise InputError(f"a window (task.max_length) has {window} tokens; it must have {needed}")
         self.task = replace(task, max_length=window, task_type="question_answering")
         files: dict[str, Any] = {"train": task.dataset, "valid": task.valid, "test": task.test}
@@ -66,8 +58,8 @@ class QuestionAnswering:
             files = {split: find_file(folder, FILES[split]) for split in published}
         self.splits: dict[str, tuple[pd.DataFrame, list[Window]]] = {}  # questions and windows of each split
         hashes, counts, problems = {}, [], []
-        for split, file in [(split, file) for split, file in files.items() if file]:
-            questions, unusable = read_questions(file)
+        for split in filter(files.get, files):
+            questions, unusable = read_questions(files[split])
             windows, unfit = make_windows(questions, self.tokenizer, window, task.stride)
             self.splits[split] = questions, windows
             problems += [(row + 1, *problem, split) for row, *problem in unusable + unfit]
@@ -100,9 +92,9 @@ class QuestionAnswering:
         )
         save_model(run_dir, network, tokenizer)
         scores = {}
-        for split in [split for split in self.splits if split != "train"]:
+        for split, (questions, _) in list(self.splits.items())[1:]:  # without train
             answers, scores[split] = found(split)
-            table = vote(self.splits[split][0], [answers])
+            table = vote(questions, [answers])
             write_frame(table.reset_index(), run_dir / f"predictions-{split}.csv")
             write_json(run_dir / f"predictions-{split}.json", dict(zip(table["id"], table["answer"], strict=True)))
         return {"best_epoch": best_epoch, "split": self.sizes, "scores": scores}
@@ -119,9 +111,8 @@ def predict_answers(members: Sequence[Member], input: str, options: PredictOptio
     for member in members:
         network, tokenizer = member.load()
         windows, too_long = make_windows(questions, tokenizer, task["max_length"], task["stride"])
-        runs[member.directory.name] = answer(
-            network, questions, windows, tokenizer, task["max_answer"], task["precision"]
-        )
+        settings = task["max_answer"], task["precision"]
+        runs[member.directory.name] = answer(network, questions, windows, tokenizer, *settings)
     if options.on_invalid == "error" and (found := problems + too_long):
         raise InputError("{}: row {}, {!r}: {}; correct it".format(input, found[0][0] + 1, *found[0][1:]))
     table = vote(questions, [*runs.values()])
@@ -132,21 +123,15 @@ def predict_answers(members: Sequence[Member], input: str, options: PredictOptio
         added = [name for name in frame if name not in ("row", "id", "question")]
         frame = with_columns(read_frame(input), {str(name): frame[name] for name in added})
     summary = f"{len(frame) - len(noted)} questions answered, {len(noted)} marked in the column problem"
-    try:
-        labelled, _ = read_questions(input)
-    except InputError:
-        return Predictions(frame, summary)
-    if not any(labelled["answers"]):
+    with suppress(InputError):  # it has no answers
+        questions, _ = read_questions(input)
+    if not any(questions["answers"]):
         return Predictions(frame, summary)
     if len(runs) > 1:
         voted = table.assign(null_minus_best=np.where(table["answer"] == "", 1.0, -1.0))
         runs = {"ensemble": voted, **runs}
-    scores = {name: _score(score_answers(labelled, run)) for name, run in runs.items()}
-    return Predictions(frame, summary, scores, np.arange(len(labelled)))
-
-
-def _score(scored: pd.DataFrame) -> Score:
-    return lambda rows: summarise_answers(scored.iloc[rows])
+    scores = {name: partial(summarise_answers, score_answers(questions, run)) for name, run in runs.items()}
+    return Predictions(frame, summary, scores, np.arange(len(questions)))
 
 
 def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFrame, list[Problem]]:
