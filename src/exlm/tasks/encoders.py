@@ -11,14 +11,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import (
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    AutoConfig,
-    AutoModel,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as CLASSIFIERS
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.errors import InputError, first_line
 from exlm.pretrained import check_name, fingerprint, load_fast_tokenizer, load_tokenizer, verify
@@ -128,7 +122,7 @@ def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrain
     if len(tokenizer) > config.vocab_size or (exlm and tokenizer.mask_token_id != config.mask_token_id):
         sizes = f"{len(tokenizer)} tokens (mask {tokenizer.mask_token_id}), the model {config.vocab_size}"
         raise InputError(f"{name}: the tokenizer has {sizes}; they do not belong together")
-    taken = inspect.signature(_model_class(config, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING).forward).parameters
+    taken = inspect.signature(_model_class(config, CLASSIFIERS).forward).parameters
     names = [entry for entry in tokenizer.model_input_names if entry in taken and entry != "token_type_ids"]
     largest = max(tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"], default=0)
     if "token_type_ids" in taken and 0 < largest < getattr(config, "type_vocab_size", largest + 1):
@@ -195,7 +189,7 @@ def _family_settings(config: PreTrainedConfig, models: Models, hyper: FinetuneCo
         settings["task_layers"] = hyper.layers or config.num_hidden_layers
     elif hyper.layers is not None:
         raise InputError(f"train.layers is for models of this library; leave it out for {family}")
-    if models is not MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:  # other heads read every token
+    if models is not CLASSIFIERS:  # other heads read every token
         return settings
     if hasattr(config, "classifier_pooling"):
         cls = hyper.pooling == "first" and family != "exlm"
