@@ -72,9 +72,9 @@ class MaskedBatches:
             raise InputError(f"a batch has fewer sequences than the {self.world} processes; raise tokens_per_batch")
 
     def epoch(self, epoch: int) -> list[list[np.ndarray]]:
-        """All batches of one epoch. A batch is a list of groups, a group an array of example numbers. The groups,
-        sorted by length, are divided into layers of `steps` groups. A batch takes one random group of each layer. The
-        last layer may have fewer groups, so the last batches may have none of it."""
+        """All batches of one epoch. A batch is a list of groups, a group an array of example numbers. Groups sorted by
+        length are divided into layers of `steps` groups; a batch takes a random one of each layer, perhaps none of the
+        last."""
         if self._epoch[0] != epoch:
             key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
             groups = np.split(np.lexsort((key, -(self.lengths // LENGTH_STEP))), self._starts[1:])
@@ -116,13 +116,9 @@ def mask_tokens(
     """input_ids, attention_mask and labels, each [n, S], for masked language modelling; labels are -100 without a mask.
 
     `tokens` [n, longest] are padded on the right and have no special tokens, `lengths` [n] counts them, and `examples`
-    [n] are their numbers in the data set. A share of `ratio` of each sequence's tokens is masked. Their number is
-    rounded up or down at random, so that the share is right on average. Which tokens are masked depends on seed, epoch
-    and example alone. BOS and EOS are added and never masked, not even between the documents of a packed sequence.
-
-    Every token, BOS and EOS too, is repeated `repeat` times, and each copy is masked independently of the others
-    (Repeated MLM, section 3.1 of the paper).
-    """
+    [n] are their numbers in the data set. A share of `ratio` of each sequence's tokens is masked, on average, as seed,
+    epoch and example alone decide. BOS and EOS are added and never masked, not even between packed documents. Every
+    token is repeated `repeat` times, each copy masked on its own (Repeated MLM, section 3.1 of the paper)."""
     ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     ids[:, 0] = bos

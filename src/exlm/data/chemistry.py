@@ -19,9 +19,8 @@ _PARSER.sanitize = _PARSER.removeHs = _PARSER.allowCXSMILES = _PARSER.parseName 
 
 
 def molecule_problem(smiles: str) -> str | None:
-    """Why `smiles` is not a molecule, in RDKit's words, or None if it is one. RDKit's own log is silenced. Accepts what
-    `Chem.MolFromSmiles` accepts, except for spaces inside and the empty string. Stereochemistry is not perceived and
-    hydrogens are not removed. This halves the time, and the same strings are accepted."""
+    """Why `smiles` is not a molecule, in RDKit's words, or None if it is one. Accepts what `Chem.MolFromSmiles`
+    accepts, except for spaces and the empty string, in half the time: without stereochemistry, with all hydrogens."""
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles, _PARSER) if len(smiles.split()) == 1 else None
         if molecule is None:
@@ -44,9 +43,8 @@ def _reason(smiles: str) -> str:
 
 
 def standardize(smiles: str, how: Standardize) -> str:
-    """A molecule in one spelling; a string that is not a molecule stays as it is. `canonical` is RDKit's canonical
-    SMILES. `parent` is that of the largest fragment without its charges, so that a salt and its acid become equal.
-    `none` changes nothing."""
+    """A molecule as canonical SMILES, or as those of its `parent`, the largest fragment without charges, so that a salt
+    and its acid become equal. A string that is not a molecule stays as it is."""
     if how == "none" or len(smiles.split()) != 1:
         return smiles
     with rdBase.BlockLogs():

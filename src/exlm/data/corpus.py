@@ -119,8 +119,7 @@ class CorpusWriter:
         self._in_shard += len(tokens)
 
     def drop_duplicates(self) -> None:
-        """Leave examples out of the splits if an earlier one has the same hash, and so the same text. To save memory,
-        only hashes with the same first 6 bits are compared at a time."""
+        """Leave out examples with the hash of an earlier one. To save memory, a 64th of all is compared at a time."""
         staged = np.memmap(self.staged, EXAMPLE, "r+")
         for bucket in range(64):
             starts = range(0, len(staged), BLOCK)

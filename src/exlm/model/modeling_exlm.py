@@ -195,11 +195,9 @@ class ExLMModel(ExLMPreTrainedModel):
         masked: Tensor | None = None,
         output_hidden_states: bool | None = None,
     ) -> BaseModelOutput:
-        """Hidden states [B, S, D] of the input tokens; a masked token is represented by its first state.
-
-        All inputs are [B, S]. `masked` are the tokens to expand, by default the [MASK] tokens. With
-        `output_hidden_states`, the result also has those after the embedding and after every layer.
-        """
+        """Hidden states [B, S, D] of the input tokens, of a masked one its first state. `masked` [B, S] are the tokens
+        to expand, by default the [MASK] tokens. `output_hidden_states` adds those after the embedding and every
+        layer."""
         trace = self.new_trace(output_hidden_states)
         lattice = self.expand(input_ids, attention_mask, masked)
         last = at_tokens(self.encode(lattice, trace=trace), lattice)

@@ -39,11 +39,9 @@ class Window:
 def make_windows(
     questions: pd.DataFrame, tokenizer: PreTrainedTokenizerFast, max_length: int, stride: int
 ) -> tuple[list[Window], list[Problem]]:
-    """Cuts each context into as many windows of `max_length` tokens as it needs. Each begins with the question.
-
-    Neighbouring windows share `stride` tokens. Problems are questions that get no windows, as they are too long beside
-    a long context, and questions that cannot be learned from. InputError if a window has neither a CLS nor a BOS token.
-    """
+    """Cuts each context into as many windows of `max_length` tokens as it needs, which share `stride` tokens. Each
+    begins with the question. Problems are questions that get no windows, as they are too long beside a long context,
+    and those that cannot be learned from. InputError if a window has neither a CLS nor a BOS token."""
 
     def size(text: str) -> int:
         return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
@@ -92,8 +90,7 @@ def _label(windows: list[Window], text: str, start: int) -> bool:
 def window_batches(
     windows: list[Window], tokenizer: PreTrainedTokenizerFast, batch_size: int, seed: int
 ) -> ShuffledBatches:
-    """Batches of the windows that can be learned from (InputError if there is none), with start_positions and
-    end_positions [B]. These are positions in the padded row, so padding on the left counts."""
+    """Batches of the windows that can be learned from, with the positions [B] of labels in the padded rows."""
     trainable = np.flatnonzero([window.label is not None for window in windows])
     if not len(trainable):
         raise InputError("no window can be learned from; look at the problems of the questions and their windows")
@@ -131,13 +128,12 @@ def answer(
     max_answer: int,
     precision: str = "auto",
 ) -> pd.DataFrame:
-    """Finds the best spans (up to `max_answer` tokens) of every question over all its windows. The score of "no answer"
-    is the lowest that any window gives. The model may be any that returns start_logits and end_logits [B, S].
+    """Finds the best spans (up to `max_answer` tokens) of every question over all its windows, by the start_logits and
+    end_logits [B, S] of a model. The score of "no answer" is the lowest that any window gives.
 
     Returns one row for each question, also for those without windows: answer (the best span's text, "" if there is
     none), null_minus_best (how much higher, in logits, "no answer" scores than the best span) and candidates (texts
-    with probabilities, best first; "" stands for no answer and is last). Raises Diverged if a logit is not a number.
-    """
+    with probabilities, best first; "" stands for no answer and is last). Raises Diverged if a logit is not a number."""
     model.eval()
     device = next(model.parameters()).device
     found: dict[Any, list[tuple[Window, Tensor]]] = defaultdict(list)

@@ -75,8 +75,7 @@ def glue_name(name: str) -> str | None:
 
 def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, list[str]]:
     """The train and development sets of a GLUE task (a key of GLUE), and how their sizes differ from the published.
-    `data_dir` ($EXLM_DATA/text/glue where absent) has one folder per task, each with the original TSV files, the hub's
-    Parquet files or CSV files."""
+    `data_dir` ($EXLM_DATA/text/glue where absent) has a folder per task with its TSV, Parquet or CSV files."""
     task, root = GLUE[name], data_folder(name, data_dir, "text/glue")
     folder = next((path for path in sorted(root.glob("*")) if path.is_dir() and glue_name(path.name) == name), None)
     if folder is None:

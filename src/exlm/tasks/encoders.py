@@ -54,10 +54,8 @@ def load_encoder(
     """A pre-trained model, by directory or hub name, with a new head. PyTorch's global generator draws its weights.
 
     `models` have the class of the model. Dropout, pooling and layers are those of `hyper` (InputError for what the
-    model's family does not have), and `settings` are further settings of its configuration. With `from_scratch`, all
-    weights are drawn. `start_from` is the directory of a fine-tuned model of the same architecture, whose encoder
-    replaces that of `name`.
-    """
+    family does not have); `settings` are further settings of the configuration. `from_scratch` draws all weights.
+    `start_from` is the directory of a fine-tuned model of the same architecture, whose encoder is taken."""
     config = _config(name)
     config.update(settings | _family_settings(config, models, hyper))
     drawn_first = AutoModel.from_config(config) if from_scratch and config.model_type == "exlm" else None
@@ -97,8 +95,7 @@ def saved_text_kind(name: str) -> TextKind:
 
 
 def fold_units(model: PreTrainedModel, task: dict[str, Any]) -> dict[str, Any]:
-    """Changes the last layer of a regression model so that it returns real units: its output times `task["std"]` plus
-    `task["mean"]`. Returns the task as it is then to be saved: with mean 0 and std 1."""
+    """Makes the last layer of a regression model return real units; returns the task with mean 0 and std 1."""
     mean, std = (torch.tensor(task[name], dtype=torch.float64) for name in ("mean", "std"))
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     if not layers or layers[-1].bias is None or layers[-1].out_features != len(mean):

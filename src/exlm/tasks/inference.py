@@ -93,11 +93,9 @@ def tokenize_rows(
     keep: bool = False,
     how: Standardize = "none",
 ) -> Rows:
-    """Tokens of every row, of molecules after they were standardized.
-
-    Over-long molecules are left out; unless `keep`, so is what RDKit cannot parse. Over-long text is cut. No row is
-    lost for the vocabulary. Caveats: not a molecule, cut text, unknown tokens, one text of a pair is empty.
-    """
+    """Tokens of every row, of molecules after they were standardized. Over-long molecules are left out; unless `keep`,
+    so is what RDKit cannot parse. Over-long text is cut. No row is lost for the vocabulary. Caveats: not a molecule,
+    cut text, unknown tokens, one text of a pair is empty."""
     texts, pairs = table.texts, table.pairs
     if molecules:
         texts = [standardize(text, how) for text in texts]
@@ -164,8 +162,7 @@ def run(
     precision: str = "auto",
     progress: str | None = None,
 ) -> np.ndarray:
-    """`function(**batch) -> [n, width]` of the chosen rows, the model in evaluation mode: [all rows, width] float32, NaN
-    for the other rows."""
+    """`function(**batch) -> [n, width]` of the chosen rows, without gradients: [all rows, width], NaN for others."""
     model.eval()
     device = next(model.parameters()).device
     result = np.full((len(rows.examples), width), np.nan, dtype=np.float32)

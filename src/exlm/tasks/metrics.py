@@ -1,5 +1,4 @@
-"""Scores of predictions, where labels may be missing (NaN); scores of answers to questions (exact match and F1, as in
-the official SQuAD 2.0 script); and summaries over seeds."""
+"""Scores of predictions and of answers (exact match and F1, as in the official SQuAD 2.0 script); their summaries."""
 
 import re
 import string
@@ -53,8 +52,7 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
 
     Labels are [rows, tasks], for multiclass class indices [rows, 1]; NaN means missing. Predictions are probabilities
     of label 1 [rows, tasks], for multiclass of the classes [rows, classes], for regression values like the labels.
-    For binary and multilabel, `tasks_scored` counts the tasks with both labels: only they have an area under a curve.
-    """
+    `tasks_scored` counts the tasks with both labels 0 and 1: only they have an area under a curve."""
     if not np.isfinite(predictions).all():
         share = f"{np.sum(~np.isfinite(predictions))} of {predictions.size} predictions"
         raise Diverged(f"{share} are not finite; the model has diverged, train it with a lower learning rate")
@@ -74,6 +72,13 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
     if task_type in ("binary", "multilabel"):
         scores["tasks_scored"] = float(sum(np.ptp(truth) > 0 for truth, _ in tasks))
     return scores
+
+
+def rank(score: float | None, metric: str) -> float:
+    """A score turned so that higher is better. An undefined one (correlation with a constant, say) is the worst."""
+    if score is None or not np.isfinite(score):
+        return -np.inf
+    return -score if metric in LOWER_IS_BETTER else score
 
 
 def normalize_answer(text: str) -> list[str]:

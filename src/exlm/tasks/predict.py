@@ -10,7 +10,7 @@ from exlm.data.columns import listed
 from exlm.errors import InputError
 from exlm.storage import write_json
 from exlm.tasks.encoders import saved_task
-from exlm.tasks.finetuned import seed_directories
+from exlm.tasks.finetune import seed_directories
 from exlm.tasks.frames import output_path, write_frame
 from exlm.tasks.kinds import kind_of
 from exlm.tasks.predictions import Member, Predictions, PredictOptions, Score

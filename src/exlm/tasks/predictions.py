@@ -1,6 +1,6 @@
 """From the logits of fine-tuned models to predictions for the rows of a table, and how well these are calibrated."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -79,7 +79,7 @@ class Predictions:
     frame: pd.DataFrame  # all rows and columns of the file with the predictions; `problem` says why a row has none
     summary: str  # how many rows have a prediction, in one sentence
     # By the model's name (of several, `ensemble` is the first) a function from positions of rows [n] to their metrics.
-    scores: dict[str, Score] = field(default_factory=dict)
+    scores: Mapping[str, Score] = field(default_factory=dict)
     labelled: np.ndarray = field(default_factory=lambda: np.arange(0))  # positions of the rows that can be scored
     note: str = ""  # why there are no scores, "" if the file has no labels
 
@@ -118,9 +118,7 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
         return Predictions(result, summary, note=str(error))
     if len(runs) > 1:
         runs = {"ensemble": np.mean([*runs.values()], 0), **runs}
-    scores: dict[str, Score] = {
-        name: partial(_score, labels, task["task_type"], predictions) for name, predictions in runs.items()
-    }
+    scores = {name: partial(_score, labels, task["task_type"], predictions) for name, predictions in runs.items()}
     return Predictions(result, summary, scores, np.flatnonzero(rows.usable & ~np.isnan(labels).all(1)))
 
 
@@ -165,17 +163,15 @@ def _columns(runs: list[np.ndarray], task: dict[str, Any]) -> dict[str, Any]:
 def predict_logits(
     model: nn.Module, rows: Rows, chosen: np.ndarray, task: dict[str, Any], tokenizer: PreTrainedTokenizerFast
 ) -> np.ndarray:
-    """The model's outputs for the chosen rows: [all rows, outputs] float64, NaN for the other rows. `task` is what is
-    saved with the model about its task."""
+    """A model's outputs for the chosen rows: [all rows, outputs] float64, NaN for others; `task` was saved with it."""
     width = len(prediction_columns(task))
     logits = run(model, lambda **batch: model(**batch).logits, width, rows, chosen, tokenizer, task["precision"])
     return logits.astype(np.float64)
 
 
 def as_predictions(logits: np.ndarray, task: dict[str, Any], temperature: float = 1.0) -> np.ndarray:
-    """Probabilities, or values in the units of the labels: [rows, outputs]. Dividing the logits by a `temperature` over
-    1 brings probabilities nearer to each other. Models whose head returns real units have mean 0 and std 1 in `task`.
-    """
+    """Probabilities, of logits divided by a `temperature`, or values in the units of the labels: [rows, outputs].
+    Models whose head returns real units have mean 0 and std 1 in `task`."""
     if task["task_type"] == "regression":
         return logits * np.asarray(task["std"]) + np.asarray(task["mean"])
     if task["task_type"] == "multiclass":
@@ -202,12 +198,9 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
-    """The expected calibration error: by how much confidence and accuracy differ, on average over all predictions.
-
-    Predictions are put into 15 bins of equal width by their confidence, the probability of the predicted class. Labels
-    are [rows, 1] class indices with probabilities [rows, classes], or both are [rows, labels], where NaN is a missing
-    label and a probability is that of label 1. NaN if there is no label.
-    """
+    """The expected calibration error: by how much confidence, which is the probability of the predicted class, and
+    accuracy differ, on average over 15 bins of equal width. Labels are [rows, 1] class indices with probabilities
+    [rows, classes], or both are [rows, labels], where NaN is a missing label. NaN if there is no label."""
     if probabilities.shape[1] > labels.shape[1]:
         confidence, right = probabilities.max(1), probabilities.argmax(1) == labels[:, 0]
     else:

@@ -142,11 +142,9 @@ def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFram
     An answer is dropped if the context does not have it where the file says. A question is left out if it loses all its
     answers that way, if it is empty or has no context, or if it is marked impossible but has answers.
 
-    Returns the questions that can be used, and the problems of all others and of the dropped answers. The questions
-    have id (the row number where the file has none), question, context (unchanged) and answers, a list of (text, first
-    character in the context), and are indexed by their row, from 0. InputError if the file cannot be read, lacks
-    something, has an id twice, or has no question that can be used.
-    """
+    Returns the questions that can be used, indexed by their row from 0, and the problems of all others and of dropped
+    answers. Questions have id (the row where the file has none), question, context and answers: (text, first character
+    in the context). InputError if the file cannot be read, has an id twice, or no question that can be used."""
     kept: dict[int, tuple[Any, ...]] = {}
     problems: list[Problem] = []
     row_of_id: dict[str, int] = {}
