@@ -165,7 +165,7 @@ def fails(capsys, *arguments):
         (("--train.steps", "-5"), "steps"),
         (("--data.mask_ratio", "1.5"), "mask_ratio is 1.5"),
         (("--model.hidden_size", "30"), "hidden_size 30 must be a multiple"),
-        (("--data.corpus", "/nowhere"), "/nowhere is not a corpus"),
+        (("--data.corpus", "/nowhere"), "/nowhere does not exist"),
     ],
 )
 def test_bad_settings_are_named_without_a_traceback(capsys, tmp_path, corpus, change, message):
@@ -204,10 +204,10 @@ def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
         (("finetune", "--seed", "0"), "did you mean --seeds?"),
         (("finetune", "--optimizer.learning_rate", "0"), "did you mean --train.learning_rate?"),
         (("predict", "/nowhere"), "give MODEL and INPUT"),
-        (("predict", "/nowhere", "x.csv"), "/nowhere is not a model directory"),
-        (("embed", "/nowhere", "x.csv"), "/nowhere is not a model directory"),
+        (("predict", "/nowhere", "x.csv"), "/nowhere does not exist"),
+        (("embed", "/nowhere", "x.csv"), "/nowhere does not exist"),
         (("fill",), "give MODEL before the options"),
-        (("fill", "/nowhere", "C[MASK]"), "/nowhere is not a model directory"),
+        (("fill", "/nowhere", "C[MASK]"), "/nowhere does not exist"),
         (("dance",), "unknown command 'dance'"),
         (("pretain",), "did you mean pretrain?"),
     ],

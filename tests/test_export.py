@@ -82,5 +82,5 @@ def test_what_cannot_be_exported(tmp_path):
     with pytest.raises(InputError, match="boundary_states k cannot be exported"):
         export(path, str(tmp_path / "onnx"))
     assert not (tmp_path / "onnx").exists()
-    with pytest.raises(InputError, match="is not a model directory"):
+    with pytest.raises(InputError, match="/nowhere does not exist"):
         export("/nowhere", str(tmp_path / "onnx"))

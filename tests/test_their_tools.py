@@ -163,5 +163,5 @@ def test_strings_that_cannot_be_used(model):
             Embedder(model).fit_transform(wrong)
     with pytest.raises(InputError, match="on_invalid is 'skip'"):
         Embedder(model, on_invalid="skip").fit(["CCO"])
-    with pytest.raises(InputError, match="is not a model directory"):
+    with pytest.raises(InputError, match="/nowhere does not exist"):
         Embedder("/nowhere").fit(["CCO"])

@@ -58,7 +58,10 @@ def verify(path: str) -> None:
     """Raises InputError if `path` is not a model directory, or if a file in it has changed since it was written."""
     directory = Path(path)
     if not (directory / "config.json").is_file():
-        raise InputError(f"{path} is not a model directory (no config.json); give the output of a finished run")
+        what = "is not a model directory (no config.json)" if directory.exists() else "does not exist"
+        unfinished = any(directory.glob("checkpoint-*")) or (directory / "recipe.yaml").is_file()
+        hint = "its run is not finished (the same command goes on with it), or it is a baseline, which saves no model"
+        raise InputError(f"{path} {what}; {hint if unfinished else 'give the output of a finished run'}")
     if (directory / storage.MANIFEST).exists() and (reason := storage.problem(directory)):
         raise InputError(f"the model in {path} is damaged: {reason}; restore it or train again")
 

@@ -143,6 +143,7 @@ def test_a_table_without_a_header_line_loses_no_row(tmp_path):
         (["Name", "CANONICAL SMILES"], "CANONICAL SMILES"),
         (["label", "Sentence"], "Sentence"),
         (["review", "stars"], "review"),
+        (["Compound", "Structure (SMILES)"], "Structure (SMILES)"),
         (["whatever"], "whatever"),
         (["smiles", "text"], None),
         (["drug", "sequence"], None),
@@ -190,9 +191,14 @@ def test_excel_without_its_library_says_what_to_install(tmp_path, monkeypatch):
 def test_the_input_is_not_overwritten_and_standard_input_needs_an_output(tmp_path):
     path = write(tmp_path / "a.csv", "smiles\nC\n")
     with pytest.raises(InputError, match="a.csv is the input itself"):
-        output_path(path, str(tmp_path / "." / "a.csv"), "predictions.csv", (".csv",))
+        output_path("runs/a", path, str(tmp_path / "." / "a.csv"), "predictions.csv", (".csv",))
     with pytest.raises(InputError, match="--output"):
-        output_path("-", None, "predictions.csv", (".csv",))
+        output_path("runs/a", "-", None, "predictions.csv", (".csv",))
+
+
+def test_two_models_do_not_write_to_the_same_file_by_default(tmp_path):
+    names = {output_path(model, "data/new.csv", None, "predictions.csv", (".csv",)).name for model in ("runs/a", "b")}
+    assert names == {"new-a-predictions.csv", "new-b-predictions.csv"}
 
 
 def test_molecules_in_one_spelling_become_one_row(tmp_path):

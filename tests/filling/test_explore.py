@@ -201,7 +201,7 @@ def test_the_figure_has_a_state_for_each_state_and_an_edge_for_each_probable_one
         (("MODEL", TWO, "--n_best", "0"), "n_best is 0"),
         (("MODEL", TWO, "--tokens", "9"), "no path puts 9 tokens"),
         (("MODEL", TWO, "--tokens", "x"), "tokens is x"),
-        (("/nowhere", TWO), "/nowhere is not a model directory"),
+        (("/nowhere", TWO), "/nowhere does not exist"),
         (("MODEL",), "give MODEL and TEXT before the options"),
     ],
 )

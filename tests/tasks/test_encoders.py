@@ -264,8 +264,8 @@ def test_a_mistyped_name_asks_the_hub_once(files, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="no tokenizer could be loaded from bertt"):
         pretrained.load_tokenizer("bertt")
     assert len(asked) == 2
-    assert "./runs/exlmm is not a model directory" in refused("./runs/exlmm", files, tmp_path)
-    assert "/runs/exlmm is not a model directory" in refused("/runs/exlmm", files, tmp_path)
+    assert "./runs/exlmm does not exist" in refused("./runs/exlmm", files, tmp_path)
+    assert "/runs/exlmm does not exist" in refused("/runs/exlmm", files, tmp_path)
     assert len(asked) == 2  # these can be no names on a hub
 
 

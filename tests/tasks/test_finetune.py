@@ -187,7 +187,7 @@ def test_predict_scores_a_multiclass_table_that_lacks_a_class(pretrained, table,
     guess = rows[names].to_numpy().argmax(1)
     accuracy = np.mean([names[g] == f"predicted {e}" for g, e in zip(guess, rows["element"], strict=True)])
     assert f"accuracy {accuracy:.4f}" in capsys.readouterr().out
-    assert (tmp_path / "part-predictions.csv").exists()
+    assert (tmp_path / "part-out-predictions.csv").exists()
 
 
 def test_predict_never_overwrites_a_column_and_scores_only_what_it_can(pretrained, table, tmp_path, capsys):

@@ -164,6 +164,9 @@ def test_questions_without_labels_need_no_answers(tmp_path):
     assert read.values.tolist() == [["0", "Who?", "Ada.", []]]
     with pytest.raises(InputError, match="no column 'answer'; it has: question, context"):
         read_questions(tmp_path / "q.csv")
+    (tmp_path / "bare.csv").write_text("Who?,Ada is here.,Ada\n")
+    bare, _ = read_questions(tmp_path / "bare.csv", header=False)
+    assert bare.values.tolist() == [["0", "Who?", "Ada is here.", [("Ada", 0)]]]
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,8 @@ def test_what_a_tsv_file_cannot_hold_is_refused_and_the_rest_comes_back(tmp_path
     with pytest.raises(InputError, match="a cell holds a tab or line break; write a .csv or .parquet file"):
         write_frame(frame.assign(y="two\nlines"), tmp_path / "b.tsv")
     assert not list(tmp_path.glob("*b.tsv"))
+    write_frame(frame, tmp_path / "a.xlsx")
+    pd.testing.assert_frame_equal(read_frame(tmp_path / "a.xlsx"), frame)
 
 
 def test_pairs_need_one_text_and_files_are_kept_apart(tmp_path):

@@ -7,11 +7,11 @@ from typing import Any
 from ..errors import InputError
 from .chemistry import molecule_problem
 
-# Usual names of the column of texts, in any case, with or without `_`, `-` and spaces. The first group is preferred.
+# Usual names of the column of texts, in any case, with or without spaces and marks. The first group is preferred.
 TEXT_COLUMNS = (
     {"smiles", "mol", "text"},
-    {"canonicalsmiles", "isomericsmiles", "smilesstring", "structure", "molecule", "drug", "sequence"}
-    | {"sentence", "review", "document", "content", "comment", "tweet", "headline"},
+    {"canonicalsmiles", "isomericsmiles", "smilesstring", "structuresmiles", "structure", "molecule", "drug"}
+    | {"sequence", "sentence", "review", "document", "content", "comment", "tweet", "headline"},
 )
 
 
@@ -33,7 +33,7 @@ def choose_column(columns: Iterable[str], wanted: str | None, where: str) -> str
 
 def text_columns(columns: Iterable[str], names: Iterable[str] = frozenset().union(*TEXT_COLUMNS)) -> list[str]:
     """Those columns that have one of the `names` of TEXT_COLUMNS."""
-    return [column for column in columns if re.sub(r"[\s_-]", "", str(column).lower()) in names]
+    return [column for column in columns if re.sub(r"[\W_]", "", str(column).lower()) in names]
 
 
 def looks_like_data(name: str) -> bool:

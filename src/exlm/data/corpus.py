@@ -55,7 +55,8 @@ class Corpus:
         except (OSError, ValueError, KeyError, TypeError):
             version = None
         if version != FORMAT_VERSION:
-            raise InputError(f"{path} is not a corpus of format {FORMAT_VERSION}; make one with exlm prepare")
+            what = f"is not a corpus of format {FORMAT_VERSION}" if self.path.exists() else "does not exist"
+            raise InputError(f"{path} {what}; make a corpus with exlm prepare, or correct the name")
         self.verify(contents=False)
         self.corpus_hash: str = self.manifest["corpus_hash"]
         self.tokenizer_hash: str = self.manifest["tokenizer_hash"]

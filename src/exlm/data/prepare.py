@@ -212,9 +212,11 @@ def describe(manifest: dict[str, Any], output: str) -> str:
     ]
     if not counts["valid_examples"]:
         lines.append("no sequence is held out, so nothing can be evaluated: use a larger --held_out, for example 0.1")
-    kinds = ("documents", "blank", "duplicates", "skipped", "kept_invalid", "unknown_tokens", "spelled_pieces")
-    found = {kind: counts.get(kind, 0) for kind in kinds} | counts["invalid"]
-    lines += [f"{n:,} {kind.replace('_', ' ')}" for kind, n in found.items() if n]
+    for kind in ("documents", "blank", "duplicates", "unknown_tokens", "spelled_pieces"):
+        if number := counts.get(kind, 0):
+            lines.append(f"{number:,} {kind.replace('_', ' ')}")
+    if invalid := ", ".join(f"{number:,} {reason}" for reason, number in counts["invalid"].items()):
+        lines.append(f"invalid rows: {invalid} ({counts['skipped']:,} skipped, {counts['kept_invalid']:,} kept)")
     for kind in ("unknown", "spelled"):
         if common := list(manifest[f"most_frequent_{kind}"])[:5]:
             lines.append(f"most often {kind}: {', '.join(common)}")

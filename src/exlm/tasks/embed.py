@@ -40,7 +40,7 @@ def embed(
         input: a table or a list of texts, in any format that `exlm prepare` reads; `-` is standard input.
         output: `.parquet` (the columns of the input, and row (from 0), text, embedding and problem), `.csv` (the same
             with a column for each dimension) or `.npy` ([rows, width] float32, NaN for rows that cannot be used);
-            INPUT-embeddings.parquet beside the input where absent.
+            INPUT-MODEL-embeddings.parquet beside the input where absent.
         pooling: mean over the tokens, or the first state.
         layers: how many of the layers to use; where absent all, or with late expansion those before the expansion.
         text_column: column of the SMILES or text; found by its name where absent.
@@ -51,7 +51,7 @@ def embed(
         on_invalid: mark molecules that RDKit cannot parse (`skip`), embed them too (`keep`), or stop (`error`).
         device: auto, cpu, cuda or one of several (cuda:1).
     """
-    target = output_path(input, output, "embeddings.parquet", (".parquet", ".csv", ".npy"))
+    target = output_path(model, input, output, "embeddings.parquet", (".parquet", ".csv", ".npy"))
     network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.to_device(network, device)
     table, known = make_table(read_frame(input, header), input, text_column, []), text_kind(network.config)

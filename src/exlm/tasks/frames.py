@@ -3,6 +3,7 @@
 import csv
 import json
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +66,14 @@ def read_json(path: str | Path) -> Any:
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:
-    """Write a .csv, .tsv or .parquet file, whole or not at all; InputError for cells that a TSV file cannot hold."""
+    """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all. InputError for cells that TSV cannot hold."""
     with replacing(path) as unfinished:
         if path.suffix == ".parquet":
             pq.write_table(as_arrow(frame), unfinished)
         elif path.suffix == ".csv":
             frame.to_csv(unfinished, index=False)
+        elif path.suffix == ".xlsx":
+            frame.to_excel(unfinished, index=False)
         elif any(column.astype(str).str.contains("[\t\n\r]", na=False).any() for _, column in frame.items()):
             raise InputError(f"{path}: a cell holds a tab or line break; write a .csv or .parquet file")
         else:
@@ -95,13 +98,16 @@ def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
     return pd.concat([frame, pd.DataFrame(free, frame.index)], axis=1)
 
 
-def output_path(input: str, output: str | None, ending: str, suffixes: tuple[str, ...]) -> Path:
-    """Where to write: `output`, or a name beside the input."""
+def output_path(model: str, input: str, output: str | None, ending: str, suffixes: tuple[str, ...]) -> Path:
+    """Where to write: `output`, or a name beside the input that also names the model, as each has its own results."""
     if not output and input == STANDARD_INPUT:
         raise InputError("standard input has no name to derive another from; name the file to write with --output")
-    target = Path(output) if output else Path(input).with_name(f"{Path(input).name.split('.')[0]}-{ending}")
+    beside = Path(input).with_name(f"{Path(input).name.split('.')[0]}-{Path(model).resolve().name}-{ending}")
+    target = Path(output) if output else beside
     if target.resolve() == Path(input).resolve():
         raise InputError(f"{target} is the input itself; choose another name for --output")
     if target.suffix not in suffixes:
         raise InputError(f"cannot write {target}; the name must end in {' or '.join(suffixes)}")
+    if target.suffix == ".xlsx" and find_spec("openpyxl") is None:
+        raise InputError(f"writing {target} needs openpyxl; install it with: pip install openpyxl")
     return target

@@ -29,10 +29,10 @@ def predict(model: str, input: str, output: str | None = None, **options: Any) -
         model: output directory of `exlm finetune`, or of one of its seeds.
         input: a table or a list of texts, in any format that `exlm prepare` reads; `-` is standard input. For question
             answering also SQuAD JSON.
-        output: .csv, .tsv or .parquet file to write; INPUT-predictions.csv beside the input where absent.
+        output: .csv, .tsv, .parquet or .xlsx file to write; INPUT-MODEL-predictions.csv beside the input where absent.
         options: the settings of `PredictOptions`.
     """
-    target = output_path(input, output, "predictions.csv", (".csv", ".tsv", ".parquet"))
+    target = output_path(model, input, output, "predictions.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
     found = predictions_of(model, input, PredictOptions(**options))
     write_frame(found.frame, target)
     print(f"{found.summary}: {target}")
@@ -56,14 +56,14 @@ def evaluate(
     Args:
         model: output directory of `exlm finetune`, or of one of its seeds.
         input: a file as for `exlm predict`, with the label columns of the fine-tuning.
-        output: .json file to write; INPUT-evaluation.json beside the input where absent.
+        output: .json file to write; INPUT-MODEL-evaluation.json beside the input where absent.
         resamples: draws of the bootstrap; 0 for no intervals.
         seed: seed of the draws.
         options: the settings of `PredictOptions`.
 
     Returns the content of the file: for every model and metric `value`, `low` and `high`.
     """
-    target = output_path(input, output, "evaluation.json", (".json",))
+    target = output_path(model, input, output, "evaluation.json", (".json",))
     if resamples < 0:
         raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
     found = predictions_of(model, input, PredictOptions(**options))
@@ -95,7 +95,8 @@ def with_intervals(score: Score, rows: np.ndarray, resamples: int, seed: int) ->
 
 def _cell(found: dict[str, float]) -> str:
     """A number with its interval, if it has one."""
-    form = "{value:.4f} ({low:.4f} to {high:.4f})" if np.isfinite([*found.values()]).all() else "{value:.4f}"
+    varies = np.isfinite([*found.values()]).all() and found["low"] < found["high"]
+    form = "{value:.4f} ({low:.4f} to {high:.4f})" if varies else "{value:.4f}"
     return form.format_map(found)
 
 

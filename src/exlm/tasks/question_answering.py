@@ -29,6 +29,7 @@ from exlm.tasks.predictions import Member, Predictions, PredictOptions
 from exlm.tasks.supervised import train_best_epoch
 
 DEFAULT_WINDOW = 384  # tokens
+WITHOUT_HEADER = ("question", "context", "answer")  # the columns of a table that does not name them
 
 
 class QuestionAnswering:
@@ -106,7 +107,7 @@ def predict_answers(members: Sequence[Member], input: str, options: PredictOptio
     if options.text_column or options.calibrated or options.distance:
         raise InputError("question answering has no text column, calibrated probabilities or distances; leave them out")
     task = members[0].task
-    questions, problems = read_questions(input, labelled=False)
+    questions, problems = read_questions(input, labelled=False, header=options.header)
     runs = dict[str, pd.DataFrame]()
     for member in members:
         network, tokenizer = member.load()
@@ -121,10 +122,10 @@ def predict_answers(members: Sequence[Member], input: str, options: PredictOptio
     frame = whole.fillna({"id": "", "question": noted["question"], "answer": "", "problem": ""}).reset_index()
     if plain_suffix(input) != ".json":
         added = [name for name in frame if name not in ("row", "id", "question")]
-        frame = with_columns(read_frame(input), {str(name): frame[name] for name in added})
+        frame = with_columns(read_frame(input, options.header), {str(name): frame[name] for name in added})
     summary = f"{len(frame) - len(noted)} questions answered, {len(noted)} marked in the column problem"
     with suppress(InputError):  # it has no answers
-        questions, _ = read_questions(input)
+        questions, _ = read_questions(input, header=options.header)
     if not any(questions["answers"]):
         return Predictions(frame, summary)
     if len(runs) > 1:
@@ -134,11 +135,12 @@ def predict_answers(members: Sequence[Member], input: str, options: PredictOptio
     return Predictions(frame, summary, scores, np.arange(len(questions)))
 
 
-def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFrame, list[Problem]]:
+def read_questions(path: Path | str, labelled: bool = True, header: bool = True) -> tuple[pd.DataFrame, list[Problem]]:
     """Reads questions from SQuAD JSON (1.1 or 2.0), or a table with the columns `question` and `context`.
 
     A labelled table also has `answer`, or `answers` as in the hub's copies of SQuAD ({text: [...], answer_start:
-    [...]}). `id` and `answer_start` are optional. Without `answer_start`, the first occurrence counts. "" is no answer.
+    [...]}). Without a header line the columns are question, context and answer. `id` and `answer_start` are optional.
+    Without `answer_start`, the first occurrence counts. "" is no answer.
     An answer is dropped if the context does not have it where the file says. A question is left out if it loses all its
     answers that way, if it is empty or has no context, or if it is marked impossible but has answers.
 
@@ -148,7 +150,7 @@ def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFram
     kept: dict[int, tuple[Any, ...]] = {}
     problems: list[Problem] = []
     row_of_id: dict[str, int] = {}
-    for row, (record, malformed) in enumerate(_records(path, labelled)):
+    for row, (record, malformed) in enumerate(_records(path, labelled, header)):
         name, question, context = (_text(record.get(key)) for key in ("id", "question", "context"))
         name, question = name.strip() or str(row), question.strip()
         try:
@@ -179,7 +181,7 @@ def read_questions(path: Path | str, labelled: bool = True) -> tuple[pd.DataFram
     return questions.set_axis(pd.Index([*kept], name="row")), problems
 
 
-def _records(path: Path | str, labelled: bool) -> list[tuple[dict[Any, Any], str]]:
+def _records(path: Path | str, labelled: bool, header: bool) -> list[tuple[dict[Any, Any], str]]:
     """For every question, its fields (by SQuAD's names or the file's columns) and why its row is malformed, or ""."""
     if plain_suffix(path) == ".json":
         try:
@@ -187,7 +189,8 @@ def _records(path: Path | str, labelled: bool) -> list[tuple[dict[Any, Any], str
             return [(item | {"context": part["context"]}, "") for part in paragraphs for item in part["qas"]]
         except (KeyError, TypeError) as error:
             raise InputError(f"{path} is not SQuAD JSON ({error!r}); compare it with SQuAD 2.0") from None
-    frame = read_frame(path).rename(columns=lambda name: str(name).lower())
+    usual = {} if header else dict(zip(("column 1", "column 2", "column 3"), WITHOUT_HEADER, strict=True))
+    frame = read_frame(path, header).rename(columns=lambda name: usual.get(name, str(name).lower()))
     answer = "answers" if "answers" in frame else "answer"
     check_columns(frame, path, "question", "context", answer if labelled else None)
     malformed = frame.attrs.get("malformed", {})
