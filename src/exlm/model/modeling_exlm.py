@@ -116,8 +116,7 @@ class ExLMModel(ExLMPreTrainedModel):
     ) -> Tensor:
         """One vector [B, D] per sequence: the mean of `task_states` over the real tokens, or the first state."""
         if pooling == "first":
-            lattice = self.expand_unmasked(input_ids, attention_mask)
-            return self.encode(lattice, depth=self.config.read_layers)[:, 0]
+            return self.read_states(input_ids, attention_mask)[:, 0]
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         states: Any = self.task_states(input_ids, mask).last_hidden_state
         weight = mask[..., None].to(states)

@@ -64,14 +64,14 @@ def embed(
     if target.suffix == ".csv":
         columns |= {f"embedding {i}": values for i, values in enumerate(vectors.T)}
     frame = with_columns(table.frame, columns)
-    with replacing(target) as partial:
+    with replacing(target) as unfinished:
         if target.suffix == ".npy":
-            np.save(partial, vectors)
+            np.save(unfinished, vectors)
         elif target.suffix == ".csv":
-            frame.to_csv(partial, index=False)
+            frame.to_csv(unfinished, index=False)
         else:
             cells = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-            pq.write_table(as_arrow(frame).append_column("embedding", cells), partial)
+            pq.write_table(as_arrow(frame).append_column("embedding", cells), unfinished)
     texts = f"texts of column {table.text_column!r} (--text_column names another)"
     print(f"{rows.usable.sum()} rows embedded, {(~rows.usable).sum()} marked in the column problem: {target}; {texts}")
     return target

@@ -17,7 +17,6 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 from exlm.errors import InputError, first_line
 from exlm.pretrained import check_name, fingerprint, load_fast_tokenizer, load_tokenizer, verify
 from exlm.tasks.config import FinetuneConfig
-from exlm.tasks.inference import TextKind, text_kind
 
 # The model classes with one kind of head, by the class of their configuration: `MODEL_FOR_..._MAPPING` of transformers.
 Models = Mapping[type[PreTrainedConfig], Any]
@@ -39,7 +38,7 @@ def encoder_fingerprint(name: str) -> str:
     if Path(name).is_dir():
         verify(name)
         return fingerprint(name)
-    commit = getattr(_config(name), "_commit_hash", None)
+    commit = getattr(load_config(name), "_commit_hash", None)
     return hashlib.sha256(f"{name} {commit}".encode()).hexdigest()
 
 
@@ -56,7 +55,7 @@ def load_encoder(
     `models` have the class of the model. Dropout, pooling and layers are those of `hyper` (InputError for what the
     family does not have); `settings` are further settings of the configuration. `from_scratch` draws all weights.
     `start_from` is the directory of a fine-tuned model of the same architecture, whose encoder is taken."""
-    config = _config(name)
+    config = load_config(name)
     config.update(settings | _family_settings(config, models, hyper))
     drawn_first = AutoModel.from_config(config) if from_scratch and config.model_type == "exlm" else None
     fresh = model = _model_class(config, models)(config)
@@ -75,7 +74,7 @@ def load_encoder(
 def load_finetuned(path: str, models: Models) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A fine-tuned model as it was saved, head included, and its tokenizer."""
     verify(path)
-    config = _config(path)
+    config = load_config(path)
     model = _from_pretrained(_model_class(config, models), path, config)
     return _with_exact_head(model), load_encoder_tokenizer(path)[0]
 
@@ -83,15 +82,10 @@ def load_finetuned(path: str, models: Models) -> tuple[PreTrainedModel, PreTrain
 def saved_task(path: str) -> dict[str, Any]:
     """What was saved with a fine-tuned model about its task."""
     verify(path)
-    task = getattr(_config(path), "task", None)
+    task = getattr(load_config(path), "task", None)
     if task is None:
         raise InputError(f"{path} is not fine-tuned; run exlm finetune and give its output directory")
     return task
-
-
-def saved_text_kind(name: str) -> TextKind:
-    """What a model, by directory or hub name, remembers of the texts that it was trained on."""
-    return text_kind(_config(name))
 
 
 def fold_units(model: PreTrainedModel, task: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +105,7 @@ def fold_units(model: PreTrainedModel, task: dict[str, Any]) -> dict[str, Any]:
 def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrainedTokenizerFast, int]:
     """A model's tokenizer, and `max_length` or, if smaller, the most tokens that its absolute positions allow. The
     tokenizer returns only what the model takes, and token_type_ids if both the model and the tokenizer have them."""
-    config = _config(name)
+    config = load_config(name)
     exlm = config.model_type == "exlm"
     tokenizer = load_tokenizer(name) if exlm else load_fast_tokenizer(name)
     if tokenizer.pad_token_id is None:
@@ -133,7 +127,8 @@ def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrain
     return tokenizer, min(max_length, limit - ((config.pad_token_id or 0) + 1 if late else 0))
 
 
-def _config(name: str) -> PreTrainedConfig:
+def load_config(name: str) -> PreTrainedConfig:
+    """The configuration of a model, by directory or hub name; InputError if there is none or it is damaged."""
     try:
         check_name(name)
         return AutoConfig.from_pretrained(name)
@@ -165,7 +160,7 @@ def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_
 
 def _copy_encoder(path: str, model: PreTrainedModel) -> None:
     """Replaces the encoder by that of a fine-tuned model. A pooler is copied if both models have one."""
-    config = _config(path)
+    config = load_config(path)
     with suppress(RuntimeError):  # weights of another size
         if config.model_type == model.config.model_type:  # some families name their weights alike
             weights = _from_pretrained(AutoModel, path, config).state_dict()
