@@ -9,7 +9,7 @@ and takes its share of them. So a resumed run needs only one integer, and no pro
 """
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -65,25 +65,22 @@ class MaskedBatches:
                 end = len(bounds)
         self._starts = np.array(starts)
         self.steps = -(-len(starts) // groups_per_batch)  # of an epoch
-        self._epoch: tuple[int, list[list[np.ndarray]]] = (-1, [])  # the last one asked for
+        self.epoch = lru_cache(maxsize=1)(self._epoch)
         full = len(starts) // self.steps * self.steps  # the groups after these are not in every batch
         groups = np.diff(self._starts, append=len(bounds))[:full].reshape(-1, self.steps)  # their sizes
         if groups.min(axis=1).sum() < self.world:
             raise InputError(f"a batch has fewer sequences than the {self.world} processes; raise tokens_per_batch")
 
-    def epoch(self, epoch: int) -> list[list[np.ndarray]]:
+    def _epoch(self, epoch: int) -> list[list[np.ndarray]]:
         """All batches of one epoch. A batch is a list of groups, a group an array of example numbers. Groups sorted by
         length are divided into layers of `steps` groups; a batch takes a random one of each layer, perhaps none of the
         last."""
-        if self._epoch[0] != epoch:
-            key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
-            groups = np.split(np.lexsort((key, -(self.lengths // LENGTH_STEP))), self._starts[1:])
-            key = mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(groups)))
-            firsts = range(0, len(groups), self.steps)
-            layers = [first + np.argsort(key[first : first + self.steps]) for first in firsts]
-            batches = [[groups[layer[i]] for layer in layers if i < len(layer)] for i in range(self.steps)]
-            self._epoch = epoch, batches
-        return self._epoch[1]
+        key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
+        groups = np.split(np.lexsort((key, -(self.lengths // LENGTH_STEP))), self._starts[1:])
+        key = mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(groups)))
+        firsts = range(0, len(groups), self.steps)
+        layers = [first + np.argsort(key[first : first + self.steps]) for first in firsts]
+        return [[groups[layer[i]] for layer in layers if i < len(layer)] for i in range(self.steps)]
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
         """(number, micro-batch) for every micro-batch of this process. The number seeds dropout. It counts the

@@ -97,8 +97,8 @@ class Corpus:
 
 
 class CorpusWriter:
-    """Appends examples to the token files of `folder` and to the file `staged`, and sorts them into splits at the end.
-    `vocabulary_size`, the largest token id plus one, decides the type of the token files."""
+    """Appends examples to token files in `folder` and sorts them into splits; the vocabulary decides the files'
+    type."""
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         self.folder, self.staged, self.vocabulary_size = folder, folder / "staged", vocabulary_size

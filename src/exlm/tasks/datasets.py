@@ -1,5 +1,4 @@
-"""The data sets that are known by name: MoleculeNet (Wu et al., 2018), GLUE (Wang et al., 2018) and SQuAD 2.0. The file
-datasets.yaml says how their files are laid out, what is predicted, and how many rows the published sets have."""
+"""MoleculeNet (Wu et al., 2018), GLUE (Wang et al., 2018) and SQuAD 2.0 by name; datasets.yaml says what they hold."""
 
 import os
 import re

@@ -144,8 +144,7 @@ def _score(labels: np.ndarray, task_type: TaskType, predictions: np.ndarray, row
 
 
 def _columns(runs: list[np.ndarray], task: dict[str, Any]) -> dict[str, Any]:
-    """The columns to add: predictions [rows, outputs] of every model become means and standard deviations, and for one
-    label also the predicted class and its confidence, which is its probability."""
+    """The columns to add, from the predictions [rows, outputs] of every model."""
     columns: dict[str, Any] = {}
     means = np.mean(runs, 0)
     for i, name in enumerate(prediction_columns(task)):
@@ -185,8 +184,7 @@ def prediction_columns(task: dict[str, Any]) -> list[str]:
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The number between 0.05 and 20 by which logits [rows, outputs] should be divided so that the labels have the
-    highest likelihood (Guo et al., 2017). Labels are as for `calibration_error`; there must be at least one."""
+    """The divisor of logits [rows, outputs], 0.05 to 20, that makes the labels most probable (Guo et al., 2017)."""
 
     def loss(log_temperature: float) -> float:
         scaled = logits / np.exp(log_temperature)

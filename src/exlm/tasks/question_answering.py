@@ -74,8 +74,7 @@ class QuestionAnswering:
         self.data_settings = {"data_sha256": hashes, "metric": self.metric, "departures": differences}
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
-        """Trains with one seed and keeps the epoch that is best on valid. For every split but train, it writes the
-        answers (a table, and JSON as the official SQuAD script reads it) and returns the scores."""
+        """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but train."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
         remembered = ("task_type", "max_length", "stride", "max_answer")
@@ -102,8 +101,7 @@ class QuestionAnswering:
 
 
 def predict_answers(members: Sequence[Member], input: str, options: PredictOptions) -> Predictions:
-    """Answers a file's questions with all models. Adds the columns of `vote` to those of the file (for JSON: row, id
-    and question), and `problem`: why a question cannot be answered."""
+    """Answers a file's questions with all models; `problem` says why a question cannot be answered."""
     if options.text_column or options.calibrated or options.distance:
         raise InputError("question answering has no text column, calibrated probabilities or distances; leave them out")
     task = members[0].task

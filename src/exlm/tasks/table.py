@@ -130,8 +130,7 @@ def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str |
 
 
 def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
-    """Whether a column numbers or names its rows: it is called so, or all its words or whole numbers differ. `numbers`
-    has its cells as numbers, NaN where they are none; with fractions it is a column of measurements."""
+    """Whether a column numbers or names its rows: it is called so, or all its words or whole numbers differ."""
     values = cells.dropna().astype(str)
     distinct = len(values) > 1 and values.is_unique and not (numbers % 1 > 0).any()
     binary = (cells.isna() | numbers.isin((0, 1))).all()
