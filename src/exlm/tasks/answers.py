@@ -42,15 +42,12 @@ def make_windows(
     """Cuts each context into as many windows of `max_length` tokens as it needs, which share `stride` tokens. Each
     begins with the question. Problems are questions that get no windows, as they are too long beside a long context,
     and those that cannot be learned from. InputError if a window has neither a CLS nor a BOS token."""
-
-    def size(text: str) -> int:
-        return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-
     windows, problems = list[Window](), list[Problem]()
     options = {"truncation": "only_second", "return_overflowing_tokens": True, "return_offsets_mapping": True}
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
     for row, question, context, answers in questions[["question", "context", "answers"]].itertuples():
-        if (taken := size(question)) > room - stride - MIN_STEP and taken + size(context) > room:
+        taken = len(tokenizer.tokenize(question, verbose=False))
+        if taken > room - stride - MIN_STEP and taken + len(tokenizer.tokenize(context, verbose=False)) > room:
             problems.append((row, question, f"longer than the window: of {max_length} tokens it takes {taken}"))
             continue
         encoding = tokenizer(question, context, max_length=max_length, stride=stride, **options)

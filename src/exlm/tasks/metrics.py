@@ -123,10 +123,6 @@ def summarise_answers(scored: pd.DataFrame, rows: Any = slice(None)) -> dict[str
             these very questions. It is searched as in `find_best_thresh` of the official script: first no question is
             answered, then one more at a time, by rising null_minus_best. If no answers at all are best, it is <= 0.
     """
-
-    def percent(scores: np.ndarray) -> float:
-        return 100.0 * float(scores.mean()) if len(scores) else float("nan")
-
     scored = scored.iloc[rows]
     margin, answerable = scored["null_minus_best"].to_numpy(), scored["answerable"].to_numpy()
     order = np.argsort(margin, kind="stable")
@@ -135,15 +131,15 @@ def summarise_answers(scored: pd.DataFrame, rows: Any = slice(None)) -> dict[str
     result = {"questions": float(len(scored)), "has_answer": float(answerable.sum())}
     for name in ("em", "f1"):
         values = scored[name].to_numpy()
-        final = np.where(margin > 0, ~answerable, values)
-        result |= {name: percent(final), f"has_answer_{name}": percent(final[answerable])}
+        final = pd.Series(np.where(margin > 0, ~answerable, values))
+        result |= {name: 100.0 * final.mean(), f"has_answer_{name}": 100.0 * final[answerable].mean()}
         totals = nothing + np.cumsum(np.where(answerable, values, penalty)[order])
         best = int(totals.argmax())
         total, threshold = totals[best], margin[order[best]]
         if total <= nothing:
             total, threshold = nothing, min(0.0, np.nextafter(margin.min(), -np.inf))
         result |= {f"best_{name}": 100.0 * float(total) / len(scored), f"best_{name}_threshold": float(threshold)}
-        result["no_answer_accuracy"] = percent(final[~answerable])  # the same for both
+        result["no_answer_accuracy"] = 100.0 * final[~answerable].mean()  # the same for both
     return result
 
 

@@ -201,11 +201,10 @@ def _references(record: dict[str, Any], context: str) -> list[tuple[str, int]]:
     if answers is None and record.get("is_impossible") is not True:
         answers = {"text": [record["answer"]], "answer_start": [record.get("answer_start")]}
     if isinstance(answers, dict):
-        pairs = [*zip(answers["text"], answers["answer_start"], strict=True)]
-    else:
-        pairs = [(answer["text"], answer["answer_start"]) for answer in ([] if answers is None else answers)]
+        answers = [dict(zip(answers, values, strict=True)) for values in zip(*answers.values(), strict=True)]
     found = []
-    for text, start in ((_text(text), pd.to_numeric(start, errors="coerce")) for text, start in pairs):
+    for entry in [] if answers is None else answers:
+        text, start = _text(entry["text"]), pd.to_numeric(entry["answer_start"], errors="coerce")
         if pd.isna(start):
             found.append((text.strip(), context.find(text.strip())))
         else:
