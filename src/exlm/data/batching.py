@@ -73,8 +73,7 @@ class MaskedBatches:
 
     def _epoch(self, epoch: int) -> list[list[np.ndarray]]:
         """All batches of one epoch. A batch is a list of groups, a group an array of example numbers. Groups sorted by
-        length are divided into layers of `steps` groups; a batch takes a random one of each layer, perhaps none of the
-        last."""
+        length form layers of `steps` groups; a batch takes a random one of each layer that has enough."""
         key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
         groups = np.split(np.lexsort((key, -(self.lengths // LENGTH_STEP))), self._starts[1:])
         key = mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(groups)))

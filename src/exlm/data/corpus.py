@@ -97,8 +97,7 @@ class Corpus:
 
 
 class CorpusWriter:
-    """Appends examples to token files in `folder`, whose type the largest token id decides, and sorts them in the
-    end."""
+    """Appends examples to token files in `folder` and sorts them into splits; the vocabulary decides the type."""
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         self.folder, self.staged, self.vocabulary_size = folder, folder / "staged", vocabulary_size

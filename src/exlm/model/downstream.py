@@ -74,8 +74,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         output_hidden_states: bool | None = None,
     ) -> QuestionAnsweringModelOutput:
         """Logits [B, S] of the answer's first and last token, and the mean loss if both positions [B] are given.
-        Padding gets a logit that is never chosen, and finite even in a sum of two. Hidden states end with the layer
-        that is read."""
+        Padding has a finite logit that is never chosen. Hidden states end with the layer that is read."""
         trace = self.new_trace(output_hidden_states)
         hidden = self.exlm.read_states(input_ids, attention_mask, trace)[:, :: self.config.repeat]
         with torch.autocast(hidden.device.type, enabled=False):  # in bfloat16 different spans would have equal logits

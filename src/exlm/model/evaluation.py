@@ -37,8 +37,7 @@ def evaluate_batch(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prio
 
     The result: `total`, `count` and `infeasible` of the objective; `masked` tokens, of which `correct`; their `nll` and
     `joint_nll`. With transitions also `joint_nll_one_per_mask`, `one_per_mask` (the share of paths that give each mask
-    one token, over `sequences` with masks) and `by_state_c` (the probability that state c of its mask emits a
-    token)."""
+    one token, over `sequences` with masks) and `by_state_c` (how probably state c of its own mask emits a token)."""
     lattice = model.exlm.expand(**batch)
     states = model.states(lattice)
     lattice = lattice.to(states.device)

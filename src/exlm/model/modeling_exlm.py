@@ -195,8 +195,7 @@ class ExLMModel(ExLMPreTrainedModel):
         output_hidden_states: bool | None = None,
     ) -> BaseModelOutput:
         """Hidden states [B, S, D] of the input tokens, of a masked one its first state. `masked` [B, S] are the tokens
-        to expand, by default the [MASK] tokens. `output_hidden_states` adds those after the embedding and every
-        layer."""
+        to expand, by default all [MASK]. `output_hidden_states` adds those of the embedding and of every layer."""
         trace = self.new_trace(output_hidden_states)
         lattice = self.expand(input_ids, attention_mask, masked)
         last = at_tokens(self.encode(lattice, trace=trace), lattice)

@@ -42,8 +42,8 @@ def visits(transition: Tensor, lattice: Lattice) -> Tensor:
 
 
 def exlm_marginals(weights: Tensor, logits: Tensor) -> Tensor:
-    """Exact: a mixture over the states, p(y_i) = sum_u P(path is at u when it emits i) p_u(y_i), of the `weights` [B,
-    T, N] of `visits` and the prediction head's `logits` [B, N, V]."""
+    """Exact: a mixture over the states, p(y_i) = sum_u P(path is at u when it emits i) p_u(y_i). `weights` [B, T, N]
+    are those of `visits`, `logits` [B, N, V] those of the prediction head."""
     with torch.autocast(weights.device.type, enabled=False), exact_products(weights.device):
         return (weights @ logits.softmax(-1).to(weights.dtype)).log().clamp(min=LEAST)
 
@@ -75,8 +75,8 @@ def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
 
 
 def ctc_loss(target: Tensor, blank: Tensor, counted: Tensor) -> Loss:
-    """ExLM without transitions: a sequence's loss is the mean of the CTC losses of its blocks that are `counted` [B,
-    n]. `target` and `blank` [k, B, n] are as in `single_target_ctc`."""
+    """ExLM without transitions: a sequence's loss is the mean of the CTC losses of its blocks. `counted` [B, n] are the
+    blocks that count; `target` and `blank` [k, B, n] are as in `single_target_ctc`."""
     value = single_target_ctc(target, blank)
     per_sequence = counted.sum(1, keepdim=True).clamp(min=1)
     total = -torch.where(counted, value / per_sequence, 0.0).sum()

@@ -24,9 +24,8 @@ Split = dict[str, np.ndarray]
 
 
 def make_split(kind: str, table: LabelledTable, seed: int) -> Split:
-    """Split the usable rows of a table. kind: `scaffold`, `random`, `column:NAME`, `file:PATH` or `parts`, where every
-    file that was joined is a part. The seed matters to `random` only. The last three may have no valid rows. InputError
-    for a split without train rows."""
+    """Split the usable rows of a table. kind: `scaffold`, `random`, `column:NAME`, `file:PATH` or `parts` (each file
+    that was joined is one). The last three may have no valid rows. InputError for a split without train rows."""
     name, _, argument = kind.partition(":")
     rows = np.flatnonzero(table.usable)
     if kind == "scaffold":
