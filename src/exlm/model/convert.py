@@ -34,15 +34,10 @@ PADDING_ROWS = 2  # the release's position table starts at padding_idx + 1
 
 
 def from_official(state_dict: Mapping[str, Any], num_states: int) -> ExLMForMaskedLM:
-    """The release's checkpoint as a model in evaluation mode.
+    """The release's checkpoint as a model in evaluation mode, from its weights as tensors or arrays under the release's
+    names (InputError if one is missing) and `num_states`, k, which cannot be inferred from them.
 
-    Sizes are inferred from the arrays. Token ids are the release's (bos 0, pad 1, eos 2, unk 3, mask last). BOS and EOS
-    are expanded into `num_states` states, as in the release.
-
-    Args:
-        state_dict: weights under the release's names, as tensors or arrays; InputError if one is missing.
-        num_states: k, which cannot be inferred from the weights.
-    """
+    Token ids are the release's (bos 0, pad 1, eos 2, unk 3, mask last). BOS and EOS have k states too, as there."""
     weights = {name: torch.as_tensor(value) for name, value in state_dict.items()}
     try:
         vocabulary, width = weights[EMBEDDINGS + ".weight"].shape

@@ -92,13 +92,9 @@ def ctc_marginals(logits: Tensor, blank_id: int) -> Tensor:
 
 
 def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None) -> tuple[Tensor, Tensor]:
-    """The sum of the losses of labelled entries, and the number of these entries.
-
-    Args:
-        logits: [B, tasks or classes].
-        labels: [B] class indices (single_label_classification), else [B, tasks] with NaN where missing.
-        problem_type: as in transformers; if it is None, it is inferred from the labels, as there.
-    """
+    """The sum of the losses of labelled entries, and their number, from logits [B, tasks or classes]. Labels are [B]
+    class indices (single_label_classification), else [B, tasks] with NaN where missing. `problem_type` is as in
+    transformers; if it is None, it is inferred from the labels, as there."""
     if problem_type is None and logits.shape[1] > 1:
         problem_type = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
     if problem_type == "single_label_classification":
