@@ -247,6 +247,7 @@ def test_batching_with_padding_equals_one_by_one():
 def test_padding_content_is_never_read(padding):
     emission, transition, target_lengths, state_lengths = random_case(16, batch=5, targets=6, states=12)
     value = alignment.log_likelihood(emission, transition, target_lengths, state_lengths)
+    posterior = alignment.posterior(emission, transition, target_lengths, state_lengths)
     emission, transition = emission.clone(), transition.clone()
     for b, (t, n) in enumerate(zip(target_lengths.tolist(), state_lengths.tolist(), strict=True)):
         emission[b, t:] = emission[b, :, n:] = padding
@@ -259,6 +260,9 @@ def test_padding_content_is_never_read(padding):
             emission.float(), transition.float(), target_lengths, state_lengths, backend=backend
         )
         torch.testing.assert_close(single.double(), value, rtol=1e-5, atol=1e-5)
+        found = alignment.posterior(emission, transition, target_lengths, state_lengths, backend=backend)
+        for read, expected in zip(found, posterior, strict=True):
+            torch.testing.assert_close(read, expected)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -43,7 +43,7 @@ def feasible(emission: Tensor, target_lengths: Tensor, state_lengths: Tensor) ->
     state = torch.arange(emission.shape[2], device=emission.device)
     targets, states = target_lengths[:, None, None], state_lengths[:, None, None]
     slack = states - targets
-    band = (state >= target) & (state - target <= slack)
+    band = (target < targets) & (state >= target) & (state - target <= slack)
     band &= ((target > 0) | (state == 0)) & ((target < targets - 1) | (state == states - 1))
     length = state - state[:, None]
     inner = (state[:, None] > 0).int() + (state < states - 1).int()  # a path of T targets has T - 2 inner states

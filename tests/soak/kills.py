@@ -1,0 +1,169 @@
+"""Kills and signals at random moments: the same command, started again, ends as if nothing had happened."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.soak import work
+from tests.soak.work import Test, command, differences, finish, pretraining, reference
+
+LONGEST = 300  # seconds to wait for anything
+
+
+def slow_saves(marker: str, first: int) -> None:
+    """From the `first` save on, makes every save of a checkpoint last half a second, and then creates `marker`."""
+    import exlm.train.checkpoint as checkpoint
+
+    save_file, sync, saved = checkpoint.save_file, checkpoint.sync, []
+
+    def slow_save_file(*arguments: Any) -> None:
+        saved.append(None)
+        if len(saved) > 2 * first:  # weights and moments
+            Path(marker).touch()
+        time.sleep(0.1)
+        save_file(*arguments)
+
+    def slow_sync(path: Path) -> None:
+        time.sleep(0.1)
+        sync(path)
+
+    checkpoint.save_file, checkpoint.sync = slow_save_file, slow_sync  # type: ignore[assignment]
+
+
+def _wait_for(path: Path, process: Any) -> None:
+    end = time.monotonic() + LONGEST
+    while not path.exists() and process.is_alive() and time.monotonic() < end:
+        time.sleep(0.002)
+
+
+def kill_pretraining(index: int, directory: Path) -> dict[str, Any]:
+    """SIGKILL, in every third trial inside a save."""
+    shared, draw = directory.parent.parent, random.Random(index)
+    expected, seconds = reference(shared, "pretraining", lambda path: pretraining(shared, path))
+    words, marker, inside = pretraining(shared, directory / "run"), directory / "saving", index % 3 == 0
+    if inside:
+        process = command(words, directory / "1.txt", slow_saves, str(marker), draw.randrange(15))
+        _wait_for(marker, process)
+        time.sleep(draw.uniform(0, 0.5))
+    else:
+        process = command(words, directory / "1.txt")
+        time.sleep(draw.uniform(0, 0.9 * seconds))
+    process.kill()
+    process.join()
+    left = sorted(path.name for path in (directory / "run").glob("*checkpoint-*"))
+    status = finish(words, directory / "2.txt")
+    wrong = differences(directory / "run", expected)
+    return {
+        "passed": status == 0 and not wrong,
+        "killed": process.exitcode == -signal.SIGKILL,
+        "inside_a_save": inside,
+        "checkpoints": left,
+        "differences": wrong,
+        "status": status,
+    }
+
+
+def signal_pretraining(index: int, directory: Path) -> dict[str, Any]:
+    """SIGTERM or SIGINT, in every third trial twice, in every fourth inside a save."""
+    shared, draw = directory.parent.parent, random.Random(1000 + index)
+    expected, seconds = reference(shared, "pretraining", lambda path: pretraining(shared, path))
+    words, marker = pretraining(shared, directory / "run"), directory / "saving"
+    number = (signal.SIGTERM, signal.SIGINT)[index % 2]
+    if index % 4 == 0:
+        process = command(words, directory / "1.txt", slow_saves, str(marker), draw.randrange(15))
+        _wait_for(marker, process)
+    else:
+        process = command(words, directory / "1.txt")
+        time.sleep(draw.uniform(0.1, 0.9) * seconds)
+    begin = time.monotonic()
+    for _ in range(2 if index % 3 == 0 else 1):
+        if process.is_alive() and process.pid:
+            os.kill(process.pid, number)
+            time.sleep(0.02)
+    process.join(LONGEST)
+    took, first = time.monotonic() - begin, process.exitcode
+    status = finish(words, directory / "2.txt")
+    wrong = differences(directory / "run", expected)
+    allowed = {0, 128 + number, -number, 1}  # twice: Python's own end of an interrupted program
+    return {
+        "passed": status == 0 and not wrong and first in allowed and took < 20,
+        "signal": number.name,
+        "twice": index % 3 == 0,
+        "status": [first, status],
+        "seconds_to_end": took,
+        "differences": wrong,
+    }
+
+
+def _killed_and_repeated(name: str, words: Callable[[Path, Path], list[str]], suffix: str = "") -> Callable[..., Any]:
+    """A trial that kills a command twice at random moments and then lets it finish."""
+
+    def trial(index: int, directory: Path) -> dict[str, Any]:
+        shared, draw = directory.parent.parent, random.Random(f"{name}{index}")
+        expected, seconds = reference(shared, f"{name}{suffix}", lambda path: words(shared, path))
+        output = directory / expected.name
+        half_written = []
+        for number in (1, 2):
+            process = command(words(shared, output), directory / f"{number}.txt")
+            time.sleep(draw.uniform(0.05, 0.9) * seconds)
+            process.kill()
+            process.join()
+            if process.exitcode == -signal.SIGKILL and output.exists() and name in ("prepare", "predict", "embed"):
+                half_written += differences(output, expected)
+        again = words(shared, output)
+        if name == "prepare" and output.exists():  # it was finished before the kill
+            again += ["--overwrite", "true"]
+        status = finish(again, directory / "3.txt")
+        wrong = differences(output, expected)
+        return {
+            "passed": status == 0 and not wrong and not half_written,
+            "status": status,
+            "differences": wrong,
+            "half_written": half_written,
+        }
+
+    return trial
+
+
+def _prepare(shared: Path, output: Path) -> list[str]:
+    table = work.shared(shared, "many.csv", lambda path: work.molecules(path, 60_000))
+    return ["prepare", str(table), "--workers", "2", "--output", str(output)]
+
+
+def _model(shared: Path) -> Path:
+    return reference(shared, "pretraining", lambda path: pretraining(shared, path))[0]
+
+
+def _finetune(shared: Path, output: Path) -> list[str]:
+    table = work.shared(shared, "molecules.csv", work.molecules)
+    options = ["--task.dataset", str(table), "--seeds", "0,1", "--epochs", "4", "--batch_size", "16"]
+    return ["finetune", "molecules/finetune", "--model", str(_model(shared)), *options, "--output", str(output)]
+
+
+def _finetuned(shared: Path) -> Path:
+    return reference(shared, "finetune", lambda path: _finetune(shared, path))[0]
+
+
+def _predict(shared: Path, output: Path) -> list[str]:
+    table = work.shared(shared, "new.csv", lambda path: work.molecules(path, 8000))
+    return ["predict", str(_finetuned(shared)), str(table), "--output", str(output)]
+
+
+def _embed(shared: Path, output: Path) -> list[str]:
+    table = work.shared(shared, "new.csv", lambda path: work.molecules(path, 8000))
+    return ["embed", str(_model(shared)), str(table), "--output", str(output)]
+
+
+AGAIN = "the same command, started again, ends with the same bits"
+TESTS = [
+    Test("kill pretrain", f"SIGKILL at any moment, also inside a save: {AGAIN}", 50, kill_pretraining),
+    Test("signal pretrain", f"SIGTERM, SIGINT, also twice or in a save: a clean end, and {AGAIN}", 20, signal_pretraining),
+    Test("kill prepare", f"nothing half-written is taken for a corpus; {AGAIN}", 20, _killed_and_repeated("prepare", _prepare)),
+    Test("kill finetune", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("finetune", _finetune)),
+    Test("kill predict", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("predict", _predict, ".csv")),
+    Test("kill embed", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("embed", _embed, ".parquet")),
+]  # fmt: skip
