@@ -4,7 +4,7 @@ VENV ?= .venv
 PROCESSES ?= 2
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test lint docs notebooks clean
+.PHONY: setup demo test soak lint docs notebooks clean
 
 setup: $(VENV)/.installed
 
@@ -20,6 +20,9 @@ demo: setup
 
 test: setup
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(PROCESSES)
+
+soak: setup  # hours of trials that break things on purpose; it can be stopped and started again
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m tests.soak
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks examples docs

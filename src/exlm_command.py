@@ -38,6 +38,8 @@ COMMANDS: dict[str, Command] = {
     "explore": Command("exlm.filling.explore", ("model", "text"), "runs/exlm 'CC(=[MASK])O[MASK]' --output page.html"),
     "export": Command("exlm.export", ("model",), "runs/exlm --output onnx/exlm"),
     "info": Command("exlm.card", ("path",), "runs/exlm"),
+    "verify": Command("exlm.doctor", ("path",), "runs/exlm"),
+    "doctor": Command("exlm.doctor", ("directory?",), "/scratch"),
     "analyze": Command("exlm.paper.analyze", ("experiment", "recipe"), "sweep molecules/analysis-small"),
     "report": Command("exlm.paper.report", ("runs*",), "runs --output report"),
     "demo": Command("exlm.demo", ("recipe?",), "--output demo-output"),

@@ -161,9 +161,9 @@ def _embed(shared: Path, output: Path) -> list[str]:
 AGAIN = "the same command, started again, ends with the same bits"
 TESTS = [
     Test("kill pretrain", f"SIGKILL at any moment, also inside a save: {AGAIN}", 50, kill_pretraining),
-    Test("signal pretrain", f"SIGTERM, SIGINT, also twice or in a save: a clean end, and {AGAIN}", 20, signal_pretraining),
-    Test("kill prepare", f"nothing half-written is taken for a corpus; {AGAIN}", 20, _killed_and_repeated("prepare", _prepare)),
+    Test("signal pretrain", f"SIGTERM, SIGINT, twice, in a save: a clean end, and {AGAIN}", 20, signal_pretraining),
+    Test("kill prepare", f"no half-written corpus is used; {AGAIN}", 20, _killed_and_repeated("prepare", _prepare)),
     Test("kill finetune", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("finetune", _finetune)),
     Test("kill predict", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("predict", _predict, ".csv")),
     Test("kill embed", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("embed", _embed, ".parquet")),
-]  # fmt: skip
+]

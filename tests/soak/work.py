@@ -1,4 +1,4 @@
-"""What all trials share: small data, a short run, commands in processes of their own, and digests of what they wrote."""
+"""What all trials share: small data, a short run, commands in processes of their own, digests of what they wrote."""
 
 import hashlib
 import json

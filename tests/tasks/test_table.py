@@ -197,4 +197,5 @@ def test_molecule_problem(capfd):
     assert molecule_problem("C[C@H](N)C(=O)O") is None
     assert molecule_problem("c1ccccc") == "not a SMILES string: unclosed ring"
     assert molecule_problem(" ") == "not a SMILES string"
+    assert molecule_problem("c1c(cc(c(c1Cl)CCl)c\ub81b2cc" + "C(=CC" * 99) == "not a SMILES string: it has '\ub81b'"
     assert capfd.readouterr().err == ""

@@ -36,6 +36,8 @@ def _reason(smiles: str) -> str:
     """What RDKit's log says about a string that is not a SMILES string, such as ": unclosed ring"; "" if nothing."""
     if len(smiles.split()) != 1:
         return ": it has spaces" if smiles.strip() else ""
+    if odd := next((character for character in smiles if not character.isascii()), ""):
+        return f": it has {odd!r}"  # RDKit's log, cut within such a character, could not be read
     with rdBase.CaptureErrorLog() as log:
         Chem.MolFromSmiles(smiles, _PARSER)
     found = re.search(r"Parse Error: (.+?)(?: while parsing| for input|\n|$)", log.messages)
