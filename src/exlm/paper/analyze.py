@@ -19,8 +19,7 @@ from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.storage import read, sha256, write_yaml
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
-from exlm.tasks.finetune import finetune
-from exlm.tasks.finetuned import REPORT
+from exlm.tasks.finetune import REPORT, finetune
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig
 

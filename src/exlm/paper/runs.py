@@ -14,7 +14,7 @@ from exlm.errors import InputError
 from exlm.paper.values import CHOICES, MLM, SHARES, VARIED, HeldOut, Setting
 from exlm.recipe import ArchitectureConfig
 from exlm.tasks.datasets import MOLECULENET
-from exlm.tasks.finetuned import REPORT
+from exlm.tasks.finetune import REPORT
 
 Json = dict[str, Any]
 EVALUATION = {  # each score's key in a result, and its factor; old runs lack joint scores, only ExLM has the last score
