@@ -17,9 +17,9 @@ from typing import Any
 import torch
 import transformers
 
-from exlm.paper.efficiency import Call, peak_memory, seconds
 from exlm.paper.jobs import in_own_process
-from exlm.storage import processor
+from exlm.paper.measurements import Call, peak_memory, seconds
+from exlm.storage import machine
 
 __all__ = ["Call", "arguments", "in_own_process", "interleaved", "peak_memory", "ratio", "record", "summary"]
 
@@ -70,10 +70,10 @@ def ratio(times: list[float], base: list[float]) -> dict[str, float]:
 
 def record(out: Path | None, benchmark: str, device: str, **values: Any) -> None:
     """Appends one JSON line: the values, the machine and its load, versions and date."""
-    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    versions, here = {"python": platform.python_version(), "torch": torch.__version__}, machine()
     line = {
         "benchmark": benchmark,
-        "device": torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else processor(),
+        "device": here["device" if device == "cuda" and torch.cuda.is_available() else "processor"],
         "kind": device,
         "threads": torch.get_num_threads(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

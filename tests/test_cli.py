@@ -14,8 +14,7 @@ from exlm.cli import build_parser
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.paper.analyze import variants
 from exlm.tasks.config import cells
-from exlm_command import COMMANDS, HELP, main
-from exlm_options import options_of
+from exlm_command import COMMANDS, HELP, main, options_of
 from tests.conftest import train_smiles_tokenizer
 
 ROOT = Path(__file__).parents[1]
@@ -81,7 +80,7 @@ def test_the_analysis_recipe_has_the_papers_fourteen_models_and_cells_of_equal_c
     diagonal = [(0.15, 1), (0.387, 2), (0.622, 4), (0.789, 8)]
     assert set(diagonal) < set(grid) and all(p**r == pytest.approx(0.15, abs=2e-3) for p, r in diagonal)
     assert len(models("sweep")) == 8 and set(config.tasks) == {"mnli", "qnli", "qqp", "rte"}
-    assert all(variant.train == config.train for variant in models("entropy"))
+    assert all(settings["train"] == config.train for settings in models("entropy").values())
 
 
 def test_overrides_replace_recipe_values():
@@ -100,10 +99,9 @@ def test_lists_may_be_written_without_brackets(capsys, tmp_path):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_options_read_from_the_source_are_those_of_the_parser(command):
-    words = [word.rstrip("?*+") for word in COMMANDS[command].words]
     parsed = {name for action in build_parser(command)._actions for name in action.option_strings}
     parsed -= {name for name in parsed if name in HELP or name.endswith((".help", "+"))}
-    assert parsed == {f"--{name}" for name in options_of(COMMANDS[command].module, command, words)}
+    assert parsed == {f"--{name}" for name in options_of(command)}
 
 
 def printed(capsys, *arguments):

@@ -1,12 +1,10 @@
 """What a directory is, read from the files in it: printed by `exlm info`, and in the model's card, `README.md`."""
 
-import json
 import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jinja2 import Template
 from tokenizers import Tokenizer
 
@@ -14,7 +12,7 @@ from .data.corpus import Corpus
 from .data.prepare import describe
 from .data.tokenization import splits_residues
 from .errors import InputError
-from .storage import MANIFEST, write_text
+from .storage import MANIFEST, read, write_text
 from .train.tracking import read_log
 
 PIPELINES = {  # by the end of the name of the model's class
@@ -31,7 +29,7 @@ def info(path: str) -> str:
     Args:
         path: directory of a corpus, a model, a pre-training or a fine-tuning, finished or not.
     """
-    if "format_version" in _read(Path(path) / MANIFEST):
+    if "format_version" in read(Path(path) / MANIFEST):
         manifest = Corpus(path).manifest
         sources = ", ".join(str(source.get("name", source)) for source in manifest["sources"])
         text = f"corpus of {sources}\nSHA-256: {manifest['corpus_hash']}\n{describe(manifest, path)}"
@@ -45,18 +43,18 @@ def info(path: str) -> str:
 
 def run_facts(directory: Path) -> str:
     """What is known about a run, one fact per line: its model, data, state and results. Empty if there is no run."""
-    config, recipe, result = (_read(directory / name) for name in ("config.json", "recipe.yaml", "result.json"))
+    config, recipe, result = (read(directory / name) for name in ("config.json", "recipe.yaml", "result.json"))
     recipe, tokenizer = result.get("recipe", recipe), directory / "tokenizer.json"
     return _render(
         "facts.md",
         config=config,
         recipe=recipe,
         result=result,
-        report=_read(directory / "results.json") or result,  # of all seeds, or of one
+        report=read(directory / "results.json") or result,  # of all seeds, or of one
         texts=config | (config.get("task") or {}),
         proteins=tokenizer.is_file() and splits_residues(Tokenizer.from_file(str(tokenizer))),
-        weights=_read(directory / MANIFEST).get("files", {}).get("model.safetensors", {}).get("sha256"),
-        corpus=_read(Path(recipe.get("data", {}).get("corpus", "")) / MANIFEST),
+        weights=read(directory / MANIFEST).get("files", {}).get("model.safetensors", {}).get("sha256"),
+        corpus=read(Path(recipe.get("data", {}).get("corpus", "")) / MANIFEST),
         logged=max((record["step"] for record in read_log(directory / "log.jsonl")), default=0),
         trainings=len(list(directory.glob("**/seed-*/result.json"))),
         name=_name,
@@ -65,7 +63,7 @@ def run_facts(directory: Path) -> str:
 
 def write_card(directory: Path) -> None:
     """Writes the card of the model in `directory`. The manifest does not cover it, so it may be edited."""
-    config = _read(directory / "config.json")
+    config = read(directory / "config.json")
     texts = config | (config.get("task") or {})
     architecture = (config.get("architectures") or [""])[0]
     head = "".join(re.findall("For.+", architecture))
@@ -80,15 +78,6 @@ def write_card(directory: Path) -> None:
         facts=run_facts(directory),
     )
     write_text(directory / "README.md", text)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """The content of a JSON or YAML file; {} if there is none or it is damaged."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        return (yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)) or {}
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
 
 
 def _render(template: str, **values: Any) -> str:

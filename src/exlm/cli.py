@@ -11,17 +11,14 @@ import transformers
 from docstring_parser import parse as parse_docstring
 from jsonargparse import ActionConfigFile, ArgumentParser
 
-from exlm_command import COMMANDS, function_of
-from exlm_options import similar
+from exlm_command import COMMANDS, function_of, similar
 
 from .errors import InputError, Interrupted, TrainingStopped
 
 
 def run(name: str, arguments: list[str]) -> tuple[int, str]:
-    """Calls a command's function with the `arguments` of the command line.
-
-    Returns (0, ""), or an exit status and one sentence why.
-    """
+    """Calls a command's function with the `arguments` of the command line. Returns (0, ""), or an exit status and one
+    sentence why."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:

@@ -55,8 +55,7 @@ def pretrain(
         resume_anyway: continue from a checkpoint although training settings (not data or model) have changed.
         device: auto, cpu, cuda or cuda:NUMBER.
 
-    Returns:
-        The final evaluation, also in `result.json`.
+    Returns the content of `result.json`.
     """
     recipe = plain({"output": output, "data": data, "model": model, "prior": prior, "train": train, "seed": seed})
     recipe |= {"compile": compile}
@@ -160,23 +159,20 @@ def held_out_batches(
         raise InputError(f"{data.corpus} has no held-out sequences; prepare it with --held_out 0.1 --overwrite true")
     draw = np.argsort(mix(seed, Purpose.HELD_OUT, np.arange(len(corpus))), kind="stable")
     chosen = draw[: data.eval_sequences or len(corpus)]
-    chosen = chosen[np.argsort(-corpus.lengths[chosen], kind="stable")]
-    parts, start = [], 0
-    while start < len(chosen):
+    chosen, parts = chosen[np.argsort(-corpus.lengths[chosen], kind="stable")], []
+    while len(chosen):
         # An evaluation holds the predictions of every token, so it takes no more tokens than a micro-batch.
-        size = max(1, data.tokens_per_micro_batch // ((int(corpus.lengths[chosen[start]]) + 2) * data.repeat))
-        parts.append(chosen[start : start + size])
-        start += size
+        size = max(1, data.tokens_per_micro_batch // ((int(corpus.lengths[chosen[0]]) + 2) * data.repeat))
+        parts.append(chosen[:size])
+        chosen = chosen[size:]
     for part in parts[rank::world]:
         yield mask_tokens(*corpus.gather(part), part, tokenizer, seed, HELD_OUT_EPOCH, data.mask_ratio, data.repeat)
 
 
 def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Prior | None = None) -> dict[str, Any]:
-    """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`), and the mean objective.
-
-    The objective has its own name (`exlm_loss`), because only that of an MLM is the logarithm of the perplexity.
-    `batches` are this process's share; `prior` replaces the configuration's. The model is put in evaluation mode.
-    """
+    """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`), and the mean objective. The
+    objective has its own name (`exlm_loss`), because only that of an MLM is the logarithm of the perplexity. `batches`
+    are this process's share; `prior` replaces the configuration's. The model is put in evaluation mode."""
     model.eval()
     sums = no_sums(model.config)
     with in_precision(next(model.parameters()).device, "fp32"):

@@ -23,11 +23,9 @@ SENTENCE_TRANSFORMERS = resources.files("exlm") / "sentence_transformers.json"
 
 
 def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **further: Any) -> None:
-    """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them, and the manifest.
-
-    All files are moved into place when they are complete, the manifest last. They get the permissions of any new file
-    (safetensors would let the owner alone read the weights).
-    """
+    """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them, and the manifest. All
+    files are moved into place when they are complete, the manifest last. They get the permissions of any new file
+    (safetensors would let the owner alone read the weights)."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-") as name:
         partial = Path(name)
@@ -69,11 +67,9 @@ def verify(path: str) -> None:
 def load_model(
     path: str, model_class: type[Model], task_layers: int | None = None
 ) -> tuple[Model, PreTrainedTokenizerFast]:
-    """An ExLM and its tokenizer from a local directory, verified first if it has a manifest.
-
-    A head that the directory lacks gets random weights. `task_layers` replaces the configuration's unless it is None.
-    InputError if it is not a model directory, a file is damaged, or model and tokenizer do not match.
-    """
+    """An ExLM and its tokenizer from a local directory, verified first if it has a manifest. A head that the directory
+    lacks gets random weights. `task_layers` replaces the configuration's unless it is None. InputError if it is not a
+    model directory, a file is damaged, or model and tokenizer do not match."""
     verify(path)
     tokenizer = load_tokenizer(path)
     try:
@@ -94,11 +90,9 @@ def load_model(
 
 
 def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
-    """A fast tokenizer from a directory or the Hugging Face hub, with `bos`, `eos`, `pad` and `mask` tokens.
-
-    If `bos` or `eos` is missing, `cls` or `sep` takes its place (as for BERT). InputError if there is no such tokenizer
-    or another of these tokens is missing.
-    """
+    """A fast tokenizer from a directory or the Hugging Face hub, with `bos`, `eos`, `pad` and `mask` tokens. If `bos`
+    or `eos` is missing, `cls` or `sep` takes its place (as for BERT). InputError if there is no such tokenizer or
+    another of these tokens is missing."""
     tokenizer = load_fast_tokenizer(str(path_or_name))
     tokenizer.bos_token = tokenizer.bos_token or tokenizer.cls_token
     tokenizer.eos_token = tokenizer.eos_token or tokenizer.sep_token
@@ -134,10 +128,8 @@ def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
 
 
 def check_name(name: str) -> None:
-    """OSError unless `name` is a path that exists, or a model that the Hugging Face hub or its local cache has.
-
-    The hub is asked once and for a few seconds. Without a network, transformers would try again for half a minute.
-    """
+    """OSError unless `name` is a path that exists, or a model that the Hugging Face hub or its local cache has. The hub
+    is asked once and for a few seconds. Without a network, transformers would try again for half a minute."""
     if Path(name).exists():
         return
     files = ("config.json", "tokenizer_config.json", "tokenizer.json")

@@ -82,10 +82,8 @@ class PriorConfig:
 
 
 def identity_of(recipe: dict[str, Any], section: str) -> dict[str, Any]:
-    """The settings of a section of a recipe that a resumed run must share, by `section.name`.
-
-    Settings that only change where a run is stored or when it reports are left out.
-    """
+    """The settings of a section of a recipe that a resumed run must share, by `section.name`. Settings that only change
+    where a run is stored or when it reports are left out."""
     flat: dict[str, Any] = {}
     for key, value in recipe[section].items():
         if isinstance(value, dict):

@@ -65,7 +65,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     def transform(self, X: Any) -> np.ndarray:
         """The vectors [rows, width] float32. InputError if a string cannot be used and `on_invalid` is `error`."""
         texts = strings(X)
-        network, tokenizer = _load(self.model, self.layers, self.device)
+        network, tokenizer = self._load()
         if not texts:
             return np.empty((0, network.config.hidden_size), dtype=np.float32)
         known = text_kind(network.config)
@@ -78,20 +78,19 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             raise InputError(f"{reason}; correct it, or set on_invalid to nan")
         return embeddings(network, tokenizer, rows, self.pooling)
 
+    def _load(self) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
+        with LOADING:
+            return _loaded(self.model, self.layers, self.device)
+
     @property
     def _n_features_out(self) -> int:
-        return int(_load(self.model, self.layers, self.device)[0].config.hidden_size)
+        return int(self._load()[0].config.hidden_size)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string, tags.input_tags.one_d_array, tags.input_tags.two_d_array = True, True, False
         tags.requires_fit = False
         return tags
-
-
-def _load(model: str, layers: int | None, device: str) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
-    with LOADING:
-        return _loaded(model, layers, device)
 
 
 @lru_cache(maxsize=2)

@@ -77,10 +77,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_directory(path: Path, overwrite: bool | None = None) -> Iterator[Path]:
-    """An empty directory that takes the place of `path` at the end, or is removed on an error.
-
-    InputError if `path` exists, unless it has a manifest and may be overwritten (None: the user has no such option).
-    """
+    """An empty directory that takes the place of `path` at the end, or is removed on an error. InputError if `path`
+    exists, unless it has a manifest and may be overwritten (None: the user has no such option)."""
     if path.exists() and not (overwrite and (path / MANIFEST).is_file()):
         advice = "" if overwrite is None else ", or add --overwrite true (it replaces a corpus only)"
         raise InputError(f"the output {path} exists; choose another{advice}")
@@ -99,6 +97,15 @@ def write_text(path: Path, text: str) -> None:
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
         sync(partial)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The content of a JSON or YAML file; {} if there is none or it is damaged."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return (yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)) or {}
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
 
 
 def plain(value: Any) -> Any:
@@ -132,18 +139,14 @@ def sync(path: Path) -> None:
 
 
 def finished_result(path: Path, entry: str, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """What a finished run wrote into the JSON file `path`, or None where there is no such run.
-
-    InputError if the settings in its `entry` are not `settings`; the message names the first one that differs.
-    """
-    try:
-        result = json.loads(path.read_text())
-        before = result[entry]
-    except (OSError, ValueError, KeyError):
+    """What a finished run wrote into the JSON file `path`, or None where there is no such run. InputError if the
+    settings in its `entry` are not `settings`; the message names the first one that differs."""
+    result = read(path)
+    if entry not in result:
         return None
     for name, value in settings.items():
-        if before.get(name) != value:
-            was, wanted = (repr(x)[:80] for x in (before.get(name), value))
+        if (before := result[entry].get(name)) != value:
+            was, wanted = repr(before)[:80], repr(value)[:80]
             raise InputError(
                 f"{path.parent} holds a finished run with other settings ({name}): {was} instead of {wanted}; choose "
                 "another output directory"
@@ -164,19 +167,14 @@ def lock(directory: Path) -> Iterator[None]:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, device, PyTorch version and threads of this process; they are recorded with every result."""
-    return {
-        "processor": processor(),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-    }
-
-
-def processor() -> str:
-    """The processor's name and the number of cores that this process may use."""
+    """Processor and the cores that this process may use, device, PyTorch version and threads, for every result."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # macOS has none
-    return f"{name}, {cores} cores"
+    return {
+        "processor": f"{name}, {cores} cores",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+    }

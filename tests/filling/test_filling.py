@@ -21,6 +21,7 @@ from exlm.ops import alignment
 from exlm.pretrained import save_model
 from exlm_command import main
 from tests.conftest import MOLECULES, train_smiles_tokenizer
+from tests.ops import reference  # noqa: F401  adds a back end
 
 
 def random_graph(seed, masks, k, vocabulary=5, boundary=1, spread=2.0, sparse=False):

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from exlm.ops import alignment, alignment_c
 
+from . import reference  # noqa: F401  adds a back end
+
 BACKENDS = sorted(alignment.BACKENDS)
 FAST = [name for name in BACKENDS if name != "reference"]
 INF = float("inf")

@@ -171,7 +171,7 @@ def _tasks(root: Path, name: str, run: Path, score: float, seed: int) -> None:
 
 
 def efficiency(directory: Path) -> None:
-    """As `exlm.paper.efficiency.compare` gives it."""
+    """As `exlm.paper.measurements.compare` gives it."""
     models = {
         "mlm": {"seconds_per_step": 0.5, "tokens_per_second": 8000.0, "peak_memory_bytes": 1_500_000_000},
         "exlm": {"seconds_per_step": 0.8, "tokens_per_second": 5000.0, "peak_memory_bytes": 2_000_000_000},

@@ -10,9 +10,9 @@ import torch
 from exlm import ExLMConfig, ExLMForMaskedLM, ExLMForSequenceClassification
 from exlm.model.downstream import ExLMForQuestionAnswering
 from exlm.ops.alignment import sample
-from exlm.paper.efficiency import compare
 from exlm.paper.measurements import (
     batch_entropies,
+    compare,
     entropy,
     measure_corruption,
     measure_entropy,

@@ -15,9 +15,9 @@ import pytest
 from exlm.errors import InputError
 from exlm.paper import values as paper
 from exlm.paper.analyze import Space
-from exlm.paper.efficiency import compare as measure_cost
 from exlm.paper.families import families
 from exlm.paper.figures import repeated_figures
+from exlm.paper.measurements import compare as measure_cost
 from exlm.paper.page import TEMPLATES, Number, Section, Table, write_report
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs

@@ -115,7 +115,7 @@ def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
     rows = inference.Rows(None, examples, [""] * len(examples), [""] * len(examples))
 
     def logits(tokens_per_batch: int, precision: str) -> np.ndarray:
-        function = lambda batch: network(**batch).logits  # noqa: E731
+        function = lambda **batch: network(**batch).logits  # noqa: E731
         monkeypatch.setattr(inference, "TOKENS_PER_BATCH", tokens_per_batch)
         every = np.arange(len(examples))
         return inference.run(network, function, network.config.num_labels, rows, every, tokenizer, precision)

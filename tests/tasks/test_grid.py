@@ -12,8 +12,7 @@ from exlm import InputError
 from exlm.storage import write_manifest
 from exlm.tasks import supervised
 from exlm.tasks.config import FinetuneConfig, TaskConfig, cells
-from exlm.tasks.finetune import finetune, run_grid
-from exlm.tasks.finetuned import best_seed_directory, seed_directories
+from exlm.tasks.finetune import best_seed_directory, finetune, run_grid, seed_directories
 from exlm.tasks.predict import predict
 from tests.tasks.tiny_models import pairs, save_family
 

@@ -20,8 +20,7 @@ from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.encoders import load_finetuned
-from exlm.tasks.finetune import finetune
-from exlm.tasks.finetuned import best_seed_directory, seed_directories
+from exlm.tasks.finetune import best_seed_directory, finetune, seed_directories
 from exlm.tasks.predict import evaluate, predict, with_intervals
 from exlm.tasks.predictions import calibration_error, fit_temperature
 from exlm.tasks.question_answering import read_questions

@@ -350,7 +350,7 @@ def test_objectives_share_initial_encoder_batches_and_masks(recipe, tmp_path):
 
 def test_a_corpus_that_is_not_one_is_named(recipe, tmp_path):
     shutil.rmtree(tmp_path / "nowhere", ignore_errors=True)
-    with pytest.raises(InputError, match="nowhere is not a corpus"):
+    with pytest.raises(InputError, match="nowhere does not exist"):
         pretrain(**{**recipe, "data": DataConfig(str(tmp_path / "nowhere"))})
 
 

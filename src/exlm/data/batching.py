@@ -1,15 +1,13 @@
 """Makes masked batches of a limited number of tokens. Corpus, settings, seed and step alone determine a batch.
 
 A step of the optimizer takes one batch, which is made of a few *groups*. The sequences of a group are of nearly equal
-length, so that there is little padding. The groups of a batch come from the whole range of lengths, so that its
-gradient represents the whole corpus. What shares a group and a batch is random and differs from epoch to epoch.
-
-Groups are cut into *micro-batches*, of which a process holds one in memory at a time. Every process plans all batches
-and takes its share of them. So a resumed run needs only one integer, and no process can fall out of step.
+length, so that there is little padding; the groups of a batch come from the whole range of lengths. What shares a group
+and a batch is random and differs from epoch to epoch. Groups are cut into *micro-batches*, of which a process holds one
+in memory at a time. Every process plans all batches and takes its share, so a resumed run needs only one integer.
 """
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -65,25 +63,21 @@ class MaskedBatches:
                 end = len(bounds)
         self._starts = np.array(starts)
         self.steps = -(-len(starts) // groups_per_batch)  # of an epoch
-        self._epoch: tuple[int, list[list[np.ndarray]]] = (-1, [])  # the last one asked for
+        self.epoch = lru_cache(maxsize=1)(self._epoch)
         full = len(starts) // self.steps * self.steps  # the groups after these are not in every batch
         groups = np.diff(self._starts, append=len(bounds))[:full].reshape(-1, self.steps)  # their sizes
         if groups.min(axis=1).sum() < self.world:
             raise InputError(f"a batch has fewer sequences than the {self.world} processes; raise tokens_per_batch")
 
-    def epoch(self, epoch: int) -> list[list[np.ndarray]]:
-        """All batches of one epoch. A batch is a list of groups, a group an array of example numbers. The groups,
-        sorted by length, are divided into layers of `steps` groups. A batch takes one random group of each layer. The
-        last layer may have fewer groups, so the last batches may have none of it."""
-        if self._epoch[0] != epoch:
-            key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
-            groups = np.split(np.lexsort((key, -(self.lengths // LENGTH_STEP))), self._starts[1:])
-            key = mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(groups)))
-            firsts = range(0, len(groups), self.steps)
-            layers = [first + np.argsort(key[first : first + self.steps]) for first in firsts]
-            batches = [[groups[layer[i]] for layer in layers if i < len(layer)] for i in range(self.steps)]
-            self._epoch = epoch, batches
-        return self._epoch[1]
+    def _epoch(self, epoch: int) -> list[list[np.ndarray]]:
+        """All batches of one epoch. A batch is a list of groups, a group an array of example numbers. Groups sorted by
+        length form layers of `steps` groups; a batch takes a random one of each layer that has enough."""
+        key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
+        groups = np.split(np.lexsort((key, -(self.lengths // LENGTH_STEP))), self._starts[1:])
+        key = mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(groups)))
+        firsts = range(0, len(groups), self.steps)
+        layers = [first + np.argsort(key[first : first + self.steps]) for first in firsts]
+        return [[groups[layer[i]] for layer in layers if i < len(layer)] for i in range(self.steps)]
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
         """(number, micro-batch) for every micro-batch of this process. The number seeds dropout. It counts the
@@ -116,13 +110,9 @@ def mask_tokens(
     """input_ids, attention_mask and labels, each [n, S], for masked language modelling; labels are -100 without a mask.
 
     `tokens` [n, longest] are padded on the right and have no special tokens, `lengths` [n] counts them, and `examples`
-    [n] are their numbers in the data set. A share of `ratio` of each sequence's tokens is masked. Their number is
-    rounded up or down at random, so that the share is right on average. Which tokens are masked depends on seed, epoch
-    and example alone. BOS and EOS are added and never masked, not even between the documents of a packed sequence.
-
-    Every token, BOS and EOS too, is repeated `repeat` times, and each copy is masked independently of the others
-    (Repeated MLM, section 3.1 of the paper).
-    """
+    [n] are their numbers in the data set. A share of `ratio` of each sequence's tokens is masked, on average, as seed,
+    epoch and example alone decide. BOS and EOS are added and never masked, not even between packed documents. Every
+    token is repeated `repeat` times, each copy masked on its own (Repeated MLM, section 3.1 of the paper)."""
     ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     ids[:, 0] = bos

@@ -16,8 +16,7 @@ TEXT_COLUMNS = (
 
 
 def choose_column(columns: Iterable[str], wanted: str | None, where: str) -> str:
-    """The column `wanted`; without a wish the only one with a name of TEXT_COLUMNS, or the only one of all. `where`
-    names the table in messages. InputError if there is no such column, or several."""
+    """The column `wanted`, else the only one named as in TEXT_COLUMNS, or the only one. InputError if none fits."""
     columns = list(columns)
     if wanted is not None:
         check_columns(columns, where, wanted)

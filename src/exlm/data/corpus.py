@@ -97,8 +97,7 @@ class Corpus:
 
 
 class CorpusWriter:
-    """Appends examples to the token files of `folder` and to the file `staged`, and sorts them into splits at the end.
-    `vocabulary_size`, the largest token id plus one, decides the type of the token files."""
+    """Appends examples to token files in `folder` and sorts them into splits; the vocabulary decides the type."""
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         self.folder, self.staged, self.vocabulary_size = folder, folder / "staged", vocabulary_size
@@ -120,8 +119,7 @@ class CorpusWriter:
         self._in_shard += len(tokens)
 
     def drop_duplicates(self) -> None:
-        """Leave examples out of the splits if an earlier one has the same hash, and so the same text. To save memory,
-        only hashes with the same first 6 bits are compared at a time."""
+        """Leave out examples with the hash of an earlier one. To save memory, a 64th of all is compared at a time."""
         staged = np.memmap(self.staged, EXAMPLE, "r+")
         for bucket in range(64):
             starts = range(0, len(staged), BLOCK)

@@ -203,10 +203,8 @@ def pack(chunks: Iterable[EncodedChunk], length: int, separator: int | None) -> 
     """Packs rows: every chunk with full examples in place of its rows, then a chunk with the last examples.
 
     The rows of a document are joined and cut into examples of `length` tokens, special tokens not counted. No token is
-    dropped, so the last example of a split may be shorter. Documents that have tokens are counted. If the first row of
-    a document is held out, so is all of it. `separator` is the token between documents joined into one stream, or None
-    if no example has tokens of two documents. Memory holds one chunk, and less than one further example per split.
-    """
+    dropped, so the last example of a split may be shorter. If the first row of a document is held out, so is all of it.
+    `separator` is the token between documents joined into one stream, or None if no example has tokens of two."""
     rest = [NOTHING, NOTHING]  # tokens that are in no example yet: of training documents, and of held-out ones
     begun = [False, False]
     present, split = 0, 0  # number and split of the current document

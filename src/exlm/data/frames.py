@@ -24,12 +24,10 @@ def read_frame(path: str | Path, header: Header = True) -> pd.DataFrame:
 
     Cells of CSV and TSV stay the strings that the file holds ("" where empty), so that they can be written back
     unchanged; Parquet, JSONL and Excel cells keep their types. Rows with another number of fields than the header are
-    cut or filled up with "". Such rows must not be used: `frame.attrs["malformed"]`, a dictionary, tells the reason by
-    row, counted from 0. `header` is False for a table without a header line (its columns are then called `column 1`,
-    `column 2`, ...), or it has the columns of a file that may lack this line.
+    cut or filled up with "" and must not be used: `frame.attrs["malformed"]` has the reasons by row, from 0. `header`
+    is False for a table without a header line, or it has the columns of a file that may lack this line.
 
-    InputError for a missing, empty or unreadable file, and for two columns with the same name.
-    """
+    InputError for a missing, empty or unreadable file, and for two columns with the same name."""
     kind = format_of(path)
     if kind is None:
         raise InputError(f"{path}: unknown file type; use a {formats()}")

@@ -158,8 +158,7 @@ def _check_options(options: dict[str, Any], workers: int) -> None:
 
 
 def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool) -> dict[str, Counter[str]]:
-    """Writes examples, and a table of the invalid rows. Returns the counts of all chunks; of very many strings only the
-    most frequent ones are counted. With `stop`, the first invalid row raises InputError."""
+    """Writes examples and invalid rows; returns all counts. With `stop`, the first invalid row raises InputError."""
     counts = defaultdict[str, Counter[str]](Counter)
     with open(skipped, "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
@@ -179,8 +178,7 @@ def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, 
 
 
 def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[str, np.ndarray]) -> dict[str, Any]:
-    """What the manifest says about the content; InputError if nothing is left for training. `written` counts the
-    examples before duplicates were left out, and the histograms count those of each length in each split."""
+    """What the manifest says about the content; InputError if nothing is left for training."""
     if not histograms["train"].any():
         found = ", ".join(f"{n} {what}" for what, n in (counts["rows"] + counts["invalid"]).items())
         raise InputError(f"no row is left for training ({found}); check text_column, the tokenizer and held_out")

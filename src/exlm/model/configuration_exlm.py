@@ -99,11 +99,7 @@ class ArchitectureConfig:
 
 
 class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
-    """A model's architecture (see `ArchitectureConfig`), with settings of its tokenizer, training and tasks.
-
-    Raises:
-        InputError: if a setting is impossible; the message names the first one.
-    """
+    """A model's architecture, and settings of its tokenizer, training and tasks; InputError if one is impossible."""
 
     model_type = "exlm"
     keys_to_ignore_at_inference = ["total", "count", "infeasible"]  # compute_metrics of a Trainer sees logits alone

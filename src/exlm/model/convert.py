@@ -10,66 +10,57 @@ from .configuration_exlm import ExLMConfig
 from .masked_lm import ExLMForMaskedLM
 
 TRUNK = "encoder.sentence_encoder."
-EMBEDDINGS, POSITIONS, GATE = TRUNK + "embed_tokens.weight", "encoder.link_positional.weight", "encoder.gate_linear"
-LAYER = {
-    "attention_norm": "self_attn_layer_norm",
-    "attention.output": "self_attn.out_proj",
-    "ffn_norm": "final_layer_norm",
-    "ffn_in": "fc1",
-    "ffn_out": "fc2",
-}
-HEADS = {
+EMBEDDINGS, POSITIONS, GATE = TRUNK + "embed_tokens", "encoder.link_positional", "encoder.gate_linear"
+THEIRS = {  # the release's names for parts of ours; of a name with {}, there is one each for query, key and value
+    "exlm.embeddings": EMBEDDINGS,
+    "exlm.layers": TRUNK + "layers",
+    ".attention_norm": ".self_attn_layer_norm",
+    ".attention.qkv": ".self_attn.{}_proj",
+    ".attention.output": ".self_attn.out_proj",
+    ".ffn_norm": ".final_layer_norm",
+    ".ffn_in": ".fc1",
+    ".ffn_out": ".fc2",
     "exlm.norm": TRUNK + "emb_layer_norm_after",
     "head.dense": "encoder.lm_head.dense",
     "head.norm": "encoder.lm_head.layer_norm",
+    "head.decoder.weight": EMBEDDINGS + ".weight",
+    "head.decoder.bias": "encoder.lm_head.bias",
     "transition.query": "encoder.query_linear",
     "transition.key": "encoder.key_linear",
     "transition.gate": GATE,
+    "transition.positions": POSITIONS,
 }
-KINDS = ("weight", "bias")
 PADDING_ROWS = 2  # the release's position table starts at padding_idx + 1
 
 
 def from_official(state_dict: Mapping[str, Any], num_states: int) -> ExLMForMaskedLM:
-    """The release's checkpoint as a model in evaluation mode.
+    """The release's checkpoint as a model in evaluation mode, from its weights as tensors or arrays under the release's
+    names (InputError if one is missing) and `num_states`, k, which cannot be inferred from them.
 
-    Sizes are inferred from the arrays. Token ids are the release's (bos 0, pad 1, eos 2, unk 3, mask last). BOS and EOS
-    are expanded into `num_states` states, as in the release.
-
-    Args:
-        state_dict: weights under the release's names, as tensors or arrays; InputError if one is missing.
-        num_states: k, which cannot be inferred from the weights.
-    """
+    Token ids are the release's (bos 0, pad 1, eos 2, unk 3, mask last). BOS and EOS have k states too, as there."""
     weights = {name: torch.as_tensor(value) for name, value in state_dict.items()}
     try:
-        vocabulary, width = weights[EMBEDDINGS].shape
+        vocabulary, width = weights[EMBEDDINGS + ".weight"].shape
         config = ExLMConfig(
             vocab_size=vocabulary,
             hidden_size=width,
             num_hidden_layers=len({name.split(".")[3] for name in weights if name.startswith(TRUNK + "layers.")}),
             num_attention_heads=len(weights[GATE + ".weight"]),
             intermediate_size=len(weights[TRUNK + "layers.0.fc1.weight"]),
-            max_position_embeddings=len(weights[POSITIONS]) - PADDING_ROWS,
+            max_position_embeddings=len(weights[POSITIONS + ".weight"]) - PADDING_ROWS,
             mask_token_id=vocabulary - 1,
             num_states=num_states,
             boundary_states="k",
         )
-        modules = dict(HEADS)
-        translated = {
-            "exlm.embeddings.weight": weights[EMBEDDINGS],
-            "head.decoder.weight": weights[EMBEDDINGS],
-            "head.decoder.bias": weights["encoder.lm_head.bias"],
-            "transition.positions.weight": weights[POSITIONS][PADDING_ROWS:],
-        }
-        for i in range(config.num_hidden_layers):
-            modules |= {f"exlm.layers.{i}.{ours}": f"{TRUNK}layers.{i}.{theirs}" for ours, theirs in LAYER.items()}
-            for kind in KINDS:
-                projections = [weights[f"{TRUNK}layers.{i}.self_attn.{name}_proj.{kind}"] for name in "qkv"]
-                translated[f"exlm.layers.{i}.attention.qkv.{kind}"] = torch.cat(projections)
-        for ours, theirs in modules.items():
-            translated |= {f"{ours}.{kind}": weights[f"{theirs}.{kind}"] for kind in KINDS}
+        model = ExLMForMaskedLM(config)
+        translated = {}
+        for name in model.state_dict():
+            theirs = name
+            for part in THEIRS.items():
+                theirs = theirs.replace(*part)
+            translated[name] = torch.cat([weights[theirs.format(kind)] for kind in ("qkv" if "{}" in theirs else "q")])
+        translated["transition.positions.weight"] = weights[POSITIONS + ".weight"][PADDING_ROWS:]
     except KeyError as missing:
         raise InputError(f"the state dict has no weight {missing}; is it a checkpoint of the ExLM release?") from None
-    model = ExLMForMaskedLM(config)
     model.load_state_dict(translated)
     return model.eval()

@@ -38,11 +38,8 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
     ) -> SequenceClassifierOutput:
-        """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given.
-
-        Labels are [B] class indices, or [B, num_labels] floats in which NaN marks a missing label. Hidden states are
-        as those of `ExLMModel`; they end with the layer that the head reads.
-        """
+        """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given: [B] class indices, or
+        [B, num_labels] floats in which NaN marks a missing label. Hidden states end with the layer that is read."""
         trace = self.new_trace(output_hidden_states)
         lattice = self.exlm.expand_unmasked(input_ids, attention_mask)
         logits = self.classifier(self._pooled(lattice, trace))
@@ -115,10 +112,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         output_hidden_states: bool | None = None,
     ) -> QuestionAnsweringModelOutput:
         """Logits [B, S] of the answer's first and last token, and the mean loss if both positions [B] are given.
-
-        Padding gets a logit so low that it is never chosen. It is finite, and so is the sum of two such logits. Hidden
-        states are as those of `ExLMModel`; they end with the layer that the head reads.
-        """
+        Padding has a finite logit that is never chosen. Hidden states end with the layer that is read."""
         trace = self.new_trace(output_hidden_states)
         hidden = self.exlm.read_states(input_ids, attention_mask, trace)[:, :: self.config.repeat]
         with torch.autocast(hidden.device.type, enabled=False):  # in bfloat16 different spans would have equal logits

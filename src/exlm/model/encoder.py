@@ -1,7 +1,6 @@
 """Attention and layers of the encoder, a pre-LayerNorm Transformer: x + Attn(LN(x)), x + FFN(LN(x)).
 
-The last layer computes only the positions that a head reads. In pre-training this takes a quarter of the layer's full
-work, and is exact for all objectives.
+The last layer computes only the positions that a head reads: in pre-training a quarter of its full work, and exact.
 """
 
 import torch
@@ -18,10 +17,7 @@ from .layout import Layout, Spans, gather_rows
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rate: float) -> Tensor:
     """Softmax attention; query [B, H, N, d], key, value [B, H, L, d], mask [B, 1, 1, L] bool, true where attended.
-
-    On a CPU the backward pass of PyTorch's fused kernel in bfloat16 is two to five times slower than plain products,
-    and with dropout there is no fused kernel. So plain products are used there.
-    """
+    Plain products where PyTorch's fused kernel is slow (in bfloat16 on a CPU) or missing (with dropout on a CPU)."""
     if query.device.type != "cpu" or (query.dtype != torch.bfloat16 and rate == 0):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=rate)
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)

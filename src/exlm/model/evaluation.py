@@ -33,13 +33,11 @@ def no_sums(config: PreTrainedConfig) -> dict[str, float]:
 
 @torch.no_grad()
 def evaluate_batch(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prior | None = None) -> dict[str, float]:
-    """Sums over a batch of input_ids, attention_mask and labels, each [B, S].
+    """Sums over a batch of input_ids, attention_mask and labels, each [B, S]; `prior` replaces the configuration's.
 
-    The model is in evaluation mode; `prior` replaces the configuration's. The result: `total`, `count` and `infeasible`
-    of the objective; `masked` tokens, of which `correct`; their `nll` and `joint_nll`. With transitions also
-    `joint_nll_one_per_mask`, `one_per_mask` (the share of paths that give each mask one token, summed over `sequences`
-    with masks) and `by_state_1` .. `by_state_k` (the probability that each state of a token's own mask emits it).
-    """
+    The result: `total`, `count` and `infeasible` of the objective; `masked` tokens, of which `correct`; their `nll` and
+    `joint_nll`. With transitions also `joint_nll_one_per_mask`, `one_per_mask` (the share of paths that give each mask
+    one token, over `sequences` with masks) and `by_state_c` (how probably state c of its own mask emits a token)."""
     lattice = model.exlm.expand(**batch)
     states = model.states(lattice)
     lattice = lattice.to(states.device)

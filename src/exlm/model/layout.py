@@ -38,10 +38,8 @@ class Layout:
 def arrange(
     lattice: Lattice, device: torch.device, pack: bool, read: Tensor | None = None, count: Tensor | None = None
 ) -> Layout:
-    """The layout of a batch on a device: packed, or with one sequence per row.
-
-    `read [B, N]` are the positions to read, of which the first `count [B]` are real; without them all are read.
-    """
+    """The layout of a batch on a device: packed, or with one sequence per row. `read [B, N]` are the positions to read,
+    of which the first `count [B]` are real; without them all are read."""
     mask = lattice.attention_mask
     tokens: dict[str, Any] = {name: getattr(lattice, name) for name in ("input_ids", "position_ids", "copy")}
     if lattice.plain is not None:  # its rows start at the first real token of each sequence

@@ -19,11 +19,8 @@ from .objectives import Loss, ctc_blocks, ctc_loss, ctc_marginals, exlm_loss, ex
 
 @dataclass
 class ExLMMaskedLMOutput(MaskedLMOutput):
-    """Output of `ExLMForMaskedLM`.
-
-    `loss` is `total / count`, the mean over sequences (`exlm`, `ctc`) or masked tokens (`mlm`). `logits` [B, S, V]
-    are those of each token's first state, and at a [MASK] the log marginal distribution of that token.
-    """
+    """Output of `ExLMForMaskedLM`. `loss` is `total / count`, the mean over sequences (`exlm`, `ctc`) or masked tokens
+    (`mlm`). `logits` [B, S, V] are those of each token's first state, at a [MASK] its log marginal distribution."""
 
     # The fields of `exlm.model.objectives.Loss`, for averages over several batches.
     total: Tensor | None = None
@@ -100,8 +97,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         return logits
 
     def states(self, lattice: Lattice, trace: list[Tensor] | None = None) -> Tensor:
-        """Hidden states [B, N, D] of the lattice states, the only ones that the heads read in training. `trace` as for
-        `ExLMModel.encode`."""
+        """Hidden states [B, N, D] of the lattice states, which alone are read in training; `trace` as for `encode`."""
         return self.exlm.encode(lattice, lattice.state_index, lattice.state_lengths, trace=trace)
 
     def links(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:

@@ -116,8 +116,7 @@ class ExLMModel(ExLMPreTrainedModel):
     ) -> Tensor:
         """One vector [B, D] per sequence: the mean of `task_states` over the real tokens, or the first state."""
         if pooling == "first":
-            lattice = self.expand_unmasked(input_ids, attention_mask)
-            return self.encode(lattice, depth=self.config.read_layers)[:, 0]
+            return self.read_states(input_ids, attention_mask)[:, 0]
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         states: Any = self.task_states(input_ids, mask).last_hidden_state
         weight = mask[..., None].to(states)
@@ -195,11 +194,8 @@ class ExLMModel(ExLMPreTrainedModel):
         masked: Tensor | None = None,
         output_hidden_states: bool | None = None,
     ) -> BaseModelOutput:
-        """Hidden states [B, S, D] of the input tokens; a masked token is represented by its first state.
-
-        All inputs are [B, S]. `masked` are the tokens to expand, by default the [MASK] tokens. With
-        `output_hidden_states`, the result also has those after the embedding and after every layer.
-        """
+        """Hidden states [B, S, D] of the input tokens, of a masked one its first state. `masked` [B, S] are the tokens
+        to expand, by default all [MASK]. `output_hidden_states` adds those of the embedding and of every layer."""
         trace = self.new_trace(output_hidden_states)
         lattice = self.expand(input_ids, attention_mask, masked)
         last = at_tokens(self.encode(lattice, trace=trace), lattice)

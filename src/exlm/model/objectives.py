@@ -43,10 +43,8 @@ def visits(transition: Tensor, lattice: Lattice) -> Tensor:
 
 
 def exlm_marginals(weights: Tensor, logits: Tensor) -> Tensor:
-    """Exact: a mixture over the states, p(y_i) = sum_u P(path is at u when it emits i) p_u(y_i).
-
-    `weights` [B, T, N] are the result of `visits`, `logits` [B, N, V] those of the prediction head.
-    """
+    """Exact: a mixture over the states, p(y_i) = sum_u P(path is at u when it emits i) p_u(y_i). `weights` [B, T, N]
+    are those of `visits`, `logits` [B, N, V] those of the prediction head."""
     with torch.autocast(weights.device.type, enabled=False), exact_products(weights.device):
         return (weights @ logits.softmax(-1).to(weights.dtype)).log().clamp(min=LEAST)
 
@@ -58,9 +56,7 @@ def mlm_loss(losses: Tensor, masked: Tensor) -> Loss:
 
 def ctc_blocks(states: Tensor, lattice: Lattice, config: PreTrainedConfig) -> tuple[Tensor, slice]:
     """The k states of each target [B, n, k, ...], and a slice of these targets: all if BOS and EOS have k states too.
-
-    In a sequence with fewer masks than others, some blocks hold EOS or padding. The caller must ignore these.
-    """
+    The caller must ignore blocks that hold EOS or padding, of sequences with fewer masks than others."""
     k, width = config.states_per_mask, lattice.targets.shape[1]
     if config.states_per_boundary > 1 or k == 1:
         return states[:, : width * k].unflatten(1, (width, k)), slice(0, width)
@@ -68,10 +64,8 @@ def ctc_blocks(states: Tensor, lattice: Lattice, config: PreTrainedConfig) -> tu
 
 
 def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
-    """Log-probability that k states emit blanks, then one target at least once, then blanks (CTC, Graves et al. 2006).
-
-    `target` and `blank` [k, ...] are their log-probabilities at each state; the result is [...].
-    """
+    """Log-probability [...] that k states emit blanks, then one target at least once, then blanks (CTC, Graves et al.
+    2006); `target` and `blank` [k, ...] are their log-probabilities at each state."""
     before, inside, after = blank[0], target[0], None
     for here, skip in zip(target[1:], blank[1:], strict=True):
         ended = inside + skip
@@ -82,10 +76,8 @@ def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
 
 
 def ctc_loss(target: Tensor, blank: Tensor, counted: Tensor) -> Loss:
-    """ExLM without transitions: each block has its own CTC loss; a sequence's loss is the mean over its blocks.
-
-    `target` and `blank` [k, B, n] are as in `single_target_ctc`; `counted` [B, n] are the blocks that count.
-    """
+    """ExLM without transitions: a sequence's loss is the mean of the CTC losses of its blocks. `counted` [B, n] are the
+    blocks that count; `target` and `blank` [k, B, n] are as in `single_target_ctc`."""
     value = single_target_ctc(target, blank)
     per_sequence = counted.sum(1, keepdim=True).clamp(min=1)
     total = -torch.where(counted, value / per_sequence, 0.0).sum()
@@ -101,14 +93,9 @@ def ctc_marginals(logits: Tensor, blank_id: int) -> Tensor:
 
 
 def classification_loss(logits: Tensor, labels: Tensor, problem_type: str | None) -> tuple[Tensor, Tensor]:
-    """The sum of the losses of labelled entries, and the number of these entries.
-
-    Args:
-        logits: [B, tasks or classes], or of tokens [B, S, classes].
-        labels: [B] or [B, S] class indices (single_label_classification), -100 where missing, else [B, tasks] with NaN
-            where missing.
-        problem_type: as in transformers; if it is None, it is inferred from the labels, as there.
-    """
+    """The sum of the losses of labelled entries, and their number, from logits [B, tasks or classes], or of tokens
+    [B, S, classes]. Labels are [B] or [B, S] class indices (single_label_classification), -100 where missing, else
+    [B, tasks] with NaN where missing. `problem_type` is as in transformers; if None, it is inferred as there."""
     if logits.dim() == 3:
         logits, labels = logits.flatten(0, 1), labels.flatten()
     if problem_type is None and logits.shape[1] > 1:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import alignment_c, alignment_reference, alignment_torch
+from . import alignment_c, alignment_torch
 
 logger = logging.getLogger(__name__)
 Backend = Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]
@@ -47,7 +47,6 @@ def _gpu() -> Backend:
 # expected use of the edges [B, N, N]); the posteriors are None if called with `gradients=False`. The compiled ones pass
 # inputs that they cannot handle to the PyTorch one.
 BACKENDS: dict[str, Backend] = {
-    "reference": alignment_reference.forward_backward,
     "torch": alignment_torch.forward_backward,
     "c": alignment_c.forward_backward,
     "triton": lambda *args, **options: _gpu()(*args, **options),
@@ -88,10 +87,8 @@ def log_likelihood(
 def posterior(
     emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor, backend: str = "auto"
 ) -> tuple[Tensor, Tensor]:
-    """Posterior [B, T, N] that target i is emitted by state u, and expected use [B, N, N] of every edge.
-
-    The posterior sums to 1 over the states of every real target, the expected use to T - 1. Without a path both are 0.
-    """
+    """Posterior [B, T, N] that target i is emitted by state u, and expected use [B, N, N] of every edge. They sum to 1
+    over the states of every real target, and to T - 1. Without a path both are 0."""
     inputs = _checked(emission, transition, target_lengths, state_lengths)
     _, at_state, on_edge = _backend(backend, emission)(*inputs, gradients=True)
     assert at_state is not None and on_edge is not None
@@ -101,10 +98,8 @@ def posterior(
 def best_path(
     emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The most probable alignment (Viterbi): the state of each target [B, T], and its log-probability [B].
-
-    The states are -1 on padding and if there is no path.
-    """
+    """The most probable alignment (Viterbi): the state of each target [B, T], -1 on padding and if there is no path,
+    and its log-probability [B]."""
     sweep = alignment_torch.forward(*_checked(emission, transition, target_lengths, state_lengths), best=True)
     return alignment_torch.trace(sweep, lambda score: score.argmax(1)), sweep.value.to(sweep.alpha.dtype)
 

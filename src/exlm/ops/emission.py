@@ -108,10 +108,8 @@ def _logits(hidden: Tensor, weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, beta: float = 1, gradient: bool = False) -> Tensor:
-    """`total` [n, m] becomes beta * total + left @ right, in its own precision.
-
-    On a CPU the product of bfloat16 operands of a gradient is rounded to bfloat16, as an encoder layer's gradient is.
-    """
+    """`total` [n, m] becomes beta * total + left @ right, in its own precision. On a CPU the product of bfloat16
+    operands of a gradient is rounded to bfloat16, as an encoder layer's gradient is."""
     if left.dtype == total.dtype:
         with exact_products(total.device):
             return torch.addmm(total, left, right, beta=beta, out=total)
@@ -125,10 +123,8 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor, beta: float = 1, gr
 
 @fused
 def _normaliser(logits: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The shift [n, 1], finite even if every logit of a row is -inf; the total [n, 1]; E [n, V] if `keep`, else None.
-
-    Overwrites the logits, since new memory for a chunk is slow on a CPU; a compiled call works on a copy.
-    """
+    """The shift [n, 1], finite even if every logit of a row is -inf; the total [n, 1]; E [n, V] if `keep`. Overwrites
+    the logits, since new memory for a chunk is slow on a CPU; a compiled call works on a copy."""
     if torch.compiler.is_compiling():
         logits = logits.clone()
     shift = logits.add_(bias).amax(1, keepdim=True).clamp(min=torch.finfo(logits.dtype).min)

@@ -31,11 +31,8 @@ def to_device(record: Any, device: torch.device) -> Any:
 
 @dataclass(frozen=True)
 class Lattice:
-    """The expanded input and the states among its positions.
-
-    Sizes depend on the data, and to read them from a GPU the CPU would have to wait. So it is best to call `expand`
-    with tensors on the CPU and then bring the result to the device with `to`.
-    """
+    """The expanded input and the states among its positions. Sizes depend on the data, and to read them from a GPU the
+    CPU would have to wait. So `expand` is best called on the CPU, and `to` brings the result to the device."""
 
     input_ids: Tensor  # [B, L] expanded token ids, padded on the right
     attention_mask: Tensor  # [B, L] bool, true on real positions

@@ -29,10 +29,8 @@ def triton_works() -> bool:
 
 
 def fused(function: Callable) -> Callable:
-    """`function(tensor, ...)`, compiled for tensors on a GPU to save memory traffic; unchanged on a CPU.
-
-    Inside a compiled model the function stays unchanged, because it is fused there already.
-    """
+    """`function(tensor, ...)`, compiled for tensors on a GPU to save memory traffic, unless a compiled model calls
+    it."""
     compiled = cache(lambda: torch.compile(function, dynamic=True))
 
     @wraps(function)

@@ -55,10 +55,8 @@ class LinkPrior(NamedTuple):
 
 
 def edge_mask(state_lengths: Tensor, width: int, group: Tensor | None = None) -> Tensor:
-    """[B, N, N] bool: an edge u -> v exists iff u < v < the number of states of the sequence.
-
-    N is `width`. If `group` [B, N], the mask of each state, is given, states of one mask are not linked (Sparse DAG).
-    """
+    """[B, N, N] bool: an edge u -> v exists iff u < v < the number of states of the sequence; N is `width`. If `group`
+    [B, N], the mask of each state, is given, states of one mask are not linked (Sparse DAG)."""
     index = torch.arange(width, device=state_lengths.device)
     edges = (index[:, None] < index) & (index < state_lengths[:, None])[:, None, :]
     return edges if group is None else edges & (group[:, :, None] != group[:, None, :])
@@ -143,10 +141,8 @@ def _log_softmax(query: Tensor, key: Tensor, floor: Tensor) -> Tensor:
 def _head_gradients(
     query: Tensor, key: Tensor, gate: Tensor, floor: Tensor, mixture: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients [B, N, d], [B, N, d], [B, N] of one head's query, key and gate.
-
-    Each head gets its share of a link's gradient, and passes it through its softmax to its scores.
-    """
+    """Gradients [B, N, d], [B, N, d], [B, N] of one head's query, key and gate. Each head gets its share of a link's
+    gradient, and passes it through its softmax to its scores."""
     head = _log_softmax(query, key, floor)
     share = exp_((head + gate).sub_(mixture)).mul_(grad)
     d_gate = share.sum(-1, keepdim=True)

@@ -4,7 +4,6 @@ every token twice, and `exlm-p15-k4-1d` is an ExLM with 15% masks, 4 states and 
 saved beside the runs, so that the report can print the command that makes the missing ones."""
 
 import itertools
-import json
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,16 +12,14 @@ from typing import Any, Literal, get_args
 from exlm.data.corpus import Corpus
 from exlm.errors import InputError
 from exlm.filling.explore import explore
-from exlm.paper.efficiency import measure_cost
 from exlm.paper.jobs import Job, run_jobs
-from exlm.paper.measurements import measure_run
+from exlm.paper.measurements import measure_cost, measure_run
 from exlm.pretrain import check_positions, pretrain
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
-from exlm.storage import sha256, write_yaml
+from exlm.storage import read, sha256, write_yaml
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
-from exlm.tasks.finetune import finetune
-from exlm.tasks.finetuned import REPORT
+from exlm.tasks.finetune import REPORT, finetune
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig
 
@@ -107,12 +104,12 @@ def analyze(
     if experiment != "efficiency" and not (models and seeds and pretrain_seeds):
         known = ", ".join(get_args(Experiment))
         raise InputError(f"{experiment} has no models; use one of {known}, and give every list of the recipe a value")
-    for variant in models:
+    for name, settings in models.items():
         try:
-            check_positions(variant.data, variant.model)
-            variant.model.build(load_tokenizer(variant.data.corpus), variant.data.repeat)
+            check_positions(settings["data"], settings["model"])
+            settings["model"].build(load_tokenizer(data.corpus), settings["data"].repeat)
         except InputError as error:
-            raise InputError(f"{variant.name}: {error}") from error
+            raise InputError(f"{name}: {error}") from error
     fine_tuned = {} if experiment in ("entropy", "efficiency") else tasks or {}
     files = {}
     for name, chosen in fine_tuned.items():  # a missing file raises OSError
@@ -127,23 +124,21 @@ def analyze(
         cost: dict[str, Any] = {"data": replace(data, repeat=1), "model": replace(model, objective="exlm")}
         cost |= {"precision": train.precision, "steps": cost_steps, "prior": prior}
         run_jobs([Job("measuring the cost", result, partial(measure_cost, result, **cost), cost)], own_processes)
-        models = variants(experiment, data, model, train, space, json.loads(result.read_text())["ratio"])
+        models = variants(experiment, data, model, train, space, read(result)["ratio"])
     corpus_hash, jobs = Corpus(data.corpus).corpus_hash, []
-    for seed, variant in itertools.product(pretrain_seeds, models):
-        name, is_exlm = f"{variant.name}/seed-{seed}", variant.model.has_links
-        run_dir = directory / "pretrain" / name
-        training = {"data": variant.data, "model": variant.model, "train": variant.train, "seed": seed}
-        training |= {"prior": prior} if is_exlm else {}
+    for seed, (model_name, settings) in itertools.product(pretrain_seeds, models.items()):
+        name, is_exlm = f"{model_name}/seed-{seed}", settings["model"].has_links
+        run_dir, drawn = directory / "pretrain" / name, case if is_exlm else None
+        training = settings | {"seed": seed} | ({"prior": prior} if is_exlm else {})
         trained = training | {"corpus": corpus_hash}
-        drawn = case if is_exlm else None
         run = partial(pretrain_and_measure, run_dir, training, drawn)
         jobs.append(Job("pre-training", run_dir / "measurements.json", run, trained | {"case": drawn}))
         for task, chosen in fine_tuned.items():
             result = directory / "finetune" / name / task / REPORT
             tuning = {**vars(chosen), "seeds": seeds}
-            settings = {"model": trained, "files": files[task], **tuning}
             tune = partial(finetune, str(result.parent), str(run_dir), **tuning)
-            jobs.append(Job(f"fine-tuning on {task}", result, tune, settings, needs=run_dir / "result.json"))
+            tuning |= {"model": trained, "files": files[task]}
+            jobs.append(Job(f"fine-tuning on {task}", result, tune, tuning, needs=run_dir / "result.json"))
     run_jobs(jobs, own_processes)
     print(f"all of {experiment} is in {output}; exlm report {output} --output DIR makes tables and figures of it")
 
@@ -156,16 +151,6 @@ def pretrain_and_measure(run_dir: Path, recipe: dict[str, Any], case: str | None
         explore(str(run_dir), case, str(run_dir / "case.svg"))
 
 
-@dataclass(frozen=True)
-class Variant:
-    """One model to pre-train: the name of its directories, and its settings for `exlm pretrain`."""
-
-    name: str
-    data: DataConfig
-    model: ArchitectureConfig
-    train: LoopConfig
-
-
 def variants(
     experiment: Experiment,
     data: DataConfig,
@@ -173,29 +158,32 @@ def variants(
     train: LoopConfig,
     space: Space,
     cost_ratio: float = 1.0,
-) -> list[Variant]:
-    """The models of an experiment. For `efficiency` there are none. MLM++ is an MLM that has `cost_ratio` times as many
-    updates. Its training then costs as much as ExLM's."""
+) -> dict[str, dict[str, Any]]:
+    """The models of an experiment: the settings for `exlm pretrain` (data, model, train), by the name of the model's
+    directories. For `efficiency` there are none. MLM++ is an MLM that has `cost_ratio` times as many updates. Its
+    training then costs as much as ExLM's."""
+    found: dict[str, dict[str, Any]] = {}
 
-    def mlm(p: float, repeat: int = 1) -> Variant:
-        name = f"mlm-p{100 * p:g}" + (f"-r{repeat}" if repeat > 1 else "")
-        return Variant(name, replace(data, mask_ratio=p, repeat=repeat), replace(model, objective="mlm"), train)
+    def add(p: float, ending: str = "", repeat: int = 1, train: LoopConfig = train, **switches: Any) -> None:
+        changed = replace(model, **switches)
+        copies = f"-k{changed.num_states}" if changed.expands else f"-r{repeat}" if repeat > 1 else ""
+        settings = {"data": replace(data, mask_ratio=p, repeat=repeat), "model": changed, "train": train}
+        found[f"{changed.objective}-p{100 * p:g}{copies}{ending}"] = settings
 
-    def exlm(p: float, k: int, ending: str = "", **switches: Any) -> Variant:
-        changed = replace(model, **{"objective": "exlm", "num_states": k, **switches})
-        name = f"{changed.objective}-p{100 * p:g}-k{k}{ending}"
-        return Variant(name, replace(data, mask_ratio=p, repeat=1), changed, train)
-
-    found = []
     if experiment == "ablations":  # paper, section 5.3 and appendix
-        p, k, vanilla = data.mask_ratio, model.num_states, mlm(data.mask_ratio)
-        steps = max(train.optimizer.warmup_steps, round(train.steps * cost_ratio), 1)
-        found += [vanilla, exlm(p, k), exlm(p, k, objective="ctc"), exlm(p, k, "-1d", rotary="1d")]
-        found += [exlm(p, k, "-sparse", dag="sparse")]
-        found += [replace(vanilla, name=f"{vanilla.name}-plus-plus", train=replace(train, steps=steps))]
+        p, steps = data.mask_ratio, max(train.optimizer.warmup_steps, round(train.steps * cost_ratio), 1)
+        add(p, objective="mlm")
+        add(p, objective="exlm")
+        add(p, objective="ctc")
+        add(p, "-1d", objective="exlm", rotary="1d")
+        add(p, "-sparse", objective="exlm", dag="sparse")
+        add(p, "-plus-plus", objective="mlm", train=replace(train, steps=steps))
     if experiment in ("repeated-mlm", "entropy"):  # sections 3 and 3.3
-        found += [mlm(p, r) for p, r in space.grid()]
+        for p, r in space.grid():
+            add(p, repeat=r, objective="mlm")
     if experiment in ("sweep", "entropy"):  # section 5.3
         for p in space.sweep_mask_ratios:
-            found += [mlm(p), *(exlm(p, k) for k in space.states)]
-    return list({variant.name: variant for variant in found}.values())  # the grid and the sweep share MLMs
+            add(p, objective="mlm")
+            for k in space.states:
+                add(p, objective="exlm", num_states=k)
+    return found

@@ -1,19 +1,20 @@
 """Groups comparable runs into families, and averages their seeds for each cell of the paper's tables."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from exlm.paper import values as paper
 from exlm.paper.analyze import Space
 from exlm.paper.page import Number
 from exlm.paper.runs import Finetuning, Pretraining, Runs
-from exlm.paper.values import MLM, PLUS, Setting, rank
+from exlm.paper.values import CHOICES, COST_RATIO, DIGITS, MLM, PLUS, Setting, order
 from exlm.tasks.datasets import GLUE, MOLECULENET
+
+Scores = dict[str, list[float]]  # a number per fine-tuning seed
 
 
 @dataclass
@@ -23,17 +24,16 @@ class Family:
     shared: frozenset[tuple[str, str]]
     steps: int
     choices: frozenset[tuple[str, Any]]
+    runs: list[Pretraining]  # one per cell and seed, sorted by cells
     label: str = ""
-    cells: dict[Setting, list[Pretraining]] = field(default_factory=dict)  # one run per seed
-    finetunings: dict[str, dict[str, Finetuning]] = field(default_factory=dict)  # by run id, then task
 
-    @property
-    def runs(self) -> list[Pretraining]:
-        return [run for cell in self.select(r=None) for run in self.cells[cell]]
+    @cached_property
+    def cells(self) -> dict[Setting, list[Pretraining]]:
+        return {run.cell: [other for other in self.runs if other.cell == run.cell] for run in self.runs}
 
     @property
     def tunings(self) -> list[Finetuning]:
-        return [tuning for of_run in self.finetunings.values() for tuning in of_run.values()]
+        return [tuning for run in self.runs for tuning in run.tunings.values()]
 
     @property
     def tasks(self) -> list[str]:
@@ -62,16 +62,14 @@ class Family:
         return max(states, key=lambda k: (ablated[k], k == 4, k), default=4)
 
     def select(self, methods: Iterable[str] = (), p: float | None = None, r: int | None = 1) -> list[Setting]:
-        """The cells with these methods, p and r, sorted by METHODS, p, k and r. No methods, or None, select all."""
+        """The cells with these methods, p and r; no methods, or None, select all."""
         wanted = set(methods) or {cell.method for cell in self.cells}
-        found = [c for c in self.cells if c.method in wanted and p in (None, c.p) and r in (None, c.r)]
-        return sorted(found, key=lambda c: (rank(c.method), c.p, c.k, c.r))
+        return [c for c in self.cells if c.method in wanted and p in (None, c.p) and r in (None, c.r)]
 
     def named(self) -> dict[str, Setting]:
         """All cells by name. A name may leave out `base_states`; at `base_ratio` and r = 1 the method is enough."""
-        cells = self.select(r=None)
-        usual = [cell for cell in cells if cell.k in (1, self.base_states)]
-        names = {cell.description: cell for cell in cells}
+        usual = [cell for cell in self.cells if cell.k in (1, self.base_states)]
+        names = {cell.description: cell for cell in self.cells}
         names |= {cell.description.replace(f", k = {cell.k}", ""): cell for cell in usual}
         return names | {cell.method: cell for cell in usual if (cell.p, cell.r) == (self.base_ratio, 1)}
 
@@ -89,67 +87,54 @@ class Family:
         ratios, repeats = [*usual.mask_ratios, *(c.p for c in found)], [*usual.repeats, *(c.r for c in found)]
         return sorted({*found, *(Setting(MLM, 1, p, r) for p, r in Space(ratios, repeats).grid())})
 
-    @cached_property
-    def scores(self) -> dict[str, dict[str, list[float]]]:
-        """The numbers of every score, by run id: a list of one number, or of one number per fine-tuning seed."""
-        found = {run.id: {name: [value] for name, value in run.scores.items()} for run in self.runs}
-        for id, tunings in self.finetunings.items():
-            found[id] |= {name: values for tuning in tunings.values() for name, values in tuning.scores.items()}
-        return found
-
     def estimate(self, cell: Setting, *scores: str, of_medians: bool = False) -> Number | None:
-        """A score of a cell, or the mean of several scores. The mean (or median) over fine-tuning seeds is taken first,
-        then the mean over pre-training seeds. None if no run has all scores. The spread is the standard deviation over
-        seeds; if there is only one number, it is the standard error over tokens, if known."""
-        runs = [run for run in self.cells.get(cell, ()) if scores and self.scores[run.id].keys() >= set(scores)]
-        if not runs:
-            return None
-        found = [[self.scores[run.id][score] for score in scores] for run in runs]
-        error = runs[0].scores.get(f"{scores[0]} error")
-        return mean_and_spread(found, of_medians, error, paper.DIGITS.get(scores[0], 1))
+        """A score of a cell, or the mean of several scores; see `mean_and_spread`."""
+        return mean_and_spread([run.every_score for run in self.cells.get(cell, ())], scores, of_medians)
 
     def estimates(self, cells: Iterable[Setting], *scores: str) -> dict[Setting, Number]:
         """The estimate of each of these cells that has one."""
         return {cell: estimate for cell in cells if (estimate := self.estimate(cell, *scores))}
 
 
-def mean_and_spread(
-    found: Sequence[Sequence[Sequence[float]]], of_medians: bool, error: float | None = None, digits: int = 1
-) -> Number:
-    """The mean of `found`: for each run, for each score, a number per fine-tuning seed. `error` is the spread of one
-    number. `Family.estimate` says more."""
+def mean_and_spread(runs: list[Scores], scores: Collection[str], of_medians: bool) -> Number | None:
+    """The mean of `scores` over those `runs` that have all of them; None if there is none. The mean (or median) over
+    fine-tuning seeds is taken first, then the mean over runs. The spread is the standard deviation over all seeds; if
+    there is only one number, it is the standard error over tokens, if known."""
+    found = [[run[score] for score in scores] for run in runs if scores and run.keys() >= set(scores)]
+    if not found:
+        return None
+    first, *others = scores
     centers = [fmean((median if of_medians else fmean)(values) for values in of_run) for of_run in found]
-    everything = [value for (values,) in found for value in values] if len(found[0]) == 1 else centers
+    everything = centers if others else [value for (values,) in found for value in values]
+    (error,) = next(run for run in runs if first in run).get(f"{first} error", [None])
     spread = stdev(everything) if len(everything) > 1 else error
-    return Number(fmean(centers), spread, digits, centers)
+    return Number(fmean(centers), spread, DIGITS.get(first, 1), centers)
 
 
 def families(runs: Runs) -> list[Family]:
-    """Groups comparable runs; the largest family comes first.
-
-    A family has the same settings, number of updates and choices of ExLM. An MLM has no such choices, so it joins every
-    family that agrees in the rest. MLMs on repeated tokens are compared with no ExLM, so they join only one family.
-    MLM++ is a vanilla MLM with more updates: the one whose number of updates is closest to the cost ratio, as measured
-    in these runs or else the paper's, times the family's. If runs of a cell share a seed, the lowest id is used."""
+    """Groups comparable runs; the largest family comes first. A family has the same settings, number of updates and
+    choices of ExLM. An MLM has no such choices, so it joins every family that agrees in the rest. MLMs on repeated
+    tokens are compared with no ExLM, so they join only one family. MLM++ is a vanilla MLM with more updates: the one
+    whose number of updates is closest to the cost ratio, as measured in these runs or else the paper's, times the
+    family's. If runs of a cell share a seed, the lowest id is used."""
     found: list[Family] = []
     everything = sorted(runs.pretrainings.values(), key=lambda run: (run.steps, run.seed, run.id))
     kinds = Counter((run.shared, run.steps, run.choices) for run in everything)
     for (shared, steps, choices), _ in kinds.most_common():
         if any(kind[:2] == (shared, steps) and choices < kind[2] for kind in kinds):
             continue
-        family = Family(shared, steps, choices)
         known = {run.id for other in found for run in other.runs}
         alike = [run for run in everything if run.shared == shared and run.choices <= choices]
-        ratio = next((runs.costs[run.study]["ratio"] for run in alike if run.study in runs.costs), paper.COST_RATIO)
+        ratio = next((runs.costs[run.study]["ratio"] for run in alike if run.study in runs.costs), COST_RATIO)
         longer = {run.steps for run in alike if (run.cell.method, run.cell.r) == (MLM, 1) and run.steps > steps}
         plus_steps = min(longer, key=lambda length: abs(length - ratio * steps), default=0) if choices else 0
+        chosen: dict[tuple[Setting, int], Pretraining] = {}  # by cell and seed
         for run in alike:
             plus = run.steps == plus_steps and (run.cell.method, run.cell.r) == (MLM, 1)
             if plus or (run.steps == steps and (run.cell.r == 1 or run.id not in known)):
-                of_cell = family.cells.setdefault(run.cell._replace(method=PLUS) if plus else run.cell, [])
-                if run.seed not in {other.seed for other in of_cell}:
-                    of_cell.append(run)
-        found.append(family)
+                cell = run.cell._replace(method=PLUS) if plus else run.cell
+                chosen.setdefault((cell, run.seed), replace(run, cell=cell, tunings={}))
+        found.append(Family(shared, steps, choices, sorted(chosen.values(), key=lambda run: order(run.cell))))
     ids = [{run.id for run in family.runs} for family in found]
     found = [family for family, own in zip(found, ids, strict=True) if not any(own < other for other in ids)]
     for family in found:
@@ -165,13 +150,13 @@ def families(runs: Runs) -> list[Family]:
 
 def _take_finetunings(family: Family, runs: Runs) -> None:
     """Gives a family its fine-tunings. Of each task only those with the most frequent settings count."""
-    found = ((run.id, tuning) for run in family.runs for tuning in runs.finetunings.get(run.id, []))
-    everything = [(id, tuning) for id, tuning in found if not tuning.result["settings"].get("from_scratch")]
+    found = ((run, tuning) for run in family.runs for tuning in runs.finetunings.get(run.id, []))
+    everything = [(run, tuning) for run, tuning in found if not tuning.result["settings"].get("from_scratch")]
     counts = Counter((tuning.task, tuning.shared) for _, tuning in everything)
     usual = {task: shared for (task, shared), _ in reversed(counts.most_common())}
-    for id, tuning in everything:
+    for run, tuning in everything:
         if tuning.shared == usual[tuning.task]:
-            family.finetunings.setdefault(id, {}).setdefault(tuning.task, tuning)
+            run.tunings.setdefault(tuning.task, tuning)
 
 
 def _label(family: Family) -> str:
@@ -184,6 +169,6 @@ def _label(family: Family) -> str:
         f"{run.model.num_hidden_layers} layers × {run.model.hidden_size}",
         f"{'–'.join(dict.fromkeys([sizes[0], sizes[-1]]))}M parameters",
         f"{family.steps:,} updates of {data['tokens_per_batch']:,} tokens",
-        *(f"{name} = {value}" for name, value in sorted(family.choices, key=str) if value != paper.CHOICES[name]),
+        *(f"{name} = {value}" for name, value in sorted(family.choices, key=str) if value != CHOICES[name]),
     ]
     return " · ".join(words)

@@ -1,9 +1,7 @@
 """Runs jobs one after the other, usually each in a new process. Every job writes a result file."""
 
-import json
 import multiprocessing
 import os
-import signal
 import time
 import traceback
 from collections.abc import Callable
@@ -17,7 +15,8 @@ import torch
 import transformers
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
-from exlm.storage import plain, write_json
+from exlm.storage import plain, read, write_json
+from exlm.train.loop import on_signals
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,7 @@ class Job:
 
     def finished(self) -> bool:
         """Whether the result file exists and was made with these settings."""
-        there = self.result.exists() and self.record.exists()
-        return there and json.loads(self.record.read_text()) == plain(self.settings)
+        return self.result.exists() and self.record.exists() and read(self.record) == plain(self.settings)
 
 
 def run_jobs(jobs: list[Job], own_processes: bool) -> None:
@@ -72,15 +70,14 @@ def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
     then raised. Its InputError or OSError is raised here. TrainingStopped: it was killed, or failed unexpectedly."""
     received: list[int] = []
 
-    def pass_on(number: int, _frame: object) -> None:
+    def pass_on(number: int) -> None:
         received.append(number)
         for process in multiprocessing.active_children():
             process.terminate()
 
-    spawn = multiprocessing.get_context("spawn")
-    previous = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    process = (multiprocessing.get_context("spawn"), _begin, (torch.get_num_threads(),))
     try:
-        with ProcessPoolExecutor(1, spawn, _begin, (torch.get_num_threads(),)) as executor:
+        with on_signals(pass_on), ProcessPoolExecutor(1, *process) as executor:
             return executor.submit(function, *values).result()
     except (InputError, OSError, TrainingStopped):
         raise
@@ -91,9 +88,6 @@ def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
             raise TrainingStopped("its process was killed; often memory ran out") from None
         traceback.print_exception(error)
         raise TrainingStopped(f"{type(error).__name__}: {error}") from error
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _begin(threads: int) -> None:

@@ -1,25 +1,45 @@
-"""Measures every finished pre-training on its held-out data, with its own mask ratio and repetition: how uncertain
-predictions are (entropy; paper, section 3.3), the share of tokens whose copies are all masked (corrupted semantics,
-section 3.1), and how probable it is that a masked token is emitted by a state of its own mask (alignment)."""
+"""What the experiments measure of models.
 
+Of every finished pre-training, on its held-out data and with its own mask ratio and repetition: how uncertain
+predictions are (entropy; paper, section 3.3), the share of tokens whose copies are all masked (corrupted semantics,
+section 3.1), and how probable it is that a masked token is emitted by a state of its own mask (alignment).
+
+Of a training step of ExLM and of the MLM: the cost (paper, appendix on training efficiency). Both models take steps on
+the same batches, in turn, so that other work on the machine slows both alike. The ratio of the costs sets the number of
+updates of MLM++: its training then costs as much as ExLM's."""
+
+import ctypes
+import itertools
 import math
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from exlm.data.batching import IGNORED
+from exlm.data.batching import IGNORED, MaskedBatches
+from exlm.data.corpus import Corpus
+from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.objectives import visits
-from exlm.pretrain import evaluate, held_out_batches
-from exlm.pretrained import load_model
-from exlm.recipe import DataConfig
-from exlm.storage import write_json
+from exlm.paper.jobs import in_own_process
+from exlm.pretrain import complete_batch, evaluate, held_out_batches, pretraining_loss
+from exlm.pretrained import load_model, load_tokenizer
+from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.storage import finished_result, machine, plain, write_json
 from exlm.train import distributed
+from exlm.train.loop import LoopConfig, update
+from exlm.train.optim import build_optimizer
 from exlm.train.precision import in_precision
+
+Call = Callable[[], object]
+WARM_UP = 3  # steps
 
 
 def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
@@ -99,3 +119,108 @@ def measure_corruption(batches: Iterable[dict[str, Tensor]], p: float, repeat: i
         "predicted": expected,
         "predicted_std": math.sqrt(expected * (1 - expected) * float((1 / torch.cat(lengths).double()).mean())),
     }
+
+
+def measure_cost(output: Path, **settings: Any) -> None:
+    """Writes the result of `compare`, unless `output` has it; InputError if it was measured with other settings."""
+    if finished_result(output, "recipe", plain(settings)):
+        return
+    result = compare(**settings)
+    write_json(output, result | {"recipe": settings})
+    low, high = result["ratio_quartiles"]
+    print(f"an update of ExLM costs {result['ratio']:.2f} times one of the MLM (quartiles {low:.2f} to {high:.2f})")
+
+
+def compare(
+    data: DataConfig, model: ArchitectureConfig, precision: str, steps: int, prior: PriorConfig = PriorConfig()
+) -> dict[str, Any]:
+    """Time, throughput and peak memory of `steps` updates of ExLM (as in `model`), and of an MLM with its encoder."""
+    device = distributed.device().type
+    sides = {name: (data, replace(model, objective=name), precision, prior.at(0, steps)) for name in ("mlm", "exlm")}
+    updates = [training(*side) for side in sides.values()]
+    times, tokens = np.empty((2, WARM_UP + steps)), np.empty(WARM_UP + steps)
+    for step in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
+        for side in range(2):
+            call, tokens[step] = next(updates[side])
+            times[side, step] = seconds(call, device)
+    times, tokens, models = times[:, WARM_UP:], tokens[WARM_UP:], {}
+    for taken, (name, settings) in zip(times, sides.items(), strict=True):
+        memory = in_own_process(peak_memory, partial(steps_of, *settings), device)["total"]
+        speed = {"seconds_per_step": taken.mean(), "tokens_per_second": tokens.sum() / taken.sum()}
+        models[name] = speed | {"peak_memory_bytes": memory}
+    clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
+    return {
+        "machine": machine(),
+        "mask_ratio": data.mask_ratio,
+        "num_states": model.num_states,
+        "pairs": steps,
+        "clock": "GPU time" if device == "cuda" else clock,
+        "models": models,
+        "ratio": times[1].sum() / times[0].sum(),
+        "ratio_quartiles": np.quantile(times[1] / times[0], (0.25, 0.75)).tolist(),
+    }
+
+
+def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior: Prior) -> Iterator[tuple[Call, int]]:
+    """Functions that each do one update, and how many tokens it reads, not counting copies and expanded states. Batches
+    are masked and expanded before the function is called: in a real training another thread does this."""
+    torch.manual_seed(0)
+    tokenizer = load_tokenizer(data.corpus)
+    network = ExLMForMaskedLM(model.build(tokenizer, data.repeat)).train()
+    distributed.to_device(network)
+    config = LoopConfig(precision=precision)  # type: ignore[arg-type]
+    optimizer = build_optimizer(network, config.optimizer)
+    sizes = (data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio)
+    masked = MaskedBatches(Corpus(data.corpus), tokenizer, *sizes, seed=0, repeat=data.repeat)
+    for step in itertools.count():
+        batches = [(number, complete_batch(network, batch, prior)) for number, batch in masked(step)]
+        tokens = sum(int(batch["attention_mask"].sum()) // data.repeat for _, batch in batches)
+        yield partial(update, network, optimizer, pretraining_loss, batches, config, seed=0, step=0), tokens
+
+
+def steps_of(*settings: Any) -> Call:
+    """Returns a function. Each call of it does the next update of `training(*settings)`."""
+    updates = training(*settings)
+    return lambda: next(updates)[0]()
+
+
+def seconds(call: Call, device: str) -> float:
+    """Seconds of one call: GPU time or, on a CPU, wall time. With one CPU thread: processor time, which is steadier."""
+    if device == "cuda":
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3
+    now = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    begin = now()
+    call()
+    return now() - begin
+
+
+def peak_memory(build: Callable[[], Call], device: str) -> dict[str, int]:
+    """Peak memory in bytes during the second call of the function that `build` returns. `total` is the peak minus the
+    memory before `build`; `step` is the peak minus the memory between calls (weights, gradients, optimizer). Call it by
+    `in_own_process`: on a CPU it measures the resident memory of the whole process."""
+    cuda = device == "cuda"
+
+    def allocated(of_cpu: str = "VmRSS") -> int:
+        if cuda:
+            return torch.cuda.memory_allocated()
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(of_cpu))
+
+    base = allocated()
+    call = build()
+    call()
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # makes Linux forget the earlier peak
+    before = allocated()
+    call()
+    peak = torch.cuda.max_memory_allocated() if cuda else allocated("VmHWM")
+    return {"total": peak - base, "step": peak - before}

@@ -53,6 +53,7 @@ TEMPLATES = Environment(
 )
 TEMPLATES.globals["paper"] = PAPER
 TEMPLATES.filters["shown"] = shown
+TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode()
 TEMPLATES.filters["latex"] = lambda text: "".join(LATEX.get(letter, letter) for letter in str(text))
 TEMPLATES.filters["markdown"] = lambda text: re.sub(r"([|*_<>])", r"\\\1", str(text))
 TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
@@ -104,11 +105,6 @@ class Figure:
     caption: str
     svg: bytes
     png: bytes | None = None
-
-    @property
-    def source(self) -> str:
-        """The drawing as a data URL, so that the HTML page needs no other file."""
-        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode()}"
 
     def write(self, directory: Path) -> None:
         for kind, content in (("svg", self.svg), ("png", self.png)):

@@ -38,6 +38,11 @@ def report(runs: list[str], output: str = "report") -> None:
         "Of these, damaged": len(found.damaged),
     }
     summary = " ".join(f"{words}: {count}." for words, count in counts.items() if count)
+    cases = Section(*texts("sections", "cases"), f'exlm explore "RUN" "{CASE_TEXT}" --output "RUN/case.svg"')
+    for label, run in ((family.label, run) for family in groups for run in family.runs):
+        if (drawing := run.path / "case.svg").is_file():
+            caption = f"{run.cell.description}, seed {run.seed}, run {run.id} ({label})."
+            cases.blocks.append(Figure(f"case-{run.id}", caption, drawing.read_bytes()))
     cost = Section(*texts("sections", "cost"), _analyze("efficiency", groups))
     cost.blocks = [tables.efficiency_table(found)] if found.costs else []
     experiments = [
@@ -47,7 +52,7 @@ def report(runs: list[str], output: str = "report") -> None:
         _experiment("ablations", groups, tables.ablation_table),
         _experiment("sweep", groups, tables.sweep_table, sweep_curves),
         _experiment("entropy", groups, tables.entropy_table, entropy_bars),
-        _case_section(groups),
+        cases,
         cost,
     ]
     claims, every_run, not_run = (Section(*texts("sections", name)) for name in ("claims", "runs", "not-run"))
@@ -91,20 +96,9 @@ def _main_section(name: str, groups: Sequence[Family], baselines: Sequence[Finet
     if tuned or same:
         section.blocks = [tables.main_table(name, tuned, same)]
     for family in tuned:
-        tasks_of = [family.finetunings.get(run.id, {}) for c in tables.main_cells(family) for run in family.cells[c]]
-        if lacking := [task for task in tasks if any(task not in found for found in tasks_of)]:
+        runs = [run for cell in tables.main_cells(family) for run in family.cells[cell]]
+        if lacking := [task for task in tasks if any(task not in run.tunings for run in runs)]:
             section.missing.append((f"{family.label}: {', '.join(lacking)}", tune))
-    return section
-
-
-def _case_section(groups: Sequence[Family]) -> Section:
-    """The case drawings of all ExLMs, and the command that draws one for a model of text."""
-    section = Section(*texts("sections", "cases"), f'exlm explore "RUN" "{CASE_TEXT}" --output "RUN/case.svg"')
-    for family in groups:
-        for run in family.runs:
-            if (drawing := run.path / "case.svg").is_file():
-                caption = f"{run.cell.description}, seed {run.seed}, run {run.id} ({family.label})."
-                section.blocks.append(Figure(f"case-{run.id}", caption, drawing.read_bytes()))
     return section
 
 

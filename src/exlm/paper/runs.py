@@ -8,16 +8,15 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from exlm.errors import InputError
 from exlm.paper.values import CHOICES, MLM, SHARES, VARIED, HeldOut, Setting
 from exlm.recipe import ArchitectureConfig
 from exlm.tasks.datasets import MOLECULENET
-from exlm.tasks.finetuned import REPORT
+from exlm.tasks.finetune import REPORT
 
 Json = dict[str, Any]
-T = TypeVar("T")
 EVALUATION = {  # each score's key in a result, and its factor; old runs lack joint scores, only ExLM has the last score
     HeldOut.ACCURACY: ("accuracy", 100.0), HeldOut.PERPLEXITY: ("perplexity", 1.0), HeldOut.NLL: ("nll", 1.0),
     HeldOut.JOINT_PERPLEXITY: ("joint_perplexity", 1.0), HeldOut.JOINT_NLL: ("joint_nll", 1.0),
@@ -40,11 +39,14 @@ class Pretraining:
     shared: frozenset[tuple[str, str]]  # all settings that comparable runs have in common
     scores: dict[str, float]  # in the unit of the tables; scores that were not measured are missing
     weights: str | None  # SHA-256 of the weights, as `exlm.pretrained.fingerprint` computes it
+    study: Path | None  # the output directory of the `exlm analyze` that made this run
+    tunings: dict[str, "Finetuning"] = field(default_factory=dict)  # by task, those that its family compares
 
     @property
-    def study(self) -> Path | None:
-        """The output directory of the `exlm analyze` that made this run."""
-        return next((parent.parent for parent in self.path.parents if parent.name == "pretrain"), None)
+    def every_score(self) -> dict[str, list[float]]:
+        """All numbers of the run: a list of one number, or of one number per fine-tuning seed."""
+        found = {name: [value] for name, value in self.scores.items()}
+        return found | {name: values for tuning in self.tunings.values() for name, values in tuning.scores.items()}
 
 
 @dataclass(frozen=True)
@@ -55,21 +57,11 @@ class Finetuning:
     path: Path
     result: Json  # content of its results.json
     task: str  # in small letters: the name of a known data set, or of a file without its ending
+    baseline: str | None  # the name of the baseline that was trained in the place of a pre-trained model
+    data: tuple[Any, ...]  # hashes, split and number of rows; if these differ, scores cannot be compared
     in_percent: bool  # whether the metric of this run is shown in percent
     shared: str  # settings that must be equal to compare: data, start, hyper-parameters or their grid
     scores: dict[str, list[float]]  # one number per seed, in the unit of the tables
-
-    @property
-    def baseline(self) -> str | None:
-        """The name of the baseline that was trained in the place of a pre-trained model."""
-        return self.result["settings"].get("baseline")
-
-    @property
-    def data(self) -> tuple[Any, ...]:
-        """The data, split and number of rows. Scores on data for which these differ cannot be compared."""
-        settings = self.result["settings"]
-        content = json.dumps(settings.get("data_sha256"))  # of questions, one hash for each file
-        return content, settings["task"].get("split"), settings["task"].get("train_rows")
 
 
 @dataclass
@@ -83,7 +75,7 @@ class Runs:
     costs: dict[Path, Json] = field(default_factory=dict)  # contents of efficiency.json, by directory
     damaged: dict[Path, str] = field(default_factory=dict)  # for each unusable file, what is wrong with it
 
-    def read(self, path: Path, record: Callable[..., T | None], *further: Any) -> T | None:
+    def read(self, path: Path, record: Callable[..., Any], *further: Any) -> Any:
         """What `record` makes of a JSON file; None if there is no file. `damaged` notes a file that cannot be used."""
         try:
             return record(json.loads(path.read_text(encoding="utf-8")), *further) if path.is_file() else None
@@ -143,6 +135,7 @@ def _pretraining(result: Json, path: Path, runs: Runs) -> Pretraining | None:
         shared=frozenset((key, json.dumps(value)) for key, value in identity.items() if key not in VARIED),
         scores=scores | (runs.read(path / "measurements.json", _measured) or {}),
         weights=runs.read(path / "manifest.json", _fingerprint),
+        study=next((parent.parent for parent in path.parents if parent.name == "pretrain"), None),
     )
     _check(*run.cell[1:], run.seed, run.steps, result["parameters"], data["tokens_per_batch"], *run.scores.values())
     if not (run.shared and data["corpus"]):
@@ -202,7 +195,9 @@ def _finetuning(result: Json, path: Path) -> Finetuning | None:
     start = [settings.get("data_sha256"), settings.get("start_from") is not None]
     shared = json.dumps([hyper, compared, *start], sort_keys=True)
     identifier = _identifier({key: result[key] for key in ("settings", "seeds", "best")})
-    return Finetuning(identifier, path, result, task, questions or own in SHARES, shared, scores)
+    rows = json.dumps(settings.get("data_sha256")), data.get("split"), data.get("train_rows")
+    trained = (settings.get("baseline"), rows, questions or own in SHARES)
+    return Finetuning(identifier, path, result, task, *trained, shared, scores)
 
 
 def _cost(content: Json) -> Json:

@@ -13,13 +13,13 @@ from exlm.paper.values import MLM, PLUS, TEXTS, HeldOut, Setting, percent, rank,
 
 EVALUATED = (HeldOut.ACCURACY, HeldOut.PERPLEXITY, HeldOut.JOINT_PERPLEXITY, HeldOut.OWN_MASK)
 PAPER_COLUMNS = tuple(PAPER + name for name in (*map(title, paper.ABLATION_TASKS), "avg.", "GPU hours"))
-Terms = Sequence[tuple[float, Number]]  # weights and cells
 
 
 def sources(family: Family, cell: Setting) -> Row:
     """The last two columns of most tables: seeds (pre-training × fine-tuning) and runs."""
-    ids = [run.id for run in family.cells.get(cell, ())]
-    counts = sorted({len(t.result["seeds"]) for id in ids for t in family.finetunings.get(id, {}).values()})
+    runs = family.cells.get(cell, [])
+    ids = [run.id for run in runs]
+    counts = sorted({len(tuning.result["seeds"]) for run in runs for tuning in run.tunings.values()})
     return {"seeds": f"{len(ids)} × {'–'.join(map(str, counts)) or 0}" if ids else "", "runs": " ".join(ids) or None}
 
 
@@ -36,6 +36,7 @@ def main_cells(family: Family) -> list[Setting]:
 def main_table(name: str, chosen: Sequence[Family], baselines: Sequence[Finetuning] = ()) -> Table:
     """A main table: results of other systems, then the paper's own, then ours by family, then baselines."""
     main, rows = paper.MAIN_TABLES[name], list[Row]()
+    medians = main["of_medians"]
     columns = {column: [score] if score else main["averaged"] for column, score in main["columns"].items()}
     for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
         for model, values in main["paper"].items():
@@ -44,19 +45,17 @@ def main_table(name: str, chosen: Sequence[Family], baselines: Sequence[Finetuni
                 rows.append(start | dict(zip(main["columns"], values, strict=True)) | {"seeds": "", "runs": ""})
     for family in chosen:
         for cell in main_cells(family):
-            row: Row = {"group": f"ours: {family.label}", "model": cell.label, "updates": family.cells[cell][0].steps}
-            for column, scores in columns.items():
-                row[column] = family.estimate(cell, *scores, of_medians=main["of_medians"])
-            rows.append(row | sources(family, cell))
+            start = {"group": f"ours: {family.label}", "model": cell.label, "updates": family.cells[cell][0].steps}
+            own = {name: family.estimate(cell, *scores, of_medians=medians) for name, scores in columns.items()}
+            rows.append(start | own | sources(family, cell))
     for baseline in dict.fromkeys(tuning.baseline for tuning in baselines):
-        own = [tuning for tuning in baselines if tuning.baseline == baseline]
-        found = {score: values for tuning in own for score, values in tuning.scores.items()}
-        row = {"group": "ours: baselines on the same data", "model": title(str(baseline)), "updates": ""}
-        for column, scores in columns.items():
-            values = [found[score] for score in scores if score in found]
-            row[column] = mean_and_spread([values], main["of_medians"]) if len(values) == len(scores) else None
-        counts = sorted({len(tuning.result["seeds"]) for tuning in own})
-        rows.append(row | {"seeds": "–".join(map(str, counts)), "runs": " ".join(tuning.id for tuning in own)})
+        tuned = [tuning for tuning in baselines if tuning.baseline == baseline]
+        found = {score: values for tuning in tuned for score, values in tuning.scores.items()}
+        start = {"group": "ours: baselines on the same data", "model": title(str(baseline)), "updates": ""}
+        own = {name: mean_and_spread([found], scores, medians) for name, scores in columns.items()}
+        counts = sorted({len(tuning.result["seeds"]) for tuning in tuned})
+        end = {"seeds": "–".join(map(str, counts)), "runs": " ".join(tuning.id for tuning in tuned)}
+        rows.append(start | own | end)
     heading, caption = texts("tables", name)
     tunings = [tuning for family in chosen for tuning in family.tunings]
     return Table(name, heading, caption + caveats([*tunings, *baselines]), rows)
@@ -87,7 +86,7 @@ def ablation_table(family: Family) -> Table:
     for method in sorted(named.keys() | paper.ABLATIONS.keys(), key=rank) if len(named) > 1 else ():
         usual = Setting(method, 1 if method in (MLM, PLUS) else family.base_states, family.base_ratio)
         cell = named.get(method, usual)
-        start = {"model": method, "updates": family.cells[cell][0].steps if cell in family.cells else None}
+        start = {"model": method, "updates": next((run.steps for run in family.cells.get(cell, ())), None)}
         values = (*paper.ABLATIONS.get(method, (None,) * 5), paper.GPU_HOURS.get(method))
         lines.append((start, cell, values))
     return _table("ablations", family, lines, (*EVALUATED, HeldOut.HOURS))
@@ -109,9 +108,8 @@ def repeated_table(family: Family) -> Table:
     for cell in family.grid:
         printed = (paper.REPEATED_MNLI.get((cell.p, cell.r)), *[None] * 4)
         values = paper.SWEEP.get((cell.p, cell.r), printed) if cell.r == 1 else printed
-        lines.append(
-            ({"p, %": 100 * cell.p, "r": cell.r, "pʳ, %": Number(100 * cell.p**cell.r, digits=2)}, cell, values)
-        )
+        start = {"p, %": 100 * cell.p, "r": cell.r, "pʳ, %": Number(100 * cell.p**cell.r, digits=2)}
+        lines.append((start, cell, values))
     corruption = (HeldOut.CORRUPTION, HeldOut.CORRUPTION_STD, HeldOut.PREDICTED_STD)
     held_out = (HeldOut.ACCURACY, HeldOut.PERPLEXITY, *corruption, HeldOut.ENTROPY, HeldOut.TOKENS)
     return _table("repeated-mlm", family, lines, held_out)
@@ -144,8 +142,8 @@ def efficiency_table(runs: Runs) -> Table:
     return Table("efficiency", *texts("tables", "efficiency"), rows)
 
 
-def standard_error(terms: Terms) -> float | None:
-    """The standard error of a weighted sum, pooled over the pre-training seeds of its cells; None if a cell has one."""
+def standard_error(terms: Sequence[tuple[float, Number]]) -> float | None:
+    """The standard error of a sum of weighted cells, pooled over their pre-training seeds; None if a cell has one."""
     seeds = [estimate.centers for _, estimate in terms]
     if min(map(len, seeds)) < 2:
         return None
@@ -196,16 +194,15 @@ def runs_table(families: Sequence[Family], baselines: Sequence[Finetuning]) -> T
     """All pre-trainings, each followed by its fine-tunings, and then all baselines."""
     rows: dict[str, Row] = {}  # by run id, as a vanilla MLM may belong to several families but is listed once
     for family in families:
-        for cell in family.select(r=None):
-            for run in (run for run in family.cells[cell] if run.id not in rows):
-                result = ", ".join(f"{name} {run.scores[name]:.2f}" for name in EVALUATED if name in run.scores)
-                row: Row = {"group": family.label, "run": run.id, "kind": "pre-training", "what": cell.label}
-                row |= {"p, %": 100 * cell.p, "r": cell.r, "updates": run.steps, "seeds": str(run.seed)}
-                row |= {"result": result, "hours": Number(run.scores[HeldOut.HOURS], digits=2)}
-                rows[run.id] = row | {"device": device(run.result), "directory": str(run.path)}
-                for task, tuning in sorted(family.finetunings.get(run.id, {}).items()):
-                    what = f"{title(task)} from {run.id}, {tuning.result['best'] or 'one setting'}"
-                    rows[tuning.id] = _tuning_row(family.label, "fine-tuning", what, tuning)
+        for run in (run for run in family.runs if run.id not in rows):
+            result = ", ".join(f"{name} {run.scores[name]:.2f}" for name in EVALUATED if name in run.scores)
+            row: Row = {"group": family.label, "run": run.id, "kind": "pre-training", "what": run.cell.label}
+            row |= {"p, %": 100 * run.cell.p, "r": run.cell.r, "updates": run.steps, "seeds": str(run.seed)}
+            row |= {"result": result, "hours": Number(run.scores[HeldOut.HOURS], digits=2)}
+            rows[run.id] = row | {"device": device(run.result), "directory": str(run.path)}
+            for task, tuning in sorted(run.tunings.items()):
+                what = f"{title(task)} from {run.id}, {tuning.result['best'] or 'one setting'}"
+                rows[tuning.id] = _tuning_row(family.label, "fine-tuning", what, tuning)
     for tuning in sorted(baselines, key=lambda tuning: (str(tuning.baseline), tuning.task)):
         what = f"{title(tuning.task)}, {title(str(tuning.baseline))}"
         rows[tuning.id] = _tuning_row("baselines", "baseline", what, tuning)

@@ -73,6 +73,11 @@ def rank(method: str) -> tuple[int, str]:
     return METHODS.index(method) if method in METHODS else len(METHODS), method
 
 
+def order(cell: Setting) -> tuple[Any, ...]:
+    """A sort key: by method, p, k and r."""
+    return rank(cell.method), cell.p, cell.k, cell.r
+
+
 def title(score: str) -> str:
     return _FOUND["titles"].get(score, str(score))
 

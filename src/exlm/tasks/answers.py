@@ -3,7 +3,6 @@
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import chain
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from exlm.train.precision import in_precision
 
 Problem = tuple[int, str, str]  # row, question or answer, what is wrong with it
 
-LEAST_STEP = 16  # each window must begin at least this many tokens after the one before
+MIN_STEP = 16  # each window must begin at least this many tokens after the one before
 N_BEST = 20  # spans that are kept for each question
 
 
@@ -40,20 +39,15 @@ class Window:
 def make_windows(
     questions: pd.DataFrame, tokenizer: PreTrainedTokenizerFast, max_length: int, stride: int
 ) -> tuple[list[Window], list[Problem]]:
-    """Cuts each context into as many windows of `max_length` tokens as it needs. Each begins with the question.
-
-    Neighbouring windows share `stride` tokens. Problems are questions that get no windows, as they are too long beside
-    a long context, and questions that cannot be learned from. InputError if a window has neither a CLS nor a BOS token.
-    """
-
-    def size(text: str) -> int:
-        return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-
+    """Cuts each context into as many windows of `max_length` tokens as it needs, which share `stride` tokens. Each
+    begins with the question. Problems are questions that get no windows, as they are too long beside a long context,
+    and those that cannot be learned from. InputError if a window has neither a CLS nor a BOS token."""
     windows, problems = list[Window](), list[Problem]()
     options = {"truncation": "only_second", "return_overflowing_tokens": True, "return_offsets_mapping": True}
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
     for row, question, context, answers in questions[["question", "context", "answers"]].itertuples():
-        if (taken := size(question)) > room - stride - LEAST_STEP and taken + size(context) > room:
+        taken = len(tokenizer.tokenize(question, verbose=False))
+        if taken > room - stride - MIN_STEP and taken + len(tokenizer.tokenize(context, verbose=False)) > room:
             problems.append((row, question, f"longer than the window: of {max_length} tokens it takes {taken}"))
             continue
         encoding = tokenizer(question, context, max_length=max_length, stride=stride, **options)
@@ -80,23 +74,20 @@ def _label(windows: list[Window], text: str, start: int) -> bool:
     """Labels all windows of a question with its answer, which begins at character `start`. True if a window has it."""
     stop = start + len(text)
     touched = [np.flatnonzero((w.offsets[:, 0] < stop) & (w.offsets[:, 1] > start)) for w in windows]
-    spans = [
-        (w.offsets[t[0], 0], w.offsets[t[-1], 1]) if len(t) else None for w, t in zip(windows, touched, strict=True)
-    ]
+    characters = [window.offsets[tokens].ravel().tolist() for window, tokens in zip(windows, touched, strict=True)]
     # A token may begin before the answer, or omit its last space. So the whole answer is all tokens that touch it.
-    firsts, lasts = zip(*filter(None, spans), strict=True) if any(spans) else ([-1], [-1])
-    whole = min(firsts), max(lasts)
-    for window, tokens, span in zip(windows, touched, spans, strict=True):
-        no_answer = (window.null, window.null) if whole in spans else None
-        window.label = (int(tokens[0]), int(tokens[-1])) if span == whole else no_answer
-    return whole in spans
+    ends = {min(chain(*characters), default=-1), max(chain(*characters), default=-1)}
+    holders = [ends <= set(found) for found in characters]
+    for window, tokens, holds in zip(windows, touched, holders, strict=True):
+        no_answer = (window.null, window.null) if any(holders) else None
+        window.label = (int(tokens[0]), int(tokens[-1])) if holds else no_answer
+    return any(holders)
 
 
 def window_batches(
     windows: list[Window], tokenizer: PreTrainedTokenizerFast, batch_size: int, seed: int
 ) -> ShuffledBatches:
-    """Batches of the windows that can be learned from (InputError if there is none), with start_positions and
-    end_positions [B]. These are positions in the padded row, so padding on the left counts."""
+    """Batches of the windows that can be learned from, with the positions [B] of labels in the padded rows."""
     trainable = np.flatnonzero([window.label is not None for window in windows])
     if not len(trainable):
         raise InputError("no window can be learned from; look at the problems of the questions and their windows")
@@ -134,13 +125,12 @@ def answer(
     max_answer: int,
     precision: str = "auto",
 ) -> pd.DataFrame:
-    """Finds the best spans (up to `max_answer` tokens) of every question over all its windows. The score of "no answer"
-    is the lowest that any window gives. The model may be any that returns start_logits and end_logits [B, S].
+    """Finds the best spans (up to `max_answer` tokens) of every question over all its windows, by the start_logits and
+    end_logits [B, S] of a model. The score of "no answer" is the lowest that any window gives.
 
     Returns one row for each question, also for those without windows: answer (the best span's text, "" if there is
     none), null_minus_best (how much higher, in logits, "no answer" scores than the best span) and candidates (texts
-    with probabilities, best first; "" stands for no answer and is last). Raises Diverged if a logit is not a number.
-    """
+    with probabilities, best first; "" stands for no answer and is last). Raises Diverged if a logit is not a number."""
     model.eval()
     device = next(model.parameters()).device
     found: dict[Any, list[tuple[Window, Tensor]]] = defaultdict(list)
@@ -187,15 +177,14 @@ def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
     there are several models, `probability std` is the standard deviation of theirs."""
     votes = []
     for candidates in zip(*(run["candidates"] for run in runs), strict=True):
-        shares: dict[str, float] = defaultdict(float)
-        for text, probability in chain(*(one.items() for one in candidates)):
-            shares[text] += probability / len(runs)
-        votes.append(max(shares.items(), key=itemgetter(1)))
+        texts = list(dict.fromkeys(chain(*candidates)))
+        shares = np.array([[one.get(text, 0.0) for text in texts] for one in candidates])
+        means = (shares / len(runs)).sum(0)
+        best = means.argmax()
+        votes.append((texts[best], means[best], shares[:, best]))
     table = questions[["id", "question"]].copy()
-    table["answer"], table["probability"] = zip(*votes, strict=True)
+    table["answer"], table["probability"], by_run = zip(*votes, strict=True)
     table["null_minus_best"] = np.column_stack([run["null_minus_best"] for run in runs]).mean(1)
     if len(runs) > 1:
-        by_run = [zip(run["candidates"], table["answer"], strict=True) for run in runs]
-        probabilities = np.array([[candidates.get(text, 0.0) for candidates, text in rows] for rows in by_run])
-        table["probability std"] = probabilities.std(0, ddof=1)
+        table["probability std"] = np.std(by_run, 1, ddof=1)
     return table

@@ -2,9 +2,8 @@
 
 python attentivefp.py TRAIN.csv VALID.csv ALL.csv TASK_TYPE OUTPUTS SEED PREDICTIONS.csv
 
-A table has SMILES and then a label per task, empty where it is missing. The features of atoms and bonds are those of
-torch-geometric; sizes, learning rate and batch are those of its example: 200 wide, 2 layers, 2 steps of readout. Of at
-most 100 epochs, the one with the lowest loss on valid is kept; training ends after 20 epochs that are not better.
+A table has SMILES and then a label per task, empty where it is missing. Features, sizes, learning rate and batch are
+those of torch-geometric's example. The epoch with the lowest loss on valid is kept.
 """
 
 import copy

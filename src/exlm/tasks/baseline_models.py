@@ -1,8 +1,7 @@
 """What the baselines compute: each is a function from a Problem to predictions [rows, outputs].
 
-Models of scikit-learn learn in this process, from fingerprints of molecules or TF-IDF of texts. A program runs in a
-Python environment of its own, made when it is first used; it reads three CSV files (TABLES) and writes one with
-predictions for the rows of all.csv.
+Models of scikit-learn learn in this process. A program runs in a Python environment of its own, made when it is first
+used; it reads three CSV files (TABLES) and writes one with predictions for the rows of all.csv.
 """
 
 import subprocess
@@ -22,9 +21,9 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from exlm.data.chemistry import fingerprints
 from exlm.errors import InputError, TrainingStopped
 from exlm.storage import lock
-from exlm.tasks.applicability import fingerprints
 from exlm.tasks.table import TaskType
 
 TREES, NEIGHBOURS = 500, 5
@@ -57,8 +56,7 @@ class Problem:
 
 
 def random_forest(problem: Problem) -> np.ndarray:
-    """Random forests on fingerprints. A split looks at the square root of the number of bits, or for regression at a
-    third of the bits, as Breiman (2001) advises."""
+    """Random forests on fingerprints. Splits look at as many bits as Breiman (2001) advises."""
     regression = problem.task_type == "regression"
     model = RandomForestRegressor(max_features=1 / 3) if regression else RandomForestClassifier(max_features="sqrt")
     model.set_params(n_estimators=TREES, random_state=problem.seed, n_jobs=-1)
@@ -137,8 +135,7 @@ def _one_model_per_task(problem: Problem, features: Any, model: BaseEstimator) -
 
 
 def chemprop(problem: Problem) -> np.ndarray:
-    """Chemprop's D-MPNN (Yang et al., 2019) with its default settings: 50 epochs, of which the one with the lowest loss
-    on valid is kept."""
+    """Chemprop's D-MPNN (Yang et al., 2019) with its default settings; it keeps the best of 50 epochs on valid."""
     kind = problem.task_type if problem.task_type in ("regression", "multiclass") else "classification"
     options = ["--task-type", kind, "--pytorch-seed", str(problem.seed), "--save-dir", "."]
     options += ["--multiclass-num-classes", str(problem.outputs)] if kind == "multiclass" else []
@@ -160,8 +157,7 @@ def attentivefp(problem: Problem) -> np.ndarray:
 
 
 def interpreter(packages: tuple[str, ...], folder: Path) -> Path:
-    """The Python of an environment in `folder`, which is made now if it is missing or unfinished. InputError if it
-    cannot be made, for example without a network."""
+    """The Python of an environment in `folder`, made if it is missing or unfinished; InputError if that fails."""
     directory = folder.resolve() / packages[0].replace("==", "-")
     python = directory / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     with lock(folder):
@@ -177,8 +173,7 @@ def interpreter(packages: tuple[str, ...], folder: Path) -> Path:
 
 
 def _run(problem: Problem, folder: str, *arguments: str) -> None:
-    """Writes the tables into a folder and runs Python there. The tables have the SMILES, then a column per task, empty
-    where there is no label. Raises TrainingStopped if the program fails."""
+    """Writes TABLES (SMILES, then a column per task) and runs Python there. TrainingStopped if the program fails."""
     frame = pd.DataFrame(problem.labels, columns=[f"task {i}" for i in range(problem.labels.shape[1])])
     frame.insert(0, "smiles", problem.texts)
     for name, rows in zip(TABLES, (problem.train, problem.valid, np.arange(len(frame))), strict=True):

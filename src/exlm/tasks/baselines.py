@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from exlm.data.chemistry import molecule_problem, standardize
+from exlm.data.chemistry import BITS, RADIUS, molecule_problem, standardize
 from exlm.errors import InputError
 from exlm.storage import plain
 from exlm.tasks import baseline_models as models
-from exlm.tasks.applicability import BITS, RADIUS
 from exlm.tasks.config import TaskConfig, identity, resolve
 from exlm.tasks.finetune import run_task
-from exlm.tasks.finetuned import rank
 from exlm.tasks.inference import Rows, TextKind
 from exlm.tasks.labelled import LabelledTask
+from exlm.tasks.metrics import rank
 from exlm.tasks.table import LabelledTable
 
 

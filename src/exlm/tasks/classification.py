@@ -12,13 +12,12 @@ from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 from exlm.model.objectives import classification_loss
 from exlm.pretrained import save_model
 from exlm.storage import write_text
-from exlm.tasks.applicability import TRAINING_MOLECULES
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders import Models, fold_units, load_encoder, load_encoder_tokenizer, saved_text_kind
-from exlm.tasks.inference import Rows, model_inputs, pad, tokenize_rows
+from exlm.tasks.encoders import Models, fold_units, load_config, load_encoder, load_encoder_tokenizer
+from exlm.tasks.inference import Rows, model_inputs, pad, text_kind, tokenize_rows
 from exlm.tasks.labelled import LabelledTask
 from exlm.tasks.metrics import as_rows
-from exlm.tasks.predictions import as_predictions, fit_temperature, predict_logits
+from exlm.tasks.predictions import TRAINING_MOLECULES, as_predictions, fit_temperature, predict_logits
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import LabelledTable
 
@@ -38,7 +37,7 @@ class Classification(LabelledTask):
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         self.tokenizer, self.max_length = load_encoder_tokenizer(model, task.max_length or DEFAULT_LENGTH)
         self.new_network = partial(load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from)
-        super().__init__(task, saved_text_kind(model))
+        super().__init__(task, text_kind(load_config(model)))
 
     def read_rows(self, table: LabelledTable) -> Rows:
         molecules, keep = bool(self.task.molecules), self.task.on_invalid == "keep"

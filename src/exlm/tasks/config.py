@@ -130,8 +130,7 @@ TEXT_DEFAULTS = dict(epochs=3, batch_size=32, learning_rate=3e-5)  # inside all 
 
 
 def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
-    """The task, and the data set's hyper-parameters ({} if it has none). If the data set is known by name, its files,
-    columns and task type are filled in. If it is a JSON file, the task type is question answering."""
+    """The task, completed if its data set is known by name or a JSON file, and the hyper-parameters of the data set."""
     if entry := MOLECULENET.get(task.dataset.lower()):
         names = ("text_column", "label_columns", "task_type")
         brought = {name: getattr(entry, name) for name in names if getattr(task, name) is None}

@@ -1,5 +1,4 @@
-"""The data sets that are known by name: MoleculeNet (Wu et al., 2018), GLUE (Wang et al., 2018) and SQuAD 2.0. The file
-datasets.yaml says how their files are laid out, what is predicted, and how many rows the published sets have."""
+"""MoleculeNet (Wu et al., 2018), GLUE (Wang et al., 2018) and SQuAD 2.0 by name; datasets.yaml says what they hold."""
 
 import os
 import re
@@ -7,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-import pandas as pd
 import yaml
 
 from exlm.data.columns import listed
@@ -76,30 +74,23 @@ def glue_name(name: str) -> str | None:
 
 def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, list[str]]:
     """The train and development sets of a GLUE task (a key of GLUE), and how their sizes differ from the published.
-    `data_dir` ($EXLM_DATA/text/glue where absent) has one folder per task, each with the original TSV files, the hub's
-    Parquet files or CSV files."""
-    task = GLUE[name]
-    folder, frames = _read_glue(name, data_folder(name, data_dir, "text/glue"))
+    `data_dir` ($EXLM_DATA/text/glue where absent) has a folder per task with its TSV, Parquet or CSV files."""
+    task, root = GLUE[name], data_folder(name, data_dir, "text/glue")
+    folder = next((path for path in sorted(root.glob("*")) if path.is_dir() and glue_name(path.name) == name), None)
+    if folder is None:
+        raise InputError(f"no folder {name} in {root.resolve()}; name its parent folder with task.data_dir")
+    # The mismatched part of MNLI may be absent; `size_differences` notes that.
+    splits = [split for split in task.rows if split != "mismatched" or any(folder.glob("*mismatched*"))]
+    frames = {split: read_frame(find_file(folder, FILES[split]), task.header) for split in splits}
     shared = set.intersection(*(set(frame.columns) for frame in frames.values()))
     layout = next((layout for layout in task.layouts if shared.issuperset(filter(None, layout))), None)
     if layout is None:
         wanted = " or ".join(listed(filter(None, layout)) for layout in task.layouts)
-        raise InputError(
-            f"{folder}: every file of {name} needs the columns {wanted}; all have {listed(sorted(shared))}"
-        )
+        there = listed(sorted(shared))
+        raise InputError(f"{folder}: every file of {name} needs the columns {wanted}; all have {there}")
     text, second, label = layout
     numbered = frames["train"][label].astype(str).str.fullmatch(r"-?\d+").all()  # as on the hub
     classes = [str(i) for i in range(len(task.classes))] if task.classes and numbered else task.classes
     sizes = {split: len(frame) for split, frame in frames.items()}
     table = make_table(frames, folder, text, [label], task.task_type, classes, second)
     return table, size_differences(sizes, task.rows, "rows", "GLUE's")
-
-
-def _read_glue(name: str, root: Path) -> tuple[Path, dict[str, pd.DataFrame]]:
-    """The folder of a task, and the files of its splits."""
-    folder = next((path for path in sorted(root.glob("*")) if path.is_dir() and glue_name(path.name) == name), None)
-    if folder is None:
-        raise InputError(f"no folder {name} in {root.resolve()}; name its parent folder with task.data_dir")
-    # The mismatched part of MNLI may be absent; `size_differences` notes that.
-    splits = [split for split in GLUE[name].rows if split != "mismatched" or any(folder.glob("*mismatched*"))]
-    return folder, {split: read_frame(find_file(folder, FILES[split]), GLUE[name].header) for split in splits}

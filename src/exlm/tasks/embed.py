@@ -1,12 +1,12 @@
 """One vector per row of a table; every row of the input appears in the output."""
 
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.frames import as_arrow, output_path, read_frame, with_columns
@@ -64,14 +64,14 @@ def embed(
     if target.suffix == ".csv":
         columns |= {f"embedding {i}": values for i, values in enumerate(vectors.T)}
     frame = with_columns(table.frame, columns)
-    with replacing(target) as partial:
+    with replacing(target) as unfinished:
         if target.suffix == ".npy":
-            np.save(partial, vectors)
+            np.save(unfinished, vectors)
         elif target.suffix == ".csv":
-            frame.to_csv(partial, index=False)
+            frame.to_csv(unfinished, index=False)
         else:
             cells = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-            pq.write_table(as_arrow(frame).append_column("embedding", cells), partial)
+            pq.write_table(as_arrow(frame).append_column("embedding", cells), unfinished)
     texts = f"texts of column {table.text_column!r} (--text_column names another)"
     print(f"{rows.usable.sum()} rows embedded, {(~rows.usable).sum()} marked in the column problem: {target}; {texts}")
     return target
@@ -82,8 +82,4 @@ def embeddings(
 ) -> np.ndarray:
     """The vectors [rows, width] float32, NaN for rows that cannot be used."""
     usable, width = np.flatnonzero(rows.usable), network.config.hidden_size
-
-    def embedding(batch: dict[str, Tensor]) -> Tensor:
-        return network.embedding(**batch, pooling=pooling)
-
-    return run(network, embedding, width, rows, usable, tokenizer, "fp32", progress)
+    return run(network, partial(network.embedding, pooling=pooling), width, rows, usable, tokenizer, "fp32", progress)

@@ -11,19 +11,12 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import (
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    AutoConfig,
-    AutoModel,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as CLASSIFIERS
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.errors import InputError, first_line
 from exlm.pretrained import check_name, fingerprint, load_fast_tokenizer, load_tokenizer, verify
 from exlm.tasks.config import FinetuneConfig
-from exlm.tasks.inference import TextKind, text_kind
 
 # The model classes with one kind of head, by the class of their configuration: `MODEL_FOR_..._MAPPING` of transformers.
 Models = Mapping[type[PreTrainedConfig], Any]
@@ -45,7 +38,7 @@ def encoder_fingerprint(name: str) -> str:
     if Path(name).is_dir():
         verify(name)
         return fingerprint(name)
-    commit = getattr(_config(name), "_commit_hash", None)
+    commit = getattr(load_config(name), "_commit_hash", None)
     return hashlib.sha256(f"{name} {commit}".encode()).hexdigest()
 
 
@@ -60,11 +53,9 @@ def load_encoder(
     """A pre-trained model, by directory or hub name, with a new head. PyTorch's global generator draws its weights.
 
     `models` have the class of the model. Dropout, pooling and layers are those of `hyper` (InputError for what the
-    model's family does not have), and `settings` are further settings of its configuration. With `from_scratch`, all
-    weights are drawn. `start_from` is the directory of a fine-tuned model of the same architecture, whose encoder
-    replaces that of `name`.
-    """
-    config = _config(name)
+    family does not have); `settings` are further settings of the configuration. `from_scratch` draws all weights.
+    `start_from` is the directory of a fine-tuned model of the same architecture, whose encoder is taken."""
+    config = load_config(name)
     config.update(settings | _family_settings(config, models, hyper))
     drawn_first = AutoModel.from_config(config) if from_scratch and config.model_type == "exlm" else None
     fresh = model = _model_class(config, models)(config)
@@ -83,7 +74,7 @@ def load_encoder(
 def load_finetuned(path: str, models: Models) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A fine-tuned model as it was saved, head included, and its tokenizer."""
     verify(path)
-    config = _config(path)
+    config = load_config(path)
     model = _from_pretrained(_model_class(config, models), path, config)
     return _with_exact_head(model), load_encoder_tokenizer(path)[0]
 
@@ -91,20 +82,14 @@ def load_finetuned(path: str, models: Models) -> tuple[PreTrainedModel, PreTrain
 def saved_task(path: str) -> dict[str, Any]:
     """What was saved with a fine-tuned model about its task."""
     verify(path)
-    task = getattr(_config(path), "task", None)
+    task = getattr(load_config(path), "task", None)
     if task is None:
         raise InputError(f"{path} is not fine-tuned; run exlm finetune and give its output directory")
     return task
 
 
-def saved_text_kind(name: str) -> TextKind:
-    """What a model, by directory or hub name, remembers of the texts that it was trained on."""
-    return text_kind(_config(name))
-
-
 def fold_units(model: PreTrainedModel, task: dict[str, Any]) -> dict[str, Any]:
-    """Changes the last layer of a regression model so that it returns real units: its output times `task["std"]` plus
-    `task["mean"]`. Returns the task as it is then to be saved: with mean 0 and std 1."""
+    """Makes the last layer of a regression model return real units; returns the task with mean 0 and std 1."""
     mean, std = (torch.tensor(task[name], dtype=torch.float64) for name in ("mean", "std"))
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     if not layers or layers[-1].bias is None or layers[-1].out_features != len(mean):
@@ -120,7 +105,7 @@ def fold_units(model: PreTrainedModel, task: dict[str, Any]) -> dict[str, Any]:
 def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrainedTokenizerFast, int]:
     """A model's tokenizer, and `max_length` or, if smaller, the most tokens that its absolute positions allow. The
     tokenizer returns only what the model takes, and token_type_ids if both the model and the tokenizer have them."""
-    config = _config(name)
+    config = load_config(name)
     exlm = config.model_type == "exlm"
     tokenizer = load_tokenizer(name) if exlm else load_fast_tokenizer(name)
     if tokenizer.pad_token_id is None:
@@ -128,7 +113,7 @@ def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrain
     if len(tokenizer) > config.vocab_size or (exlm and tokenizer.mask_token_id != config.mask_token_id):
         sizes = f"{len(tokenizer)} tokens (mask {tokenizer.mask_token_id}), the model {config.vocab_size}"
         raise InputError(f"{name}: the tokenizer has {sizes}; they do not belong together")
-    taken = inspect.signature(_model_class(config, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING).forward).parameters
+    taken = inspect.signature(_model_class(config, CLASSIFIERS).forward).parameters
     names = [entry for entry in tokenizer.model_input_names if entry in taken and entry != "token_type_ids"]
     largest = max(tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"], default=0)
     if "token_type_ids" in taken and 0 < largest < getattr(config, "type_vocab_size", largest + 1):
@@ -142,7 +127,8 @@ def load_encoder_tokenizer(name: str, max_length: int = 10**9) -> tuple[PreTrain
     return tokenizer, min(max_length, limit - ((config.pad_token_id or 0) + 1 if late else 0))
 
 
-def _config(name: str) -> PreTrainedConfig:
+def load_config(name: str) -> PreTrainedConfig:
+    """The configuration of a model, by directory or hub name; InputError if there is none or it is damaged."""
     try:
         check_name(name)
         return AutoConfig.from_pretrained(name)
@@ -174,7 +160,7 @@ def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_
 
 def _copy_encoder(path: str, model: PreTrainedModel) -> None:
     """Replaces the encoder by that of a fine-tuned model. A pooler is copied if both models have one."""
-    config = _config(path)
+    config = load_config(path)
     with suppress(RuntimeError):  # weights of another size
         if config.model_type == model.config.model_type:  # some families name their weights alike
             weights = _from_pretrained(AutoModel, path, config).state_dict()
@@ -195,7 +181,7 @@ def _family_settings(config: PreTrainedConfig, models: Models, hyper: FinetuneCo
         settings["task_layers"] = hyper.layers or config.num_hidden_layers
     elif hyper.layers is not None:
         raise InputError(f"train.layers is for models of this library; leave it out for {family}")
-    if models is not MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:  # other heads read every token
+    if models is not CLASSIFIERS:  # other heads read every token
         return settings
     if hasattr(config, "classifier_pooling"):
         cls = hyper.pooling == "first" and family != "exlm"

@@ -1,5 +1,11 @@
-"""Fine-tuning: labelled data, a split, a grid and several seeds; selection on valid, report on test (or valid)."""
+"""Fine-tuning: labelled data, a split, a grid and several seeds; selection on valid, report on test (or valid).
 
+`results.json` (REPORT) has the results of all seeds, of a grid those of its best cell CELL (else CELL is ""). Every
+`CELL/seed-N` has one model, what this seed gave (RESULT), its predictions and its log.
+"""
+
+import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,17 +15,17 @@ from tqdm import tqdm
 
 from exlm.card import write_card
 from exlm.errors import Diverged, InputError, TrainingStopped
-from exlm.storage import finished_result, lock, machine, plain, write_json, write_text, write_yaml
+from exlm.storage import MANIFEST, finished_result, lock, machine, plain, replacing, write_json, write_text, write_yaml
 from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, identity, resolve
 from exlm.tasks.encoders import encoder_fingerprint
-from exlm.tasks.finetuned import REPORT, RESULT, best_seed, best_seed_directory, copy_model, rank
 from exlm.tasks.kinds import kind_of
 from exlm.tasks.labelled import LabelledTask
-from exlm.tasks.metrics import summarise
+from exlm.tasks.metrics import rank, summarise
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.train import distributed
 from exlm.train.precision import used_precision
 
+RESULT, REPORT = "result.json", "results.json"
 Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every split but train
 
 
@@ -79,8 +85,7 @@ def run_task(
     settings: dict[str, Any],
     recipe: dict[str, Any],
 ) -> dict[str, Any]:
-    """Trains on a task with every cell and seed (see `run_grid`), says what was found in the data and what came out,
-    and writes everything to a directory. Returns the content of `results.json`."""
+    """Runs the grid (`run_grid`), prints what was found in the data and what came out; returns `results.json`."""
     seeds = [0, 1, 2] if seeds is None else seeds
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds is {seeds}; give at least one, each once")
@@ -127,12 +132,10 @@ def run_grid(
     metric: str,
 ) -> dict[str, Any]:
     """Runs every cell with every seed in `CELL/seed-N`. Finished runs are skipped; InputError if they had other
-    `settings` or hyper-parameters. Writes and returns `results.json`. The model of the best seed, if there are models,
-    is copied to `directory`.
+    `settings` or hyper-parameters. Writes and returns `results.json`.
 
-    The best cell has the best median of `metric` on valid; only its weights are kept. If the training of a cell stops
-    with an error (it diverges, say), the grid goes on, and the cell counts as the worst.
-    """
+    The best cell has the best median of `metric` on valid; only its weights are kept, and those of its best seed are
+    copied to `directory`. A cell whose training stops with an error (it diverges, say) counts as the worst."""
     finished = finished_runs(directory, grid, seeds, settings)
     runs: dict[str, list[Result]] = {}
     summaries: dict[str, dict[str, Any]] = {}  # by cell, split and metric: mean, median, ...
@@ -197,3 +200,38 @@ def _print_result(report: dict[str, Any], directory: Path) -> None:
         print("valid also chose the epoch and, of a grid, the cell")
     cells = f"; best of {len(report['cells'])} cells: {report['best']}" if "cells" in report else ""
     print(f"everything is in {directory}{cells}")
+
+
+def best_seed(report: dict[str, Any]) -> int:
+    """The seed of a report that is best on valid; of equal ones, the first."""
+    best = max(report["runs"], key=lambda run: rank(run["scores"]["valid"][report["metric"]], report["metric"]))
+    return best["seed"]
+
+
+def seed_directories(path: str) -> list[Path]:
+    """The directories of a fine-tuning's models, one per seed (of the best cell), or `path` itself if it has none."""
+    directory = Path(path)
+    try:
+        report = json.loads((directory / REPORT).read_text())
+        found = [directory / report["best"] / f"seed-{seed}" for seed in report["seeds"]]
+    except (OSError, ValueError, KeyError):
+        found = sorted(directory.glob("seed-*"))
+    return [run_dir for run_dir in found if (run_dir / "config.json").is_file()] or [directory]
+
+
+def best_seed_directory(path: str) -> Path:
+    """The directory of the model whose seed is best on valid; `path` itself if it has no directories of seeds."""
+    run_dirs = seed_directories(path)
+    if len(run_dirs) == 1:
+        return run_dirs[0]
+    if not (Path(path) / REPORT).is_file():
+        raise InputError(f"the fine-tuning in {path} is not finished; run the same command again, then start from it")
+    report = json.loads((Path(path) / REPORT).read_text())
+    return Path(path) / report["best"] / f"seed-{best_seed(report)}"
+
+
+def copy_model(source: Path, directory: Path) -> None:
+    """Copies a model's files, the manifest last: an interrupted copy is damaged until the same command is run again."""
+    for name in (*json.loads((source / MANIFEST).read_text())["files"], MANIFEST):
+        with replacing(directory / name) as partial:
+            shutil.copyfile(source / name, partial)

@@ -69,9 +69,8 @@ class TextKind(NamedTuple):
 
 def text_kind(config: PreTrainedConfig) -> TextKind:
     """What the configuration says of a pre-trained or a fine-tuned model's texts."""
-    task = getattr(config, "task", None) or {}
-    known = {name: task.get(name, getattr(config, name, None)) for name in TextKind._fields}
-    return TextKind(known["molecules"], known["standardize"] or "none")
+    known = vars(config) | (getattr(config, "task", None) or {})
+    return TextKind(known.get("molecules"), known.get("standardize") or "none")
 
 
 def check_kind(texts: Sequence[str], known: bool | None, wanted: bool | None, path: str) -> bool:
@@ -96,12 +95,10 @@ def tokenize_rows(
     keep: bool = False,
     how: Standardize = "none",
 ) -> Rows:
-    """Tokens of every row, of molecules after they were standardized.
-
-    Over-long molecules are left out; unless `keep`, so is what RDKit cannot parse, and what the tokenizer of proteins
-    does not know. Over-long text is cut. No other row is lost for the vocabulary. Caveats: not a molecule, cut text,
-    unknown tokens, one text of a pair is empty. InputError if most texts are no proteins and the model is of proteins.
-    """
+    """Tokens of every row, of molecules after they were standardized. Over-long molecules are left out; unless `keep`,
+    so is what RDKit cannot parse, and what the tokenizer of proteins does not know. Over-long text is cut. No other row
+    is lost for the vocabulary. Caveats: not a molecule, cut text, unknown tokens, one text of a pair is empty.
+    InputError if most texts are no proteins and the model is of proteins."""
     proteins = splits_residues(tokenizer.backend_tokenizer) and not keep
     texts, pairs = table.texts, table.pairs
     if molecules:
@@ -166,7 +163,7 @@ def batches_by_length(model: nn.Module, examples: Sequence[Example]) -> Iterator
 
 def run(
     model: nn.Module,
-    function: Callable[[dict[str, Tensor]], Tensor],
+    function: Callable[..., Tensor],
     width: int,
     rows: Rows,
     chosen: np.ndarray,
@@ -174,8 +171,7 @@ def run(
     precision: str = "auto",
     progress: str | None = None,
 ) -> np.ndarray:
-    """Applies `function(batch) -> [n, width]` to the chosen rows, the model in evaluation mode: [all rows, width]
-    float32, NaN for the other rows."""
+    """`function(**batch) -> [n, width]` of the chosen rows, without gradients: [all rows, width], NaN for others."""
     model.eval()
     device = next(model.parameters()).device
     result = np.full((len(rows.examples), width), np.nan, dtype=np.float32)
@@ -184,6 +180,6 @@ def run(
         for numbers in batches_by_length(model, examples):
             batch = pad([examples[number] for number in numbers], tokenizer)
             with in_precision(device, precision):
-                result[chosen[numbers]] = function(model_inputs(model, batch)).float().cpu().numpy()
+                result[chosen[numbers]] = function(**model_inputs(model, batch)).float().cpu().numpy()
             bar.update(len(numbers))
     return result

@@ -25,10 +25,7 @@ from exlm.tasks.table import LabelledTable, make_table
 
 
 class LabelledTask:
-    """A labelled table, how it is split, and how predictions for it are scored and recorded.
-
-    It has the attributes that `kinds.py` lists; `rows` says which rows can be used.
-    """
+    """A labelled table, how it is split, and how predictions for it are scored and recorded (`kinds.py`)."""
 
     read_rows: Callable[[LabelledTable], Rows]  # what can be used of the table, by the completed `task`
     train_seed: Callable[[Path, Any, int], dict[str, Any]]
@@ -81,9 +78,8 @@ class LabelledTask:
         return evaluate(table.task_type, table.labels[chosen], predictions[chosen])
 
     def record(self, run_dir: Path, split: Split, predictions: np.ndarray) -> dict[str, Any]:
-        """What a seed's result has of its predictions [rows, outputs]: the rows by part, the scores of all parts but
-        train, and if there are several labels the metric of each. Writes the predictions for every row, except for a
-        train part that has its own file."""
+        """What a seed's result has of its predictions [rows, outputs]: rows, scores and scores of each label, by part.
+        Writes the predictions for every row, except for a train part that has its own file."""
         self._write_predictions(run_dir, split, predictions)
         reported = {name: chosen for name, chosen in split.items() if name != "train"}
         return {
@@ -129,8 +125,7 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
 
 
 def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
-    """Splits the usable rows; no part is empty. If there is no valid part, a tenth of train becomes valid. Train is cut
-    to `train_rows` rows, which are drawn anew for every seed."""
+    """Splits the usable rows; no part is empty. If there is no valid part, a tenth of train becomes valid."""
     assert task.split
     files = rows.table.parts
     split = {name: chosen[rows.usable[chosen]] for name, chosen in make_split(task.split, rows.table, seed).items()}

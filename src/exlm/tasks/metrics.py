@@ -1,11 +1,11 @@
-"""Scores of predictions, where labels may be missing (NaN); scores of answers to questions (exact match and F1, as in
-the official SQuAD 2.0 script); and summaries over seeds."""
+"""Scores of predictions and of answers (exact match and F1, as in the official SQuAD 2.0 script); their summaries."""
 
 import re
 import string
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,9 +54,8 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
 
     Labels are [rows, tasks], for multiclass class indices [rows, 1]; NaN means missing. Predictions are probabilities
     of label 1 [rows, tasks], for multiclass of the classes [rows, classes], for regression values like the labels, for
-    token_classification as in `as_rows`. For binary and multilabel, `tasks_scored` counts the tasks with both labels:
-    only they have an area under a curve.
-    """
+    token_classification as in `as_rows`. `tasks_scored` counts the tasks with both labels 0 and 1: only they have an
+    area under a curve."""
     labels, predictions = as_rows(labels, predictions)
     if not np.isfinite(predictions).all():
         share = f"{np.sum(~np.isfinite(predictions))} of {predictions.size} predictions"
@@ -86,6 +85,13 @@ def as_rows(labels: np.ndarray, predictions: np.ndarray) -> tuple[np.ndarray, np
         return labels, predictions
     both = ~np.isnan(labels) & ~np.isnan(predictions[..., 0])
     return labels[both][:, None], predictions[both]
+
+
+def rank(score: float | None, metric: str) -> float:
+    """A score turned so that higher is better. An undefined one (correlation with a constant, say) is the worst."""
+    if score is None or not np.isfinite(score):
+        return -np.inf
+    return -score if metric in LOWER_IS_BETTER else score
 
 
 def normalize_answer(text: str) -> list[str]:
@@ -119,8 +125,8 @@ def score_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFram
     )
 
 
-def summarise_answers(scored: pd.DataFrame) -> dict[str, float]:
-    """The scores of all questions together, in percent, from the scores of each (`score_answers`).
+def summarise_answers(scored: pd.DataFrame, rows: Any = slice(None)) -> dict[str, float]:
+    """The scores of some questions together, in percent, from the scores of each (`score_answers`).
 
     Returns:
         em, f1: "no answer" is given where it scores above the best span (threshold 0). has_answer_em, has_answer_f1 and
@@ -130,10 +136,7 @@ def summarise_answers(scored: pd.DataFrame) -> dict[str, float]:
             these very questions. It is searched as in `find_best_thresh` of the official script: first no question is
             answered, then one more at a time, by rising null_minus_best. If no answers at all are best, it is <= 0.
     """
-
-    def percent(scores: np.ndarray) -> float:
-        return 100.0 * float(scores.mean()) if len(scores) else float("nan")
-
+    scored = scored.iloc[rows]
     margin, answerable = scored["null_minus_best"].to_numpy(), scored["answerable"].to_numpy()
     order = np.argsort(margin, kind="stable")
     nothing = float((~answerable).sum())  # the sum of scores if no question is answered
@@ -141,15 +144,15 @@ def summarise_answers(scored: pd.DataFrame) -> dict[str, float]:
     result = {"questions": float(len(scored)), "has_answer": float(answerable.sum())}
     for name in ("em", "f1"):
         values = scored[name].to_numpy()
-        final = np.where(margin > 0, ~answerable, values)
-        result |= {name: percent(final), f"has_answer_{name}": percent(final[answerable])}
+        final = pd.Series(np.where(margin > 0, ~answerable, values))
+        result |= {name: 100.0 * final.mean(), f"has_answer_{name}": 100.0 * final[answerable].mean()}
         totals = nothing + np.cumsum(np.where(answerable, values, penalty)[order])
         best = int(totals.argmax())
         total, threshold = totals[best], margin[order[best]]
         if total <= nothing:
             total, threshold = nothing, min(0.0, np.nextafter(margin.min(), -np.inf))
         result |= {f"best_{name}": 100.0 * float(total) / len(scored), f"best_{name}_threshold": float(threshold)}
-        result["no_answer_accuracy"] = percent(final[~answerable])  # the same for both
+        result["no_answer_accuracy"] = 100.0 * final[~answerable].mean()  # the same for both
     return result
 
 

@@ -11,7 +11,7 @@ from exlm.data.frames import output_path, write_frame
 from exlm.errors import InputError
 from exlm.storage import write_json
 from exlm.tasks.encoders import saved_task
-from exlm.tasks.finetuned import seed_directories
+from exlm.tasks.finetune import seed_directories
 from exlm.tasks.kinds import kind_of
 from exlm.tasks.predictions import Member, Predictions, PredictOptions, Score
 
@@ -82,8 +82,7 @@ def evaluate(
 
 
 def with_intervals(score: Score, rows: np.ndarray, resamples: int, seed: int) -> dict[str, dict[str, float]]:
-    """Every metric on some rows: its `value`, and `low` and `high`, the percentiles that hold 95% of the values on
-    `resamples` draws of as many rows with replacement. Draws on which a metric is not defined do not count for it."""
+    """Every metric on some rows: its `value`, and `low` and `high` on `resamples` draws of as many, where defined."""
     values, generator = score(rows), np.random.default_rng(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a draw may lack a class

@@ -1,6 +1,6 @@
 """From the logits of fine-tuned models to predictions for the rows of a table, and how well these are calibrated."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from rdkit.DataStructs import BulkTanimotoSimilarity
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from exlm.data.chemistry import fingerprints
 from exlm.data.frames import read_frame, with_columns
 from exlm.errors import InputError
-from exlm.tasks.applicability import FAR, distance_to_training
 from exlm.tasks.encoders import Models, load_finetuned
 from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, tokenize_rows
 from exlm.tasks.metrics import as_rows, evaluate
@@ -24,6 +25,8 @@ from exlm.tasks.token_labels import read_labels, spelled, unit_logits
 from exlm.train import distributed
 
 BINS = 15  # of the calibration error
+FAR = 0.7  # predictions for molecules with a larger distance to those of the training deserve less trust
+TRAINING_MOLECULES = "train.smi"  # one SMILES a line, beside the model of every seed: random splits differ
 
 Score = Callable[[np.ndarray], dict[str, float]]
 
@@ -77,7 +80,7 @@ class Predictions:
     frame: pd.DataFrame  # all rows and columns of the file with the predictions; `problem` says why a row has none
     summary: str  # how many rows have a prediction, in one sentence
     # By the model's name (of several, `ensemble` is the first) a function from positions of rows [n] to their metrics.
-    scores: dict[str, Score] = field(default_factory=dict)
+    scores: Mapping[str, Score] = field(default_factory=dict)
     labelled: np.ndarray = field(default_factory=lambda: np.arange(0))  # positions of the rows that can be scored
     note: str = ""  # why there are no scores, "" if the file has no labels
 
@@ -116,10 +119,21 @@ def predict_table(members: Sequence[Member], input: str, options: PredictOptions
         return Predictions(result, summary, note=str(error))
     if len(runs) > 1:
         runs = {"ensemble": np.mean([*runs.values()], 0), **runs}
-    scores: dict[str, Score] = {
-        name: partial(_score, labels, task["task_type"], predictions) for name, predictions in runs.items()
-    }
+    scores = {name: partial(_score, labels, task["task_type"], predictions) for name, predictions in runs.items()}
     return Predictions(result, summary, scores, np.flatnonzero(rows.usable & ~np.isnan(labels).all(1)))
+
+
+def distance_to_training(run_dirs: Sequence[Path], smiles: Sequence[str]) -> np.ndarray:
+    """For each molecule 1 - the highest Tanimoto similarity of its ECFP4 (2,048 bits) to a training molecule: [rows],
+    from 0 (the same fingerprint) to 1, NaN where RDKit cannot parse it. InputError if the molecules were not kept."""
+    known = set[str]()
+    for path in (run_dir / TRAINING_MOLECULES for run_dir in run_dirs):
+        if not path.is_file():
+            raise InputError(f"{path} does not exist; distances need a model fine-tuned on molecules by this version")
+        known |= set(path.read_text(encoding="utf-8").splitlines())
+    references = list(filter(None, fingerprints(sorted(known))))
+    similarities = (one and max(BulkTanimotoSimilarity(one, references), default=0.0) for one in fingerprints(smiles))
+    return 1 - np.array([*similarities], dtype=float)
 
 
 def _score(labels: np.ndarray, task_type: TaskType, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
@@ -131,8 +145,7 @@ def _score(labels: np.ndarray, task_type: TaskType, predictions: np.ndarray, row
 
 
 def _columns(runs: list[np.ndarray], texts: list[str], task: dict[str, Any]) -> dict[str, Any]:
-    """The columns to add: predictions [rows, outputs] of every model become means and standard deviations, and for one
-    label also the predicted class and its confidence, which is its probability."""
+    """The columns to add, from the predictions [rows, outputs] or [rows, units, classes] of every model."""
     means = np.mean(runs, 0)
     if "unit" in task:
         return prediction_values(means, texts, task)
@@ -152,19 +165,18 @@ def _columns(runs: list[np.ndarray], texts: list[str], task: dict[str, Any]) -> 
 def predict_logits(
     model: nn.Module, rows: Rows, chosen: np.ndarray, task: dict[str, Any], tokenizer: PreTrainedTokenizerFast
 ) -> np.ndarray:
-    """The model's outputs for the chosen rows: [all rows, outputs] float64, NaN for the other rows. `task` is what is
-    saved with the model about its task."""
+    """A model's outputs for the chosen rows: [all rows, outputs] float64, NaN for others; `task` was saved with it. Of
+    units they are [all rows, units, classes]."""
     if "unit" in task:
         return unit_logits(model, rows, chosen, task, tokenizer)
     width = len(prediction_columns(task))
-    logits = run(model, lambda batch: model(**batch).logits, width, rows, chosen, tokenizer, task["precision"])
+    logits = run(model, lambda **batch: model(**batch).logits, width, rows, chosen, tokenizer, task["precision"])
     return logits.astype(np.float64)
 
 
 def as_predictions(logits: np.ndarray, task: dict[str, Any], temperature: float = 1.0) -> np.ndarray:
-    """Probabilities, or values in the units of the labels: [rows, outputs]. Dividing the logits by a `temperature` over
-    1 brings probabilities nearer to each other. Models whose head returns real units have mean 0 and std 1 in `task`.
-    """
+    """Probabilities, of logits divided by a `temperature`, or values in the units of the labels: [rows, outputs].
+    Models whose head returns real units have mean 0 and std 1 in `task`."""
     if task["task_type"] == "regression":
         return logits * np.asarray(task["std"]) + np.asarray(task["mean"])
     if task["task_type"] in ("multiclass", "token_classification"):
@@ -185,8 +197,7 @@ def prediction_values(predictions: np.ndarray, texts: list[str], task: dict[str,
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The number between 0.05 and 20 by which logits [rows, outputs] should be divided so that the labels have the
-    highest likelihood (Guo et al., 2017). Labels are as for `calibration_error`; there must be at least one."""
+    """The divisor of logits [rows, outputs], 0.05 to 20, that makes the labels most probable (Guo et al., 2017)."""
 
     def loss(log_temperature: float) -> float:
         scaled = logits / np.exp(log_temperature)
@@ -198,12 +209,9 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
-    """The expected calibration error: by how much confidence and accuracy differ, on average over all predictions.
-
-    Predictions are put into 15 bins of equal width by their confidence, the probability of the predicted class. Labels
-    are [rows, 1] class indices with probabilities [rows, classes], or both are [rows, labels], where NaN is a missing
-    label and a probability is that of label 1. NaN if there is no label.
-    """
+    """The expected calibration error: by how much confidence, which is the probability of the predicted class, and
+    accuracy differ, on average over 15 bins of equal width. Labels are [rows, 1] class indices with probabilities
+    [rows, classes], or both are [rows, labels], where NaN is a missing label. NaN if there is no label."""
     if probabilities.shape[1] > labels.shape[1]:
         confidence, right = probabilities.max(1), probabilities.argmax(1) == labels[:, 0]
     else:

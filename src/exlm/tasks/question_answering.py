@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,21 +20,12 @@ from exlm.data.frames import read_frame, read_json, with_columns, write_frame
 from exlm.errors import InputError
 from exlm.pretrained import save_model
 from exlm.storage import write_json
-from exlm.tasks.answers import (
-    LEAST_STEP,
-    Problem,
-    Window,
-    answer,
-    make_windows,
-    span_training_loss,
-    vote,
-    window_batches,
-)
+from exlm.tasks.answers import MIN_STEP, Problem, Window, answer, make_windows, span_training_loss, vote, window_batches
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
 from exlm.tasks.encoders import Models, load_encoder, load_encoder_tokenizer
 from exlm.tasks.metrics import ANSWER_METRICS, score_answers, summarise_answers
-from exlm.tasks.predictions import Member, Predictions, PredictOptions, Score
+from exlm.tasks.predictions import Member, Predictions, PredictOptions
 from exlm.tasks.supervised import train_best_epoch
 
 DEFAULT_WINDOW = 384  # tokens
@@ -56,8 +48,8 @@ class QuestionAnswering:
             raise InputError("question answering needs a file of its own for the valid part; name it with task.valid")
         self.new_network = partial(load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from)
         self.tokenizer, window = load_encoder_tokenizer(model, task.max_length or DEFAULT_WINDOW)
-        if window < (least := task.stride + 2 * LEAST_STEP):
-            needed = f"at least {least}, {2 * LEAST_STEP} more than task.stride, to hold a question too"
+        if window < (least := task.stride + 2 * MIN_STEP):
+            needed = f"at least {least}, {2 * MIN_STEP} more than task.stride, to hold a question too"
             raise InputError(f"a window (task.max_length) has {window} tokens; it must have {needed}")
         self.task = replace(task, max_length=window, task_type="question_answering")
         files: dict[str, Any] = {"train": task.dataset, "valid": task.valid, "test": task.test}
@@ -67,8 +59,8 @@ class QuestionAnswering:
             files = {split: find_file(folder, FILES[split]) for split in published}
         self.splits: dict[str, tuple[pd.DataFrame, list[Window]]] = {}  # questions and windows of each split
         hashes, counts, problems = {}, [], []
-        for split, file in [(split, file) for split, file in files.items() if file]:
-            questions, unusable = read_questions(file)
+        for split in filter(files.get, files):
+            questions, unusable = read_questions(files[split])
             windows, unfit = make_windows(questions, self.tokenizer, window, task.stride)
             self.splits[split] = questions, windows
             problems += [(row + 1, *problem, split) for row, *problem in unusable + unfit]
@@ -82,8 +74,7 @@ class QuestionAnswering:
         self.data_settings = {"data_sha256": hashes, "metric": self.metric, "departures": differences}
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
-        """Trains with one seed and keeps the epoch that is best on valid. For every split but train, it writes the
-        answers (a table, and JSON as the official SQuAD script reads it) and returns the scores."""
+        """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but train."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
         remembered = ("task_type", "max_length", "stride", "max_answer")
@@ -101,17 +92,16 @@ class QuestionAnswering:
         )
         save_model(run_dir, network, tokenizer)
         scores = {}
-        for split in [split for split in self.splits if split != "train"]:
+        for split, (questions, _) in list(self.splits.items())[1:]:  # without train
             answers, scores[split] = found(split)
-            table = vote(self.splits[split][0], [answers])
+            table = vote(questions, [answers])
             write_frame(table.reset_index(), run_dir / f"predictions-{split}.csv")
             write_json(run_dir / f"predictions-{split}.json", dict(zip(table["id"], table["answer"], strict=True)))
         return {"best_epoch": best_epoch, "split": self.sizes, "scores": scores}
 
 
 def predict_answers(members: Sequence[Member], input: str, options: PredictOptions) -> Predictions:
-    """Answers a file's questions with all models. Adds the columns of `vote` to those of the file (for JSON: row, id
-    and question), and `problem`: why a question cannot be answered."""
+    """Answers a file's questions with all models; `problem` says why a question cannot be answered."""
     if options.text_column or options.calibrated or options.distance:
         raise InputError("question answering has no text column, calibrated probabilities or distances; leave them out")
     task = members[0].task
@@ -120,9 +110,8 @@ def predict_answers(members: Sequence[Member], input: str, options: PredictOptio
     for member in members:
         network, tokenizer = member.load()
         windows, too_long = make_windows(questions, tokenizer, task["max_length"], task["stride"])
-        runs[member.directory.name] = answer(
-            network, questions, windows, tokenizer, task["max_answer"], task["precision"]
-        )
+        settings = task["max_answer"], task["precision"]
+        runs[member.directory.name] = answer(network, questions, windows, tokenizer, *settings)
     if options.on_invalid == "error" and (found := problems + too_long):
         raise InputError("{}: row {}, {!r}: {}; correct it".format(input, found[0][0] + 1, *found[0][1:]))
     table = vote(questions, [*runs.values()])
@@ -133,21 +122,15 @@ def predict_answers(members: Sequence[Member], input: str, options: PredictOptio
         added = [name for name in frame if name not in ("row", "id", "question")]
         frame = with_columns(read_frame(input, options.header), {str(name): frame[name] for name in added})
     summary = f"{len(frame) - len(noted)} questions answered, {len(noted)} marked in the column problem"
-    try:
-        labelled, _ = read_questions(input, header=options.header)
-    except InputError:
-        return Predictions(frame, summary)
-    if not any(labelled["answers"]):
+    with suppress(InputError):  # it has no answers
+        questions, _ = read_questions(input, header=options.header)
+    if not any(questions["answers"]):
         return Predictions(frame, summary)
     if len(runs) > 1:
         voted = table.assign(null_minus_best=np.where(table["answer"] == "", 1.0, -1.0))
         runs = {"ensemble": voted, **runs}
-    scores = {name: _score(score_answers(labelled, run)) for name, run in runs.items()}
-    return Predictions(frame, summary, scores, np.arange(len(labelled)))
-
-
-def _score(scored: pd.DataFrame) -> Score:
-    return lambda rows: summarise_answers(scored.iloc[rows])
+    scores = {name: partial(summarise_answers, score_answers(questions, run)) for name, run in runs.items()}
+    return Predictions(frame, summary, scores, np.arange(len(questions)))
 
 
 def read_questions(path: Path | str, labelled: bool = True, header: bool = True) -> tuple[pd.DataFrame, list[Problem]]:
@@ -159,11 +142,9 @@ def read_questions(path: Path | str, labelled: bool = True, header: bool = True)
     An answer is dropped if the context does not have it where the file says. A question is left out if it loses all its
     answers that way, if it is empty or has no context, or if it is marked impossible but has answers.
 
-    Returns the questions that can be used, and the problems of all others and of the dropped answers. The questions
-    have id (the row number where the file has none), question, context (unchanged) and answers, a list of (text, first
-    character in the context), and are indexed by their row, from 0. InputError if the file cannot be read, lacks
-    something, has an id twice, or has no question that can be used.
-    """
+    Returns the questions that can be used, indexed by their row from 0, and the problems of all others and of dropped
+    answers. Questions have id (the row where the file has none), question, context and answers: (text, first character
+    in the context). InputError if the file cannot be read, has an id twice, or no question that can be used."""
     kept: dict[int, tuple[Any, ...]] = {}
     problems: list[Problem] = []
     row_of_id: dict[str, int] = {}
@@ -220,11 +201,10 @@ def _references(record: dict[str, Any], context: str) -> list[tuple[str, int]]:
     if answers is None and record.get("is_impossible") is not True:
         answers = {"text": [record["answer"]], "answer_start": [record.get("answer_start")]}
     if isinstance(answers, dict):
-        pairs = [*zip(answers["text"], answers["answer_start"], strict=True)]
-    else:
-        pairs = [(answer["text"], answer["answer_start"]) for answer in ([] if answers is None else answers)]
+        answers = [dict(zip(answers, values, strict=True)) for values in zip(*answers.values(), strict=True)]
     found = []
-    for text, start in ((_text(text), pd.to_numeric(start, errors="coerce")) for text, start in pairs):
+    for entry in [] if answers is None else answers:
+        text, start = _text(entry["text"]), pd.to_numeric(entry["answer_start"], errors="coerce")
         if pd.isna(start):
             found.append((text.strip(), context.find(text.strip())))
         else:

@@ -24,11 +24,8 @@ Split = dict[str, np.ndarray]
 
 
 def make_split(kind: str, table: LabelledTable, seed: int) -> Split:
-    """Split the usable rows of a table. kind: `scaffold`, `random`, `column:NAME`, `file:PATH` or `parts`.
-
-    With `parts`, every file that the table was joined from is a part, also one besides train, valid and test. The seed
-    matters to `random` only. The last three kinds may have no valid rows. InputError for a split without train rows.
-    """
+    """Split the usable rows of a table. kind: `scaffold`, `random`, `column:NAME`, `file:PATH` or `parts` (each file
+    that was joined is one). The last three may have no valid rows. InputError for a split without train rows."""
     name, _, argument = kind.partition(":")
     rows = np.flatnonzero(table.usable)
     if kind == "scaffold":
@@ -54,11 +51,9 @@ def make_split(kind: str, table: LabelledTable, seed: int) -> Split:
 
 def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> Split:
     """The usual deterministic split of `rows` by Bemis-Murcko scaffolds. SMILES that RDKit cannot parse are left out.
-
     Rows with the same scaffold SMILES (chirality included; "" for acyclic molecules) form a group. Groups are taken by
     size, then by smallest row number, both descending. With n parsable rows, a group goes to train if train then has at
-    most 0.8 n rows; else to valid if train and valid together then have at most 0.9 n rows; else to test.
-    """
+    most 0.8 n rows; else to valid if train and valid together then have at most 0.9 n rows; else to test."""
     groups: defaultdict[str, list[int]] = defaultdict(list)
     with rdBase.BlockLogs():
         for row in rows:

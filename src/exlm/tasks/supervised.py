@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from exlm.randomness import Purpose, mix
 from exlm.tasks.config import FinetuneConfig
-from exlm.tasks.finetuned import rank
+from exlm.tasks.metrics import rank
 from exlm.train import distributed
 from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
 from exlm.train.optim import OptimizerConfig
@@ -60,9 +60,8 @@ def train_best_epoch(
     metric: str,
     device: str = "auto",
 ) -> int:
-    """Trains a network in place, gives it the weights of its best epoch, and returns that epoch. The log goes to
-    `run_dir`. `score` gives the metrics on valid, and `metric` names the one that decides.
-    Training ends early after `hyper.patience` epochs without a better score. The batches' seed also seeds dropout."""
+    """Trains a network in place, gives it the weights of its best epoch by `metric` of `score`, the metrics on valid,
+    and returns that epoch. The log goes to `run_dir`. The batches' seed also seeds dropout."""
     assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None
     every = batches.per_epoch
     steps = hyper.epochs * every

@@ -61,13 +61,10 @@ def make_table(
 ) -> LabelledTable:
     """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
 
-    `frame` is one file, or several files by part (train, valid, ...), which are joined; columns that not all of them
-    have are filled with "". `path` is for messages. `pair_column` has the second text of a pair. `classes` are the
-    classes in the order of their indices, if the task or a model has fixed them. Further columns and the task type are
-    inferred where they are None (`choose_column`, `_infer`).
-
-    Raises InputError if columns cannot be used, a value is no label of the task, or no row can be used.
-    """
+    `frame` is one file, or several by part (train, valid, ...), which are joined; columns that not all of them have are
+    filled with "". `path` is for messages, `pair_column` has the second text of a pair, `classes` are in the order of
+    their indices. Columns and the task type are inferred where they are None (`choose_column`, `_infer`). InputError if
+    columns cannot be used, a value is no label of the task, or no row can be used."""
     files = list(frame.values()) if isinstance(frame, dict) else [frame]
     malformed = [file.attrs.get("malformed", {}).get(row, "") for file in files for row in file.index]
     problems = pd.Series(malformed, dtype=object)
@@ -108,12 +105,10 @@ def make_table(
 
 
 def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str | Path) -> tuple[list[str], TaskType]:
-    """Which columns hold labels (all of them, if the user has chosen them), and the task type that fits.
-
-    The labels are the only column besides the texts, the only numeric one, or all numeric ones if they hold nothing but
-    0 and 1; never one that numbers or names the rows. One column of 0 and 1 is binary, several are multilabel. One of 2
-    to 50 distinct words or 2 to 10 distinct whole numbers is multiclass. All else is regression, also without labels.
-    """
+    """Which columns hold labels (all of them, if the user has chosen them), and the task type that fits. The labels are
+    the only column besides the texts, the only numeric one, or all numeric ones if they hold nothing but 0 and 1; never
+    one that numbers or names the rows. One column of 0 and 1 is binary, several are multilabel. One of 2 to 50 distinct
+    words or 2 to 10 distinct whole numbers is multiclass. All else is regression, also without labels."""
     missing, columns = cells.isna(), list(cells.columns)
     binary = (missing | numbers.isin((0, 1))).all()
     if not chosen:
@@ -136,8 +131,7 @@ def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str |
 
 
 def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
-    """Whether a column numbers or names its rows: it is called so, or all its words or whole numbers differ. `numbers`
-    has its cells as numbers, NaN where they are none; with fractions it is a column of measurements."""
+    """Whether a column numbers or names its rows: it is called so, or all its words or whole numbers differ."""
     values = cells.dropna().astype(str)
     distinct = len(values) > 1 and values.is_unique and not (numbers % 1 > 0).any()
     binary = (cells.isna() | numbers.isin((0, 1))).all()

@@ -66,7 +66,7 @@ def unit_logits(
     texts, classes = rows.table.texts, len(task["classes"])
     longest = max(len(example["input_ids"]) for example in rows.examples)
 
-    def padded(batch: dict[str, Tensor]) -> Tensor:
+    def padded(**batch: Tensor) -> Tensor:
         logits = model(**batch).logits
         return F.pad(logits, (0, 0, 0, longest - logits.shape[1])).flatten(1)
 

@@ -26,14 +26,12 @@ PREFIX = "checkpoint-"
 def save(
     directory: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any], keep: int
 ) -> None:
-    """Writes the checkpoint of `step` finished updates and removes all but the newest `keep`.
-
-    InputError if it cannot be written (disk full); earlier checkpoints are then untouched.
-    """
+    """Writes the checkpoint of `step` finished updates and removes all but the newest `keep`. InputError if it cannot
+    be written (disk full); earlier checkpoints are then untouched."""
     moments = {
         f"{name}/{key}": value.detach()
         for name, parameter in model.named_parameters()
-        for key, value in optimizer.state.get(parameter, {}).items()
+        for key, value in optimizer.state[parameter].items()
     }
     for unfinished in directory.glob(".partial-*"):  # of a save that was killed; the run's lock keeps others away
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -58,16 +56,14 @@ def candidates(directory: Path) -> list[Path]:
     return sorted((p for p in directory.glob(f"{PREFIX}*") if p.is_dir()), reverse=True)
 
 
+@torch.no_grad()
 def resume(
     directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """Restores weights and optimizer from the newest undamaged checkpoint; damaged newer ones are renamed.
-
+    """Restores weights and optimizer in place from the newest undamaged checkpoint; damaged newer ones are renamed.
     Returns the rest of the saved state, including `step`, or None if there is no checkpoint. InputError if a setting of
-    `identity` differs from the checkpoint's, or if all existing checkpoints are damaged.
-    """
-    damaged: dict[Path, str] = {}
-    path = None
+    `identity` differs from the checkpoint's, or if all existing checkpoints are damaged."""
+    damaged, path = dict[Path, str](), None
     for path in candidates(directory):
         if (reason := problem(path)) is None:
             break
@@ -87,22 +83,13 @@ def resume(
                 f"{path} was trained with {name} {state['identity'].get(name)!r}, this run has {value!r}; restore it, "
                 "use another output directory, or (training settings only) add --resume_anyway true"
             )
-    _load(path, model, optimizer)
-    return state
-
-
-@torch.no_grad()
-def _load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Loads weights and optimizer state in place."""
-    weights = load_file(path / "model.safetensors")
+    weights, parameters = load_file(path / "model.safetensors"), dict(model.named_parameters())
     for name, tensor in _model_tensors(model).items():
         tensor.copy_(weights[name])
-    moments = load_file(path / "optimizer.safetensors")
-    for name, parameter in model.named_parameters():
-        prefix, device = f"{name}/", parameter.device
-        found = {key.removeprefix(prefix): x.to(device) for key, x in moments.items() if key.startswith(prefix)}
-        if found:
-            optimizer.state[parameter] = found
+    for name, moment in load_file(path / "optimizer.safetensors").items():
+        name, _, key = name.partition("/")
+        optimizer.state[parameters[name]][key] = moment.to(parameters[name].device)
+    return state
 
 
 def _model_tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import InputError
 
@@ -21,10 +20,8 @@ def launched() -> bool:
 
 
 def device(name: str = "auto") -> torch.device:
-    """The device called `name`: cpu, cuda or cuda:1; `auto` is this process's own GPU where there is one.
-
-    InputError if there is no such device, or if torchrun started this process, which gives each one its own device.
-    """
+    """The device called `name`: cpu, cuda or cuda:1; `auto` is this process's own GPU where there is one. InputError if
+    there is no such device, or if torchrun started this process, which gives each one its own device."""
     if name == "auto":
         own_gpu = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
         return torch.device(own_gpu if torch.cuda.is_available() else "cpu")
@@ -35,7 +32,6 @@ def device(name: str = "auto") -> torch.device:
 
 
 def to_device(model: nn.Module, name: str = "auto") -> None:
-    """Moves a model to the device called `name`."""
     if device(name).type == "cpu":
         keep_freed_memory()
     model.to(device(name))
@@ -68,20 +64,6 @@ def process_group() -> Iterator[tuple[int, int]]:
 def is_main() -> bool:
     """Whether this process writes files and shows progress."""
     return not dist.is_initialized() or dist.get_rank() == 0
-
-
-def world_size() -> int:
-    return dist.get_world_size() if dist.is_initialized() else 1
-
-
-def wrap(model: nn.Module) -> nn.Module:
-    """The model; with several processes, wrapped so that gradients are averaged over them."""
-    return DistributedDataParallel(model) if dist.is_initialized() else model
-
-
-def no_sync(model: nn.Module) -> contextlib.AbstractContextManager:
-    """A context for all micro-batches but the last: gradients are accumulated in this process only."""
-    return model.no_sync() if isinstance(model, DistributedDataParallel) else contextlib.nullcontext()
 
 
 def sum_over_processes(values: list[float]) -> list[float]:

@@ -10,20 +10,22 @@ import math
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import is_initialized
+from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import InputError, Interrupted, TrainingStopped
 from ..randomness import Purpose, mix
 from . import checkpoint, distributed
 from .optim import OptimizerConfig, build_optimizer, learning_rate
 from .precision import autocast, training_products
-from .tracking import GO_ON, Meter, Sums, Tracker
+from .tracking import GO_ON, Sums, Tracker
 
 Batch = dict[str, Any]  # tensors on the host; attention_mask [B, S] among them
 MicroBatches = Callable[[int], list[tuple[int, Batch]]]  # step -> (number within the update, batch)
@@ -88,7 +90,6 @@ def fit(
 
     Args:
         model: on its device, in training precision.
-        loss, config: see `Loss` and `LoopConfig`.
         batches: this process's micro-batches of a step, on the CPU. The model moves them to its device once it knows
             their layout, so that no step waits for sizes.
         directory: gets checkpoints, `log.jsonl` and TensorBoard events.
@@ -96,60 +97,44 @@ def fit(
         identity: settings that must be equal between a checkpoint and this run.
         loss_name, description: the names of the loss and of the run in the log and beside the progress bar.
 
-    Returns:
-        the metrics of the last update, or None if the run was complete already.
-
-    Raises:
-        TrainingStopped: the loss is not finite, or every update skips sequences. The last good checkpoint is kept.
-        Interrupted: SIGINT or SIGTERM arrived; a checkpoint was saved if `save_every` is not 0.
-        InputError: a checkpoint belongs to another run or cannot be written.
+    Returns the metrics of the last update, or None if the run was complete already. TrainingStopped if the loss is not
+    finite or every update skips sequences (the last good checkpoint is kept), Interrupted at SIGINT or SIGTERM (after a
+    checkpoint, unless `save_every` is 0), InputError if a checkpoint belongs to another run or cannot be written.
     """
     optimizer = build_optimizer(model, config.optimizer)
-    meter = Meter(config.max_infeasible_steps)
-    start = 0
-    if config.save_every and (state := checkpoint.resume(directory, model, optimizer, identity or {})):
-        start, meter.sums, meter.skipped_in_a_row = state["step"], state["sums"], state["infeasible_run"]
-    wrapped = distributed.wrap(model)
-
-    def save(step: int) -> None:
-        if config.save_every and distributed.is_main():
-            state = {"identity": identity or {}, "sums": meter.sums, "infeasible_run": meter.skipped_in_a_row}
-            checkpoint.save(directory, step, model, optimizer, state, config.keep_checkpoints)
-        distributed.barrier()
-
-    def report(step: int) -> dict[str, Any] | None:
-        values, last = None, step == config.steps
-        if last or step % config.log_every == 0:
-            rate = optimizer.param_groups[0]["lr"]
-            tracker.log(step, "train", meter.read(loss_name) | {"learning_rate": rate, "grad_norm": norm})
-        if evaluate and (last or (config.eval_every and step % config.eval_every == 0)):
-            with meter.paused():
-                values = evaluate(model, step)
-            tracker.log(step, "eval", values)
-            model.train()
-        return values
-
-    main = distributed.is_main()
-    with closing(Tracker(directory, start, config.steps, main, description)) as tracker, _signals() as received:
+    state = checkpoint.resume(directory, model, optimizer, identity or {}) if config.save_every else None
+    state = state or {"step": 0, "sums": [0.0] * 4, "infeasible_run": 0}
+    wrapped = DistributedDataParallel(model) if is_initialized() else model  # averages gradients over the processes
+    main, values = distributed.is_main(), None
+    shown, received = (config.max_infeasible_steps, main, loss_name, description), list[int]()
+    tracker = Tracker(directory, state, config.steps, *shown)
+    with closing(tracker), on_signals(received.append, once=True):
         model.train()
-        measured = None
-        for step, micro_batches in _ahead(batches, start, config.steps):
+        for step, micro_batches in _ahead(batches, state["step"], config.steps):
             sums, norm, stop = update(wrapped, optimizer, loss, micro_batches, config, seed, step, received)
-            meter.add(sums, step)
-            tracker.advance({loss_name: f"{sums.total / max(sums.counted, 1.0):.3f}"})
-            try:
-                measured = report(step + 1)
-            except EarlyStop as early:
-                tracker.log(step + 1, "eval", early.args[0])
-                return early.args[0]
-            last = step + 1 == config.steps
-            if last or stop or (config.save_every and (step + 1) % config.save_every == 0):
-                save(step + 1)
+            done, last = step + 1, step + 1 == config.steps
+            tracker.add(sums, done)
+            if last or done % config.log_every == 0:
+                tracker.log_updates(done, learning_rate=optimizer.param_groups[0]["lr"], grad_norm=norm)
+            if evaluate and (last or (config.eval_every and done % config.eval_every == 0)):
+                try:
+                    with tracker.paused():
+                        values = evaluate(model, done)
+                except EarlyStop as early:
+                    tracker.log(done, "eval", early.args[0])
+                    return early.args[0]
+                tracker.log(done, "eval", values)
+                model.train()
+            if last or stop or (config.save_every and done % config.save_every == 0):
+                if config.save_every and main:
+                    now = {"sums": tracker.sums, "infeasible_run": tracker.skipped_in_a_row, "identity": identity or {}}
+                    checkpoint.save(directory, done, model, optimizer, now, config.keep_checkpoints)
+                distributed.barrier()
             if stop and not last:
                 aim = "to go on" if config.save_every else "to start this part again"
-                where = f"interrupted after step {step + 1} of {config.steps}"
+                where = f"interrupted after step {done} of {config.steps}"
                 raise Interrupted(stop, f"{where}; run the same command {aim}")
-    return measured
+    return values
 
 
 def _ahead(batches: MicroBatches, start: int, steps: int) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:
@@ -174,16 +159,14 @@ def update(
     received: Sequence[int] = (),
 ) -> tuple[Sums, float, int]:
     """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are those of `fit`.
-
-    Returns:
-        The sums, the gradient's norm before clipping, and the signal that asks for a stop (0 for none): one of those
-        `received` here or in another process.
-    """
+    Returns the sums, the gradient's norm before clipping, and the signal that asks for a stop (0: none), one of those
+    `received` here or in another process."""
     device = next(model.parameters()).device
     found, tokens = torch.zeros(3, dtype=torch.float64, device=device), 0
     for i, (number, batch) in enumerate(micro_batches, 1):
         torch.manual_seed(int(mix(seed, Purpose.DROPOUT, step, number)) >> 1)
-        alone = distributed.no_sync(model) if i < len(micro_batches) else nullcontext()
+        last = i == len(micro_batches)  # gradients of those before are added up in this process only
+        alone = nullcontext() if last or not isinstance(model, DistributedDataParallel) else model.no_sync()
         with alone, training_products(device, config.precision):
             with autocast(device, config.precision):
                 total, count, skipped = loss(model, batch)
@@ -191,12 +174,12 @@ def update(
         found += torch.stack([value.double() for value in (total.detach(), count, skipped)])
         tokens += int(batch["attention_mask"].sum())  # on the host, as all batches
     signal_here = max(received, default=0)
-    *values, signals = distributed.sum_over_processes([*found.tolist(), float(tokens), float(signal_here)])
+    here = [*found.tolist(), float(tokens), float(signal_here), 1.0]
+    *values, signals, processes = distributed.sum_over_processes(here)
     sums = Sums(*values)
-
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
-    torch._foreach_mul_(gradients, distributed.world_size() / max(sums.counted, 1.0))
+    torch._foreach_mul_(gradients, processes / max(sums.counted, 1.0))
     norm = float(torch.nn.utils.get_total_norm(gradients))
     if not (math.isfinite(norm) and math.isfinite(sums.total)):
         raise TrainingStopped(
@@ -212,23 +195,16 @@ def update(
     return sums, norm, signal_here or (int(signal.SIGTERM) if signals else 0)
 
 
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collects the first SIGINT or SIGTERM; a second one has its usual effect."""
-    received: list[int] = []
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def restore() -> None:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+def on_signals(handler: Callable[[int], object], once: bool = False) -> ExitStack:
+    """Calls `handler` with the number of every SIGINT or SIGTERM until the result is closed. With `once`, a second one
+    has its usual effect."""
+    restore = ExitStack()
 
     def handle(number: int, _frame: object) -> None:
-        received.append(number)
-        restore()
+        if once:
+            restore.close()
+        handler(number)
 
-    for number in previous:
-        signal.signal(number, handle)
-    try:
-        yield received
-    finally:
-        restore()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        restore.callback(signal.signal, number, signal.signal(number, handle))
+    return restore

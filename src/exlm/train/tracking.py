@@ -37,20 +37,36 @@ class Sums(NamedTuple):
     tokens: float
 
 
-class Meter:
-    """Means since the last log line. Stops a run if too many updates in a row have to skip sequences."""
+class Tracker:
+    """The numbers of a run: means between two records go to `log.jsonl` and TensorBoard in `directory`, and a progress
+    bar shows the loss. A run stops if `limit` updates in a row have to skip sequences. `state` is that of the
+    checkpoint where the run begins. Records after its step are removed, since the run repeats them."""
 
-    def __init__(self, max_infeasible_steps: int) -> None:
-        self.limit, self.skipped_in_a_row = max_infeasible_steps, 0
+    def __init__(
+        self, directory: Path, state: dict[str, Any], steps: int, limit: int, active: bool, loss: str, description: str
+    ) -> None:
+        start, self.sums, self.skipped_in_a_row = state["step"], state["sums"], state["infeasible_run"]
+        self.limit, self.active, self.loss = limit, active, loss
+        self.bar = tqdm(total=steps, initial=start, desc=description, unit="step", disable=not active, mininterval=1)
+        if active:
+            from torch.utils.tensorboard import SummaryWriter  # takes a second to import
+
+            path = directory / "log.jsonl"
+            kept = [record for record in read_log(path) if record["step"] <= start]
+            write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+            self.file = path.open("a")
+            self.board = SummaryWriter(str(directory / "tensorboard"), purge_step=start + 1)
         self.since = _clocks()
-        self.sums = [0.0] * 4
 
     def add(self, sums: Sums, step: int) -> None:
+        """Counts an update; `step` is the number of finished updates, here and below."""
         self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if sums.skipped else 0
         if self.skipped_in_a_row >= self.limit:
-            skipped = f"{self.skipped_in_a_row} updates in a row up to step {step + 1}"
+            skipped = f"{self.skipped_in_a_row} updates in a row up to step {step}"
             raise TrainingStopped(f"{skipped} had sequences without any alignment of finite probability; {GO_ON}")
+        self.bar.set_postfix({self.loss: f"{sums.total / max(sums.counted, 1.0):.3f}"}, refresh=False)
+        self.bar.update()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -59,46 +75,21 @@ class Meter:
         yield
         self.since = self.since + _clocks() - before
 
-    def read(self, loss_name: str) -> dict[str, float]:
-        """The means and sums since the last call. Processor time is that of this process, with all its threads."""
-        elapsed = _clocks() - self.since
-        sums = Sums(*self.sums)
+    def log_updates(self, step: int, **further: float) -> None:
+        """Writes the means and sums since the last call. Processor time is that of all threads of this process."""
+        elapsed, sums = _clocks() - self.since, Sums(*self.sums)
         self.since, self.sums = _clocks(), [0.0] * 4
-        return {
-            loss_name: sums.total / max(sums.counted, 1.0),
+        values = {
+            self.loss: sums.total / max(sums.counted, 1.0),
             "infeasible": sums.skipped,
             "tokens": sums.tokens,
             "seconds": max(float(elapsed[0]), 1e-9),
             "processor_seconds": float(elapsed[1]),
         }
-
-
-def _clocks() -> np.ndarray:
-    """The time, and the processor time of this process, in seconds."""
-    return np.array([time.monotonic(), time.process_time()])
-
-
-class Tracker:
-    """Writes `log.jsonl` and TensorBoard events into `directory` and shows a progress bar.
-
-    Records after step `start` are removed first, since a resumed run repeats them.
-    """
-
-    def __init__(self, directory: Path, start: int, steps: int, active: bool, description: str) -> None:
-        self.active = active
-        self.bar = tqdm(total=steps, initial=start, desc=description, unit="step", disable=not active, mininterval=1)
-        if not active:
-            return
-        from torch.utils.tensorboard import SummaryWriter  # takes a second to import
-
-        path = directory / "log.jsonl"
-        kept = [record for record in read_log(path) if record["step"] <= start]
-        write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
-        self.file = path.open("a")
-        self.board = SummaryWriter(str(directory / "tensorboard"), purge_step=start + 1)
+        self.log(step, "train", values | further)
 
     def log(self, step: int, kind: str, values: dict[str, Any]) -> None:
-        """Writes a record of numbers and lists of numbers; `kind` is train or eval, `step` counts finished updates."""
+        """Writes a record of numbers and lists of numbers; `kind` is train or eval."""
         if not self.active:
             return
         self.file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
@@ -108,13 +99,13 @@ class Tracker:
             for ending, part in parts.items():
                 self.board.add_scalar(f"{kind}/{name}{ending}", part, step)
 
-    def advance(self, shown: dict[str, str]) -> None:
-        """One update is done; the bar shows what is given."""
-        self.bar.set_postfix(shown, refresh=False)
-        self.bar.update()
-
     def close(self) -> None:
         self.bar.close()
         if self.active:
             self.file.close()
             self.board.close()
+
+
+def _clocks() -> np.ndarray:
+    """The time, and the processor time of this process, in seconds."""
+    return np.array([time.monotonic(), time.process_time()])

@@ -1,0 +1,47 @@
+"""`torchrun ... -m tests.soak.rank FAULT STEP exlm-words...`: the command, in which process 1 comes to harm at a step."""
+
+import os
+import signal
+import sys
+from typing import Any
+
+import torch
+
+from exlm.train import loop
+
+
+def harm(fault: str, step: int) -> None:
+    """Lets the micro-batches of `step` end in a fault, in process 1 and in the first attempt alone."""
+    marker = os.environ["SOAK_MARKER"]
+    if fault == "none" or os.environ["RANK"] != "1" or os.path.exists(marker):
+        return
+    update, calls = loop.update, []
+
+    def harmed(model: Any, optimizer: Any, loss: Any, *rest: Any) -> Any:
+        calls.append(None)
+        if len(calls) != step:
+            return update(model, optimizer, loss, *rest)
+        open(marker, "w").close()
+        if fault == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fault == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if fault == "error":
+            raise ValueError("something nobody thought of")
+
+        def wrong(*arguments: Any) -> Any:
+            if fault == "memory":
+                raise torch.OutOfMemoryError("simulated: no memory left")
+            total, count, skipped = loss(*arguments)
+            return total * float("nan"), count, skipped
+
+        return update(model, optimizer, wrong, *rest)
+
+    loop.update = harmed
+
+
+if __name__ == "__main__":
+    from exlm_command import main
+
+    harm(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[3:])
