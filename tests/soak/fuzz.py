@@ -17,9 +17,9 @@ import datamol
 
 from exlm.cli import settings
 from exlm.data.encoding import Encoder, Row
+from exlm.data.frames import read_frame
 from exlm.errors import InputError
 from exlm.pretrained import load_model, load_tokenizer
-from exlm.data.frames import read_frame
 from exlm.tasks.question_answering import read_questions
 from exlm.tasks.table import make_table
 from tests.soak import work

@@ -156,11 +156,10 @@ def _protein(rows: list[str], size: int) -> PreTrainedTokenizerFast:
     """One token for each letter of RESIDUES, whatever the rows are. Gaps and all other characters are `<unk>`."""
     *first, mask = ROBERTA.values()
     vocabulary = {token: i for i, token in enumerate([*first, *RESIDUES, mask])}
-    tokenizer = Tokenizer(
-        models.BPE(vocabulary, [], unk_token=ROBERTA["unk"])
-    )  # without merges, every character is a token
+    # Without merges, every character is a token. Foreign ones are split off, so that messages can show them.
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token=ROBERTA["unk"]))
     tokenizer.normalizer = RESIDUE_NORMALIZER
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"[^{RESIDUES}]"), "isolated")  # messages show what is wrong
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"[^{RESIDUES}]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.post_processor = ENDS
     return _fast_tokenizer(tokenizer, ROBERTA)

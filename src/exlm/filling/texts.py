@@ -231,9 +231,8 @@ def describe_states(graph: Graph, options: FillOptions, count: int, spell: Calla
     """For every state, its `weight`, the probability that a path allowed by `options` visits it, and the `count` most
     probable `words`, each spelled and with its probability."""
     paths, lengths = searched(graph, options)
-    weights = torch.stack([p * search.visits(paths, m).sum(0) for m, p in lengths.items()]).sum(0) / sum(
-        lengths.values()
-    )
+    every = [p * search.visits(paths, m).sum(0) for m, p in lengths.items()]
+    weights = torch.stack(every).sum(0) / sum(lengths.values())
     top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
     rows = zip(weights.tolist(), top.indices.tolist(), top.values.tolist(), strict=True)
     return [
