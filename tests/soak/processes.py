@@ -26,7 +26,11 @@ SAID = {
 def _torchrun(fault: str, step: int, words: list[str], marker: Path, log: Path) -> tuple[int, float]:
     """Exit status, and seconds from the fault to the end."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    environment = os.environ | {"SOAK_MARKER": str(marker), "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {
+        "SOAK_MARKER": str(marker),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     with log.open("w") as file:
         process = subprocess.Popen(
             [*launcher, "-m", "tests.soak.rank", fault, str(step), *words],
