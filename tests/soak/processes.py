@@ -64,7 +64,7 @@ def two_processes(index: int, directory: Path) -> dict[str, Any]:
     wrong = differences(directory / "run", expected)
     sentence = next((line for line in said.splitlines() if re.search("exlm pretrain: (stopped|error)", line)), "")
     return {
-        "passed": first != 0 and second == 0 and not wrong and seconds < LONGEST and SAID[fault] in said and bool(sentence),
+        "passed": bool(first and sentence and SAID[fault] in said) and seconds < LONGEST and second == 0 and not wrong,
         "fault": fault,
         "step": step,
         "seconds_to_end": round(seconds, 1),

@@ -178,8 +178,8 @@ def update(
                 if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
                     rows, length = batch["attention_mask"].shape
                     raise TrainingStopped(
-                        f"out of memory at step {step + 1}, in {rows} sequences of up to {length} tokens ({error}); lower "
-                        "tokens_per_micro_batch, which changes the result by rounding alone"
+                        f"out of memory at step {step + 1}, in {rows} sequences of up to {length} tokens ({error}); "
+                        "lower tokens_per_micro_batch, which changes the result by rounding alone"
                     ) from error
                 raise
         found += torch.stack([value.double() for value in (total.detach(), count, skipped)])
