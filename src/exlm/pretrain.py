@@ -63,7 +63,7 @@ def pretrain(
     corpus.verify()
     tokenizer = load_tokenizer(data.corpus)
     directory = Path(output)
-    with distributed.process_group() as (rank, world), lock(directory) if rank == 0 else nullcontext():
+    with distributed.process_group(train.max_wait) as (rank, world), lock(directory) if rank == 0 else nullcontext():
         identity = {"tokenizer": corpus.tokenizer_hash, "corpus": corpus.corpus_hash, **identity_of(recipe, "model")}
         settings = identity_of(recipe, "train") | identity_of(recipe, "data") | {"seed": seed}
         settings["train.precision"] = used_precision(distributed.device(device), train.precision)

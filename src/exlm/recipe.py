@@ -9,7 +9,10 @@ from .model.configuration_exlm import ArchitectureConfig as ArchitectureConfig  
 from .model.heads import Prior
 
 # Settings that do not change what a run computes, or that another setting contains.
-REPORTING = ("log_every", "eval_every", "save_every", "keep_checkpoints", "eval_sequences", "corpus", "warmup_ratio")
+REPORTING = (
+    *("log_every", "eval_every", "save_every", "keep_checkpoints", "max_wait"),
+    *("eval_sequences", "corpus", "warmup_ratio"),
+)
 
 
 @dataclass(frozen=True)

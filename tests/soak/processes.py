@@ -26,7 +26,11 @@ SAID = {
 def _torchrun(fault: str, step: int, words: list[str], marker: Path, log: Path) -> tuple[int, float]:
     """Exit status, and seconds from the fault to the end."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    environment = os.environ | {"SOAK_MARKER": str(marker), "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {
+        "SOAK_MARKER": str(marker),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     with log.open("w") as file:
         process = subprocess.Popen(
             [*launcher, "-m", "tests.soak.rank", fault, str(step), *words],
@@ -60,7 +64,7 @@ def two_processes(index: int, directory: Path) -> dict[str, Any]:
     wrong = differences(directory / "run", expected)
     sentence = next((line for line in said.splitlines() if re.search("exlm pretrain: (stopped|error)", line)), "")
     return {
-        "passed": first != 0 and second == 0 and not wrong and seconds < LONGEST and SAID[fault] in said and bool(sentence),
+        "passed": bool(first and sentence and SAID[fault] in said) and seconds < LONGEST and second == 0 and not wrong,
         "fault": fault,
         "step": step,
         "seconds_to_end": round(seconds, 1),

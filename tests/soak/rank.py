@@ -1,4 +1,4 @@
-"""`torchrun ... -m tests.soak.rank FAULT STEP exlm-words...`: the command, in which process 1 comes to harm at a step."""
+"""`torchrun ... -m tests.soak.rank FAULT STEP WORDS...`: `exlm WORDS`, in which process 1 comes to harm at a step."""
 
 import os
 import signal

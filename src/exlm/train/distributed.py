@@ -3,13 +3,16 @@
 import contextlib
 import ctypes
 import os
+import re
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..errors import InputError
+from ..errors import InputError, TrainingStopped
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 
@@ -47,16 +50,35 @@ def keep_freed_memory() -> None:
 
 
 @contextlib.contextmanager
-def process_group() -> Iterator[tuple[int, int]]:
-    """A process group for the duration of a run; yields (rank, world size)."""
+def process_group(max_wait: int) -> Iterator[tuple[int, int]]:
+    """A process group for the duration of a run; yields (rank, world size). If another process has ended or does not
+    answer for `max_wait` seconds, TrainingStopped says which one, and why it ended if it could say so itself."""
     if not launched():
         yield 0, 1
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(device())
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    store, rank, world = next(dist.rendezvous("env://"))
+    patience = timedelta(seconds=max_wait)
+    dist.init_process_group(
+        "nccl" if torch.cuda.is_available() else "gloo", store=store, rank=rank, world_size=world, timeout=patience
+    )
     try:
-        yield dist.get_rank(), dist.get_world_size()
+        yield rank, world
+    except BaseException as error:
+        if not isinstance(error, RuntimeError) or not re.search("gloo|NCCL|peer|[Tt]imed out", str(error)):
+            store.set(f"end of {rank}", str(error)[:1000] or type(error).__name__)
+            raise
+        time.sleep(1)  # the process that failed may still be about to say why
+        said = {
+            other: store.get(f"end of {other}").decode() for other in range(world) if store.check([f"end of {other}"])
+        }
+        others = [f"process {other} of {world} ended: {why}" for other, why in said.items()]
+        silent = f"process {1 - rank} of 2" if world == 2 else f"one of the {world} processes"
+        raise TrainingStopped(
+            f"{'; '.join(others) or f'{silent} was killed or did not answer for {max_wait} seconds'} (this is process "
+            f"{rank}); the same command goes on from the newest checkpoint"
+        ) from error
     finally:
         dist.destroy_process_group()
 

@@ -50,6 +50,7 @@ class LoopConfig:
         save_every: updates between checkpoints, with one more at the end; 0 saves none, so no run can be resumed.
         keep_checkpoints: how many of the newest checkpoints are kept.
         max_infeasible_steps: stop after this many updates in a row with sequences that had to be skipped.
+        max_wait: seconds that a process waits for the others before it stops.
     """
 
     steps: int = 1000
@@ -60,9 +61,10 @@ class LoopConfig:
     save_every: int = 500
     keep_checkpoints: int = 2
     max_infeasible_steps: int = 20
+    max_wait: int = 600
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(("steps", "log_every", "keep_checkpoints", "max_infeasible_steps"), 1)
+        least = dict.fromkeys(("steps", "log_every", "keep_checkpoints", "max_infeasible_steps", "max_wait"), 1)
         for name, smallest in (least | {"eval_every": 0, "save_every": 0}).items():
             if getattr(self, name) < smallest:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least {smallest}")
@@ -168,9 +170,18 @@ def update(
         last = i == len(micro_batches)  # gradients of those before are added up in this process only
         alone = nullcontext() if last or not isinstance(model, DistributedDataParallel) else model.no_sync()
         with alone, training_products(device, config.precision):
-            with autocast(device, config.precision):
-                total, count, skipped = loss(model, batch)
-            total.backward()
+            try:
+                with autocast(device, config.precision):
+                    total, count, skipped = loss(model, batch)
+                total.backward()
+            except (MemoryError, RuntimeError) as error:
+                if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
+                    rows, length = batch["attention_mask"].shape
+                    raise TrainingStopped(
+                        f"out of memory at step {step + 1}, in {rows} sequences of up to {length} tokens ({error}); "
+                        "lower tokens_per_micro_batch, which changes the result by rounding alone"
+                    ) from error
+                raise
         found += torch.stack([value.double() for value in (total.detach(), count, skipped)])
         tokens += int(batch["attention_mask"].sum())  # on the host, as all batches
     signal_here = max(received, default=0)
