@@ -16,7 +16,7 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 	touch $@
 
 demo: setup
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/exlm demo  # models so small are slower on two threads
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python examples/demo.py  # models so small are slower on two threads
 
 test: setup
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(PROCESSES)

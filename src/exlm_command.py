@@ -45,7 +45,6 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command("exlm.doctor", ("directory?",), "/scratch"),
     "analyze": Command("exlm.paper.analyze", ("experiment", "recipe"), "sweep molecules/analysis-small"),
     "report": Command("exlm.paper.report", ("runs*",), "runs --output report"),
-    "demo": Command("exlm.demo", ("recipe?",), "--output demo-output"),
 }
 VERSION = "0.1.0"
 HELP = ("-h", "--help")

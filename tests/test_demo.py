@@ -2,8 +2,7 @@
 
 import pandas as pd
 import pytest
-
-from exlm.demo import demo
+from examples.demo import demo
 
 
 def test_the_demo_compares_both_models_and_says_where_everything_is(tmp_path, capsys):

@@ -1,7 +1,7 @@
 """Makes the labelled tables of proteins.md from the shared data, and its tables from the results.
 
-    python docs/results/proteins.py data DATA FOLDER       # structure.csv, signal.csv and variants.csv in FOLDER
-    python docs/results/proteins.py tables RUNS            # what proteins.md shows, from the runs of proteins-jobs.sh
+python docs/results/proteins.py data DATA FOLDER       # structure.csv, signal.csv and variants.csv in FOLDER
+python docs/results/proteins.py tables RUNS            # what proteins.md shows, from the runs of proteins-jobs.sh
 """
 
 import json
@@ -39,7 +39,9 @@ def spread(values: list[float], digits: int = 3) -> str:
 
 def tables(runs: Path) -> None:
     """Prints the tables in Markdown."""
-    print("| | updates | minutes | accuracy | perplexity | joint perplexity | own mask |\n| --- | --- | --- | --- | --- | --- | --- |")
+    print(
+        "| | updates | minutes | accuracy | perplexity | joint perplexity | own mask |\n| --- | --- | --- | --- | --- | --- | --- |"
+    )
     for name, title in MODELS.items():
         found = [json.loads((runs / f"{name}-s{seed}/result.json").read_text()) for seed in SEEDS]
         values = {key: [run["evaluation"].get(key, np.nan) for run in found] for key in found[0]["evaluation"]}
@@ -53,7 +55,9 @@ def tables(runs: Path) -> None:
             files = [runs / f"{task}-{name}-s{seed}/results.json" for seed in SEEDS]
             found = [json.loads(file.read_text())["runs"][0]["scores"]["test"] for file in files if file.exists()]
             known = [metric for metric in metrics if found and metric in found[0]]
-            print(f"| {task} | {title} | " + " | ".join(f"{m} {spread([run[m] for run in found])}" for m in known) + " |")
+            print(
+                f"| {task} | {title} | " + " | ".join(f"{m} {spread([run[m] for run in found])}" for m in known) + " |"
+            )
     print()
     for name, title in MODELS.items():
         files = [runs / f"variants-{name}-s{seed}.csv" for seed in SEEDS]

@@ -7,7 +7,9 @@ import json
 import sys
 from pathlib import Path
 
-from exlm.demo import plot_curves
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from examples.demo import plot_curves  # noqa: E402
 
 TASKS = {"rte": "accuracy", "mrpc": "accuracy", "cola": "matthews", "sts-b": "spearman", "sst-2": "accuracy"}
 EXTRA = {"mrpc": "f1", "sts-b": "pearson"}

@@ -1,4 +1,4 @@
-"""A small complete run on molecules that come with an installed package."""
+"""A small complete run on molecules that come with an installed package: `make demo`, or python examples/demo.py."""
 
 import time
 from pathlib import Path
@@ -6,11 +6,12 @@ from typing import Any
 
 import pandas as pd
 import torch
+from jsonargparse import auto_cli
 from matplotlib.figure import Figure
 
 from exlm.cli import settings
 from exlm.data.prepare import prepare
-from exlm.errors import InputError
+from exlm.errors import InputError, Interrupted
 from exlm.pretrain import pretrain
 from exlm.tasks.finetune import FinetuneConfig, TaskConfig, finetune
 from exlm.train.tracking import read_log
@@ -124,3 +125,10 @@ def plot_curves(path: Path, runs: dict[str, Path]) -> None:
         axis.set_yscale("log")
     axes[0].legend(frameon=False)
     figure.savefig(path, dpi=130)
+
+
+if __name__ == "__main__":
+    try:
+        auto_cli(demo)
+    except (InputError, Interrupted) as error:
+        raise SystemExit(f"demo: {error}") from None
