@@ -39,9 +39,8 @@ def spread(values: list[float], digits: int = 3) -> str:
 
 def tables(runs: Path) -> None:
     """Prints the tables in Markdown."""
-    print(
-        "| | updates | minutes | accuracy | perplexity | joint perplexity | own mask |\n| --- | --- | --- | --- | --- | --- | --- |"
-    )
+    print("| | updates | minutes | accuracy | perplexity | joint perplexity | own mask |")
+    print("| --- " * 7 + "|")
     for name, title in MODELS.items():
         found = [json.loads((runs / f"{name}-s{seed}/result.json").read_text()) for seed in SEEDS]
         values = {key: [run["evaluation"].get(key, np.nan) for run in found] for key in found[0]["evaluation"]}
