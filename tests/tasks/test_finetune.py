@@ -159,7 +159,7 @@ def crash():
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The steps whose batches were asked for. An entry (step, action) in `asked.waiting` is called at its step, once."""
+    """The steps whose batches were asked for. `asked.waiting` is (step, action): the action is called there, once."""
 
     class Asked(list):
         waiting = None
