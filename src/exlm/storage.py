@@ -171,8 +171,8 @@ def lock(directory: Path) -> Iterator[None]:
 @contextmanager
 def unfinished(path: Path, settings: dict[str, Any]) -> Iterator[Path]:
     """A directory KEPT in `path` for what a command needs to go on after an interruption. It is emptied first if it was
-    left by a command with other `settings` (JSON types). At the end `path` is removed; on an error it stays, unless KEPT is empty.
-    InputError if another command uses it."""
+    left by a command with other `settings` (JSON types). At the end `path` is removed; on an error it stays, unless
+    KEPT is empty. InputError if another command uses it."""
     with lock(path):
         kept = path / KEPT
         if read(path / BEGUN) != settings:
