@@ -25,10 +25,10 @@ for seed in 0 1 2; do
         $exlm score "$model" "$output/variants.csv" --label_column label \
             --output "$output/variants-$objective-s$seed.csv" || exit
         $exlm finetune --model "$model" --dataset "$output/signal.csv" --split column:split --task_type multiclass \
-            --label_columns label --metric mcc --epochs 6 --batch_size 32 --learning_rate 1e-3 --pooling mean \
+            --label_columns label --metric matthews --epochs 6 --batch_size 32 --learning_rate 1e-3 --pooling mean \
             --seeds $seed --output "$output/signal-$objective-s$seed" || exit
         $exlm finetune --model "$model" --dataset "$output/structure.csv" --split column:split \
-            --task_type token_classification --label_columns label --mask_column mask --epochs 6 --batch_size 16 \
+            --task_type token_classification --label_columns label --mask_column mask --epochs 4 --batch_size 16 \
             --learning_rate 1e-3 --seeds $seed --output "$output/structure-$objective-s$seed" || exit
     done
 done

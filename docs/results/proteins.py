@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 SEEDS, MODELS = (0, 1, 2), {"mlm": "MLM", "exlm": "ExLM, k = 2"}
-STRUCTURE, SIGNAL = {"train": 1200, "valid": 200, "test": 364}, {"train": 3000, "valid": 500, "test": 2000}
+STRUCTURE, SIGNAL = {"train": 600, "valid": 100, "test": 364}, {"train": 3000, "valid": 500, "test": 2000}
 WILD = "VDGV"  # the residues of GB1 at the four sites
 
 
@@ -48,7 +48,7 @@ def tables(runs: Path) -> None:
         minutes = spread([run["training_seconds"] / 60 for run in found], 1)
         print(f"| {title} | {found[0]['recipe']['train']['steps']} | {minutes} | {' | '.join(cells)} | {own} |")
     print()
-    for task, metrics in {"structure": ("accuracy", "macro_f1"), "signal": ("accuracy", "mcc")}.items():
+    for task, metrics in {"structure": ("accuracy", "macro_f1"), "signal": ("accuracy", "matthews")}.items():
         for name, title in {**MODELS, "scratch": "not pre-trained"}.items():
             files = [runs / f"{task}-{name}-s{seed}/results.json" for seed in SEEDS]
             found = [json.loads(file.read_text())["runs"][0]["scores"]["test"] for file in files if file.exists()]

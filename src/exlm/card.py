@@ -45,6 +45,8 @@ def run_facts(directory: Path) -> str:
     """What is known about a run, one fact per line: its model, data, state and results. Empty if there is no run."""
     config, recipe, result = (read(directory / name) for name in ("config.json", "recipe.yaml", "result.json"))
     recipe, tokenizer = result.get("recipe", recipe), directory / "tokenizer.json"
+    named = recipe.get("data", {}).get("corpus", [])
+    corpora = [named] if isinstance(named, str) else named
     return _render(
         "facts.md",
         config=config,
@@ -54,9 +56,10 @@ def run_facts(directory: Path) -> str:
         texts=config | (config.get("task") or {}),
         proteins=tokenizer.is_file() and splits_residues(Tokenizer.from_file(str(tokenizer))),
         weights=read(directory / MANIFEST).get("files", {}).get("model.safetensors", {}).get("sha256"),
-        corpus=read(Path(recipe.get("data", {}).get("corpus", "")) / MANIFEST),
+        corpora=[read(Path(path) / MANIFEST) for path in corpora],
         logged=max((record["step"] for record in read_log(directory / "log.jsonl")), default=0),
         trainings=len(list(directory.glob("**/seed-*/result.json"))),
+        names=", ".join(map(_name, corpora)),
         name=_name,
     ).strip()
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from .card import write_card
 from .data.batching import MaskedBatches, mask_tokens
-from .data.corpus import SPLITS, Corpus
+from .data.corpus import SPLITS, corpus_name, open_corpus
 from .errors import InputError
 from .model.evaluation import evaluate_batch, no_sums, summary
 from .model.heads import Prior
@@ -59,9 +59,9 @@ def pretrain(
     """
     recipe = plain({"output": output, "data": data, "model": model, "prior": prior, "train": train, "seed": seed})
     recipe |= {"compile": compile}
-    corpus = Corpus(data.corpus, "train")
+    corpus = open_corpus(data.corpus, "train")
     corpus.verify()
-    tokenizer = load_tokenizer(data.corpus)
+    tokenizer = load_tokenizer(corpus.path)
     directory = Path(output)
     with distributed.process_group(train.max_wait) as (rank, world), lock(directory) if rank == 0 else nullcontext():
         identity = {"tokenizer": corpus.tokenizer_hash, "corpus": corpus.corpus_hash, **identity_of(recipe, "model")}
@@ -129,13 +129,14 @@ def pretrain(
 
 def check_positions(data: DataConfig, model: ArchitectureConfig) -> None:
     """Raises InputError if a training or held-out sequence can expand to more positions than the model has."""
-    longest = max(int(Corpus(data.corpus, split).lengths.max(initial=0)) for split in SPLITS)
+    longest = max(int(open_corpus(data.corpus, split).lengths.max(initial=0)) for split in SPLITS)
     limit = model.max_position_embeddings
     limited = model.has_links and model.transition == "gated"  # nothing else has a table of positions
     if limited and (needed := expanded_length(longest, data, model)) > limit:
         raise InputError(
-            f"the longest sequence of {data.corpus} has {longest + 2} tokens and can expand to {needed} positions, but "
-            f"model.max_position_embeddings is {limit}; set it to {needed}, or prepare with a smaller --max_length"
+            f"the longest sequence of {corpus_name(data.corpus)} has {longest + 2} tokens and can expand to {needed} "
+            f"positions, but model.max_position_embeddings is {limit}; set it to {needed}, or prepare with a smaller "
+            "--max_length"
         )
 
 
@@ -154,9 +155,9 @@ def held_out_batches(
     data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int, rank: int, world: int
 ) -> Iterator[dict[str, Tensor]]:
     """This process's share of the held-out sequences, masked the same way in every run with this seed."""
-    corpus = Corpus(data.corpus, "valid")
+    corpus = open_corpus(data.corpus, "valid")
     if not len(corpus):
-        raise InputError(f"{data.corpus} has no held-out sequences; prepare it with --held_out 0.1 --overwrite true")
+        raise InputError(f"{corpus_name(data.corpus)} has no held-out sequences; prepare it with --held_out 0.1")
     draw = np.argsort(mix(seed, Purpose.HELD_OUT, np.arange(len(corpus))), kind="stable")
     chosen = draw[: data.eval_sequences or len(corpus)]
     chosen, parts = chosen[np.argsort(-corpus.lengths[chosen], kind="stable")], []

@@ -20,7 +20,7 @@ class DataConfig:
     """What to train on, and how it is divided and masked.
 
     Attributes:
-        corpus: directory written by `exlm prepare`.
+        corpus: directory written by `exlm prepare`, or several of one tokenizer that are read as one.
         mask_ratio: share of tokens replaced by [MASK].
         repeat: copies of each token, masked one by one (Repeated MLM); fine-tuning then repeats its input too.
         tokens_per_batch: upper bound of sequences x longest sequence in one update, over all processes, without copies.
@@ -28,7 +28,7 @@ class DataConfig:
         eval_sequences: held-out sequences used in an evaluation; 0 takes all.
     """
 
-    corpus: str
+    corpus: str | list[str]
     mask_ratio: float = 0.15
     repeat: int = 1
     tokens_per_batch: int = 65536

@@ -10,8 +10,9 @@
 Dropped duplicates stay in the token files, but no index points at them.
 """
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -65,8 +66,10 @@ class Corpus:
         self.standardize: str = options.get("standardize", "none")
         self._index = np.load(self.path / f"{split}.npy", mmap_mode="r")
         self.lengths: np.ndarray = self._index["length"]
-        names = self.manifest["token_files"]
-        self._shards = [np.memmap(self.path / name, self.manifest["token_dtype"], "r") for name in names]
+        names, dtype = self.manifest["token_files"], np.dtype(self.manifest["token_dtype"])
+        if not set(names) <= set(self.manifest["files"]) or dtype.kind != "u":
+            raise InputError(f"the manifest of {path} is damaged: its token files are not those of a corpus")
+        self._shards = [np.memmap(self.path / name, dtype, "r") for name in names]
         self._starts = np.cumsum([0] + [len(shard) for shard in self._shards[:-1]])
 
     def __len__(self) -> int:
@@ -94,6 +97,54 @@ class Corpus:
         """Compares every file, or its size alone, with the manifest; InputError naming the first that differs."""
         if reason := problem(self.path, contents):
             raise InputError(f"the corpus {self.path} is damaged: {reason}; prepare it again with exlm prepare")
+
+
+class JoinedCorpus(Corpus):
+    """Several corpora of one tokenizer as one: the examples of the first, then those of the second, and so on.
+
+    InputError if one is no corpus, or differs from the first in its tokenizer or in what its rows are.
+    """
+
+    def __init__(self, paths: Sequence[str | Path], split: Split = "train") -> None:
+        self.parts = [Corpus(path, split) for path in paths]
+        first = self.parts[0]
+        for part in self.parts:
+            for name in ("tokenizer_hash", "molecules", "standardize"):
+                if getattr(part, name) != getattr(first, name):
+                    advice = f"prepare it again with --tokenizer {first.path} and the other options of that corpus"
+                    raise InputError(f"{part.path} and {first.path} have not the same {name}; {advice}")
+        self.path, self.manifest, self.tokenizer_hash = first.path, first.manifest, first.tokenizer_hash
+        self.molecules, self.standardize = first.molecules, first.standardize
+        self.corpus_hash = hashlib.sha256("".join(part.corpus_hash for part in self.parts).encode()).hexdigest()
+        self.lengths = np.concatenate([part.lengths for part in self.parts])
+        self._first = np.cumsum([0, *map(len, self.parts)])
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def gather(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        indices = np.asarray(indices, dtype=np.int64)
+        lengths, part_of = self.lengths[indices].astype(np.int64), np.searchsorted(self._first, indices, "right") - 1
+        ids = np.full((len(indices), int(lengths.max(initial=0))), self.manifest["pad_token_id"], dtype=np.int64)
+        for number in np.unique(part_of):
+            rows = part_of == number
+            found, _ = self.parts[number].gather(indices[rows] - self._first[number])
+            ids[rows, : found.shape[1]] = found
+        return ids, lengths
+
+    def verify(self, contents: bool = True) -> None:
+        for part in self.parts:
+            part.verify(contents)
+
+
+def open_corpus(paths: str | Sequence[str], split: Split = "train") -> Corpus:
+    """The corpus of one directory, or of several that are read as one."""
+    return Corpus(paths, split) if isinstance(paths, str) else JoinedCorpus(paths, split)
+
+
+def corpus_name(paths: str | Sequence[str]) -> str:
+    """The names of the directories, for people."""
+    return " + ".join(Path(path).name for path in ([paths] if isinstance(paths, str) else paths))
 
 
 class CorpusWriter:

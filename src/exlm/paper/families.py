@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
+from exlm.data.corpus import corpus_name
 from exlm.paper.analyze import Space
 from exlm.paper.page import Number
 from exlm.paper.runs import Finetuning, Pretraining, Runs
@@ -165,7 +165,7 @@ def _label(family: Family) -> str:
     data = run.result["recipe"]["data"]
     sizes = sorted({f"{run.result['parameters'] / 1e6:.1f}" for run in family.runs}, key=float)
     words = [
-        Path(data["corpus"]).name,
+        corpus_name(data["corpus"]),
         f"{run.model.num_hidden_layers} layers × {run.model.hidden_size}",
         f"{'–'.join(dict.fromkeys([sizes[0], sizes[-1]]))}M parameters",
         f"{family.steps:,} updates of {data['tokens_per_batch']:,} tokens",

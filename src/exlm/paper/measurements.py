@@ -24,7 +24,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from exlm.data.batching import IGNORED, MaskedBatches
-from exlm.data.corpus import Corpus
+from exlm.data.corpus import open_corpus
 from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.objectives import visits
@@ -165,13 +165,14 @@ def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior:
     """Functions that each do one update, and how many tokens it reads, not counting copies and expanded states. Batches
     are masked and expanded before the function is called: in a real training another thread does this."""
     torch.manual_seed(0)
-    tokenizer = load_tokenizer(data.corpus)
+    corpus = open_corpus(data.corpus)
+    tokenizer = load_tokenizer(corpus.path)
     network = ExLMForMaskedLM(model.build(tokenizer, data.repeat)).train()
     distributed.to_device(network)
     config = LoopConfig(precision=precision)  # type: ignore[arg-type]
     optimizer = build_optimizer(network, config.optimizer)
     sizes = (data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio)
-    masked = MaskedBatches(Corpus(data.corpus), tokenizer, *sizes, seed=0, repeat=data.repeat)
+    masked = MaskedBatches(corpus, tokenizer, *sizes, seed=0, repeat=data.repeat)
     for step in itertools.count():
         batches = [(number, complete_batch(network, batch, prior)) for number, batch in masked(step)]
         tokens = sum(int(batch["attention_mask"].sum()) // data.repeat for _, batch in batches)
