@@ -5,6 +5,7 @@ import json
 import math
 import os
 import platform
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
@@ -19,6 +20,7 @@ from filelock import FileLock, Timeout
 from .errors import InputError
 
 MANIFEST = "manifest.json"
+BEGUN, KEPT = "begun.json", "kept"  # of a directory that `unfinished` makes
 
 
 def sha256(path: Path) -> str:
@@ -164,6 +166,26 @@ def lock(directory: Path) -> Iterator[None]:
         raise InputError(f"another run is writing to {directory}; wait for it or choose another output") from None
     with held:
         yield
+
+
+@contextmanager
+def unfinished(path: Path, settings: dict[str, Any]) -> Iterator[Path]:
+    """A directory KEPT in `path` for what a command needs to go on after an interruption. It is emptied first if it was
+    left by a command with other `settings` (JSON types). At the end `path` is removed; on an error it stays, unless
+    KEPT is empty. InputError if another command uses it."""
+    with lock(path):
+        kept = path / KEPT
+        if read(path / BEGUN) != settings:
+            shutil.rmtree(kept, ignore_errors=True)
+            write_json(path / BEGUN, settings)
+        kept.mkdir(exist_ok=True)
+        finished = False
+        try:
+            yield kept
+            finished = True
+        finally:
+            if finished or not any(kept.iterdir()):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def machine() -> dict[str, Any]:

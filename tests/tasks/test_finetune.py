@@ -1,6 +1,8 @@
 """Fine-tuning, prediction and embedding as a user runs them, on tables made here."""
 
 import json
+import os
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 from transformers import AutoConfig
 
 from exlm import InputError
+from exlm.errors import Interrupted
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import load_model, load_tokenizer, save_model
@@ -19,7 +22,8 @@ from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
 from exlm.tasks.metrics import evaluate
 from exlm.tasks.predict import predict
-from exlm.tasks.supervised import ShuffledBatches
+from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
+from exlm.train.tracking import read_log
 
 FAST = FinetuneConfig(epochs=10, batch_size=16, learning_rate=3e-3, patience=0, precision="fp32")
 
@@ -143,6 +147,104 @@ def test_the_same_seed_gives_the_same_result(pretrained, table, tmp_path):
     left = run(pretrained, table, tmp_path / "a", ["nitrogen"])
     right = run(pretrained, table, tmp_path / "b", ["nitrogen"])
     assert left["test"] == right["test"] and left["runs"][0]["split_sha256"] == right["runs"][0]["split_sha256"]
+
+
+class Crash(Exception):
+    """Stands for a process that ends without a word."""
+
+
+def crash():
+    raise Crash
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The steps whose batches were asked for. `asked.waiting` is (step, action): the action is called there, once."""
+
+    class Asked(list):
+        waiting = None
+
+    original, steps = ShuffledBatches.__call__, Asked()
+
+    def call(self, step):
+        steps.append(step)
+        if steps.waiting and steps.waiting[0] == step:
+            action, steps.waiting = steps.waiting[1], None
+            action()
+        return original(self, step)
+
+    monkeypatch.setattr(ShuffledBatches, "__call__", call)
+    return steps
+
+
+def same_files(left, right):
+    """Whether two fine-tunings left the same files with the same content, but for times and paths."""
+    names = {p.relative_to(left) for p in left.rglob("*") if p.is_file() and not p.name.startswith("events.")}
+    assert names == {p.relative_to(right) for p in right.rglob("*") if p.is_file() and not p.name.startswith("events.")}
+    times = ("seconds", "processor_seconds")
+    for name in names:
+        if name.name == "log.jsonl":
+            logs = [[{k: v for k, v in r.items() if k not in times} for r in read_log(d / name)] for d in (left, right)]
+            assert logs[0] == logs[1]
+        elif name.suffix in (".safetensors", ".csv"):
+            assert (left / name).read_bytes() == (right / name).read_bytes(), name
+    return True
+
+
+@pytest.mark.parametrize("action", [crash, lambda: os.kill(os.getpid(), signal.SIGTERM)], ids=["crash", "signal"])
+def test_an_interrupted_seed_goes_on_and_ends_with_the_same_bits(pretrained, table, tmp_path, asked, action):
+    task = TaskConfig(str(table), label_columns=["nitrogen"], split="random")
+
+    def tune(name, rate=3e-3):
+        train = replace(FAST, epochs=3, learning_rate=rate)
+        return finetune(str(tmp_path / name), str(pretrained), task, train, [0, 1])
+
+    whole = tune("whole")
+    asked.waiting = (20, action)  # in the second of three epochs of 15 steps
+    with pytest.raises((Crash, Interrupted)):
+        tune("cut")
+    del asked[:]
+    assert tune("cut")["runs"] == whole["runs"]
+    assert asked[0] in ((15,) if action is crash else (19, 20))  # it went on from the end of an epoch, or from the stop
+    assert same_files(tmp_path / "cut", tmp_path / "whole")
+    asked.waiting = (20, action)
+    with pytest.raises((Crash, Interrupted)):
+        tune("other")
+    del asked[:]
+    tune("other", rate=1e-3)
+    assert asked[0] == 0  # with another learning rate it cannot go on, and begins again
+
+
+@pytest.mark.parametrize("step", [1, 3, 7, 8, 9])
+def test_the_best_epoch_and_patience_survive_a_crash(tmp_path, asked, step):
+    """The epochs, of two steps each, have the scores 5, 9, 1, 9, 2: the second is best, and the fifth is the last."""
+    inputs, epochs = torch.randn(8, 3), []
+    collate = lambda rows: {"x": inputs[rows], "attention_mask": torch.ones(len(rows), 3)}  # noqa: E731
+    batches = ShuffledBatches([3] * 8, np.arange(8), 4, 0, collate)
+    hyper = FinetuneConfig(epochs=9, batch_size=4, learning_rate=1e-2, warmup_ratio=0.0, patience=3, precision="fp32")
+
+    def loss(model, batch):
+        return model(batch["x"]).square().sum(), torch.tensor(4.0), torch.tensor(0.0)
+
+    def train(name, score):
+        torch.manual_seed(1)
+        network = torch.nn.Linear(3, 1)
+        best = train_best_epoch(network, loss, batches, tmp_path / name, hyper, score, "accuracy")
+        return best, network.weight.tolist(), [r["accuracy"] for r in read_log(tmp_path / name / "log.jsonl")[1::2]]
+
+    def first(model):
+        epochs.append(model.weight.tolist())
+        return {"accuracy": (5, 9, 1, 9, 2)[len(epochs) - 1]}
+
+    def again(model):  # the weights say which epoch it is
+        return {"accuracy": (5, 9, 1, 9, 2)[epochs.index(model.weight.tolist())]}
+
+    whole = train("whole", first)
+    assert whole == (2, epochs[1], [5, 9, 1, 9, 2])
+    asked.waiting = (step, crash)
+    with pytest.raises(Crash):
+        train("cut", again)
+    assert train("cut", again) == whole
 
 
 def test_the_best_epoch_on_valid_is_the_one_kept(pretrained, table, tmp_path):

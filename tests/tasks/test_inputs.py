@@ -1,5 +1,7 @@
 """From a file to vectors and predictions: what a model remembers of its texts, and what is kept of the file."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ from exlm.data.frames import read_frame
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.pretrained import load_tokenizer, save_model
 from exlm.recipe import ArchitectureConfig
+from exlm.tasks import embed as embed_module
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
@@ -135,3 +138,48 @@ def test_tables_without_a_header_line_can_be_learned_and_predicted(chemist, smil
     assert sum(report["runs"][0]["split"].values()) == 40
     frame = predict(str(tmp_path / "out"), path, str(tmp_path / "p.csv"), header=False)
     assert list(frame)[:3] == ["column 1", "column 2", "predicted column 2"] and frame.iloc[:, 2].notna().all()
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.npy"])
+def test_embedding_goes_on_behind_the_parts_that_are_finished(chemist, smiles_file, tmp_path, monkeypatch, name):
+    """The columns and types of a part do not depend on its rows, and rows that cannot be used are numbered on."""
+    records = [{"smiles": smiles, "n": i} for i, smiles in enumerate(smiles_file.read_text().split()[:20])]
+    records[13] |= {"smiles": "C1CC", "n": None, "note": "late"}
+    path, whole, cut = write(tmp_path / "in.jsonl", map(json.dumps, records)), tmp_path / name, tmp_path / f"cut-{name}"
+    monkeypatch.setattr("exlm.tasks.embed.ROWS", 6)
+    monkeypatch.setattr("exlm.tasks.parts.ROWS", 6)
+    embed(chemist, path, str(whole))
+    made, original = [], embed_module.embeddings
+
+    def failing(*arguments):
+        made.append(None)
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(embed_module, "embeddings", failing)
+    with pytest.raises(KeyboardInterrupt):
+        embed(chemist, path, str(cut))
+    assert not cut.exists()
+    embed(chemist, path, str(cut))
+    assert len(made) == 3 + 2 and cut.read_bytes() == whole.read_bytes()  # two of four parts were finished
+    assert not [left.name for left in tmp_path.iterdir() if left.name.startswith(".")]
+    if name == "a.npy":
+        assert np.isnan(np.load(whole)).any(1).tolist() == [i == 13 for i in range(20)]
+    else:
+        frame = pd.read_parquet(whole) if name == "a.parquet" else pd.read_csv(whole)
+        assert list(frame)[:6] == ["smiles", "n", "note", "row", "text", "problem"]
+        assert frame["row"].tolist() == list(range(20)) and frame["problem"].fillna("").ne("").sum() == 1
+        assert frame["n"].isna().sum() == 1 and frame["note"][13] == "late"
+
+
+def test_parts_made_with_other_options_are_not_used(chemist, smiles_file, tmp_path, monkeypatch):
+    path = write(tmp_path / "in.smi", smiles_file.read_text().split()[:12])
+    monkeypatch.setattr("exlm.tasks.parts.ROWS", 6)
+    embed(chemist, path, str(tmp_path / "whole.npy"), "first")
+    parts = iter([embed_module.embeddings])  # after the first, StopIteration
+    with monkeypatch.context() as patched, pytest.raises(StopIteration):
+        patched.setattr(embed_module, "embeddings", lambda *arguments: next(parts)(*arguments))
+        embed(chemist, path, str(tmp_path / "a.npy"), "mean")
+    embed(chemist, path, str(tmp_path / "a.npy"), "first")
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()

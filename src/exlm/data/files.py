@@ -18,6 +18,7 @@ from typing import Any, TextIO
 import pyarrow
 
 from ..errors import InputError, first_line
+from ..storage import sha256
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
 STANDARD_INPUT = "-"  # as the name of a file
@@ -56,6 +57,11 @@ def _standard_input() -> Any:
     shutil.copyfileobj(sys.stdin.buffer, copy)
     copy.flush()
     return copy
+
+
+def digest(name: str) -> str:
+    """SHA-256 of a file, or of standard input, in hexadecimal."""
+    return sha256(Path(_standard_input().name if name == STANDARD_INPUT else name))
 
 
 def plain_suffix(path: str | Path) -> str:

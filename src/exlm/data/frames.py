@@ -2,8 +2,10 @@
 
 import csv
 import json
+from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from ..errors import InputError, first_line
 from ..storage import replacing
 from .columns import check_header
 from .files import STANDARD_INPUT, open_text, unreadable
-from .formats import FAULT, READERS, Header, format_of
+from .formats import FAULT, READERS, Header, Record, format_of
 from .readers import formats
 
 
@@ -28,24 +30,58 @@ def read_frame(path: str | Path, header: Header = True) -> pd.DataFrame:
     is False for a table without a header line, or it has the columns of a file that may lack this line.
 
     InputError for a missing, empty or unreadable file, and for two columns with the same name."""
-    kind = format_of(path)
+    return next(read_frames(path, header))
+
+
+def read_frames(
+    path: str | Path, header: Header = True, rows: int | None = None, like: pd.DataFrame | None = None
+) -> Iterator[pd.DataFrame]:
+    """The table of `read_frame` in parts of at most `rows` rows, in constant memory. The index counts the rows of the
+    file, from 0. Each part has the columns and types that its rows need, or those of the frame `like`."""
+    kind, start = format_of(path), 0
     if kind is None:
         raise InputError(f"{path}: unknown file type; use a {formats()}")
     with unreadable(path):
-        if kind == "parquet":
-            frame, faults = pd.read_parquet(path).reset_index(drop=True), {}
-        else:
-            records = list(READERS[kind](str(path), header, partial(_all_columns, str(path))))
-            while records and not records[-1]:  # blank lines at the end
-                records.pop()
-            faults = {row: record.pop(FAULT) for row, record in enumerate(records) if FAULT in record}
-            frame = pd.DataFrame(records) if kind == "jsonl" else pd.DataFrame(records).fillna("")
-    if frame.empty:
+        for records in _parts(kind, path, header, rows):
+            if isinstance(records, pd.DataFrame):
+                frame, faults = records.reset_index(drop=True), {}
+            else:
+                faults = {row: record.pop(FAULT) for row, record in enumerate(records, start) if FAULT in record}
+                frame = pd.DataFrame(records, columns=None if like is None else like.columns)
+                frame = frame if kind == "jsonl" else frame.fillna("")
+            if not start and len(faults) == len(frame) > 0:
+                first = f"no row can be used, the first: {faults[0]}"
+                raise InputError(f"{path}: {first}; check the header and the separator")
+            frame = frame if like is None else frame.astype(like.dtypes)
+            frame.index += start
+            frame.attrs["malformed"] = faults
+            start += len(frame)
+            if len(frame):
+                yield frame
+    if not start:
         raise InputError(f"{path}: holds no data rows")
-    if len(faults) == len(frame):
-        raise InputError(f"{path}: no row can be used, the first: {faults[0]}; check the header and the separator")
-    frame.attrs["malformed"] = faults
-    return frame
+
+
+def _parts(kind: str, path: str | Path, header: Header, rows: int | None) -> Iterator[pd.DataFrame | list[Record]]:
+    """At most `rows` rows of a file at a time, without the blank lines at its end."""
+    if kind == "parquet" and rows is None:
+        yield pd.read_parquet(path)
+    elif kind == "parquet":
+        with pq.ParquetFile(path) as file:
+            yield from (pa.Table.from_batches([batch]).to_pandas() for batch in file.iter_batches(rows))
+    else:
+        records = _without_blank_end(READERS[kind](str(path), header, partial(_all_columns, str(path))))
+        while part := list(islice(records, rows)):
+            yield part
+
+
+def _without_blank_end(records: Iterator[Record]) -> Iterator[Record]:
+    blank = 0
+    for record in records:
+        if record:
+            yield from ({} for _ in range(blank))
+            yield record
+        blank = 0 if record else blank + 1
 
 
 def _all_columns(path: str, columns: list[str]) -> list[str]:

@@ -1,19 +1,22 @@
 """One vector per row of a table; every row of the input appears in the output."""
 
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.frames import as_arrow, output_path, read_frame, with_columns
+from exlm.data.frames import as_arrow, output_path, read_frames, with_columns
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.pretrained import load_model
-from exlm.storage import replacing
+from exlm.pretrained import fingerprint, load_model
+from exlm.storage import MANIFEST, read
 from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, text_kind, tokenize_rows
+from exlm.tasks.parts import ROWS, write_in_parts
 from exlm.tasks.table import make_table
 from exlm.train import distributed
 
@@ -33,7 +36,7 @@ def embed(
     on_invalid: OnInvalid = "skip",
     device: str = "auto",
 ) -> Path:
-    """Writes one vector per row of a table.
+    """Writes one vector per row of a table, in constant memory; if it is interrupted, the same command goes on.
 
     Args:
         model: a pre-trained or fine-tuned model directory.
@@ -51,30 +54,52 @@ def embed(
         on_invalid: mark molecules that RDKit cannot parse (`skip`), embed them too (`keep`), or stop (`error`).
         device: auto, cpu, cuda or one of several (cuda:1).
     """
+    settings = {name: value for name, value in locals().items() if name not in ("input", "output")}
     target = output_path(model, input, output, "embeddings.parquet", (".parquet", ".csv", ".npy"))
     network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.to_device(network, device)
-    table, known = make_table(read_frame(input, header), input, text_column, []), text_kind(network.config)
-    molecules = check_kind(table.texts, known.molecules, molecules, input)
-    rows = tokenize_rows(table, tokenizer, max_length, molecules, on_invalid == "keep", known.standardize)
-    rows.check(input, on_invalid)
-    vectors = embeddings(network, tokenizer, rows, pooling, "embed")
+    first, known = make_table(next(read_frames(input, header, ROWS)), input, text_column, []), text_kind(network.config)
+    molecules = check_kind(first.texts, known.molecules, molecules, input)
+
+    def write(frame: pd.DataFrame, path: Path) -> dict[str, int]:
+        table, begin = make_table(frame, input, first.text_column, []), frame.index[0] == 0
+        keep = on_invalid == "keep"
+        rows = tokenize_rows(table, tokenizer, max_length, molecules, keep, known.standardize, check=begin)
+        if begin or on_invalid == "error":
+            rows.check(input, on_invalid)
+        vectors = embeddings(network, tokenizer, rows, pooling, f"embed, from row {frame.index[0] + 1}")
+        _write(path, rows, vectors)
+        return {"embedded": int(rows.usable.sum()), "marked": int((~rows.usable).sum())}
+
+    settings |= {"weights": read(Path(model) / MANIFEST) or fingerprint(model)}
+    counts = write_in_parts(input, header, target, settings, write, partial(_beginning, network.config.hidden_size))
+    texts = f"texts of column {first.text_column!r} (--text_column names another)"
+    print(f"{counts['embedded']} rows embedded, {counts['marked']} marked in the column problem: {target}; {texts}")
+    return target
+
+
+def _beginning(width: int, rows: int) -> bytes:
+    """Of a .npy file with an array [rows, width] float32."""
+    content = BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})
+    return content.getvalue()
+
+
+def _write(path: Path, rows: Rows, vectors: np.ndarray) -> None:
+    """Writes a part of the result. A .csv file has its header line in the first part alone, a .npy file nowhere."""
+    table = rows.table
     text = {} if table.text_column == "text" else {"text": table.texts}
-    columns = {"row": range(len(vectors))} | text | {"problem": rows.problems}
-    if target.suffix == ".csv":
+    columns = {"row": table.frame.index} | text | {"problem": rows.problems}
+    if path.suffix == ".csv":
         columns |= {f"embedding {i}": values for i, values in enumerate(vectors.T)}
     frame = with_columns(table.frame, columns)
-    with replacing(target) as unfinished:
-        if target.suffix == ".npy":
-            np.save(unfinished, vectors)
-        elif target.suffix == ".csv":
-            frame.to_csv(unfinished, index=False)
-        else:
-            cells = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-            pq.write_table(as_arrow(frame).append_column("embedding", cells), unfinished)
-    texts = f"texts of column {table.text_column!r} (--text_column names another)"
-    print(f"{rows.usable.sum()} rows embedded, {(~rows.usable).sum()} marked in the column problem: {target}; {texts}")
-    return target
+    if path.suffix == ".npy":
+        vectors.tofile(path)
+    elif path.suffix == ".csv":
+        frame.to_csv(path, index=False, header=frame.index[0] == 0)
+    else:
+        cells = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+        pq.write_table(as_arrow(frame).append_column("embedding", cells), path)
 
 
 def embeddings(

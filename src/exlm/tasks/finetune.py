@@ -15,13 +15,25 @@ from tqdm import tqdm
 
 from exlm.card import write_card
 from exlm.errors import Diverged, InputError, TrainingStopped
-from exlm.storage import MANIFEST, finished_result, lock, machine, plain, replacing, write_json, write_text, write_yaml
+from exlm.storage import (
+    MANIFEST,
+    finished_result,
+    lock,
+    machine,
+    plain,
+    replacing,
+    unfinished,
+    write_json,
+    write_text,
+    write_yaml,
+)  # fmt: skip
 from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, identity, resolve
 from exlm.tasks.encoders import encoder_fingerprint
 from exlm.tasks.kinds import kind_of
 from exlm.tasks.labelled import LabelledTask
 from exlm.tasks.metrics import rank, summarise
 from exlm.tasks.question_answering import QuestionAnswering
+from exlm.tasks.supervised import UNFINISHED
 from exlm.train import distributed
 from exlm.train.precision import used_precision
 
@@ -42,7 +54,8 @@ def finetune(
 ) -> dict[str, Any]:
     """Fine-tunes a pre-trained model once per seed (and grid cell) and reports medians, means and spread.
 
-    If it is interrupted and run again, it goes on from there: finished seeds are not repeated.
+    If it is interrupted and run again, it goes on from there: finished seeds are not repeated, and an unfinished one
+    goes on from its last checkpoint.
 
     Args:
         output: directory; each seed's model goes to `seed-N`, with its predictions for every row. At the end, the
@@ -142,20 +155,23 @@ def run_grid(
 
     def train(name: str, seed: int) -> Result:
         run_dir = directory / name / f"seed-{seed}"
-        result = {"seed": seed, "settings": settings | {"train": plain(grid[name])}}
-        try:
-            result |= train_seed(run_dir, grid[name], seed)
-        except (TrainingStopped, Diverged) as error:
-            if len(grid) == 1:
-                raise
-            print(f"{run_dir}: {error}; this cell counts as the worst")
-            result |= {"stopped": str(error), "scores": {"valid": {}}}
-        write_json(run_dir / RESULT, result)
-        if "best_epoch" in result:  # it has a model
-            write_card(run_dir)
+        begun: Result = {"seed": seed, "settings": settings | {"train": plain(grid[name])}}
+        with unfinished(run_dir / UNFINISHED, begun):
+            try:
+                result = begun | train_seed(run_dir, grid[name], seed)
+            except (TrainingStopped, Diverged) as error:
+                if len(grid) == 1:
+                    raise
+                print(f"{run_dir}: {error}; this cell counts as the worst")
+                result = begun | {"stopped": str(error), "scores": {"valid": {}}}
+            write_json(run_dir / RESULT, result)
+            if "best_epoch" in result:  # it has a model
+                write_card(run_dir)
         return result
 
     medians, best = dict[str, float](), next(iter(grid))
+    for name, seed in (run for run, result in finished.items() if result):  # a kill may have left its checkpoints
+        shutil.rmtree(directory / name / f"seed-{seed}" / UNFINISHED, ignore_errors=True)
     for name in tqdm(grid, desc="grid", unit="cell", disable=len(grid) == 1):
         runs[name] = [finished[name, seed] or train(name, seed) for seed in seeds]
         summaries[name] = _summary(runs[name])

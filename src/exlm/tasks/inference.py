@@ -94,11 +94,12 @@ def tokenize_rows(
     molecules: bool,
     keep: bool = False,
     how: Standardize = "none",
+    check: bool = True,
 ) -> Rows:
     """Tokens of every row, of molecules after they were standardized. Over-long molecules are left out; unless `keep`,
     so is what RDKit cannot parse, and what the tokenizer of proteins does not know. Over-long text is cut. No other row
     is lost for the vocabulary. Caveats: not a molecule, cut text, unknown tokens, one text of a pair is empty.
-    InputError if most texts are no proteins and the model is of proteins."""
+    With `check`, InputError if most texts are no proteins and the model is of proteins."""
     proteins = splits_residues(tokenizer.backend_tokenizer) and not keep
     texts, pairs = table.texts, table.pairs
     if molecules:
@@ -123,7 +124,7 @@ def tokenize_rows(
             caveat = "one of the two texts is empty"
         caveats.append(caveat)
     strange = [problem for problem in problems if problem.startswith(NO_PROTEIN)]
-    if len(strange) > max(LEAST_SAMPLE - 1, sum(map(bool, texts)) / 2):
+    if check and len(strange) > max(LEAST_SAMPLE - 1, sum(map(bool, texts)) / 2):
         advice = "choose another text_column or another model (on_invalid=keep uses them all the same)"
         raise InputError(f"the model was trained on proteins, and most texts are none ({strange[0]}); {advice}")
     return Rows(table, examples, problems, caveats)

@@ -6,16 +6,20 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from safetensors import safe_open
+from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from exlm.randomness import Purpose, mix
+from exlm.storage import KEPT, replacing, sync
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.metrics import rank
 from exlm.train import distributed
 from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
 from exlm.train.optim import OptimizerConfig
 
+UNFINISHED = "unfinished"  # in the directory of a seed whose training is not finished (`storage.unfinished`)
 BUCKETED_BATCHES = 8  # so many batches at a time: their shuffled rows are sorted by length and cut into batches
 
 
@@ -61,29 +65,37 @@ def train_best_epoch(
     device: str = "auto",
 ) -> int:
     """Trains a network in place, gives it the weights of its best epoch by `metric` of `score`, the metrics on valid,
-    and returns that epoch. The log goes to `run_dir`. The batches' seed also seeds dropout."""
+    and returns that epoch. The log goes to `run_dir`; what an interrupted training needs to go on is in UNFINISHED
+    there. The batches' seed also seeds dropout."""
     assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None
     every = batches.per_epoch
     steps = hyper.epochs * every
     warmup = int(hyper.warmup_ratio * steps)
     optimizer = OptimizerConfig(hyper.learning_rate, warmup, weight_decay=hyper.weight_decay, clip_norm=hyper.clip_norm)
-    config = LoopConfig(steps, optimizer, hyper.precision, log_every=every, eval_every=every, save_every=0)
-    best, best_epoch, weights = -np.inf, 0, dict[str, Tensor]()
+    config = LoopConfig(steps, optimizer, hyper.precision, log_every=every, eval_every=every, save_every=every)
+    kept = run_dir / UNFINISHED / KEPT
+    weights, best, best_epoch = kept / "best.safetensors", -np.inf, 0
+    if weights.exists():  # its epoch may be later than the newest checkpoint; then it is repeated, with the same score
+        with safe_open(weights, "pt") as file:
+            best, best_epoch = float(file.metadata()["best"]), int(file.metadata()["epoch"])
 
     def evaluate(model: nn.Module, step: int) -> dict[str, float]:
-        nonlocal best, best_epoch, weights
+        nonlocal best, best_epoch
         epoch, values = step // every, score(model)
         value = rank(values[metric], metric)
-        if value > best or not weights:
+        if value > best or not best_epoch:
             best, best_epoch = value, epoch
-            weights = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
+            with replacing(weights) as partial:
+                save_model(model, str(partial), {"epoch": str(epoch), "best": str(float(value))})
+                sync(partial)
         elif hyper.patience and epoch - best_epoch >= hyper.patience:
             raise EarlyStop(values)
         return values
 
     distributed.to_device(network, device)
     run_dir.mkdir(parents=True, exist_ok=True)
-    fit(network, loss, batches, config, run_dir, batches.seed, evaluate, description="/".join(run_dir.parts[-2:]))
-    network.load_state_dict(weights)
+    name = "/".join(run_dir.parts[-2:])
+    fit(network, loss, batches, config, run_dir, batches.seed, evaluate, description=name, checkpoints=kept)
+    load_model(network, weights)
     network.eval()
     return best_epoch

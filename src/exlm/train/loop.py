@@ -87,16 +87,17 @@ def fit(
     identity: dict[str, Any] | None = None,
     loss_name: str = "loss",
     description: str = "train",
+    checkpoints: Path | None = None,
 ) -> dict[str, Any] | None:
-    """Trains `model` in place, resuming from the newest undamaged checkpoint in `directory`.
+    """Trains `model` in place, resuming from the newest undamaged checkpoint.
 
     Args:
         model: on its device, in training precision.
         batches: this process's micro-batches of a step, on the CPU. The model moves them to its device once it knows
             their layout, so that no step waits for sizes.
-        directory: gets checkpoints, `log.jsonl` and TensorBoard events.
+        directory: gets `log.jsonl`, TensorBoard events and, unless `checkpoints` is another directory, checkpoints.
         evaluate: (model, finished updates) -> metrics on held-out data.
-        identity: settings that must be equal between a checkpoint and this run.
+        identity: settings that must be equal between a checkpoint and this run. None: the caller sees to that.
         loss_name, description: the names of the loss and of the run in the log and beside the progress bar.
 
     Returns the metrics of the last update, or None if the run was complete already. TrainingStopped if the loss is not
@@ -104,16 +105,18 @@ def fit(
     checkpoint, unless `save_every` is 0), InputError if a checkpoint belongs to another run or cannot be written.
     """
     optimizer = build_optimizer(model, config.optimizer)
-    state = checkpoint.resume(directory, model, optimizer, identity or {}) if config.save_every else None
+    checkpoints = checkpoints or directory
+    state = checkpoint.resume(checkpoints, model, optimizer, identity or {}) if config.save_every else None
     state = state or {"step": 0, "sums": [0.0] * 4, "infeasible_run": 0}
     wrapped = DistributedDataParallel(model) if is_initialized() else model  # averages gradients over the processes
     main, values = distributed.is_main(), None
+    advice = GO_ON if config.save_every and identity else "use a lower learning rate or precision fp32"
     shown, received = (config.max_infeasible_steps, main, loss_name, description), list[int]()
     tracker = Tracker(directory, state, config.steps, *shown)
     with closing(tracker), on_signals(received.append, once=True):
         model.train()
         for step, micro_batches in _ahead(batches, state["step"], config.steps):
-            sums, norm, stop = update(wrapped, optimizer, loss, micro_batches, config, seed, step, received)
+            sums, norm, stop = update(wrapped, optimizer, loss, micro_batches, config, seed, step, received, advice)
             done, last = step + 1, step + 1 == config.steps
             tracker.add(sums, done)
             if last or done % config.log_every == 0:
@@ -130,10 +133,10 @@ def fit(
             if last or stop or (config.save_every and done % config.save_every == 0):
                 if config.save_every and main:
                     now = {"sums": tracker.sums, "infeasible_run": tracker.skipped_in_a_row, "identity": identity or {}}
-                    checkpoint.save(directory, done, model, optimizer, now, config.keep_checkpoints)
+                    checkpoint.save(checkpoints, done, model, optimizer, now, config.keep_checkpoints)
                 distributed.barrier()
             if stop and not last:
-                aim = "to go on" if config.save_every else "to start this part again"
+                aim = "to go on" if config.save_every else "to start again"
                 where = f"interrupted after step {done} of {config.steps}"
                 raise Interrupted(stop, f"{where}; run the same command {aim}")
     return values
@@ -159,6 +162,7 @@ def update(
     seed: int,
     step: int,
     received: Sequence[int] = (),
+    advice: str = GO_ON,
 ) -> tuple[Sums, float, int]:
     """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are those of `fit`.
     Returns the sums, the gradient's norm before clipping, and the signal that asks for a stop (0: none), one of those
@@ -195,7 +199,7 @@ def update(
     if not (math.isfinite(norm) and math.isfinite(sums.total)):
         raise TrainingStopped(
             f"the loss or its gradient is not finite at step {step + 1} (loss sum {sums.total}, gradient norm "
-            f"{norm}); {GO_ON if config.save_every else 'use a lower learning rate or precision fp32'}"
+            f"{norm}); {advice}"
         )
     if clip_norm := config.optimizer.clip_norm:
         torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))

@@ -1,0 +1,76 @@
+"""Results for the rows of a large file: made a part at a time, in constant memory, kept, and joined at the end."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from exlm.data.files import digest
+from exlm.data.frames import read_frames
+from exlm.storage import plain, read, replacing, sync, unfinished, write_json
+
+ROWS = 10_000  # of a part
+
+# Writes the results for some rows of a table to a file, and returns how many rows there are of every kind.
+WritePart = Callable[[pd.DataFrame, Path], dict[str, int]]
+
+
+def write_in_parts(
+    input: str,
+    header: bool,
+    target: Path,
+    settings: dict[str, Any],
+    write: WritePart,
+    beginning: Callable[[int], bytes],
+) -> dict[str, int]:
+    """Turns the table `input` into the file `target`, ROWS rows at a time. All parts have the same columns.
+
+    The parts are joined at the end: Parquet files to one, others byte by byte behind `beginning(rows)`. A command that
+    was interrupted goes on behind the parts that are finished, if input and `settings` are the same. Returns the sums
+    of what `write` returns."""
+    begun = plain({**settings, "input": digest(input), "rows": ROWS})
+    with unfinished(target.with_name(f".unfinished-{target.name}"), begun) as kept:
+        common = pd.concat([frame.iloc[:0] for frame in read_frames(input, header, ROWS)])
+        parts, rows, counts = list[Path](), 0, list[dict[str, int]]()
+        for frame in read_frames(input, header, ROWS, common):
+            parts.append(kept / f"{rows}{target.suffix}")
+            done = parts[-1].with_suffix(".json")  # is written when the part is whole
+            if not done.exists():
+                found = write(frame, parts[-1])
+                sync(parts[-1])
+                write_json(done, found)
+            counts.append(read(done))
+            rows += len(frame)
+        with replacing(target) as whole:
+            if target.suffix == ".parquet":
+                _join_tables(parts, whole)
+            else:
+                _join_bytes(parts, whole, beginning(rows) if target.suffix == ".npy" else b"")
+    return {name: sum(count[name] for count in counts) for name in counts[0]}
+
+
+def _join_bytes(parts: Sequence[Path], whole: Path, beginning: bytes) -> None:
+    with whole.open("wb") as file:
+        file.write(beginning)
+        for part in parts:
+            with part.open("rb") as content:
+                shutil.copyfileobj(content, file)
+
+
+def _join_tables(parts: Sequence[Path], whole: Path) -> None:
+    """Where the types of a column differ between the parts, it gets one that holds all of them, or strings."""
+    schemas = [pq.read_schema(part) for part in parts]
+    try:
+        schema = pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException:
+        same = {
+            field.name: all(other.field(field.name).type == field.type for other in schemas) for field in schemas[0]
+        }
+        schema = pa.schema([field if same[field.name] else pa.field(field.name, pa.string()) for field in schemas[0]])
+    with pq.ParquetWriter(whole, schema) as writer:
+        for part in parts:
+            writer.write_table(pq.read_table(part).cast(schema))
