@@ -32,3 +32,13 @@ for seed in 0 1 2; do
             --learning_rate 1e-3 --seeds $seed --output "$output/structure-$objective-s$seed" || exit
     done
 done
+
+# The same tasks without pre-training.
+for seed in 0 1 2; do
+    $exlm finetune --model "$output/mlm-s0" --from_scratch true --dataset "$output/signal.csv" --split column:split \
+        --task_type multiclass --label_columns label --metric matthews --epochs 6 --batch_size 32 --learning_rate 1e-3 \
+        --pooling mean --seeds $seed --output "$output/signal-scratch-s$seed" || exit
+    $exlm finetune --model "$output/mlm-s0" --from_scratch true --dataset "$output/structure.csv" --split column:split \
+        --task_type token_classification --label_columns label --mask_column mask --epochs 4 --batch_size 16 \
+        --learning_rate 1e-3 --seeds $seed --output "$output/structure-scratch-s$seed" || exit
+done

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 import transformers
 from docstring_parser import parse as parse_docstring
 from jsonargparse import ActionConfigFile, ArgumentParser
+from safetensors import SafetensorError
 
 from exlm_command import COMMANDS, function_of, similar
 
@@ -25,7 +26,7 @@ def run(name: str, arguments: list[str]) -> tuple[int, str]:
         function_of(name)(**settings(name, arguments))
     except InputError as error:
         return 2, f"error: {error}"
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # the second comes from a full disk, too
         return 2, f"error: a file could not be read or written: {error}; check the path and the free space"
     except TrainingStopped as error:
         return 3, f"stopped: {error}"

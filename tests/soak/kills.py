@@ -154,7 +154,7 @@ def _predict(shared: Path, output: Path) -> list[str]:
 
 
 def _embed(shared: Path, output: Path) -> list[str]:
-    table = work.shared(shared, "new.csv", lambda path: work.molecules(path, 8000))
+    table = work.shared(shared, "long.csv", lambda path: work.molecules(path, 25_000))  # three parts
     return ["embed", str(_model(shared)), str(table), "--output", str(output)]
 
 
