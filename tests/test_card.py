@@ -153,3 +153,11 @@ def test_what_is_uploaded_to_a_hub_loads_again(run, tuned, hub):
     client.upload_folder(repo_id="someone/exlm", folder_path=tuned, ignore_patterns="seed-*")
     model = AutoModelForSequenceClassification.from_pretrained(arrived)
     assert type(model).__name__ == "ExLMForSequenceClassification" and model.config.task["label_columns"] == ["size"]
+
+
+def test_a_corpus_of_an_earlier_version_is_described(corpus):
+    manifest = json.loads((corpus / "manifest.json").read_text())
+    manifest["options"]["check_molecules"] = manifest["options"].pop("molecules")
+    del manifest["most_frequent_spelled"], manifest["counts"]["kept_invalid"]
+    (corpus / "manifest.json").write_text(json.dumps(manifest))
+    assert "rows checked as molecules gave" in info(str(corpus))

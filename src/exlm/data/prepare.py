@@ -202,8 +202,9 @@ def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[s
 
 def describe(manifest: dict[str, Any], output: str) -> str:
     """What a user must know about the result: what was written, what else was found, and how long the sequences are."""
-    counts = manifest["counts"]
-    checked = " checked as molecules" if manifest["options"]["molecules"] else ""
+    counts, options = manifest["counts"], manifest["options"]
+    molecules = options.get("molecules", options.get("check_molecules"))  # the second: of an earlier version
+    checked = " checked as molecules" if molecules else ""
     tokens = counts["train_tokens"] + counts["valid_tokens"]
     lines = [
         f"{output}: {counts['rows']:,} rows{checked} gave {counts['train_examples']:,} training and "
@@ -215,9 +216,10 @@ def describe(manifest: dict[str, Any], output: str) -> str:
         if number := counts.get(kind, 0):
             lines.append(f"{number:,} {kind.replace('_', ' ')}")
     if invalid := ", ".join(f"{number:,} {reason}" for reason, number in counts["invalid"].items()):
-        lines.append(f"invalid rows: {invalid} ({counts['skipped']:,} skipped, {counts['kept_invalid']:,} kept)")
+        skipped, kept = (counts.get(kind, 0) for kind in ("skipped", "kept_invalid"))
+        lines.append(f"invalid rows: {invalid} ({skipped:,} skipped, {kept:,} kept)")
     for kind in ("unknown", "spelled"):
-        if common := list(manifest[f"most_frequent_{kind}"])[:5]:
+        if common := list(manifest.get(f"most_frequent_{kind}", []))[:5]:
             lines.append(f"most often {kind}: {', '.join(common)}")
     percentiles = ", ".join(f"{share}%: {n}" for share, n in manifest["length_percentiles"].items())
     return "\n".join([*lines, f"percentiles of tokens per sequence, special tokens not counted: {percentiles}"])
