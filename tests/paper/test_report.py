@@ -21,7 +21,7 @@ from exlm.paper.measurements import compare as measure_cost
 from exlm.paper.page import TEMPLATES, Number, Section, Table, write_report
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
-from exlm.paper.tables import standard_error, verdict
+from exlm.paper.tables import left_out_table, standard_error, verdict
 from exlm.paper.values import HeldOut, Setting
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm_command import main
@@ -211,6 +211,9 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
     family = only_family(tmp_path)
     assert sorted(tuning.path.name for tuning in family.tunings) == ["t2", "t4"]
     assert family.estimate(Setting("ExLM", 4, 0.15), "rte").value == pytest.approx(65.0)
+    left_out = left_out_table(find_runs([str(tmp_path)]), [family]).rows
+    reasons = {Path(row["file"]).name: row["why"] for row in left_out}
+    assert reasons == {"t8": "other settings than most of its task", "scratch": "from scratch"}
 
 
 def test_molecules_questions_and_regressions_have_their_units(tmp_path):

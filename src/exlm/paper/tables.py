@@ -220,16 +220,21 @@ def _tuning_row(group: str, kind: str, what: str, tuning: Finetuning) -> Row:
 def left_out_table(runs: Runs, families: Sequence[Family]) -> Table:
     """Files and runs that were found but are used in no table, with the reason."""
     used = {run.id for family in families for run in family.runs}
-    used |= {tuning.id for family in families for tuning in family.tunings}
+    tunings_used = [tuning for family in families for tuning in family.tunings]
+    used |= {tuning.id for tuning in tunings_used}
+    shared = {(tuning.task, tuning.shared) for tuning in tunings_used}
     found = [(path, "damaged", reason) for path, reason in runs.damaged.items()]
     for run in runs.pretrainings.values():
         if run.id not in used:
             found.append((run.path, "another run has its seed", f"{run.cell.description}, seed {run.seed}"))
-    why = "other settings than most of its task, from scratch, or a repetition"
     for model, tuning in ((model, tuning) for model, tunings in runs.finetunings.items() for tuning in tunings):
         if tuning.id not in used:
             name = "/".join(Path(tuning.result["settings"]["model"]).parts[-3:])
-            reason = why if model else "its model is not among the runs"
+            reason = "a repetition of another run" if model else "its model is not among the runs"
+            if model and tuning.result["settings"].get("from_scratch"):
+                reason = "from scratch"
+            elif model and (tuning.task, tuning.shared) not in shared:
+                reason = "other settings than most of its task"
             found.append((tuning.path, reason, f"{title(tuning.task)} from {name}"))
     rows: list[Row] = [{"file": str(path), "why": reason, "what": what} for path, reason, what in found]
     return Table("left-out", *texts("tables", "left-out"), rows)
