@@ -52,12 +52,12 @@ def score(
     """
     target = output_path(model, input, output, "scores.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
     frame = read_frame(input, header)
-    changes = mutations_column or ("mutations" if "mutations" in frame else "mutant")
-    check_columns(frame, input, changes, label_column)
-    wild_types = frame[choose_column(frame.columns, text_column, input)]
     network, tokenizer = load_for_filling(model)
     if not splits_residues(tokenizer.backend_tokenizer):
         raise InputError(f"{model} is no model of proteins; give one of a corpus with the tokenizer protein")
+    changes = mutations_column or ("mutant" if "mutant" in frame and "mutations" not in frame else "mutations")
+    check_columns(frame, input, changes, label_column)
+    wild_types = frame[choose_column(frame.columns, text_column, input)]
     distributed.to_device(network, device)
     problems = [frame.attrs.get("malformed", {}).get(row, "") for row in range(len(frame))]
     scores = np.full((len(frame), 2), np.nan)
