@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from exlm.storage import write_yaml
 from tests.soak import work
 from tests.soak.work import Test, command, differences, finish, pretraining, reference
 
@@ -158,6 +159,23 @@ def _embed(shared: Path, output: Path) -> list[str]:
     return ["embed", str(_model(shared)), str(table), "--output", str(output)]
 
 
+def _analyze(shared: Path, output: Path) -> list[str]:
+    table = work.shared(shared, "molecules.csv", work.molecules)
+    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings")
+    loop = ("steps", "log_every", "eval_every", "save_every")
+    train = {"learning_rate": 1e-3, "epochs": 2, "batch_size": 16}
+    recipe = {
+        "data": {"corpus": str(work.corpus(shared)), "tokens_per_batch": 1500, "eval_sequences": 20},
+        "model": {name: work.TINY[name] for name in sizes},
+        "train": {name: work.TINY[name] for name in loop} | {"optimizer": {"warmup_steps": 5}},
+        "space": {"states": [2, 3], "sweep_mask_ratios": [0.15]},
+        "tasks": {"energies": {"task": {"dataset": str(table)}, "train": train}},
+        "seeds": [1],
+    }
+    work.shared(shared, "analysis.yaml", lambda path: write_yaml(path, recipe))
+    return ["analyze", "sweep", str(shared / "analysis.yaml"), "--output", str(output)]
+
+
 AGAIN = "the same command, started again, ends with the same bits"
 TESTS = [
     Test("kill pretrain", f"SIGKILL at any moment, also inside a save: {AGAIN}", 50, kill_pretraining),
@@ -166,4 +184,5 @@ TESTS = [
     Test("kill finetune", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("finetune", _finetune)),
     Test("kill predict", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("predict", _predict, ".csv")),
     Test("kill embed", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("embed", _embed, ".parquet")),
+    Test("kill analyze", f"SIGKILL twice: {AGAIN}", 10, _killed_and_repeated("analyze", _analyze)),
 ]

@@ -112,17 +112,19 @@ def digest(path: Path) -> dict[str, str]:
     """What a run wrote: a hash for every file, without what depends on the clock, the machine or the place."""
     files = [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
     return {
-        file.name if file == path else file.relative_to(path).as_posix(): hashlib.sha256(_content(file)).hexdigest()
+        file.name if file == path else file.relative_to(path).as_posix(): hashlib.sha256(
+            _content(file, path)
+        ).hexdigest()
         for file in files
         if not file.name.startswith((".lock", "events.", "README")) and file.name not in ("manifest.json",)
     }
 
 
-def _content(file: Path) -> bytes:
+def _content(file: Path, root: Path) -> bytes:
     if file.name == "log.jsonl":
         return json.dumps([_steady(record) for record in read_log(file)], sort_keys=True).encode()
     if file.suffix == ".json":
-        return json.dumps(_steady(json.loads(file.read_text())), sort_keys=True).encode()
+        return json.dumps(_steady(json.loads(file.read_text().replace(str(root), ""))), sort_keys=True).encode()
     if file.suffix in (".yaml", ".yml"):
         return b""  # the recipe names the output
     return file.read_bytes()
