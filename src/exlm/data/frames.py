@@ -101,19 +101,20 @@ def read_json(path: str | Path) -> Any:
             raise InputError(f"{path} cannot be read: {first_line(error)}; correct the JSON") from error
 
 
-def write_frame(frame: pd.DataFrame, path: Path) -> None:
-    """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all. InputError for cells that TSV cannot hold."""
+def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
+    """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all; .csv and .tsv also without their header line.
+    InputError for cells that TSV cannot hold."""
     with replacing(path) as unfinished:
         if path.suffix == ".parquet":
             pq.write_table(as_arrow(frame), unfinished)
         elif path.suffix == ".csv":
-            frame.to_csv(unfinished, index=False)
+            frame.to_csv(unfinished, index=False, header=header)
         elif path.suffix == ".xlsx":
             frame.to_excel(unfinished, index=False)
         elif any(column.astype(str).str.contains("[\t\n\r]", na=False).any() for _, column in frame.items()):
             raise InputError(f"{path}: a cell holds a tab or line break; write a .csv or .parquet file")
         else:
-            frame.to_csv(unfinished, index=False, sep="\t", quoting=csv.QUOTE_NONE)
+            frame.to_csv(unfinished, index=False, header=header, sep="\t", quoting=csv.QUOTE_NONE)
 
 
 def as_arrow(frame: pd.DataFrame) -> pa.Table:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.frames import as_arrow, output_path, read_frames, with_columns
+from exlm.data.frames import as_arrow, output_path, read_frames, with_columns, write_frame
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import fingerprint, load_model
 from exlm.storage import MANIFEST, read
@@ -72,7 +72,8 @@ def embed(
         return {"embedded": int(rows.usable.sum()), "marked": int((~rows.usable).sum())}
 
     settings |= {"weights": read(Path(model) / MANIFEST) or fingerprint(model)}
-    counts = write_in_parts(input, header, target, settings, write, partial(_beginning, network.config.hidden_size))
+    beginning = partial(_beginning, network.config.hidden_size) if target.suffix == ".npy" else None
+    counts = write_in_parts(input, header, target, settings, write, beginning)
     texts = f"texts of column {first.text_column!r} (--text_column names another)"
     print(f"{counts['embedded']} rows embedded, {counts['marked']} marked in the column problem: {target}; {texts}")
     return target
@@ -96,7 +97,7 @@ def _write(path: Path, rows: Rows, vectors: np.ndarray) -> None:
     if path.suffix == ".npy":
         vectors.tofile(path)
     elif path.suffix == ".csv":
-        frame.to_csv(path, index=False, header=frame.index[0] == 0)
+        write_frame(frame, path, header=frame.index[0] == 0)
     else:
         cells = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
         pq.write_table(as_arrow(frame).append_column("embedding", cells), path)

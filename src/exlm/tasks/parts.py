@@ -25,11 +25,11 @@ def write_in_parts(
     target: Path,
     settings: dict[str, Any],
     write: WritePart,
-    beginning: Callable[[int], bytes],
+    beginning: Callable[[int], bytes] | None = None,
 ) -> dict[str, int]:
     """Turns the table `input` into the file `target`, ROWS rows at a time. All parts have the same columns.
 
-    The parts are joined at the end: Parquet files to one, others byte by byte behind `beginning(rows)`. A command that
+    The parts are joined at the end: Parquet files to one, others byte by byte, behind `beginning(rows)`. A command that
     was interrupted goes on behind the parts that are finished, if input and `settings` are the same. Returns the sums
     of what `write` returns."""
     begun = plain({**settings, "input": digest(input), "rows": ROWS})
@@ -49,7 +49,7 @@ def write_in_parts(
             if target.suffix == ".parquet":
                 _join_tables(parts, whole)
             else:
-                _join_bytes(parts, whole, beginning(rows) if target.suffix == ".npy" else b"")
+                _join_bytes(parts, whole, beginning(rows) if beginning else b"")
     return {name: sum(count[name] for count in counts) for name in counts[0]}
 
 
