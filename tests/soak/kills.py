@@ -135,28 +135,28 @@ def _prepare(shared: Path, output: Path) -> list[str]:
     return ["prepare", str(table), "--workers", "2", "--output", str(output)]
 
 
-def _model(shared: Path) -> Path:
+def pretrained(shared: Path) -> Path:
     return reference(shared, "pretraining", lambda path: pretraining(shared, path))[0]
 
 
 def _finetune(shared: Path, output: Path) -> list[str]:
     table = work.shared(shared, "molecules.csv", work.molecules)
     options = ["--task.dataset", str(table), "--seeds", "0,1", "--epochs", "4", "--batch_size", "16"]
-    return ["finetune", "molecules/finetune", "--model", str(_model(shared)), *options, "--output", str(output)]
+    return ["finetune", "molecules/finetune", "--model", str(pretrained(shared)), *options, "--output", str(output)]
 
 
-def _finetuned(shared: Path) -> Path:
+def finetuned(shared: Path) -> Path:
     return reference(shared, "finetune", lambda path: _finetune(shared, path))[0]
 
 
 def _predict(shared: Path, output: Path) -> list[str]:
-    table = work.shared(shared, "new.csv", lambda path: work.molecules(path, 8000))
-    return ["predict", str(_finetuned(shared)), str(table), "--output", str(output)]
+    table = work.shared(shared, "long.smi", lambda path: work.unlabelled(path, 25_000))  # three parts
+    return ["predict", str(finetuned(shared)), str(table), "--output", str(output)]
 
 
 def _embed(shared: Path, output: Path) -> list[str]:
-    table = work.shared(shared, "long.csv", lambda path: work.molecules(path, 25_000))  # three parts
-    return ["embed", str(_model(shared)), str(table), "--output", str(output)]
+    table = work.shared(shared, "long.smi", lambda path: work.unlabelled(path, 25_000))
+    return ["embed", str(pretrained(shared)), str(table), "--output", str(output)]
 
 
 def _analyze(shared: Path, output: Path) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import datamol
+import pandas as pd
 
 from exlm.data.prepare import prepare
 from exlm.train.tracking import read_log
@@ -47,6 +48,12 @@ def molecules(path: Path, rows: int = 500) -> Path:
     frame = frame.sample(rows, replace=rows > len(frame), random_state=0)
     frame.to_csv(path, index=False)
     return path
+
+
+def unlabelled(path: Path, rows: int) -> None:
+    """A list of so many SMILES."""
+    table = pd.read_csv(molecules(path.with_suffix(".csv"), rows))
+    path.write_text("\n".join(table["smiles"]) + "\n")
 
 
 def shared(work: Path, name: str, make: Callable[[Path], Any]) -> Path:

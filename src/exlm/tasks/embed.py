@@ -16,7 +16,7 @@ from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import fingerprint, load_model
 from exlm.storage import MANIFEST, read
 from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, text_kind, tokenize_rows
-from exlm.tasks.parts import ROWS, write_in_parts
+from exlm.tasks.parts import ROWS, in_words, write_in_parts
 from exlm.tasks.table import make_table
 from exlm.train import distributed
 
@@ -69,13 +69,13 @@ def embed(
             rows.check(input, on_invalid)
         vectors = embeddings(network, tokenizer, rows, pooling, f"embed, from row {frame.index[0] + 1}")
         _write(path, rows, vectors)
-        return {"embedded": int(rows.usable.sum()), "marked": int((~rows.usable).sum())}
+        return rows.counts("embedded")
 
     settings |= {"weights": read(Path(model) / MANIFEST) or fingerprint(model)}
     beginning = partial(_beginning, network.config.hidden_size) if target.suffix == ".npy" else None
     counts = write_in_parts(input, header, target, settings, write, beginning)
     texts = f"texts of column {first.text_column!r} (--text_column names another)"
-    print(f"{counts['embedded']} rows embedded, {counts['marked']} marked in the column problem: {target}; {texts}")
+    print(f"{in_words(counts)}: {target}; {texts}")
     return target
 
 

@@ -41,6 +41,11 @@ class Rows:
         """Which rows can be used: [rows] bool."""
         return np.array(self.problems, dtype=object) == ""
 
+    def counts(self, done: str) -> dict[str, int]:
+        """How many rows can be used, for which something is `done`, and how many cannot."""
+        usable = int(self.usable.sum())
+        return {f"rows {done}": usable, "marked in the column problem": len(self.problems) - usable}
+
     def report(self) -> pd.DataFrame:
         """All rows with something wrong: file (`part`, "" where there is one), row (from 1), value, reason, action."""
         table, usable = self.table, self.usable

@@ -32,7 +32,7 @@ def write_in_parts(
     The parts are joined at the end: Parquet files to one, others byte by byte, behind `beginning(rows)`. A command that
     was interrupted goes on behind the parts that are finished, if input and `settings` are the same. Returns the sums
     of what `write` returns."""
-    begun = plain({**settings, "input": digest(input), "rows": ROWS})
+    begun = plain({**settings, "input": digest(input), "rows_of_a_part": ROWS})
     with unfinished(target.with_name(f".unfinished-{target.name}"), begun) as kept:
         common = pd.concat([frame.iloc[:0] for frame in read_frames(input, header, ROWS)])
         parts, rows, counts = list[Path](), 0, list[dict[str, int]]()
@@ -51,6 +51,10 @@ def write_in_parts(
             else:
                 _join_bytes(parts, whole, beginning(rows) if beginning else b"")
     return {name: sum(count[name] for count in counts) for name in counts[0]}
+
+
+def in_words(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
 
 
 def _join_bytes(parts: Sequence[Path], whole: Path, beginning: bytes) -> None:

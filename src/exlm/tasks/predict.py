@@ -1,8 +1,6 @@
 """The commands for fine-tuned models: predictions for the rows of a file, and how good they are on labelled rows."""
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,8 @@ from exlm.storage import write_json
 from exlm.tasks.encoders import saved_task
 from exlm.tasks.finetune import seed_directories
 from exlm.tasks.kinds import Kind, kind_of
-from exlm.tasks.parts import ROWS, write_in_parts
-from exlm.tasks.predictions import Member, PredictOptions, Score, has_labels, in_words, predict_table, texts_of
+from exlm.tasks.parts import ROWS, in_words, write_in_parts
+from exlm.tasks.predictions import Member, PredictOptions, Score, label_columns, predict_table
 
 COVERAGE = 0.95  # of the intervals
 
@@ -38,17 +36,22 @@ def predict(model: str, input: str, output: str | None = None, **options: Any) -
         options: the settings of `PredictOptions`.
     """
     target = output_path(model, input, output, "predictions.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
-    chosen = PredictOptions(**options)
-    kind, members = _models(model, chosen)
-    if kind.predict is predict_table and target.suffix != ".xlsx":
-        first = next(read_frames(input, chosen.header, ROWS))
-        if not has_labels(first, members[0].task):
-            counts = _predict_in_parts(members, input, chosen, target, first)
-            print(f"{in_words(counts)}: {target}")
-            return target
+    kind, members = _models(model, chosen := PredictOptions(**options))
+    in_parts = kind.predict is predict_table and target.suffix != ".xlsx"
+    if in_parts and not {*label_columns(members[0].task)} <= {*next(read_frames(input, chosen.header, ROWS))}:
+
+        def write(part: pd.DataFrame, path: Path) -> dict[str, int]:
+            found = predict_table(members, input, chosen, part)
+            write_frame(found.frame, path, header=part.index[0] == 0)
+            return found.counts
+
+        models = [(str(one.directory), one.task, fingerprint(str(one.directory))) for one in members]
+        counts = write_in_parts(input, chosen.header, target, {"models": models, "options": chosen}, write)
+        print(f"{in_words(counts)}: {target}")
+        return target
     found = kind.predict(members, input, chosen)
     write_frame(found.frame, target)
-    print(f"{found.summary}: {target}")
+    print(f"{in_words(found.counts)}: {target}")
     if found.scores:
         scores = next(iter(found.scores.values()))(found.labelled)
         values = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
@@ -56,22 +59,6 @@ def predict(model: str, input: str, output: str | None = None, **options: Any) -
     if found.note:
         print(f"not scored: {found.note}")
     return target
-
-
-def _predict_in_parts(
-    members: Sequence[Member], input: str, options: PredictOptions, target: Path, first: pd.DataFrame
-) -> dict[str, int]:
-    """Writes `target` for a table without labels, whose `first` rows decide what its texts are."""
-    table, molecules = texts_of(first, members[0].task, input, options)
-    options = replace(options, text_column=table.text_column, molecules=molecules)
-
-    def write(part: pd.DataFrame, path: Path) -> dict[str, int]:
-        found = predict_table(members, input, options, part)
-        write_frame(found.frame, path, header=part.index[0] == 0)
-        return found.counts
-
-    models = [(str(one.directory), one.task, fingerprint(str(one.directory))) for one in members]
-    return write_in_parts(input, options.header, target, {"models": models, "options": options}, write)
 
 
 def evaluate(
@@ -105,7 +92,7 @@ def evaluate(
     settings = {"model": model, "input": input, "labelled": len(found.labelled), "resamples": resamples, "seed": seed}
     write_json(target, report := settings | {"metrics": metrics})
     cells = {name: {metric: _cell(values) for metric, values in of.items()} for name, of in metrics.items()}
-    print(f"{found.summary}; {len(found.labelled)} labelled")
+    print(f"{in_words(found.counts)}; {len(found.labelled)} labelled")
     print(pd.DataFrame(cells).to_string())
     print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows; everything is in {target}")
     return report

@@ -20,7 +20,7 @@ from exlm.errors import InputError
 from exlm.tasks.encoders import Models, load_finetuned
 from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, tokenize_rows
 from exlm.tasks.metrics import as_rows, evaluate
-from exlm.tasks.table import LabelledTable, TaskType, make_table
+from exlm.tasks.table import TaskType, make_table
 from exlm.tasks.token_labels import read_labels, spelled, unit_logits
 from exlm.train import distributed
 
@@ -79,19 +79,11 @@ class Predictions:
     """What the models predict for a file, and how it can be scored."""
 
     frame: pd.DataFrame  # all rows and columns of the file with the predictions; `problem` says why a row has none
-    counts: dict[str, int]  # how many rows there are of every kind, by its name
+    counts: dict[str, int]  # of rows, by what they are
     # By the model's name (of several, `ensemble` is the first) a function from positions of rows [n] to their metrics.
     scores: Mapping[str, Score] = field(default_factory=dict)
     labelled: np.ndarray = field(default_factory=lambda: np.arange(0))  # positions of the rows that can be scored
     note: str = ""  # why there are no scores, "" if the file has no labels
-
-    @property
-    def summary(self) -> str:
-        return in_words(self.counts)
-
-
-def in_words(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
 
 
 def predict_table(
@@ -103,8 +95,10 @@ def predict_table(
     if options.calibrated and any("temperature" not in member.task for member in members):
         raise InputError("calibrated probabilities need a classification that was fine-tuned by this version of exlm")
     frame = read_frame(input, options.header) if part is None else part
-    table, molecules = texts_of(frame, task, input, options)
-    begin = frame.index[0] == 0
+    begin = frame.index[0] == 0  # the first rows tell what the texts are
+    column = options.text_column or (task["text_column"] if task["text_column"] in frame else None)
+    table = make_table(frame, input, column, [], pair_column=task["pair_column"])
+    molecules = check_kind(table.texts if begin else [], task["molecules"], options.molecules, input)
     keep, how = options.on_invalid == "keep", task.get("standardize", "none")
     runs = dict[str, np.ndarray]()  # the predictions of every model
     for member in members:
@@ -116,14 +110,13 @@ def predict_table(
         temperature = member.task["temperature"] if options.calibrated else 1.0
         runs[member.directory.name] = as_predictions(logits, member.task, temperature)
     columns = _columns([*runs.values()], table.texts, task)
-    usable = int(rows.usable.sum())
-    counts = {"rows predicted": usable, "marked in the column problem": len(frame) - usable}
+    counts = rows.counts("predicted")
     if options.distance:
         columns["distance to training"] = distance_to_training([m.directory for m in members], table.texts)
         far = int((columns["distance to training"] > FAR).sum())
         counts[f"far from the training molecules (distance over {FAR})"] = far
     result = with_columns(frame, columns | {"problem": rows.problems})
-    if part is not None or not has_labels(frame, task):
+    if part is not None or not set(label_columns(task)) <= {*frame}:
         return Predictions(result, counts)
     known = table.text_column, task["label_columns"], task["task_type"], task["classes"]
     try:
@@ -136,18 +129,9 @@ def predict_table(
     return Predictions(result, counts, scores, np.flatnonzero(rows.usable & ~np.isnan(labels).all(1)))
 
 
-def texts_of(
-    frame: pd.DataFrame, task: dict[str, Any], input: str, options: PredictOptions
-) -> tuple[LabelledTable, bool]:
-    """The texts to predict for, and whether they are molecules."""
-    column = options.text_column or (task["text_column"] if task["text_column"] in frame else None)
-    table = make_table(frame, input, column, [], pair_column=task["pair_column"])
-    return table, check_kind(table.texts, task["molecules"], options.molecules, input)
-
-
-def has_labels(frame: pd.DataFrame, task: dict[str, Any]) -> bool:
-    """Whether a table has all columns that are needed to score predictions."""
-    return all(name in frame for name in (*task["label_columns"], task.get("mask_column")) if name)
+def label_columns(task: dict[str, Any]) -> list[str]:
+    """The columns that a table must have to score predictions."""
+    return [name for name in (*task["label_columns"], task.get("mask_column")) if name]
 
 
 def distance_to_training(run_dirs: Sequence[Path], smiles: Sequence[str]) -> np.ndarray:
@@ -158,14 +142,13 @@ def distance_to_training(run_dirs: Sequence[Path], smiles: Sequence[str]) -> np.
         if not path.is_file():
             raise InputError(f"{path} does not exist; distances need a model fine-tuned on molecules by this version")
         known |= set(path.read_text(encoding="utf-8").splitlines())
-    references = _references(frozenset(known))
+    references = _references(frozenset(known))  # once for all parts
     similarities = (one and max(BulkTanimotoSimilarity(one, references), default=0.0) for one in fingerprints(smiles))
     return 1 - np.array([*similarities], dtype=float)
 
 
 @lru_cache(maxsize=1)
 def _references(known: frozenset[str]) -> list[Any]:
-    """The fingerprints of the training molecules, which all parts of a table are compared with."""
     return [one for one in fingerprints(sorted(known)) if one]
 
 
