@@ -1,6 +1,6 @@
 """Runs the tests of numbers, stored files and models with the oldest and the newest libraries that exlm accepts.
 
-    python -m tests.versions [--torch 2.13.0] [--work build/versions]
+    python -m tests.versions [oldest] [newest] [--torch 2.13.0] [--work build/versions]
 
 makes a virtual environment for each and prints a table. The oldest versions are those in pyproject.toml. `--torch`
 takes one version of PyTorch in both, where others are not to be had without gigabytes for a GPU. Environments stay in
@@ -32,8 +32,10 @@ def environment(directory: Path, requirements: list[str]) -> Path:
     python = directory / "bin/python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True)
-    packages = [str(ROOT), "pytest", "hypothesis", *requirements]
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--upgrade", *packages], check=True)
+    install = [python, "-m", "pip", "install", "--quiet"]
+    subprocess.run([*install, "-r", str(ROOT / "requirements.txt")], check=True)
+    subprocess.run([*install, "--no-deps", "--no-build-isolation", str(ROOT)], check=True)
+    subprocess.run([*install, "--upgrade", *requirements], check=True)
     return python
 
 
@@ -52,11 +54,13 @@ def outcome(python: Path, log: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=["oldest", "newest"])
     parser.add_argument("--torch", help="one version of PyTorch for both environments")
     parser.add_argument("--work", type=Path, default=Path("build/versions"))
     options = parser.parse_args()
     print(f"| environment | {' | '.join(LIBRARIES)} | tests |\n| --- | --- | --- | --- |")
-    for name, chosen in {"oldest": [*map(oldest, LIBRARIES)], "newest": [*LIBRARIES]}.items():
+    for name in options.names:
+        chosen = [*map(oldest, LIBRARIES)] if name == "oldest" else [*LIBRARIES]
         if options.torch:
             chosen = [f"torch=={options.torch}", *(one for one in chosen if not one.startswith("torch"))]
         directory = options.work.resolve() / name
