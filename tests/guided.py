@@ -2,8 +2,8 @@
 
     python -m tests.guided csv [--minutes 5] [--corpus build/guided]
 
-READER is one of csv, jsonl, smi, fasta. It needs `pip install atheris`, which requirements.txt does not have. Inputs that
-reached something new are kept in `--corpus` and used again.
+READER is one of csv, jsonl, smi, fasta. It needs `pip install atheris`, which requirements.txt does not have. Inputs
+that reached something new are kept in `--corpus` and used again.
 """
 
 import argparse

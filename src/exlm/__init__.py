@@ -4,14 +4,7 @@ Importing the package registers its models with transformers, so that `AutoModel
 its siblings load ExLM directories without remote code.
 """
 
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForQuestionAnswering,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-)
+import transformers
 
 from exlm_command import VERSION as __version__
 
@@ -36,9 +29,9 @@ __all__ = [
     "from_official",
 ]
 
-AutoConfig.register("exlm", ExLMConfig, exist_ok=True)
-AutoModel.register(ExLMConfig, ExLMModel, exist_ok=True)
-AutoModelForMaskedLM.register(ExLMConfig, ExLMForMaskedLM, exist_ok=True)
-AutoModelForSequenceClassification.register(ExLMConfig, ExLMForSequenceClassification, exist_ok=True)
-AutoModelForTokenClassification.register(ExLMConfig, ExLMForTokenClassification, exist_ok=True)
-AutoModelForQuestionAnswering.register(ExLMConfig, ExLMForQuestionAnswering, exist_ok=True)
+transformers.AutoConfig.register("exlm", ExLMConfig, exist_ok=True)
+transformers.AutoModel.register(ExLMConfig, ExLMModel, exist_ok=True)
+transformers.AutoModelForMaskedLM.register(ExLMConfig, ExLMForMaskedLM, exist_ok=True)
+transformers.AutoModelForSequenceClassification.register(ExLMConfig, ExLMForSequenceClassification, exist_ok=True)
+transformers.AutoModelForTokenClassification.register(ExLMConfig, ExLMForTokenClassification, exist_ok=True)
+transformers.AutoModelForQuestionAnswering.register(ExLMConfig, ExLMForQuestionAnswering, exist_ok=True)

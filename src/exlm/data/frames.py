@@ -102,8 +102,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
-    """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all; .csv and .tsv also without their header line.
-    InputError for cells that TSV cannot hold."""
+    """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all. InputError for cells that TSV cannot hold."""
     with replacing(path) as unfinished:
         if path.suffix == ".parquet":
             pq.write_table(as_arrow(frame), unfinished)

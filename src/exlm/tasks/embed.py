@@ -14,7 +14,6 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.frames import as_arrow, output_path, read_frames, with_columns, write_frame
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import fingerprint, load_model
-from exlm.storage import MANIFEST, read
 from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, text_kind, tokenize_rows
 from exlm.tasks.parts import ROWS, in_words, write_in_parts
 from exlm.tasks.table import make_table
@@ -71,7 +70,7 @@ def embed(
         _write(path, rows, vectors)
         return rows.counts("embedded")
 
-    settings |= {"weights": read(Path(model) / MANIFEST) or fingerprint(model)}
+    settings |= {"weights": fingerprint(model)}
     beginning = partial(_beginning, network.config.hidden_size) if target.suffix == ".npy" else None
     counts = write_in_parts(input, header, target, settings, write, beginning)
     texts = f"texts of column {first.text_column!r} (--text_column names another)"

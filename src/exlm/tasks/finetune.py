@@ -13,20 +13,9 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
+from exlm import storage
 from exlm.card import write_card
 from exlm.errors import Diverged, InputError, TrainingStopped
-from exlm.storage import (
-    MANIFEST,
-    finished_result,
-    lock,
-    machine,
-    plain,
-    replacing,
-    unfinished,
-    write_json,
-    write_text,
-    write_yaml,
-)  # fmt: skip
 from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, identity, resolve
 from exlm.tasks.encoders import encoder_fingerprint
 from exlm.tasks.kinds import kind_of
@@ -87,7 +76,7 @@ def finetune(
     hyper = fill_in(train, known, bool(trainer.task.molecules))
     settings = {**named, "precision": precision, "task": identity(trainer.task)} | fingerprints | trainer.data_settings
     recipe = {"output": output, **named, "train": hyper, "grid": grid}
-    return run_task(Path(output), trainer, cells(hyper, grid or {}), seeds, plain(settings), recipe)
+    return run_task(Path(output), trainer, cells(hyper, grid or {}), seeds, storage.plain(settings), recipe)
 
 
 def run_task(
@@ -115,10 +104,10 @@ def run_task(
             raise InputError(f"{dataset}: {example}; correct or remove it, or set task.on_invalid to skip")
         actions = "".join(f"{n} {action}; " for action, n in invalid.get("action", pd.Series()).value_counts().items())
         print(f"{len(invalid)} rows have something wrong ({actions}see invalid_rows.csv), the first: {example}")
-    with lock(directory):
+    with storage.lock(directory):
         finished_runs(directory, grid, seeds, settings)  # a run that is refused changes nothing here
-        write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
-        write_text(directory / "invalid_rows.csv", invalid.to_csv(index=False))
+        storage.write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
+        storage.write_text(directory / "invalid_rows.csv", invalid.to_csv(index=False))
         report = run_grid(directory, task.train_seed, grid, seeds, settings, task.metric)
     _print_result(report, directory)
     return report
@@ -129,7 +118,7 @@ def finished_runs(
 ) -> dict[tuple[str, int], Result | None]:
     """The results of all runs by cell and seed, None for a run that is not finished; InputError if settings differ."""
     return {
-        (name, seed): finished_result(run_dir / RESULT, "settings", settings | {"train": plain(hyper)})
+        (name, seed): storage.finished_result(run_dir / RESULT, "settings", settings | {"train": storage.plain(hyper)})
         for name, hyper in grid.items()
         for seed in seeds
         for run_dir in [directory / name / f"seed-{seed}"]
@@ -155,8 +144,8 @@ def run_grid(
 
     def train(name: str, seed: int) -> Result:
         run_dir = directory / name / f"seed-{seed}"
-        begun: Result = {"seed": seed, "settings": settings | {"train": plain(grid[name])}}
-        with unfinished(run_dir / UNFINISHED, begun):
+        begun: Result = {"seed": seed, "settings": settings | {"train": storage.plain(grid[name])}}
+        with storage.unfinished(run_dir / UNFINISHED, begun):
             try:
                 result = begun | train_seed(run_dir, grid[name], seed)
             except (TrainingStopped, Diverged) as error:
@@ -164,7 +153,7 @@ def run_grid(
                     raise
                 print(f"{run_dir}: {error}; this cell counts as the worst")
                 result = begun | {"stopped": str(error), "scores": {"valid": {}}}
-            write_json(run_dir / RESULT, result)
+            storage.write_json(run_dir / RESULT, result)
             if "best_epoch" in result:  # it has a model
                 write_card(run_dir)
         return result
@@ -188,13 +177,13 @@ def run_grid(
         raise TrainingStopped(f"no cell of the grid could be trained; {best}: {stopped[0]}")
     summaries[best] = _summary(runs[best])
     report = {"settings": settings, "seeds": list(seeds), "metric": metric, "best": best, **summaries[best]}
-    report |= {"runs": runs[best], "machine": machine()} | ({"cells": summaries} if len(grid) > 1 else {})
+    report |= {"runs": runs[best], "machine": storage.machine()} | ({"cells": summaries} if len(grid) > 1 else {})
     report["best_seed"] = best_seed(report)
     if any(runs[best][0].get("labels", {}).values()):
         report["labels"] = _summary(runs[best], "labels")
     if "best_epoch" in runs[best][0]:
         copy_model(directory / best / f"seed-{report['best_seed']}", directory)
-    write_json(directory / REPORT, report)
+    storage.write_json(directory / REPORT, report)
     if "best_epoch" in runs[best][0]:
         write_card(directory)
     return report
@@ -248,6 +237,6 @@ def best_seed_directory(path: str) -> Path:
 
 def copy_model(source: Path, directory: Path) -> None:
     """Copies a model's files, the manifest last: an interrupted copy is damaged until the same command is run again."""
-    for name in (*json.loads((source / MANIFEST).read_text())["files"], MANIFEST):
-        with replacing(directory / name) as partial:
+    for name in (*json.loads((source / storage.MANIFEST).read_text())["files"], storage.MANIFEST):
+        with storage.replacing(directory / name) as partial:
             shutil.copyfile(source / name, partial)

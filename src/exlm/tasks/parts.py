@@ -15,19 +15,17 @@ from exlm.storage import plain, read, replacing, sync, unfinished, write_json
 
 ROWS = 10_000  # of a part
 
-# Writes the results for some rows of a table to a file, and returns how many rows there are of every kind.
-WritePart = Callable[[pd.DataFrame, Path], dict[str, int]]
-
 
 def write_in_parts(
     input: str,
     header: bool,
     target: Path,
     settings: dict[str, Any],
-    write: WritePart,
+    write: Callable[[pd.DataFrame, Path], dict[str, int]],
     beginning: Callable[[int], bytes] | None = None,
 ) -> dict[str, int]:
-    """Turns the table `input` into the file `target`, ROWS rows at a time. All parts have the same columns.
+    """Turns the table `input` into the file `target`, ROWS rows at a time, which all have the same columns:
+    `write` writes the results for some of them to a file, and returns how many there are of every kind.
 
     The parts are joined at the end: Parquet files to one, others byte by byte, behind `beginning(rows)`. A command that
     was interrupted goes on behind the parts that are finished, if input and `settings` are the same. Returns the sums

@@ -16,7 +16,7 @@ from exlm.tasks.encoders import saved_task
 from exlm.tasks.finetune import seed_directories
 from exlm.tasks.kinds import Kind, kind_of
 from exlm.tasks.parts import ROWS, in_words, write_in_parts
-from exlm.tasks.predictions import Member, PredictOptions, Score, label_columns, predict_table
+from exlm.tasks.predictions import Member, PredictOptions, Score, predict_table
 
 COVERAGE = 0.95  # of the intervals
 
@@ -38,7 +38,7 @@ def predict(model: str, input: str, output: str | None = None, **options: Any) -
     target = output_path(model, input, output, "predictions.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
     kind, members = _models(model, chosen := PredictOptions(**options))
     in_parts = kind.predict is predict_table and target.suffix != ".xlsx"
-    if in_parts and not {*label_columns(members[0].task)} <= {*next(read_frames(input, chosen.header, ROWS))}:
+    if in_parts and not {*members[0].task["label_columns"]} <= {*next(read_frames(input, chosen.header, ROWS))}:
 
         def write(part: pd.DataFrame, path: Path) -> dict[str, int]:
             found = predict_table(members, input, chosen, part)

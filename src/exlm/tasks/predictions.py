@@ -116,7 +116,7 @@ def predict_table(
         far = int((columns["distance to training"] > FAR).sum())
         counts[f"far from the training molecules (distance over {FAR})"] = far
     result = with_columns(frame, columns | {"problem": rows.problems})
-    if part is not None or not set(label_columns(task)) <= {*frame}:
+    if part is not None or not all(name in frame for name in (*task["label_columns"], task.get("mask_column")) if name):
         return Predictions(result, counts)
     known = table.text_column, task["label_columns"], task["task_type"], task["classes"]
     try:
@@ -127,11 +127,6 @@ def predict_table(
         runs = {"ensemble": np.mean([*runs.values()], 0), **runs}
     scores = {name: partial(_score, labels, task["task_type"], predictions) for name, predictions in runs.items()}
     return Predictions(result, counts, scores, np.flatnonzero(rows.usable & ~np.isnan(labels).all(1)))
-
-
-def label_columns(task: dict[str, Any]) -> list[str]:
-    """The columns that a table must have to score predictions."""
-    return [name for name in (*task["label_columns"], task.get("mask_column")) if name]
 
 
 def distance_to_training(run_dirs: Sequence[Path], smiles: Sequence[str]) -> np.ndarray:

@@ -39,11 +39,6 @@ class LabelledTable:
     unit: str | None = None  # token_classification: a regular expression for what has a label (`token_labels.py`)
 
     @property
-    def usable(self) -> np.ndarray:
-        """Which rows can be used: [rows] bool."""
-        return np.array(self.problems, dtype=object) == ""
-
-    @property
     def parts(self) -> np.ndarray | None:
         """[rows] the file that each row is from (train, valid, test, ...), or None if there is one file."""
         index = self.frame.index
@@ -90,7 +85,7 @@ def make_table(
     task_type = task_type or fitting
     labels, names = _read_labels(cells[columns], numbers[columns], task_type, path, classes)
 
-    chosen = frame[list(dict.fromkeys(name for name in (text_column, pair_column) if name))]
+    chosen = frame[list(dict.fromkeys((text_column, pair_column or text_column)))]
     chosen = chosen.fillna("").astype(str).apply(lambda column: column.str.strip())
     texts, pairs = chosen[text_column].tolist(), chosen[pair_column].tolist() if pair_column else None
     problems[(problems == "") & (chosen == "").all(axis=1).to_numpy()] = "empty text"
