@@ -17,17 +17,9 @@ from .model.masked_lm import ExLMForMaskedLM
 from .model.modeling_exlm import ExLMModel
 
 __all__ = [
-    "ExLMConfig",
-    "ExLMDataCollator",
-    "ExLMForMaskedLM",
-    "ExLMForQuestionAnswering",
-    "ExLMForSequenceClassification",
-    "ExLMForTokenClassification",
-    "ExLMModel",
-    "InputError",
-    "__version__",
-    "from_official",
-]
+    "ExLMConfig", "ExLMDataCollator", "ExLMForMaskedLM", "ExLMForQuestionAnswering", "ExLMForSequenceClassification",
+    "ExLMForTokenClassification", "ExLMModel", "InputError", "__version__", "from_official",
+]  # fmt: skip
 
 transformers.AutoConfig.register("exlm", ExLMConfig, exist_ok=True)
 transformers.AutoModel.register(ExLMConfig, ExLMModel, exist_ok=True)

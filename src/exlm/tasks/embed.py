@@ -1,7 +1,6 @@
 """One vector per row of a table; every row of the input appears in the output."""
 
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
@@ -62,27 +61,15 @@ def embed(
 
     def write(frame: pd.DataFrame, path: Path) -> dict[str, int]:
         table, begin = make_table(frame, input, first.text_column, []), frame.index[0] == 0
-        keep = on_invalid == "keep"
-        rows = tokenize_rows(table, tokenizer, max_length, molecules, keep, known.standardize, check=begin)
-        if begin or on_invalid == "error":
-            rows.check(input, on_invalid)
-        vectors = embeddings(network, tokenizer, rows, pooling, f"embed, from row {frame.index[0] + 1}")
-        _write(path, rows, vectors)
+        rows = tokenize_rows(table, tokenizer, max_length, molecules, on_invalid == "keep", known.standardize, begin)
+        rows.check(input, on_invalid, begin)
+        _write(path, rows, embeddings(network, tokenizer, rows, pooling, f"embed, from row {frame.index[0] + 1}"))
         return rows.counts("embedded")
 
-    settings |= {"weights": fingerprint(model)}
-    beginning = partial(_beginning, network.config.hidden_size) if target.suffix == ".npy" else None
-    counts = write_in_parts(input, header, target, settings, write, beginning)
+    counts = write_in_parts(input, header, target, settings | {"weights": fingerprint(model)}, write)
     texts = f"texts of column {first.text_column!r} (--text_column names another)"
     print(f"{in_words(counts)}: {target}; {texts}")
     return target
-
-
-def _beginning(width: int, rows: int) -> bytes:
-    """Of a .npy file with an array [rows, width] float32."""
-    content = BytesIO()
-    np.lib.format.write_array_header_1_0(content, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})
-    return content.getvalue()
 
 
 def _write(path: Path, rows: Rows, vectors: np.ndarray) -> None:

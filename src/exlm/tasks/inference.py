@@ -55,10 +55,10 @@ class Rows:
         found["action"] = np.where(usable, "kept", "left out")
         return found[found["reason"] != ""]
 
-    def check(self, path: str, on_invalid: OnInvalid) -> None:
-        """InputError if no row of the file `path` can be used, or with `error` if a row has something wrong."""
+    def check(self, path: str, on_invalid: OnInvalid, begin: bool = True) -> None:
+        """InputError if none of the rows that `begin` the file `path` can be used, or with `error` if one is wrong."""
         found = self.report()
-        if self.usable.any() and (found.empty or on_invalid != "error"):
+        if (self.usable.any() or not begin) and (found.empty or on_invalid != "error"):
             return
         what = "row" if self.usable.any() else "no row can be used, the first: row"
         first = found.iloc[0]

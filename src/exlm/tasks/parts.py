@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,14 +23,13 @@ def write_in_parts(
     target: Path,
     settings: dict[str, Any],
     write: Callable[[pd.DataFrame, Path], dict[str, int]],
-    beginning: Callable[[int], bytes] | None = None,
 ) -> dict[str, int]:
     """Turns the table `input` into the file `target`, ROWS rows at a time, which all have the same columns:
     `write` writes the results for some of them to a file, and returns how many there are of every kind.
 
-    The parts are joined at the end: Parquet files to one, others byte by byte, behind `beginning(rows)`. A command that
-    was interrupted goes on behind the parts that are finished, if input and `settings` are the same. Returns the sums
-    of what `write` returns."""
+    The parts are joined at the end: Parquet files to one, others byte by byte. A part of a .npy file is the numbers
+    alone, float32. A command that was interrupted goes on behind the parts that are finished, if input and `settings`
+    are the same. Returns the sums of what `write` returns."""
     begun = plain({**settings, "input": digest(input), "rows_of_a_part": ROWS})
     with unfinished(target.with_name(f".unfinished-{target.name}"), begun) as kept:
         common = pd.concat([frame.iloc[:0] for frame in read_frames(input, header, ROWS)])
@@ -47,7 +47,7 @@ def write_in_parts(
             if target.suffix == ".parquet":
                 _join_tables(parts, whole)
             else:
-                _join_bytes(parts, whole, beginning(rows) if beginning else b"")
+                _join_bytes(parts, whole, rows)
     return {name: sum(count[name] for count in counts) for name in counts[0]}
 
 
@@ -55,9 +55,11 @@ def in_words(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in counts.items())
 
 
-def _join_bytes(parts: Sequence[Path], whole: Path, beginning: bytes) -> None:
+def _join_bytes(parts: Sequence[Path], whole: Path, rows: int) -> None:
     with whole.open("wb") as file:
-        file.write(beginning)
+        if whole.suffix == ".npy":
+            shape = rows, sum(part.stat().st_size for part in parts) // (4 * rows)
+            np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
         for part in parts:
             with part.open("rb") as content:
                 shutil.copyfileobj(content, file)
@@ -69,9 +71,7 @@ def _join_tables(parts: Sequence[Path], whole: Path) -> None:
     try:
         schema = pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowException:
-        same = {
-            field.name: all(other.field(field.name).type == field.type for other in schemas) for field in schemas[0]
-        }
+        same = {name: len({schema.field(name).type for schema in schemas}) == 1 for name in schemas[0].names}
         schema = pa.schema([field if same[field.name] else pa.field(field.name, pa.string()) for field in schemas[0]])
     with pq.ParquetWriter(whole, schema) as writer:
         for part in parts:

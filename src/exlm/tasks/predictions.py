@@ -104,8 +104,7 @@ def predict_table(
     for member in members:
         network, tokenizer = member.loaded
         rows = tokenize_rows(table, tokenizer, task["max_length"], molecules, keep, how, check=begin)
-        if begin or options.on_invalid == "error":
-            rows.check(input, options.on_invalid)
+        rows.check(input, options.on_invalid, begin)
         logits = predict_logits(network, rows, np.flatnonzero(rows.usable), member.task, tokenizer)
         temperature = member.task["temperature"] if options.calibrated else 1.0
         runs[member.directory.name] = as_predictions(logits, member.task, temperature)

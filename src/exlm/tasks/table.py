@@ -39,6 +39,11 @@ class LabelledTable:
     unit: str | None = None  # token_classification: a regular expression for what has a label (`token_labels.py`)
 
     @property
+    def usable(self) -> np.ndarray:
+        """Which rows can be used: [rows] bool."""
+        return np.array(self.problems, dtype=object) == ""
+
+    @property
     def parts(self) -> np.ndarray | None:
         """[rows] the file that each row is from (train, valid, test, ...), or None if there is one file."""
         index = self.frame.index
