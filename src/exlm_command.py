@@ -4,8 +4,7 @@ This module is outside the package because importing `exlm` imports PyTorch and 
 General help, the version, recipes, and mistyped commands and options are answered without them: the options of every
 command are read from the source files.
 
-Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 + n interrupted by signal n.
-"""
+Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 + n interrupted by signal n."""
 
 import ast
 import os
@@ -77,8 +76,7 @@ def recipes(name: str | None = None) -> None:
     """Lists the recipes that come with the package, or prints one of them.
 
     Args:
-        name: the recipe to print, for example molecules/exlm-1M; by default all are listed.
-    """
+        name: the recipe to print, for example molecules/exlm-1M; by default all are listed."""
     if name:
         print(Path(_recipe("recipes", name)).read_text(encoding="utf-8"), end="")
         return

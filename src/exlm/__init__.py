@@ -1,8 +1,7 @@
 """ExLM: masked language models in which every [MASK] becomes k hidden states (Zheng et al., ICML 2025).
 
 Importing the package registers its models with transformers, so that `AutoModelForMaskedLM.from_pretrained` and
-its siblings load ExLM directories without remote code.
-"""
+its siblings load ExLM directories without remote code."""
 
 from transformers import (
     AutoConfig,

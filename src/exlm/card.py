@@ -27,8 +27,7 @@ def info(path: str) -> str:
     """Prints what a corpus, a model or a run is, what it was made from, and its results.
 
     Args:
-        path: directory of a corpus, a model, a pre-training or a fine-tuning, finished or not.
-    """
+        path: directory of a corpus, a model, a pre-training or a fine-tuning, finished or not."""
     if "format_version" in read(Path(path) / MANIFEST):
         manifest = Corpus(path).manifest
         sources = ", ".join(str(source.get("name", source)) for source in manifest["sources"])

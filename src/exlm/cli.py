@@ -1,6 +1,5 @@
 """Makes commands from typed functions: jsonargparse reads arguments, YAML recipes, `--section.key value` overrides and
-help from their signatures and docstrings. `exlm_command.COMMANDS` lists the commands.
-"""
+help from their signatures and docstrings. `exlm_command.COMMANDS` lists the commands."""
 
 import re
 import signal

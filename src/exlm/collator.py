@@ -21,8 +21,7 @@ class ExLMDataCollator(TrainerCallback):
     Args:
         tokenizer: with BOS, EOS, padding and [MASK], as `exlm.pretrained.load_tokenizer` gives it.
         mask_ratio: share of each row's tokens that become [MASK].
-        seed: of the masks.
-    """
+        seed: of the masks."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, mask_ratio: float = 0.15, seed: int = 0) -> None:
         if not 0 < mask_ratio < 1:

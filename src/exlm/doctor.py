@@ -45,8 +45,7 @@ def doctor(directory: str | None = None) -> dict[str, str]:
     """Prints what a report of a bug should have: versions, processor, device, precision, back ends, speed of the disk.
 
     Args:
-        directory: where to write 64 MB, and remove them again, to measure the disk; here where absent.
-    """
+        directory: where to write 64 MB, and remove them again, to measure the disk; here where absent."""
     directory = os.path.abspath(directory or ".")
     facts = {name: _version(name) for name in LIBRARIES}
     facts |= {"python": platform.python_version(), "system": platform.platform()}

@@ -55,8 +55,7 @@ def pretrain(
         resume_anyway: continue from a checkpoint although training settings (not data or model) have changed.
         device: auto, cpu, cuda or cuda:NUMBER.
 
-    Returns the content of `result.json`.
-    """
+    Returns the content of `result.json`."""
     recipe = plain({"output": output, "data": data, "model": model, "prior": prior, "train": train, "seed": seed})
     recipe |= {"compile": compile}
     corpus = open_corpus(data.corpus, "train")

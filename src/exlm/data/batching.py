@@ -3,8 +3,7 @@
 A step of the optimizer takes one batch, which is made of a few *groups*. The sequences of a group are of nearly equal
 length, so that there is little padding; the groups of a batch come from the whole range of lengths. What shares a group
 and a batch is random and differs from epoch to epoch. Groups are cut into *micro-batches*, of which a process holds one
-in memory at a time. Every process plans all batches and takes its share, so a resumed run needs only one integer.
-"""
+in memory at a time. Every process plans all batches and takes its share, so a resumed run needs only one integer."""
 
 from dataclasses import dataclass
 from functools import lru_cache, partial

@@ -7,8 +7,7 @@
 - `skipped.csv`: the rows that were not valid, and what was done with each;
 - `manifest.json`: counts, options, sources, and the size and SHA-256 of every other file.
 
-Dropped duplicates stay in the token files, but no index points at them.
-"""
+Dropped duplicates stay in the token files, but no index points at them."""
 
 import hashlib
 import json
@@ -45,8 +44,7 @@ class Corpus:
         molecules: whether the rows are molecules; None if the manifest does not say.
         standardize: the form of the molecules: none (as written), canonical or parent.
 
-    InputError if `path` is no corpus, or a file is missing or has another size than when it was written.
-    """
+    InputError if `path` is no corpus, or a file is missing or has another size than when it was written."""
 
     def __init__(self, path: str | Path, split: Split = "train") -> None:
         self.path = Path(path)
@@ -102,8 +100,7 @@ class Corpus:
 class JoinedCorpus(Corpus):
     """Several corpora of one tokenizer as one: the examples of the first, then those of the second, and so on.
 
-    InputError if one is no corpus, or differs from the first in its tokenizer or in what its rows are.
-    """
+    InputError if one is no corpus, or differs from the first in its tokenizer or in what its rows are."""
 
     def __init__(self, paths: Sequence[str | Path], split: Split = "train") -> None:
         self.parts = [Corpus(path, split) for path in paths]

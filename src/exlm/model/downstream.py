@@ -1,7 +1,6 @@
 """Encoders with a head for a labelled task: classification, regression, labels of tokens and question answering.
 
-In their `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the first `config.read_layers` layers.
-"""
+In their `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the first `config.read_layers` layers."""
 
 import torch
 from torch import Tensor, nn
@@ -80,8 +79,7 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
     ) -> TokenClassifierOutput:
         """Logits [B, S, num_labels], and the mean loss if `labels` [B, S] are given; -100 stands for no label.
 
-        Hidden states are as those of `ExLMModel`; they end with the layer that the head reads.
-        """
+        Hidden states are as those of `ExLMModel`; they end with the layer that the head reads."""
         trace = self.new_trace(output_hidden_states)
         hidden = self.dropout(self.exlm.read_states(input_ids, attention_mask, trace)[:, :: self.config.repeat])
         with torch.autocast(hidden.device.type, enabled=False):

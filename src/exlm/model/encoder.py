@@ -1,7 +1,6 @@
 """Attention and layers of the encoder, a pre-LayerNorm Transformer: x + Attn(LN(x)), x + FFN(LN(x)).
 
-The last layer computes only the positions that a head reads: in pre-training a quarter of its full work, and exact.
-"""
+The last layer computes only the positions that a head reads: in pre-training a quarter of its full work, and exact."""
 
 import torch
 from torch import Tensor, nn

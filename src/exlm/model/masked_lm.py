@@ -65,8 +65,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             lattice: the result of `expand` for these three; then `labels` only say that a loss is wanted.
             prior: the order prior, if it is not the configuration's (a schedule over training).
             return_logits: whether to return logits, which need much time, with a loss. Default: in evaluation mode.
-            output_hidden_states: as for `ExLMModel`.
-        """
+            output_hidden_states: as for `ExLMModel`."""
         trace = self.new_trace(output_hidden_states)
         lattice = lattice or self.exlm.expand(input_ids, attention_mask, labels=labels)
         wanted = not self.training if return_logits is None else return_logits

@@ -138,8 +138,7 @@ class ExLMModel(ExLMPreTrainedModel):
             depth: number of layers to run. If it ends before a late expansion, positions are those of the plain
                 sequence.
             trace: a list to which the states of the input tokens [B, S, D] are added, after the embedding and after
-                every layer (normalised after the last). For this, every layer computes all positions.
-        """
+                every layer (normalised after the last). For this, every layer computes all positions."""
         config, device = self.config, self.embeddings.weight.device
         if trace is not None and read is not None:
             return gather_rows(self.encode(lattice, depth=depth, trace=trace), read.to(device))

@@ -1,8 +1,7 @@
 """Fast dropout on a CPU.
 
 PyTorch draws one Bernoulli number at a time on a CPU, which takes 10 to 15% of a pre-training step. Here one random
-64-bit word serves four elements, and a bitwise AND zeroes the dropped ones. `torch.manual_seed` seeds the draws.
-"""
+64-bit word serves four elements, and a bitwise AND zeroes the dropped ones. `torch.manual_seed` seeds the draws."""
 
 from typing import Any
 

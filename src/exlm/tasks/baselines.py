@@ -66,8 +66,7 @@ def baseline(
         environments: where chemprop and attentivefp get a Python environment of their own. It is made when it is first
             used; this needs a network.
 
-    Returns the content of `results.json`, as `exlm finetune` does.
-    """
+    Returns the content of `results.json`, as `exlm finetune` does."""
     if name not in BASELINES:
         raise InputError(f"there is no baseline {name!r}; use one of {', '.join(BASELINES)}")
     task = resolve(replace(task, dataset=dataset))[0]

@@ -1,8 +1,7 @@
 """Fine-tuning: labelled data, a split, a grid and several seeds; selection on valid, report on test (or valid).
 
 `results.json` (REPORT) has the results of all seeds, of a grid those of its best cell CELL (else CELL is ""). Every
-`CELL/seed-N` has one model, what this seed gave (RESULT), its predictions and its log.
-"""
+`CELL/seed-N` has one model, what this seed gave (RESULT), its predictions and its log."""
 
 import json
 import shutil
@@ -70,8 +69,7 @@ def finetune(
             for RTE, MRPC and STS-B).
         device: auto, cpu, cuda or cuda:NUMBER.
 
-    Returns the content of `results.json`: metrics of every seed, and for every split their median, mean and spread.
-    """
+    Returns the content of `results.json`: metrics of every seed, and for every split their median, mean and spread."""
     if distributed.launched():
         raise InputError("fine-tuning is one process; start it without torchrun, and other tasks beside it")
     if Path(model).resolve() == Path(output).resolve():

@@ -8,8 +8,7 @@ have
 * `metric`, which chooses epoch and grid cell, and `invalid`, a data frame of the rows with something wrong;
 * `data_settings`, which must be equal for results to be combined: hash, metric, departures from the usual;
 * `train_seed(run_dir, hyper, seed)`, which trains and writes the predictions. It returns `split` (rows by part),
-  `scores` (metrics by part), what else should be recorded, and if it writes a model `best_epoch`, the best on valid.
-"""
+  `scores` (metrics by part), what else should be recorded, and if it writes a model `best_epoch`, the best on valid."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, get_args
