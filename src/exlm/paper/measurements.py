@@ -24,7 +24,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from exlm.data.batching import IGNORED, MaskedBatches
-from exlm.data.corpus import open_corpus
+from exlm.data.corpus import Corpus
 from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.objectives import visits
@@ -165,7 +165,7 @@ def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior:
     """Functions that each do one update, and how many tokens it reads, not counting copies and expanded states. Batches
     are masked and expanded before the function is called: in a real training another thread does this."""
     torch.manual_seed(0)
-    corpus = open_corpus(data.corpus)
+    corpus = Corpus(data.corpus)
     tokenizer = load_tokenizer(corpus.path)
     network = ExLMForMaskedLM(model.build(tokenizer, data.repeat)).train()
     distributed.to_device(network)
