@@ -36,9 +36,9 @@ COMMANDS: dict[str, Command] = {
     "score": Command("exlm.filling.variants", ("model", "input"), "runs/exlm variants.csv --output scores.csv"),
     "explore": Command("exlm.filling.explore", ("model", "text"), "runs/exlm 'CC(=[MASK])O[MASK]' --output page.html"),
     "export": Command("exlm.export", ("model",), "runs/exlm --output onnx/exlm"),
-    "info": Command("exlm.card", ("path",), "runs/exlm"),
-    "verify": Command("exlm.doctor", ("path",), "runs/exlm"),
-    "doctor": Command("exlm.doctor", ("directory?",), "/scratch"),
+    "info": Command("exlm.about", ("path",), "runs/exlm"),
+    "verify": Command("exlm.about", ("path",), "runs/exlm"),
+    "doctor": Command("exlm.about", ("directory?",), "/scratch"),
     "analyze": Command("exlm.paper.analyze", ("experiment", "recipe"), "sweep molecules/analysis-small"),
     "report": Command("exlm.paper.report", ("runs*",), "runs --output report"),
 }

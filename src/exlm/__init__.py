@@ -14,7 +14,7 @@ from transformers import (
 
 from exlm_command import VERSION as __version__
 
-from .collator import ExLMDataCollator
+from .data.batching import ExLMDataCollator
 from .errors import InputError
 from .model.configuration_exlm import ExLMConfig
 from .model.convert import from_official

@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from .card import write_card
+from .about import write_card
 from .data.batching import MaskedBatches, mask_tokens
 from .data.corpus import SPLITS, Corpus, corpus_name
 from .errors import InputError

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from exlm import InputError
-from exlm.card import info
+from exlm.about import info
 from exlm.errors import TrainingStopped
 from exlm.paper.report import report
 from exlm.tasks import baseline_models as programs

@@ -11,7 +11,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import can_return_tuple
 
-from ..ops.dropout import Dropout
+from ..ops.elementwise import Dropout
 from ..ops.expansion import Lattice
 from ..ops.precision import at_least_float32
 from .configuration_exlm import ExLMConfig

@@ -11,8 +11,8 @@ from ..ops.emission import cross_entropy, emission
 from ..ops.expansion import Lattice
 from ..ops.transition import Prior
 from .configuration_exlm import ExLMConfig
+from .encoder import at_tokens, gather_rows
 from .heads import ExLMPredictionHead, ExLMTransitionHead
-from .layout import at_tokens, gather_rows
 from .modeling_exlm import ExLMModel, ExLMPreTrainedModel
 from .objectives import Loss, ctc_blocks, ctc_loss, ctc_marginals, exlm_loss, exlm_marginals, mlm_loss, visits
 

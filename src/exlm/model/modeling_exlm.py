@@ -10,12 +10,11 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
-from ..ops.dropout import Dropout
+from ..ops.elementwise import Dropout
 from ..ops.expansion import IGNORED, Lattice, expand
 from ..ops.rotary import rotary_tables
 from .configuration_exlm import ExLMConfig
-from .encoder import ExLMLayer, can_pack
-from .layout import Layout, arrange, at_tokens, gather_rows
+from .encoder import ExLMLayer, Layout, arrange, at_tokens, can_pack, gather_rows
 
 
 class ExLMPreTrainedModel(PreTrainedModel):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .fusion import fused
+from .elementwise import fused
 from .precision import at_least_float32
 
 IMPOSSIBLE = -1e30  # any sum of fewer than 1e8 of these is finite in float32

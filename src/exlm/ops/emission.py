@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .fusion import exp_, fused
+from .elementwise import exp_, fused
 from .precision import at_least_float32, exact_products, products
 
 # Logits held at a time, by type of device. Chunks must not be small either: each reads all of W and its gradient.

@@ -12,20 +12,10 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
-from exlm.card import write_card
+from exlm import storage
+from exlm.about import write_card
 from exlm.errors import Diverged, InputError, TrainingStopped
-from exlm.storage import (
-    MANIFEST,
-    finished_result,
-    lock,
-    machine,
-    plain,
-    replacing,
-    unfinished,
-    write_json,
-    write_text,
-    write_yaml,
-)  # fmt: skip
+from exlm.storage import plain, write_json
 from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, identity, resolve
 from exlm.tasks.encoders import encoder_fingerprint
 from exlm.tasks.kinds import kind_of
@@ -113,10 +103,10 @@ def run_task(
             raise InputError(f"{dataset}: {example}; correct or remove it, or set task.on_invalid to skip")
         actions = "".join(f"{n} {action}; " for action, n in invalid.get("action", pd.Series()).value_counts().items())
         print(f"{len(invalid)} rows have something wrong ({actions}see invalid_rows.csv), the first: {example}")
-    with lock(directory):
+    with storage.lock(directory):
         finished_runs(directory, grid, seeds, settings)  # a run that is refused changes nothing here
-        write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
-        write_text(directory / "invalid_rows.csv", invalid.to_csv(index=False))
+        storage.write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
+        storage.write_text(directory / "invalid_rows.csv", invalid.to_csv(index=False))
         report = run_grid(directory, task.train_seed, grid, seeds, settings, task.metric)
     _print_result(report, directory)
     return report
@@ -127,7 +117,7 @@ def finished_runs(
 ) -> dict[tuple[str, int], Result | None]:
     """The results of all runs by cell and seed, None for a run that is not finished; InputError if settings differ."""
     return {
-        (name, seed): finished_result(run_dir / RESULT, "settings", settings | {"train": plain(hyper)})
+        (name, seed): storage.finished_result(run_dir / RESULT, "settings", settings | {"train": plain(hyper)})
         for name, hyper in grid.items()
         for seed in seeds
         for run_dir in [directory / name / f"seed-{seed}"]
@@ -154,7 +144,7 @@ def run_grid(
     def train(name: str, seed: int) -> Result:
         run_dir = directory / name / f"seed-{seed}"
         begun: Result = {"seed": seed, "settings": settings | {"train": plain(grid[name])}}
-        with unfinished(run_dir / UNFINISHED, begun):
+        with storage.unfinished(run_dir / UNFINISHED, begun):
             try:
                 result = begun | train_seed(run_dir, grid[name], seed)
             except (TrainingStopped, Diverged) as error:
@@ -186,12 +176,16 @@ def run_grid(
         raise TrainingStopped(f"no cell of the grid could be trained; {best}: {stopped[0]}")
     summaries[best] = _summary(runs[best])
     report = {"settings": settings, "seeds": list(seeds), "metric": metric, "best": best, **summaries[best]}
-    report |= {"runs": runs[best], "machine": machine()} | ({"cells": summaries} if len(grid) > 1 else {})
+    report |= {"runs": runs[best], "machine": storage.machine()} | ({"cells": summaries} if len(grid) > 1 else {})
     report["best_seed"] = best_seed(report)
     if any(runs[best][0].get("labels", {}).values()):
         report["labels"] = _summary(runs[best], "labels")
     if "best_epoch" in runs[best][0]:
-        copy_model(directory / best / f"seed-{report['best_seed']}", directory)
+        source = directory / best / f"seed-{report['best_seed']}"
+        # The manifest comes last: after an interruption the copy is damaged, until the same command is run again.
+        for name in (*storage.read(source / storage.MANIFEST)["files"], storage.MANIFEST):
+            with storage.replacing(directory / name) as partial:
+                shutil.copyfile(source / name, partial)
     write_json(directory / REPORT, report)
     if "best_epoch" in runs[best][0]:
         write_card(directory)
@@ -242,10 +236,3 @@ def best_seed_directory(path: str) -> Path:
         raise InputError(f"the fine-tuning in {path} is not finished; run the same command again, then start from it")
     report = json.loads((Path(path) / REPORT).read_text())
     return Path(path) / report["best"] / f"seed-{best_seed(report)}"
-
-
-def copy_model(source: Path, directory: Path) -> None:
-    """Copies a model's files, the manifest last: an interrupted copy is damaged until the same command is run again."""
-    for name in (*json.loads((source / MANIFEST).read_text())["files"], MANIFEST):
-        with replacing(directory / name) as partial:
-            shutil.copyfile(source / name, partial)

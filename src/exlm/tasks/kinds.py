@@ -14,11 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, get_args
 
 from exlm.errors import InputError
-from exlm.tasks.classification import Classification
+from exlm.tasks.classification import Classification, TokenClassification
 from exlm.tasks.predictions import Member, Predictions, PredictOptions, predict_table
 from exlm.tasks.question_answering import QuestionAnswering, predict_answers
 from exlm.tasks.table import TaskType
-from exlm.tasks.token_classification import TokenClassification
 
 
 class Kind(NamedTuple):
