@@ -84,6 +84,8 @@ class BaselineTask(LabelledTask):
 
     def __init__(self, name: str, task: TaskConfig, environments: Path) -> None:
         self.baseline = BASELINES[name]
+        if task.task_type in ("question_answering", "token_classification"):
+            raise InputError(f"{task.task_type} has no baseline; use a table with labels for each row as a whole")
         super().__init__(task, TextKind(None, "none"))
         if self.task.molecules != self.baseline.molecules:
             fitting = ", ".join(key for key, entry in BASELINES.items() if entry.molecules == self.task.molecules)
