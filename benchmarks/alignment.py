@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cost import alignment_visits
 from exlm.ops import alignment, alignment_c
-from exlm.ops.fusion import triton_works
+from exlm.ops.elementwise import triton_works
 from timing import Call, arguments, interleaved, record, summary
 
 Lattice = tuple[Tensor, Tensor, Tensor, Tensor]

@@ -1,19 +1,15 @@
 """The `exlm` command, without importing the library until a command needs it.
 
 This module is outside the package because importing `exlm` imports PyTorch and transformers, which takes seconds.
-General help, the version, recipes, and mistyped commands and options are answered without them: the options of every
-command are read from the source files.
+General help, the version, recipes and mistyped commands are answered without them.
 
-Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 + n interrupted by signal n.
-"""
+Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 + n interrupted by signal n."""
 
-import ast
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -40,9 +36,9 @@ COMMANDS: dict[str, Command] = {
     "score": Command("exlm.filling.variants", ("model", "input"), "runs/exlm variants.csv --output scores.csv"),
     "explore": Command("exlm.filling.explore", ("model", "text"), "runs/exlm 'CC(=[MASK])O[MASK]' --output page.html"),
     "export": Command("exlm.export", ("model",), "runs/exlm --output onnx/exlm"),
-    "info": Command("exlm.card", ("path",), "runs/exlm"),
-    "verify": Command("exlm.doctor", ("path",), "runs/exlm"),
-    "doctor": Command("exlm.doctor", ("directory?",), "/scratch"),
+    "info": Command("exlm.about", ("path",), "runs/exlm"),
+    "verify": Command("exlm.about", ("path",), "runs/exlm"),
+    "doctor": Command("exlm.about", ("directory?",), "/scratch"),
     "analyze": Command("exlm.paper.analyze", ("experiment", "recipe"), "sweep molecules/analysis-small"),
     "report": Command("exlm.paper.report", ("runs*",), "runs --output report"),
 }
@@ -62,8 +58,8 @@ def main(arguments: list[str] | None = None) -> None:
     first_option = next((i for i, word in enumerate(rest) if word.startswith("-") and word != "-"), len(rest))
     words, options = rest[:first_option], rest[first_option:]
     if not set(HELP) & set(options):
-        words, options = _checked(name, words, options)
-        if name == "recipes":
+        words = _checked(name, words)
+        if name == "recipes" and not options:
             return recipes(*words)
 
     from exlm.cli import run
@@ -77,8 +73,7 @@ def recipes(name: str | None = None) -> None:
     """Lists the recipes that come with the package, or prints one of them.
 
     Args:
-        name: the recipe to print, for example molecules/exlm-1M; by default all are listed.
-    """
+        name: the recipe to print, for example molecules/exlm-1M; by default all are listed."""
     if name:
         print(Path(_recipe("recipes", name)).read_text(encoding="utf-8"), end="")
         return
@@ -112,21 +107,17 @@ def function_of(name: str) -> Callable:
     return getattr(import_module(COMMANDS[name].module), name)
 
 
-def _checked(name: str, words: list[str], options: list[str]) -> tuple[list[str], list[str]]:
-    """The words and the options under their full names; a recipe becomes --config. Mistakes end the command."""
+def _checked(name: str, words: list[str]) -> list[str]:
+    """The words before the options; a recipe becomes --config. A wrong number of words ends the command."""
     wanted = COMMANDS[name].words
-    try:
-        options = full_options(options, options_of(name))
-    except ValueError as error:
-        _leave(2, f"exlm {name}: error: {error} (exlm {name} --help lists all options)")
     needed = [word for word in wanted if word[-1] not in "?*"]
     if len(words) < len(needed) or (len(words) > len(wanted) and wanted[-1][-1] not in "*+"):
         given = " and ".join(word.rstrip("+?").upper() for word in needed or wanted)
         alone = " alone" if len(words) > len(needed) else ""
         _leave(2, f"exlm {name}: error: give {given}{alone} before the options (exlm {name} --help)")
-    if wanted[-1].rstrip("?") != "recipe" or len(words) < len(wanted):
-        return words, options
-    return words[:-1], ["--config", _recipe(name, words[-1]), *options]
+    if wanted[-1].rstrip("?") == "recipe" and len(words) == len(wanted):
+        return [*words[:-1], "--config", _recipe(name, words[-1])]
+    return words
 
 
 def _usage(name: str) -> NoReturn:
@@ -145,33 +136,13 @@ def _leave(status: int, message: str) -> NoReturn:
     raise SystemExit(status)
 
 
-def options_of(command: str) -> dict[str, str]:
-    """The options of a command by their full names without dashes, with their types."""
-    module, words, _ = COMMANDS[command]
-    options = {"config": "str", "print_config": "str"} | dict(_fields(module, command))
-    return {option: hint for option, hint in options.items() if option not in [word.rstrip("?*+") for word in words]}
-
-
 def summary(command: str) -> str:
-    """The first line of the docstring of a command's function."""
-    _, function = _definition(COMMANDS[command].module, command) or ("", None)
-    return (function and ast.get_docstring(function) or "").partition("\n")[0]
-
-
-def full_options(arguments: list[str], options: dict[str, str]) -> list[str]:
-    """The arguments with the full names of their options, and with brackets around the values `a,b` of a list. Sections
-    may be left out where only one option then has the name: `--learning_rate` is `--train.learning_rate` in fine-tuning
-    and `--train.optimizer.learning_rate` in pre-training. ValueError names an option that does not exist."""
-    full, is_list = list[str](), False
-    for argument in arguments:
-        option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
-        if option:
-            name = _full_name(option[2:], options)
-            option, is_list = f"--{name}", options.get(name, "").startswith("list[")
-        if is_list and value[:1] not in ("", "[", "-"):
-            value = f"[{value}]"
-        full.append(option + equals + value)
-    return full
+    """The first line of the docstring of a command's function, read from the source."""
+    module = Path(__file__).parent.joinpath(*COMMANDS[command].module.split(".")).with_suffix(".py")
+    found = re.search(
+        rf'^def {command}\(.*?"""(.+?)("""|$)', module.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    return found[1] if found else ""
 
 
 def similar(word: str, names: Iterable[str]) -> list[str]:
@@ -180,54 +151,3 @@ def similar(word: str, names: Iterable[str]) -> list[str]:
     own = last.pop(word)
     alike = [name for name, part in last.items() if own in part or get_close_matches(own, [part], 1, 0.7)]
     return get_close_matches(word, last, 1, 0.8) or sorted(alike, key=lambda name: last[name] != own)[:3]
-
-
-def _full_name(name: str, options: dict[str, str]) -> str:
-    if name.rstrip("+") in options or any("dict[" in options.get(name[:i], "") for i in range(len(name))):
-        return name
-    *sections, last = name.split(".")
-    named = [option for option in options if option.split(".")[-1] == last and set(sections) <= set(option.split("."))]
-    if len(named) == 1:
-        return named[0]
-    meant = " or ".join(f"--{option}" for option in named or similar(name, options))
-    raise ValueError(f"there is no option --{name}{f'; did you mean {meant}?' if meant else ''}")
-
-
-def _fields(module: str, name: str, section: str = "") -> Iterator[tuple[str, str]]:
-    """Name and type of every argument of a function or field of a dataclass, and of those inside these dataclasses."""
-    if not (found := _definition(module, name)):
-        return
-    module, definition = found
-    entries: list[tuple[str, ast.expr | None]]
-    if isinstance(definition, ast.ClassDef):
-        lines = [line for line in definition.body if isinstance(line, ast.AnnAssign)]
-        lines = [line for line in lines if "init=False" not in ast.unparse(line)]  # no argument of the class
-        entries = [(ast.unparse(line.target), line.annotation) for line in lines]
-    else:
-        entries = [(argument.arg, argument.annotation) for argument in definition.args.args]
-        if rest := definition.args.kwarg:  # `**options`: the arguments of the class that is called with them
-            calls = [node for node in ast.walk(definition) if isinstance(node, ast.Call)]
-            for call in [call for call in calls if f"**{rest.arg}" in map(ast.unparse, call.keywords)]:
-                yield from _fields(module, ast.unparse(call.func), section)
-    for target, annotation in entries:
-        hint = ast.unparse(annotation or ast.Name("str"))
-        yield section + target, hint
-        yield from _fields(module, hint, f"{section}{target}.")
-
-
-def _definition(module: str, name: str) -> tuple[str, ast.ClassDef | ast.FunctionDef] | None:
-    """A class or function that `module` defines or imports from this package, and the module that defines it."""
-    for node in _statements(module):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
-            return module, node
-        if isinstance(node, ast.ImportFrom) and node.module and name in [alias.name for alias in node.names]:
-            package = module.split(".")[: -node.level] if node.level else []
-            return _definition(".".join([*package, node.module]), name)
-    return None
-
-
-@cache
-def _statements(module: str) -> list[ast.stmt]:
-    """The statements of a module of this package; none of any other module."""
-    path = Path(__file__).parent.joinpath(*module.split(".")).with_suffix(".py")
-    return ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else []

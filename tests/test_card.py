@@ -15,7 +15,7 @@ import yaml
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from exlm import InputError
-from exlm.card import info
+from exlm.about import info
 from exlm.pretrain import pretrain
 from exlm.recipe import ArchitectureConfig, DataConfig
 from exlm.storage import problem

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exlm.doctor import doctor, verify
+from exlm.about import doctor, verify
 from exlm.errors import InputError
 from exlm.storage import write_manifest
 

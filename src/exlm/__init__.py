@@ -1,14 +1,13 @@
 """ExLM: masked language models in which every [MASK] becomes k hidden states (Zheng et al., ICML 2025).
 
 Importing the package registers its models with transformers, so that `AutoModelForMaskedLM.from_pretrained` and
-its siblings load ExLM directories without remote code.
-"""
+its siblings load ExLM directories without remote code."""
 
 import transformers
 
 from exlm_command import VERSION as __version__
 
-from .collator import ExLMDataCollator
+from .data.batching import ExLMDataCollator
 from .errors import InputError
 from .model.configuration_exlm import ExLMConfig
 from .model.convert import from_official

@@ -1,6 +1,5 @@
 """Makes commands from typed functions: jsonargparse reads arguments, YAML recipes, `--section.key value` overrides and
-help from their signatures and docstrings. `exlm_command.COMMANDS` lists the commands.
-"""
+help from their signatures and docstrings. `exlm_command.COMMANDS` lists the commands."""
 
 import re
 import signal
@@ -63,11 +62,45 @@ def settings(name: str, arguments: list[str]) -> dict[str, Any]:
     """The keyword arguments of a command's function. Any error of the parser becomes an InputError of one sentence."""
     parser = build_parser(name)
     try:
-        config = parser.instantiate(parser.parse_args(arguments)).as_dict()
+        config = parser.instantiate(parser.parse_args(full_options(arguments, parser))).as_dict()
     except (ArgumentError, TypeError, ValueError) as error:
         raise InputError(_reason(error, parser)) from error
     config.pop("config", None)
     return config
+
+
+def full_options(arguments: list[str], parser: ArgumentParser) -> list[str]:
+    """The arguments with the full names of their options, and with brackets around the values `a,b` of a list. Sections
+    may be left out where only one option then has the name: `--learning_rate` is `--train.learning_rate` in fine-tuning
+    and `--train.optimizer.learning_rate` in pre-training. InputError names an option that does not exist."""
+    known = {  # the type of every option
+        name.lstrip("-"): str(getattr(action, "_typehint", "")).removeprefix("typing.Optional[")
+        for action in parser._actions
+        for name in action.option_strings
+    }
+    full, is_list = list[str](), False
+    for argument in arguments:
+        option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+        if option:
+            name = _full_name(option[2:], known, parser.prog)
+            option, is_list = f"--{name}", known.get(name, "").startswith("list[")
+        if is_list and value[:1] not in ("", "[", "-"):
+            value = f"[{value}]"
+        full.append(option + equals + value)
+    return full
+
+
+def _full_name(name: str, known: dict[str, str], command: str) -> str:
+    *sections, last = name.split(".")
+    parents = [".".join(sections[:i]) for i in range(len(sections) + 1)]
+    if name in known or any("dict[" in known.get(parent, "") for parent in parents):
+        return name
+    named = [option for option in known if option.split(".")[-1] == last and set(sections) <= set(option.split("."))]
+    if len(named) == 1:
+        return named[0]
+    meant = " or ".join(f"--{option}" for option in named or similar(name, [key for key in known if key[-1] != "+"]))
+    hint = f"; did you mean {meant}?" if meant else ""
+    raise InputError(f"there is no option --{name}{hint} ({command} --help lists all options)")
 
 
 def _reason(error: BaseException, parser: ArgumentParser) -> str:

@@ -34,8 +34,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     Args:
         model: a pre-trained or fine-tuned model directory.
         output: directory to write.
-        format: the file format; there is only `onnx`.
-    """
+        format: the file format; there is only `onnx`."""
     try:
         import onnxscript  # noqa: F401
     except ImportError:

@@ -12,9 +12,9 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from .card import write_card
+from .about import write_card
 from .data.batching import MaskedBatches, mask_tokens
-from .data.corpus import SPLITS, corpus_name, open_corpus
+from .data.corpus import SPLITS, Corpus, corpus_name
 from .errors import InputError
 from .model.evaluation import evaluate_batch, no_sums, summary
 from .model.heads import Prior
@@ -55,11 +55,10 @@ def pretrain(
         resume_anyway: continue from a checkpoint although training settings (not data or model) have changed.
         device: auto, cpu, cuda or cuda:NUMBER.
 
-    Returns the content of `result.json`.
-    """
+    Returns the content of `result.json`."""
     recipe = plain({"output": output, "data": data, "model": model, "prior": prior, "train": train, "seed": seed})
     recipe |= {"compile": compile}
-    corpus = open_corpus(data.corpus, "train")
+    corpus = Corpus(data.corpus, "train")
     corpus.verify()
     tokenizer = load_tokenizer(corpus.path)
     directory = Path(output)
@@ -129,7 +128,7 @@ def pretrain(
 
 def check_positions(data: DataConfig, model: ArchitectureConfig) -> None:
     """Raises InputError if a training or held-out sequence can expand to more positions than the model has."""
-    longest = max(int(open_corpus(data.corpus, split).lengths.max(initial=0)) for split in SPLITS)
+    longest = max(int(Corpus(data.corpus, split).lengths.max(initial=0)) for split in SPLITS)
     limit = model.max_position_embeddings
     limited = model.has_links and model.transition == "gated"  # nothing else has a table of positions
     if limited and (needed := expanded_length(longest, data, model)) > limit:
@@ -155,7 +154,7 @@ def held_out_batches(
     data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int, rank: int, world: int
 ) -> Iterator[dict[str, Tensor]]:
     """This process's share of the held-out sequences, masked the same way in every run with this seed."""
-    corpus = open_corpus(data.corpus, "valid")
+    corpus = Corpus(data.corpus, "valid")
     if not len(corpus):
         raise InputError(f"{corpus_name(data.corpus)} has no held-out sequences; prepare it with --held_out 0.1")
     draw = np.argsort(mix(seed, Purpose.HELD_OUT, np.arange(len(corpus))), kind="stable")

@@ -25,8 +25,7 @@ class DataConfig:
         repeat: copies of each token, masked one by one (Repeated MLM); fine-tuning then repeats its input too.
         tokens_per_batch: upper bound of sequences x longest sequence in one update, over all processes, without copies.
         tokens_per_micro_batch: the same for one forward and backward pass, with copies; smaller needs less memory.
-        eval_sequences: held-out sequences used in an evaluation; 0 takes all.
-    """
+        eval_sequences: held-out sequences used in an evaluation; 0 takes all."""
 
     corpus: str | list[str]
     mask_ratio: float = 0.15
@@ -64,8 +63,7 @@ class PriorConfig:
         sticky: bonus on a link's score from a copy of one mask to the same copy of the next. Copies then come to stand
             for different fillings.
         decay: two fractions of the run between which the prior falls linearly to 0; without it the prior is constant.
-            The prior at the end is part of the model.
-    """
+            The prior at the end is part of the model."""
 
     order: float = 0.0
     sticky: float = 0.0

@@ -35,8 +35,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             on, or for models that do not say, what most strings are.
         max_length: longest string in tokens. Longer text is cut, and a longer molecule cannot be used.
         on_invalid: `error` raises InputError at the first string that cannot be used, `nan` gives a vector of NaN.
-        device: `auto`, `cpu`, `cuda` or `cuda:0`.
-    """
+        device: `auto`, `cpu`, `cuda` or `cuda:0`."""
 
     def __init__(
         self,

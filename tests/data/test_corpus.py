@@ -16,7 +16,7 @@ import zstandard
 from rdkit import Chem, rdBase
 
 from exlm.data.chemistry import molecule_problem
-from exlm.data.corpus import Corpus, JoinedCorpus, corpus_name, open_corpus
+from exlm.data.corpus import Corpus, corpus_name
 from exlm.data.prepare import prepare
 from exlm.data.tokenization import smiles_tokenizer
 from exlm.errors import InputError
@@ -397,27 +397,27 @@ def test_several_corpora_are_read_as_one(smi, tmp_path):
     _prepare(_write(tmp_path / "more.smi", ["CCCCCCO", "CC", "OCC"]), parts[1], tokenizer=str(parts[0]), held_out=0)
     paths = [str(part) for part in parts]
     for split in ("train", "valid"):
-        joined, alone = open_corpus(paths, split), [Corpus(part, split) for part in parts]
+        joined, alone = Corpus(paths, split), [Corpus(part, split) for part in parts]
         rows = [row.tolist() for corpus in alone for row in map(corpus.__getitem__, range(len(corpus)))]
         assert [joined[i].tolist() for i in range(len(joined))] == rows and joined.lengths.tolist() == list(
             map(len, rows)
         )
-    joined = open_corpus(paths)
+    joined = Corpus(paths)
     chosen = np.array([len(joined) - 1, 0, 3, len(joined) - 2])
     ids, lengths = joined.gather(chosen)
     assert [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)] == [
         joined[i].tolist() for i in chosen
     ]
     assert (ids[np.arange(ids.shape[1]) >= lengths[:, None]] == joined.manifest["pad_token_id"]).all()
-    assert joined.corpus_hash != JoinedCorpus(paths[::-1]).corpus_hash and corpus_name(paths) == "first + second"
+    assert joined.corpus_hash != Corpus(paths[::-1]).corpus_hash and corpus_name(paths) == "first + second"
     _prepare(smi, tmp_path / "other", molecules=False)
     with pytest.raises(
         InputError, match="have not the same (tokenizer_hash|molecules); prepare it again with --tokenizer"
     ):
-        JoinedCorpus([*paths, tmp_path / "other"])
+        Corpus([*paths, tmp_path / "other"])
     (parts[1] / "tokens-00000.bin").write_bytes(bytes(3))
     with pytest.raises(InputError, match="second is damaged"):
-        open_corpus(paths)
+        Corpus(paths)
 
 
 def test_a_manifest_cannot_name_files_elsewhere(smi, tmp_path):

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from exlm import ExLMForMaskedLM, ExLMModel
 from exlm.model import encoder, modeling_exlm
-from exlm.model.layout import gather_rows
+from exlm.model.encoder import gather_rows
 
 READS = ["states", "all"]
 LAYOUTS = [

@@ -15,8 +15,8 @@ from exlm import (
     ExLMModel,
     InputError,
 )
+from exlm.model.encoder import at_tokens
 from exlm.model.evaluation import evaluate_batch
-from exlm.model.layout import at_tokens
 from exlm.model.objectives import classification_loss, single_target_ctc
 from exlm.ops import alignment
 

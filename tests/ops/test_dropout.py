@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from exlm.ops.dropout import Dropout, dropout
+from exlm.ops.elementwise import Dropout, dropout
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from exlm import InputError
-from exlm.card import info
+from exlm.about import info
 from exlm.errors import TrainingStopped
 from exlm.paper.report import report
 from exlm.tasks import baseline_models as programs
@@ -183,7 +183,8 @@ def test_a_half_made_environment_is_made_again(tmp_path, monkeypatch):
         ("ecfp", {}, "there is no baseline 'ecfp'.*ecfp-rf"),
         ("tfidf-lr", {}, "has molecules, which tfidf-lr does not read; use ecfp-rf"),
         ("ecfp-rf", {"molecules": False}, "has text, which ecfp-rf does not read; use tfidf-lr"),
-        ("ecfp-rf", {"task_type": "question_answering"}, "question answering has no baseline"),
+        ("ecfp-rf", {"task_type": "question_answering"}, "question_answering has no baseline"),
+        ("ecfp-rf", {"task_type": "token_classification"}, "token_classification has no baseline"),
         ("ecfp-rf", {"on_invalid": "error"}, "C1CC"),
         ("ecfp-rf", {"on_invalid": "keep"}, "cannot keep what RDKit cannot parse"),
     ],

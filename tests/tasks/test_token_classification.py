@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from exlm import ExLMForMaskedLM, ExLMForTokenClassification, InputError
-from exlm.card import info
+from exlm.about import info
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.pretrained import save_model
 from exlm.recipe import ArchitectureConfig

@@ -7,11 +7,9 @@
 - `skipped.csv`: the rows that were not valid, and what was done with each;
 - `manifest.json`: counts, options, sources, and the size and SHA-256 of every other file.
 
-Dropped duplicates stay in the token files, but no index points at them.
-"""
+Dropped duplicates stay in the token files, but no index points at them."""
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -20,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
-from ..storage import MANIFEST, problem
+from ..storage import MANIFEST, problem, read
 
 FORMAT_VERSION = 1
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
@@ -36,41 +34,50 @@ DROPPED = len(SPLITS)  # stands in place of the split of a duplicate
 
 
 class Corpus:
-    """One split of a corpus written by `exlm prepare`.
+    """One split of a corpus written by `exlm prepare`, or of several corpora of one tokenizer, read as one: the
+    examples of the first, then those of the second, and so on.
 
     Attributes:
-        lengths: [examples] uint32, memory-mapped; tokens per example without special tokens.
+        lengths: [examples] uint32, memory-mapped if it is one corpus; tokens per example without special tokens.
         corpus_hash: identifies tokens, split and tokenizer.
         tokenizer_hash: to compare with `exlm.pretrained.tokenizer_hash` of a model's tokenizer.
         molecules: whether the rows are molecules; None if the manifest does not say.
         standardize: the form of the molecules: none (as written), canonical or parent.
 
-    InputError if `path` is no corpus, or a file is missing or has another size than when it was written.
-    """
+    InputError if a path is no corpus, if a file is missing or has another size than when it was written, or if a corpus
+    differs from the first in its tokenizer or in what its rows are."""
 
-    def __init__(self, path: str | Path, split: Split = "train") -> None:
-        self.path = Path(path)
-        try:
-            self.manifest: dict[str, Any] = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
-            version = self.manifest["format_version"]
-        except (OSError, ValueError, KeyError, TypeError):
-            version = None
-        if version != FORMAT_VERSION:
-            what = f"is not a corpus of format {FORMAT_VERSION}" if self.path.exists() else "does not exist"
-            raise InputError(f"{path} {what}; make a corpus with exlm prepare, or correct the name")
+    def __init__(self, paths: str | Path | Sequence[str | Path], split: Split = "train") -> None:
+        self.paths = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+        manifests = [_manifest(path) for path in self.paths]
+        self.path, self.manifest = self.paths[0], manifests[0]
         self.verify(contents=False)
-        self.corpus_hash: str = self.manifest["corpus_hash"]
-        self.tokenizer_hash: str = self.manifest["tokenizer_hash"]
-        options = self.manifest.get("options", {})
-        self.molecules: bool | None = options.get("molecules", options.get("check_molecules"))  # its earlier name
-        self.standardize: str = options.get("standardize", "none")
-        self._index = np.load(self.path / f"{split}.npy", mmap_mode="r")
+        kinds = [_kind(manifest) for manifest in manifests]
+        for path, kind in zip(self.paths, kinds, strict=True):
+            for name, value in kind.items():
+                if value != kinds[0][name]:
+                    advice = f"prepare it again with --tokenizer {self.path} and the other options of that corpus"
+                    raise InputError(f"{path} and {self.path} have not the same {name}; {advice}")
+        self.tokenizer_hash: str = kinds[0]["tokenizer_hash"]
+        self.molecules: bool | None = kinds[0]["molecules"]
+        self.standardize: str = kinds[0]["standardize"]
+        hashes = "".join(manifest["corpus_hash"] for manifest in manifests)
+        self.corpus_hash = hashlib.sha256(hashes.encode()).hexdigest() if len(manifests) > 1 else hashes
+        indexes, self._shards, self._starts = list[np.ndarray](), list[np.ndarray](), [0]
+        for path, manifest in zip(self.paths, manifests, strict=True):
+            index, names = np.load(path / f"{split}.npy", mmap_mode="r"), manifest["token_files"]
+            dtype = np.dtype(manifest["token_dtype"])
+            if not set(names) <= set(manifest["files"]) or dtype.kind != "u":
+                raise InputError(f"the manifest of {path} is damaged: its token files are not those of a corpus")
+            if self._shards:
+                index = index.copy()
+                index["offset"] += self._starts[-1]
+            indexes.append(index)
+            for name in names:
+                self._shards.append(np.memmap(path / name, dtype, "r"))
+                self._starts.append(self._starts[-1] + len(self._shards[-1]))
+        self._index = indexes[0] if len(indexes) == 1 else np.concatenate(indexes)
         self.lengths: np.ndarray = self._index["length"]
-        names, dtype = self.manifest["token_files"], np.dtype(self.manifest["token_dtype"])
-        if not set(names) <= set(self.manifest["files"]) or dtype.kind != "u":
-            raise InputError(f"the manifest of {path} is damaged: its token files are not those of a corpus")
-        self._shards = [np.memmap(self.path / name, dtype, "r") for name in names]
-        self._starts = np.cumsum([0] + [len(shard) for shard in self._shards[:-1]])
 
     def __len__(self) -> int:
         return len(self._index)
@@ -86,7 +93,7 @@ class Corpus:
         ids = np.full((len(entries), int(lengths.max(initial=0))), self.manifest["pad_token_id"], dtype=np.int64)
         inside = np.arange(ids.shape[1]) < lengths[:, None]
         shard_of = np.searchsorted(self._starts, offsets, side="right") - 1
-        for shard in np.unique(shard_of):
+        for shard in np.unique(shard_of[lengths > 0]):
             rows = shard_of == shard
             first = offsets[rows] - self._starts[shard]
             position = (first[:, None] + np.arange(ids.shape[1]))[inside[rows]]
@@ -95,51 +102,28 @@ class Corpus:
 
     def verify(self, contents: bool = True) -> None:
         """Compares every file, or its size alone, with the manifest; InputError naming the first that differs."""
-        if reason := problem(self.path, contents):
-            raise InputError(f"the corpus {self.path} is damaged: {reason}; prepare it again with exlm prepare")
+        for path in self.paths:
+            if reason := problem(path, contents):
+                raise InputError(f"the corpus {path} is damaged: {reason}; prepare it again with exlm prepare")
 
 
-class JoinedCorpus(Corpus):
-    """Several corpora of one tokenizer as one: the examples of the first, then those of the second, and so on.
-
-    InputError if one is no corpus, or differs from the first in its tokenizer or in what its rows are.
-    """
-
-    def __init__(self, paths: Sequence[str | Path], split: Split = "train") -> None:
-        self.parts = [Corpus(path, split) for path in paths]
-        first = self.parts[0]
-        for part in self.parts:
-            for name in ("tokenizer_hash", "molecules", "standardize"):
-                if getattr(part, name) != getattr(first, name):
-                    advice = f"prepare it again with --tokenizer {first.path} and the other options of that corpus"
-                    raise InputError(f"{part.path} and {first.path} have not the same {name}; {advice}")
-        self.path, self.manifest, self.tokenizer_hash = first.path, first.manifest, first.tokenizer_hash
-        self.molecules, self.standardize = first.molecules, first.standardize
-        self.corpus_hash = hashlib.sha256("".join(part.corpus_hash for part in self.parts).encode()).hexdigest()
-        self.lengths = np.concatenate([part.lengths for part in self.parts])
-        self._first = np.cumsum([0, *map(len, self.parts)])
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def gather(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        indices = np.asarray(indices, dtype=np.int64)
-        lengths, part_of = self.lengths[indices].astype(np.int64), np.searchsorted(self._first, indices, "right") - 1
-        ids = np.full((len(indices), int(lengths.max(initial=0))), self.manifest["pad_token_id"], dtype=np.int64)
-        for number in np.unique(part_of):
-            rows = part_of == number
-            found, _ = self.parts[number].gather(indices[rows] - self._first[number])
-            ids[rows, : found.shape[1]] = found
-        return ids, lengths
-
-    def verify(self, contents: bool = True) -> None:
-        for part in self.parts:
-            part.verify(contents)
+def _manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a corpus; InputError if there is none of this format."""
+    manifest = read(path / MANIFEST)
+    if not isinstance(manifest, dict) or manifest.get("format_version") != FORMAT_VERSION:
+        what = f"is not a corpus of format {FORMAT_VERSION}" if path.exists() else "does not exist"
+        raise InputError(f"{path} {what}; make a corpus with exlm prepare, or correct the name")
+    return manifest
 
 
-def open_corpus(paths: str | Sequence[str], split: Split = "train") -> Corpus:
-    """The corpus of one directory, or of several that are read as one."""
-    return Corpus(paths, split) if isinstance(paths, str) else JoinedCorpus(paths, split)
+def _kind(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What corpora that are read as one must have in common."""
+    options = manifest.get("options", {})
+    return {
+        "tokenizer_hash": manifest["tokenizer_hash"],
+        "molecules": options.get("molecules", options.get("check_molecules")),  # its earlier name
+        "standardize": options.get("standardize", "none"),
+    }
 
 
 def corpus_name(paths: str | Sequence[str]) -> str:

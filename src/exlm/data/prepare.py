@@ -80,8 +80,7 @@ def prepare(
         vocabulary_size: number of tokens of bpe and wordpiece, special tokens included.
         header: whether tables have a header line; without it, the columns are called `column 1`, `column 2`, ...
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts and charges
-            (`parent`). A model that is trained on the corpus remembers it.
-    """
+            (`parent`). A model that is trained on the corpus remembers it."""
     on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
     options = {name: value for name, value in locals().items() if name not in ("output", "workers", "overwrite")}
     _check_options(options, workers)

@@ -41,8 +41,7 @@ class ArchitectureConfig:
             expansion), earlier layers read each [MASK] as one token, as in an MLM; masks are copied after these layers.
         copy_embedding: standard deviation of the initial embedding of the copy index, which is added to the copies of a
             mask (and of BOS and EOS if they have k); 0 for none (paper). It helps the copies of a mask to predict
-            different tokens.
-    """
+            different tokens."""
 
     objective: Literal["exlm", "mlm", "ctc"] = "exlm"
     num_states: int = 4

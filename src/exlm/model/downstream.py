@@ -1,14 +1,13 @@
 """Encoders with a head for a labelled task: classification, regression, labels of tokens and question answering.
 
-In their `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the first `config.read_layers` layers.
-"""
+In their `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the first `config.read_layers` layers."""
 
 import torch
 from torch import Tensor, nn
 from transformers import modeling_outputs as outputs
 from transformers.utils import can_return_tuple
 
-from ..ops.dropout import Dropout
+from ..ops.elementwise import Dropout
 from ..ops.expansion import Lattice
 from ..ops.precision import at_least_float32
 from .configuration_exlm import ExLMConfig
@@ -76,8 +75,7 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
     ) -> outputs.TokenClassifierOutput:
         """Logits [B, S, num_labels], and the mean loss if `labels` [B, S] are given; -100 stands for no label.
 
-        Hidden states are as those of `ExLMModel`; they end with the layer that the head reads.
-        """
+        Hidden states are as those of `ExLMModel`; they end with the layer that the head reads."""
         trace = self.new_trace(output_hidden_states)
         hidden = self.dropout(self.exlm.read_states(input_ids, attention_mask, trace)[:, :: self.config.repeat])
         with torch.autocast(hidden.device.type, enabled=False):

@@ -1,8 +1,7 @@
 """The heads, which read the encoder's states: prediction of tokens, transitions between states, classification.
 
 Heads switch autocast off: their products are small, and errors in log-probabilities add up along a path. Only the
-product with the vocabulary, the largest, has bfloat16 operands in training; its sums stay float32.
-"""
+product with the vocabulary, the largest, has bfloat16 operands in training; its sums stay float32."""
 
 import torch
 from torch import Tensor, nn

@@ -11,8 +11,8 @@ from ..ops.emission import cross_entropy, emission
 from ..ops.expansion import Lattice
 from ..ops.transition import Prior
 from .configuration_exlm import ExLMConfig
+from .encoder import at_tokens, gather_rows
 from .heads import ExLMPredictionHead, ExLMTransitionHead
-from .layout import at_tokens, gather_rows
 from .modeling_exlm import ExLMModel, ExLMPreTrainedModel
 from .objectives import Loss, ctc_blocks, ctc_loss, ctc_marginals, exlm_loss, exlm_marginals, mlm_loss, visits
 
@@ -65,8 +65,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             lattice: the result of `expand` for these three; then `labels` only say that a loss is wanted.
             prior: the order prior, if it is not the configuration's (a schedule over training).
             return_logits: whether to return logits, which need much time, with a loss. Default: in evaluation mode.
-            output_hidden_states: as for `ExLMModel`.
-        """
+            output_hidden_states: as for `ExLMModel`."""
         trace = self.new_trace(output_hidden_states)
         lattice = lattice or self.exlm.expand(input_ids, attention_mask, labels=labels)
         wanted = not self.training if return_logits is None else return_logits

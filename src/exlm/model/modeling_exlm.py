@@ -10,12 +10,11 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
-from ..ops.dropout import Dropout
+from ..ops.elementwise import Dropout
 from ..ops.expansion import IGNORED, Lattice, expand
 from ..ops.rotary import rotary_tables
 from .configuration_exlm import ExLMConfig
-from .encoder import ExLMLayer, can_pack
-from .layout import Layout, arrange, at_tokens, gather_rows
+from .encoder import ExLMLayer, Layout, arrange, at_tokens, can_pack, gather_rows
 
 
 class ExLMPreTrainedModel(PreTrainedModel):
@@ -138,8 +137,7 @@ class ExLMModel(ExLMPreTrainedModel):
             depth: number of layers to run. If it ends before a late expansion, positions are those of the plain
                 sequence.
             trace: a list to which the states of the input tokens [B, S, D] are added, after the embedding and after
-                every layer (normalised after the last). For this, every layer computes all positions.
-        """
+                every layer (normalised after the last). For this, every layer computes all positions."""
         config, device = self.config, self.embeddings.weight.device
         if trace is not None and read is not None:
             return gather_rows(self.encode(lattice, depth=depth, trace=trace), read.to(device))

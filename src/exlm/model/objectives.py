@@ -2,8 +2,7 @@
 
 Losses are sums, not means, so that an update over several batches or processes is normalised by global counts.
 Marginals are log-probabilities [B, T, V] of every target given the input, summed over all values of the other targets.
-Lattices are on the device of the other tensors.
-"""
+Lattices are on the device of the other tensors."""
 
 from typing import NamedTuple
 

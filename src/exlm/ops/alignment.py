@@ -14,8 +14,7 @@ All functions take
 
 and raise ValueError if their shapes do not agree or lengths are not integers. A sequence without any path (more targets
 than states, missing edges, emissions of -inf, lengths beyond the tensors) has log f = -inf and a zero gradient. The
-recursion is that of DA-Transformer (Huang et al., 2022).
-"""
+recursion is that of DA-Transformer (Huang et al., 2022)."""
 
 import logging
 from collections.abc import Callable

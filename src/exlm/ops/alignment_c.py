@@ -1,7 +1,6 @@
 """The compiled CPU back end for float32: `_alignment.c` through ctypes. Other inputs go to the PyTorch back end.
 
-The library is built with the package where a compiler is found. Nothing is compiled at import or at first use.
-"""
+The library is built with the package where a compiler is found. Nothing is compiled at import or at first use."""
 
 import ctypes
 import logging

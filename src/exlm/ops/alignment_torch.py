@@ -10,8 +10,7 @@ once emissions spread over some 80 nats.)
 * A feasibility band. Target i can only be at states i .. i + (N - T): it cannot reach earlier states, and from later
   ones no path reaches the end.
 
-"No path" is a large finite negative number, so that inf - inf never occurs.
-"""
+"No path" is a large finite negative number, so that inf - inf never occurs."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .fusion import fused
+from .elementwise import fused
 from .precision import at_least_float32
 
 IMPOSSIBLE = -1e30  # any sum of fewer than 1e8 of these is finite in float32

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from . import alignment_torch
 from .alignment_torch import DEAD, IMPOSSIBLE
-from .fusion import LOG2E, triton_works
+from .elementwise import LOG2E, triton_works
 
 PERSISTENT = 768  # with at most so many states one program computes all rows; else many programs share each row
 LONGEST = 23_000  # most states: offsets within a sequence then fit int32, and the tiles of its edges fit a grid
@@ -61,8 +61,7 @@ def _sweep(
     transposed  [batch, N, N]  transitions with axes swapped, so that the backward sweep reads memory in order
     rows        [directions, batch, T, N + PADDING]  out: alpha and beta, both with emission; IMPOSSIBLE on entry
     sums        [batch, T, N]  out: log-sum over the predecessors, relative to the alpha before; IMPOSSIBLE on entry
-    peaks       [batch, T]  out: what the next alpha is shifted by; 0 on entry
-    """
+    peaks       [batch, T]  out: what the next alpha is shifted by; 0 on entry"""
     b = (tl.program_id(0) % batch).to(tl.int64)
     backward = tl.program_id(0) >= batch
     targets, slack = _lengths(target_lengths, state_lengths, b, T, N)
@@ -131,8 +130,7 @@ def _edge_posterior(
 
     at_state  [batch, T, N]  posterior of the states
     corners   [2, tiles]  the tiles on and above the diagonal, as multiples of TILE
-    on_edge   [batch, N, N]  out; 0 on entry
-    """
+    on_edge   [batch, N, N]  out; 0 on entry"""
     b = tl.program_id(0).to(tl.int64)
     targets, slack = _lengths(target_lengths, state_lengths, b, T, N)
     v0 = tl.load(corners + tl.program_id(1)).to(tl.int32) * TILE

@@ -2,8 +2,7 @@
 
 Of a sequence's N x V logits only T columns and one normaliser per state are needed. Logits are computed in chunks of
 states, and again for the gradient, so no [B, N, V] tensor is ever held. Their operands may be bfloat16, but logits are
-summed and kept in float32: in bfloat16 they would be off by 0.03 nats.
-"""
+summed and kept in float32: in bfloat16 they would be off by 0.03 nats."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .fusion import exp_, fused
+from .elementwise import exp_, fused
 from .precision import at_least_float32, exact_products, products
 
 # Logits held at a time, by type of device. Chunks must not be small either: each reads all of W and its gradient.
@@ -26,8 +25,7 @@ def emission(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> T
         hidden: [B, N, D] states after the prediction head's transform.
         weight: [V, D] token embeddings (tied).
         bias: [V], -inf for a token that is forbidden.
-        targets: [B, T] token ids.
-    """
+        targets: [B, T] token ids."""
     columns = targets[:, None].expand(-1, hidden.shape[1], -1)  # [B, N, T]
     logits, normaliser = _columns(hidden.flatten(0, 1), weight, bias, columns.flatten(0, 1))
     return (logits - normaliser[:, None]).view(columns.shape).transpose(1, 2)
@@ -49,8 +47,7 @@ class _Columns(torch.autograd.Function):
     """Of logits = hidden @ weight.T + bias [R, V]: the given columns [R, T] of every row, and its logsumexp [R].
 
     Both passes compute E = exp(logits - shift), where `shift` is a row's largest logit. With total = E.sum(1), the
-    softmax is E / total.
-    """
+    softmax is E / total."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:

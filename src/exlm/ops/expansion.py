@@ -4,8 +4,7 @@ tokens       <s>   C    [M]        C   </s>
 expanded     <s>   C    [M] [M]    C   </s>        k = 2, boundary states 1
 word i        0    1     2   2     3    4
 state c       0    0     1   2     0    0
-lattice       0          1   2          3          states, in order
-"""
+lattice       0          1   2          3          states, in order"""
 
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
@@ -91,8 +90,7 @@ def expand(
         labels: [B, S] original tokens at the masked positions; by default the input's tokens.
         pad_token_id: fills the expanded sequence on the right.
         boundary_ids: tokens that count as BOS or EOS inside a sequence too, as in pairs and packed documents (release).
-        rotary: `2d` gives each position its word and its state, `1d` its index in the expanded sequence.
-    """
+        rotary: `2d` gives each position its word and its state, `1d` its index in the expanded sequence."""
     real = attention_mask.bool()
     order, masked = real.cumsum(1), masked & real
     outer = real & ((order == 1) | (order == order[:, -1:]))

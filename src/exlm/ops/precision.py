@@ -2,8 +2,7 @@
 
 `torch.set_float32_matmul_precision` holds for a whole process. On a CPU, "medium" selects a faster library; on
 processors with AMX it also rounds operands to bfloat16. Log-probabilities must not be rounded so: a link would be off
-by up to 0.2 nats. So nothing here leaves the setting changed, and code that needs float32 asks for it.
-"""
+by up to 0.2 nats. So nothing here leaves the setting changed, and code that needs float32 asks for it."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -1,8 +1,7 @@
 """Rotary position embedding over one or two axes (RoFormer, Su et al. 2021; 2D form: paper, section 4.2).
 
 In two dimensions the first half of each head's features rotates by the word position, the second half by the
-state index, so that attention scores depend on differences of words and on differences of states.
-"""
+state index, so that attention scores depend on differences of words and on differences of states."""
 
 from typing import Any
 
@@ -20,8 +19,7 @@ def rotary_tables(positions: Tensor, head_dim: int, base: float = 10000.0) -> tu
         base: the longest wavelength is 2 pi times this.
 
     Returns:
-        cos and sin, each [B, L, A, 2, head_dim / 2A]; the sine of the first of each pair is negated.
-    """
+        cos and sin, each [B, L, A, 2, head_dim / 2A]; the sine of the first of each pair is negated."""
     width = head_dim // positions.shape[-1]
     exponent = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
     angle = positions[..., None].float() * base**-exponent  # [B, L, A, width / 2]

@@ -8,8 +8,7 @@ The mixture adds one head after the other and computes heads again for the gradi
 
 An order prior (not in the paper) favours paths that give each masked token a state of its own mask. It is added to
 links' scores before each head's softmax, as in ALiBi (Press et al., 2022) for attention and in Badlani et al. (2021)
-for speech alignment.
-"""
+for speech alignment."""
 
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .fusion import exp_, fused
+from .elementwise import exp_, fused
 from .precision import at_least_float32, exact_products
 
 
@@ -26,8 +25,7 @@ class Prior(NamedTuple):
 
     To the score of a link from a state of mask i to one of mask j (BOS is 0, EOS the last), `- order * |j - i - 1|` is
     added: a penalty for each skipped mask, or for staying within one. If j = i + 1 and both states are the same copy of
-    their masks, + sticky is added too. Copies then come to stand for different fillings.
-    """
+    their masks, + sticky is added too. Copies then come to stand for different fillings."""
 
     order: float = 0.0
     sticky: float = 0.0
@@ -77,8 +75,7 @@ def gated(query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor, prior: Li
         prior: of the links, the same for all heads.
 
     Returns:
-        [B, N, N] at least float32; -inf where there is no edge. States without successors have rows of -inf.
-    """
+        [B, N, N] at least float32; -inf where there is no edge. States without successors have rows of -inf."""
     with torch.autocast(query.device.type, enabled=False):
         return _Mixture.apply(query, key, log_gate, edges, prior)
 

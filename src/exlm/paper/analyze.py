@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from exlm.data.corpus import open_corpus
+from exlm.data.corpus import Corpus
 from exlm.errors import InputError
 from exlm.filling.explore import explore
 from exlm.paper.jobs import Job, run_jobs
@@ -107,7 +107,7 @@ def analyze(
     for name, settings in models.items():
         try:
             check_positions(settings["data"], settings["model"])
-            settings["model"].build(load_tokenizer(open_corpus(data.corpus).path), settings["data"].repeat)
+            settings["model"].build(load_tokenizer(Corpus(data.corpus).path), settings["data"].repeat)
         except InputError as error:
             raise InputError(f"{name}: {error}") from error
     fine_tuned = {} if experiment in ("entropy", "efficiency") else tasks or {}
@@ -125,7 +125,7 @@ def analyze(
         cost |= {"precision": train.precision, "steps": cost_steps, "prior": prior}
         run_jobs([Job("measuring the cost", result, partial(measure_cost, result, **cost), cost)], own_processes)
         models = variants(experiment, data, model, train, space, read(result)["ratio"])
-    corpus_hash, jobs = open_corpus(data.corpus).corpus_hash, []
+    corpus_hash, jobs = Corpus(data.corpus).corpus_hash, []
     for seed, (model_name, settings) in itertools.product(pretrain_seeds, models.items()):
         name, is_exlm = f"{model_name}/seed-{seed}", settings["model"].has_links
         run_dir, drawn = directory / "pretrain" / name, case if is_exlm else None

@@ -3,8 +3,7 @@
 python attentivefp.py TRAIN.csv VALID.csv ALL.csv TASK_TYPE OUTPUTS SEED PREDICTIONS.csv
 
 A table has SMILES and then a label per task, empty where it is missing. Features, sizes, learning rate and batch are
-those of torch-geometric's example. The epoch with the lowest loss on valid is kept.
-"""
+those of torch-geometric's example. The epoch with the lowest loss on valid is kept."""
 
 import copy
 import csv

@@ -1,8 +1,7 @@
 """What the baselines compute: each is a function from a Problem to predictions [rows, outputs].
 
 Models of scikit-learn learn in this process. A program runs in a Python environment of its own, made when it is first
-used; it reads three CSV files (TABLES) and writes one with predictions for the rows of all.csv.
-"""
+used; it reads three CSV files (TABLES) and writes one with predictions for the rows of all.csv."""
 
 import subprocess
 import sys

@@ -66,8 +66,7 @@ def baseline(
         environments: where chemprop and attentivefp get a Python environment of their own. It is made when it is first
             used; this needs a network.
 
-    Returns the content of `results.json`, as `exlm finetune` does.
-    """
+    Returns the content of `results.json`, as `exlm finetune` does."""
     if name not in BASELINES:
         raise InputError(f"there is no baseline {name!r}; use one of {', '.join(BASELINES)}")
     task = resolve(replace(task, dataset=dataset))[0]
@@ -85,6 +84,8 @@ class BaselineTask(LabelledTask):
 
     def __init__(self, name: str, task: TaskConfig, environments: Path) -> None:
         self.baseline = BASELINES[name]
+        if task.task_type in ("question_answering", "token_classification"):
+            raise InputError(f"{task.task_type} has no baseline; use a table with labels for each row as a whole")
         super().__init__(task, TextKind(None, "none"))
         if self.task.molecules != self.baseline.molecules:
             fitting = ", ".join(key for key, entry in BASELINES.items() if entry.molecules == self.task.molecules)

@@ -46,8 +46,7 @@ class TaskConfig:
         header: whether tables have a header line; without it, their columns are called `column 1`, `column 2`, ...
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts and charges
             (`parent`), or use them as they are (`none`). Where absent, as the pre-trained model's corpus was.
-            Predictions do the same.
-    """
+            Predictions do the same."""
 
     dataset: str
     valid: str | None = None
@@ -98,8 +97,7 @@ class FinetuneConfig:
         patience: stop after this many epochs without a better valid score; 0 never stops early.
         weight_decay: decoupled weight decay.
         clip_norm: largest gradient norm; 0 means no limit.
-        precision: auto, bf16 or fp32.
-    """
+        precision: auto, bf16 or fp32."""
 
     epochs: int | None = None
     batch_size: int | None = None

@@ -1,8 +1,7 @@
 """Fine-tuning: labelled data, a split, a grid and several seeds; selection on valid, report on test (or valid).
 
 `results.json` (REPORT) has the results of all seeds, of a grid those of its best cell CELL (else CELL is ""). Every
-`CELL/seed-N` has one model, what this seed gave (RESULT), its predictions and its log.
-"""
+`CELL/seed-N` has one model, what this seed gave (RESULT), its predictions and its log."""
 
 import json
 import shutil
@@ -14,8 +13,9 @@ import pandas as pd
 from tqdm import tqdm
 
 from exlm import storage
-from exlm.card import write_card
+from exlm.about import write_card
 from exlm.errors import Diverged, InputError, TrainingStopped
+from exlm.storage import plain, write_json
 from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, identity, resolve
 from exlm.tasks.encoders import encoder_fingerprint
 from exlm.tasks.kinds import kind_of
@@ -59,8 +59,7 @@ def finetune(
             for RTE, MRPC and STS-B).
         device: auto, cpu, cuda or cuda:NUMBER.
 
-    Returns the content of `results.json`: metrics of every seed, and for every split their median, mean and spread.
-    """
+    Returns the content of `results.json`: metrics of every seed, and for every split their median, mean and spread."""
     if distributed.launched():
         raise InputError("fine-tuning is one process; start it without torchrun, and other tasks beside it")
     if Path(model).resolve() == Path(output).resolve():
@@ -76,7 +75,7 @@ def finetune(
     hyper = fill_in(train, known, bool(trainer.task.molecules))
     settings = {**named, "precision": precision, "task": identity(trainer.task)} | fingerprints | trainer.data_settings
     recipe = {"output": output, **named, "train": hyper, "grid": grid}
-    return run_task(Path(output), trainer, cells(hyper, grid or {}), seeds, storage.plain(settings), recipe)
+    return run_task(Path(output), trainer, cells(hyper, grid or {}), seeds, plain(settings), recipe)
 
 
 def run_task(
@@ -118,7 +117,7 @@ def finished_runs(
 ) -> dict[tuple[str, int], Result | None]:
     """The results of all runs by cell and seed, None for a run that is not finished; InputError if settings differ."""
     return {
-        (name, seed): storage.finished_result(run_dir / RESULT, "settings", settings | {"train": storage.plain(hyper)})
+        (name, seed): storage.finished_result(run_dir / RESULT, "settings", settings | {"train": plain(hyper)})
         for name, hyper in grid.items()
         for seed in seeds
         for run_dir in [directory / name / f"seed-{seed}"]
@@ -144,7 +143,7 @@ def run_grid(
 
     def train(name: str, seed: int) -> Result:
         run_dir = directory / name / f"seed-{seed}"
-        begun: Result = {"seed": seed, "settings": settings | {"train": storage.plain(grid[name])}}
+        begun: Result = {"seed": seed, "settings": settings | {"train": plain(grid[name])}}
         with storage.unfinished(run_dir / UNFINISHED, begun):
             try:
                 result = begun | train_seed(run_dir, grid[name], seed)
@@ -153,7 +152,7 @@ def run_grid(
                     raise
                 print(f"{run_dir}: {error}; this cell counts as the worst")
                 result = begun | {"stopped": str(error), "scores": {"valid": {}}}
-            storage.write_json(run_dir / RESULT, result)
+            write_json(run_dir / RESULT, result)
             if "best_epoch" in result:  # it has a model
                 write_card(run_dir)
         return result
@@ -182,8 +181,12 @@ def run_grid(
     if any(runs[best][0].get("labels", {}).values()):
         report["labels"] = _summary(runs[best], "labels")
     if "best_epoch" in runs[best][0]:
-        copy_model(directory / best / f"seed-{report['best_seed']}", directory)
-    storage.write_json(directory / REPORT, report)
+        source = directory / best / f"seed-{report['best_seed']}"
+        # The manifest comes last: after an interruption the copy is damaged, until the same command is run again.
+        for name in (*storage.read(source / storage.MANIFEST)["files"], storage.MANIFEST):
+            with storage.replacing(directory / name) as partial:
+                shutil.copyfile(source / name, partial)
+    write_json(directory / REPORT, report)
     if "best_epoch" in runs[best][0]:
         write_card(directory)
     return report
@@ -233,10 +236,3 @@ def best_seed_directory(path: str) -> Path:
         raise InputError(f"the fine-tuning in {path} is not finished; run the same command again, then start from it")
     report = json.loads((Path(path) / REPORT).read_text())
     return Path(path) / report["best"] / f"seed-{best_seed(report)}"
-
-
-def copy_model(source: Path, directory: Path) -> None:
-    """Copies a model's files, the manifest last: an interrupted copy is damaged until the same command is run again."""
-    for name in (*json.loads((source / storage.MANIFEST).read_text())["files"], storage.MANIFEST):
-        with storage.replacing(directory / name) as partial:
-            shutil.copyfile(source / name, partial)

@@ -8,18 +8,16 @@ have
 * `metric`, which chooses epoch and grid cell, and `invalid`, a data frame of the rows with something wrong;
 * `data_settings`, which must be equal for results to be combined: hash, metric, departures from the usual;
 * `train_seed(run_dir, hyper, seed)`, which trains and writes the predictions. It returns `split` (rows by part),
-  `scores` (metrics by part), what else should be recorded, and if it writes a model `best_epoch`, the best on valid.
-"""
+  `scores` (metrics by part), what else should be recorded, and if it writes a model `best_epoch`, the best on valid."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, get_args
 
 from exlm.errors import InputError
-from exlm.tasks.classification import Classification
+from exlm.tasks.classification import Classification, TokenClassification
 from exlm.tasks.predictions import Member, Predictions, PredictOptions, predict_table
 from exlm.tasks.question_answering import QuestionAnswering, predict_answers
 from exlm.tasks.table import TaskType
-from exlm.tasks.token_classification import TokenClassification
 
 
 class Kind(NamedTuple):

@@ -134,8 +134,7 @@ def summarise_answers(scored: pd.DataFrame, rows: Any = slice(None)) -> dict[str
         questions, has_answer: how many questions there are, and how many of them have an answer.
         best_em, best_em_threshold, best_f1, best_f1_threshold: with the threshold on null_minus_best that is best for
             these very questions. It is searched as in `find_best_thresh` of the official script: first no question is
-            answered, then one more at a time, by rising null_minus_best. If no answers at all are best, it is <= 0.
-    """
+            answered, then one more at a time, by rising null_minus_best. If no answers at all are best, it is <= 0."""
     scored = scored.iloc[rows]
     margin, answerable = scored["null_minus_best"].to_numpy(), scored["answerable"].to_numpy()
     order = np.argsort(margin, kind="stable")

@@ -50,8 +50,7 @@ class LoopConfig:
         save_every: updates between checkpoints, with one more at the end; 0 saves none, so no run can be resumed.
         keep_checkpoints: how many of the newest checkpoints are kept.
         max_infeasible_steps: stop after this many updates in a row with sequences that had to be skipped.
-        max_wait: seconds that a process waits for the others before it stops.
-    """
+        max_wait: seconds that a process waits for the others before it stops."""
 
     steps: int = 1000
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -102,8 +101,7 @@ def fit(
 
     Returns the metrics of the last update, or None if the run was complete already. TrainingStopped if the loss is not
     finite or every update skips sequences (the last good checkpoint is kept), Interrupted at SIGINT or SIGTERM (after a
-    checkpoint, unless `save_every` is 0), InputError if a checkpoint belongs to another run or cannot be written.
-    """
+    checkpoint, unless `save_every` is 0), InputError if a checkpoint belongs to another run or cannot be written."""
     optimizer = build_optimizer(model, config.optimizer)
     checkpoints = checkpoints or directory
     state = checkpoint.resume(checkpoints, model, optimizer, identity or {}) if config.save_every else None

@@ -23,8 +23,7 @@ class OptimizerConfig:
         adam_eps: added to the denominator.
         weight_decay: decoupled weight decay.
         decay: which parameters decay: `matrices` (not biases, norms and other vectors) or `all` (as in fairseq).
-        clip_norm: largest norm of the gradient; 0 means no clipping.
-    """
+        clip_norm: largest norm of the gradient; 0 means no clipping."""
 
     learning_rate: float = 5e-4
     warmup_steps: int = 0
