@@ -118,6 +118,7 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
     files = {"train": task.dataset, "valid": task.valid, "test": task.test}
     frames = {part: read_frame(file, task.header) for part, file in files.items() if file}
     frame = frames if task.valid else frames["train"]
+    assert task.task_type != "question_answering"  # it has no labels
     columns = (task.text_column, task.label_columns, task.task_type, None, task.pair_column)
     return make_table(frame, task.dataset, *columns), []
 
