@@ -147,7 +147,7 @@ def test_embedding_goes_on_behind_the_parts_that_are_finished(chemist, smiles_fi
     records[13] |= {"smiles": "C1CC", "n": None, "note": "late"}
     path, whole, cut = write(tmp_path / "in.jsonl", map(json.dumps, records)), tmp_path / name, tmp_path / f"cut-{name}"
     monkeypatch.setattr("exlm.tasks.embed.ROWS", 6)
-    monkeypatch.setattr("exlm.tasks.parts.ROWS", 6)
+    monkeypatch.setattr("exlm.data.frames.ROWS", 6)
     embed(chemist, path, str(whole))
     made, original = [], embed_module.embeddings
 
@@ -175,7 +175,7 @@ def test_embedding_goes_on_behind_the_parts_that_are_finished(chemist, smiles_fi
 
 def test_parts_made_with_other_options_are_not_used(chemist, smiles_file, tmp_path, monkeypatch):
     path = write(tmp_path / "in.smi", smiles_file.read_text().split()[:12])
-    monkeypatch.setattr("exlm.tasks.parts.ROWS", 6)
+    monkeypatch.setattr("exlm.data.frames.ROWS", 6)
     embed(chemist, path, str(tmp_path / "whole.npy"), "first")
     parts = iter([embed_module.embeddings])  # after the first, StopIteration
     with monkeypatch.context() as patched, pytest.raises(StopIteration):

@@ -10,11 +10,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.frames import as_arrow, output_path, read_frames, with_columns, write_frame
+from exlm.data.frames import (
+    ROWS,
+    as_arrow,
+    in_words,
+    output_path,
+    read_frames,
+    with_columns,
+    write_frame,
+    write_in_parts,
+)
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import fingerprint, load_model
 from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, text_kind, tokenize_rows
-from exlm.tasks.parts import ROWS, in_words, write_in_parts
 from exlm.tasks.table import make_table
 from exlm.train import distributed
 

@@ -8,14 +8,13 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.columns import listed
-from exlm.data.frames import output_path, read_frames, write_frame
+from exlm.data.frames import ROWS, in_words, output_path, read_frames, write_frame, write_in_parts
 from exlm.errors import InputError
 from exlm.pretrained import fingerprint
 from exlm.storage import write_json
 from exlm.tasks.encoders import saved_task
 from exlm.tasks.finetune import seed_directories
 from exlm.tasks.kinds import Kind, kind_of
-from exlm.tasks.parts import ROWS, in_words, write_in_parts
 from exlm.tasks.predictions import Member, PredictOptions, Score, predict_table
 
 COVERAGE = 0.95  # of the intervals
