@@ -133,11 +133,7 @@ class TokenClassification(Classification):
         unit = WORD if any(len(text.split()) > 1 for text in table.texts) else RESIDUE
         cells = units(table.frame[self.columns[0]].fillna(""), unit)
         classes = sorted({name for names in cells for name in names})
-        self.further: dict[str, Any] = {
-            "label_columns": self.columns,
-            "mask_column": mask,
-            "max_length": self.max_length,
-        }
+        self.further = dict[str, Any](label_columns=self.columns, mask_column=mask, max_length=self.max_length)
         self.further |= {"unit": unit, "classes": classes}
         self.first = first_tokens(table.texts, self.tokenizer, self.further)
         labels, faults = read_labels(table, self.further)

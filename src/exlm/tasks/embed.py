@@ -75,8 +75,7 @@ def embed(
         return rows.counts("embedded")
 
     counts = write_in_parts(input, header, target, settings | {"weights": fingerprint(model)}, write)
-    texts = f"texts of column {first.text_column!r} (--text_column names another)"
-    print(f"{in_words(counts)}: {target}; {texts}")
+    print(f"{in_words(counts)}: {target}; texts of column {first.text_column!r} (--text_column names another)")
     return target
 
 

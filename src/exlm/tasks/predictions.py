@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +89,7 @@ class Predictions:
 def predict_table(
     members: Sequence[Member], input: str, options: PredictOptions, part: pd.DataFrame | None = None
 ) -> Predictions:
-    """Predictions for the rows of a table, or of one `part` of it: means over the models, with standard deviations if
-    there are several."""
+    """Predictions for a table, or for one `part` of it: means over the models, with standard deviations."""
     task = members[0].task
     if options.calibrated and any("temperature" not in member.task for member in members):
         raise InputError("calibrated probabilities need a classification that was fine-tuned by this version of exlm")
@@ -136,14 +135,9 @@ def distance_to_training(run_dirs: Sequence[Path], smiles: Sequence[str]) -> np.
         if not path.is_file():
             raise InputError(f"{path} does not exist; distances need a model fine-tuned on molecules by this version")
         known |= set(path.read_text(encoding="utf-8").splitlines())
-    references = _references(frozenset(known))  # once for all parts
+    references = list(filter(None, fingerprints(sorted(known))))
     similarities = (one and max(BulkTanimotoSimilarity(one, references), default=0.0) for one in fingerprints(smiles))
     return 1 - np.array([*similarities], dtype=float)
-
-
-@lru_cache(maxsize=1)
-def _references(known: frozenset[str]) -> list[Any]:
-    return [one for one in fingerprints(sorted(known)) if one]
 
 
 def _score(labels: np.ndarray, task_type: TaskType, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
