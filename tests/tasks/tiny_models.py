@@ -42,7 +42,7 @@ FAMILIES = ["bert", "roberta", "albert", "xlnet", "deberta", "deberta-v2", "mode
 def predicted(*arguments: str, **options: Any) -> pd.DataFrame:
     """The table that `exlm predict` writes; a missing text is ""."""
     frame = pd.read_csv(predict(*arguments, **options), float_precision="round_trip", lineterminator="\n")
-    texts = [name for name in frame if name == "problem" or frame[name].dtype.kind not in "fib"]
+    texts = [name for name in frame if name in ("problem", "answer") or frame[name].dtype.kind not in "fib"]
     return frame.assign(**{name: frame[name].astype(object).fillna("") for name in texts})
 
 
