@@ -1,6 +1,6 @@
 """Shows how a model fills one text: its states, their transitions and the best fillings, as the paper's case study.
-`build_case` collects the numbers as plain data, the *case*. `page` and `figure` show it. Scripts inside the page draw
-it in the browser (`layout.js`, `draw.js`, `events.js`)."""
+`build_case` collects the numbers as plain data, the *case*. `page` and `figure` show it by templates. Scripts inside
+the page draw it in the browser (`layout.js`, `draw.js`, `events.js`)."""
 
 import re
 from collections.abc import Sequence
@@ -8,14 +8,9 @@ from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import numpy as np
 import torch
 from jinja2 import Environment, FileSystemLoader
-from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from rdkit import Chem, rdBase
 from rdkit.Chem.Draw import rdMolDraw2D
 from transformers import PreTrainedTokenizerFast
@@ -26,14 +21,14 @@ from exlm.errors import InputError
 from exlm.filling import search, texts
 from exlm.filling.texts import FillOptions
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.storage import replacing, write_text
+from exlm.storage import write_text
 from exlm.train import distributed
 
 Case = dict[str, Any]
 Segment = tuple[str, int | None]  # a part of a text, and the mask that it fills (None: outside the masks)
 
 TINTS, END_TINT = ("#BF9000", "#C55A11"), "#7F7F7F"  # as in the paper: two for the masks, in turn; one for BOS and EOS
-WIDTH, HEIGHT = 0.62, 0.52  # of a state's box; neighbouring columns, and states in a column, are 1 apart
+TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
 
 
 def explore(
@@ -51,28 +46,23 @@ def explore(
         model: a pre-trained model directory.
         text: a text in which the tokenizer's mask token, or [MASK], marks every place to fill.
         output: .html writes one page that needs no other file. The mouse shows states and their words, a slider hides
-            weak edges, fillings can be clicked on, and molecules are drawn. .svg, .png or .pdf writes a figure of the
-            DAG and the transition matrix.
+            weak edges, fillings can be clicked on, and molecules are drawn. .svg writes a figure of the DAG and the
+            transition matrix.
         words: how many words to show of each state, the most probable ones.
         threshold: edges with a smaller transition probability are hidden at first.
         n_best: how many fillings to show (of each length, if there are several lengths).
         options: the other settings of `FillOptions`.
     """
     chosen, path = FillOptions(n_best=n_best, **options), Path(output)
-    if path.suffix not in (".html", ".svg", ".png", ".pdf"):
-        raise InputError(f"cannot write {output}; the name must end in .html, .svg, .png or .pdf")
+    if path.suffix not in (".html", ".svg"):
+        way = "to convert a .svg, open it in a browser or drawing program"
+        raise InputError(f"cannot write {output}; the name must end in .html or .svg ({way})")
     if words < 1 or not 0 <= threshold < 1:
         raise InputError(f"words is {words} and threshold is {threshold}; give at least 1 word, and 0 <= threshold < 1")
     network, tokenizer = texts.load_for_filling(model)
     distributed.to_device(network)
     case = build_case(network, tokenizer, text, chosen, words) | {"model": model, "threshold": threshold}
-    if path.suffix == ".html":
-        write_text(path, page(case))
-    else:
-        # A $ in a word begins no formula, and a PDF keeps words as text.
-        style: dict[Any, Any] = {"font.size": 8, "text.parse_math": False, "pdf.fonttype": 42}
-        with replacing(path) as partial, matplotlib.rc_context(style):
-            figure(case).savefig(partial, format=path.suffix[1:], dpi=200, bbox_inches="tight")
+    write_text(path, page(case) if path.suffix == ".html" else figure(case))
     print(", ".join(f"{len(case[name])} {name}" for name in ("states", "edges", "fillings")) + f": {output}")
 
 
@@ -160,63 +150,21 @@ def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
 
 def page(case: Case) -> str:
     """The page as HTML that loads no other file. The case is JSON inside it, in which no text can act as a tag."""
-    templates = Environment(loader=FileSystemLoader(Path(__file__).parent))
-    return templates.get_template("page.html").render(case=case)
+    return TEMPLATES.get_template("page.html").render(case=case)
 
 
-def figure(case: Case) -> Figure:
-    """A figure of the DAG and, if the model has transitions, of their matrix."""
-    cells = len(case["states"]) - 1
-    side = min(0.38 * cells, 8.0)  # inches
-    height, widths = side + 2, [1.67 * (case["masks"] + 2.05), side + 2][: 2 if case["edges"] else 1]
-    result = Figure((sum(widths), height), layout="constrained")
-    title = "".join(text if mask is None else f" [MASK {mask + 1}]" for text, mask in case["segments"])
-    result.suptitle(" ".join(title.split())[:120], x=0.01, ha="left", fontsize=12)
-    axes = result.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
-    tints = [TINTS[s["mask"] % 2] if 0 <= s["mask"] < case["masks"] else END_TINT for s in case["states"]]
-    words = [[word[:11] for word, _ in state["words"][:3]] for state in case["states"]]
-    words[0], words[-1] = ["[BOS]"], ["[EOS]"]
-    _draw_dag(axes[0], case, tints, words, height)
-    if case["edges"]:
-        _draw_matrix(axes[1], case["edges"], tints, [", ".join(top) for top in words], side / cells)
-    return result
+def figure(case: Case) -> str:
+    """The DAG and, if the model has transitions, their matrix, as SVG with a white background."""
 
+    def one_line(text: str) -> str:  # XML has no control characters
+        return "".join(filter(str.isprintable, " ".join(text.split())))
 
-def _draw_dag(axes: Axes, case: Case, tints: list[str], words: list[list[str]], height: float) -> None:
-    """Draws the DAG, `height` inches high: a column of states for each mask, and the edges."""
-    x = [state["mask"] for state in case["states"]]
-    y = [u - x.index(mask) - (x.count(mask) - 1) / 2 for u, mask in enumerate(x)]
-    for a, b, tint, top in zip(x, y, tints, words, strict=True):
-        box = FancyBboxPatch((a - WIDTH / 2, b - HEIGHT / 2), WIDTH, HEIGHT, "round,pad=0,rounding_size=0.06")
-        axes.add_patch(box).set(facecolor=tint, edgecolor="none", zorder=2)
-        axes.text(a, b, top[0], color="white", weight="bold", fontsize=9, ha="center", va="center", zorder=3)
-    for u, v, p in case["edges"]:
-        if p >= case["threshold"]:
-            # An edge to the next mask is straight. One within a mask bends to the right, one past masks bends around.
-            across, above = x[v] - x[u], y[u] + y[v] <= 0
-            bend = 0.0 if across == 1 else -0.3 if across == 0 else (-1.3 if above else 1.3) / across
-            ends = (x[u] + WIDTH / 2, y[u]), (x[v] + (-WIDTH if across else WIDTH) / 2, y[v])
-            line = dict(color=tints[u], alpha=0.2 + 0.75 * p, linewidth=0.4 + 4 * p, shrinkA=0, shrinkB=0)
-            axes.add_patch(FancyArrowPatch(*ends, arrowstyle="-", connectionstyle=f"arc3,rad={bend}", **line))
-    tallest = max(*y, height / 2 - 0.9) + 0.9
-    axes.set(xlim=(-1.4, case["masks"] + 0.65), ylim=(tallest, -tallest))
-    axes.set_axis_off()
-
-
-def _draw_matrix(axes: Axes, edges: list[Any], tints: list[str], names: list[str], cell: float) -> None:
-    """Draws the matrix: a row for the state where an edge starts, a column for the state where it ends. No edge starts
-    at EOS or ends at BOS, so these have no row and no column. A cell is `cell` inches wide."""
-    values = np.full((len(names) - 1, len(names) - 1), np.nan)
-    for u, v, p in edges:
-        values[u, v - 1] = p
-        if cell >= 0.2 and p >= 0.005:  # the cell has room for a number, which is not 0.00
-            tone = "white" if p > 0.55 else "black"
-            axes.text(v - 1, u, f"{p:.2f}", fontsize=18 * cell, ha="center", va="center", color=tone)
-    image = axes.matshow(values, cmap="YlOrBr", vmin=0, vmax=1)
-    axes.figure.colorbar(image, ax=axes, shrink=0.4, ticks=[0, 0.5, 1], label="transition probability")
-    axes.tick_params(length=0, bottom=False)
-    font: dict[str, Any] = dict(fontsize=min(8.0, 50 * cell), weight="bold", rotation_mode="anchor")
-    axes.set_xticks(range(len(values)), names[1:], rotation=52, ha="left", **font)
-    axes.set_yticks(range(len(values)), names[:-1], **font)
-    for label, tint in zip([*axes.get_xticklabels(), *axes.get_yticklabels()], tints[1:] + tints[:-1], strict=True):
-        label.set_color(tint)
+    columns, states = [state["mask"] for state in case["states"]], []
+    for u, mask in enumerate(columns):
+        end = {-1: "[BOS]", case["masks"]: "[EOS]"}.get(mask)
+        words = [end] if end else [one_line(word)[:11] for word, _ in case["states"][u]["words"][:3]]
+        row = u - columns.index(mask) - (columns.count(mask) - 1) / 2  # a column is as far above 0 as below it
+        look = {"half": 30, "tint": END_TINT} if end else {"half": 50, "tint": TINTS[mask % 2]}
+        states.append({"mask": mask, "row": row, "words": words} | look)
+    title = one_line("".join(text if mask is None else f" [MASK {mask + 1}]" for text, mask in case["segments"]))
+    return TEMPLATES.get_template("figure.svg").render(case=case, states=states, title=title)
