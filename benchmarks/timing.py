@@ -5,11 +5,13 @@ on CUDA they are those of events around a call. What counts is the ratio of call
 """
 
 import argparse
+import ctypes
 import datetime
 import json
 import os
 import platform
 import statistics
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import torch
 import transformers
 
 from exlm.paper.jobs import in_own_process
-from exlm.paper.measurements import Call, peak_memory, seconds
+from exlm.paper.measurements import Call, resident_memory, seconds
 from exlm.storage import machine
 
 __all__ = ["Call", "arguments", "in_own_process", "interleaved", "peak_memory", "ratio", "record", "summary"]
@@ -85,3 +87,26 @@ def record(out: Path | None, benchmark: str, device: str, **values: Any) -> None
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def peak_memory(build: Callable[[], Call], device: str) -> dict[str, int]:
+    """Peak memory in bytes during the second call of the function that `build` returns. `total` is the peak minus the
+    memory before `build`; `step` is the peak minus the memory between calls (weights, gradients, optimizer). Call it by
+    `in_own_process`: on a CPU it measures the resident memory of the whole process."""
+    cuda = device == "cuda"
+
+    def allocated(of_cpu: str = "VmRSS") -> int:
+        return torch.cuda.memory_allocated() if cuda else resident_memory(of_cpu)
+
+    base = allocated()
+    call = build()
+    call()
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # makes Linux forget the earlier peak
+    before = allocated()
+    call()
+    peak = torch.cuda.max_memory_allocated() if cuda else allocated("VmHWM")
+    return {"total": peak - base, "step": peak - before}

@@ -3,14 +3,7 @@
 Importing the package registers its models with transformers, so that `AutoModelForMaskedLM.from_pretrained` and
 its siblings load ExLM directories without remote code."""
 
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForQuestionAnswering,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-)
+import transformers
 
 from exlm_command import VERSION as __version__
 
@@ -23,21 +16,13 @@ from .model.masked_lm import ExLMForMaskedLM
 from .model.modeling_exlm import ExLMModel
 
 __all__ = [
-    "ExLMConfig",
-    "ExLMDataCollator",
-    "ExLMForMaskedLM",
-    "ExLMForQuestionAnswering",
-    "ExLMForSequenceClassification",
-    "ExLMForTokenClassification",
-    "ExLMModel",
-    "InputError",
-    "__version__",
-    "from_official",
-]
+    "ExLMConfig", "ExLMDataCollator", "ExLMForMaskedLM", "ExLMForQuestionAnswering", "ExLMForSequenceClassification",
+    "ExLMForTokenClassification", "ExLMModel", "InputError", "__version__", "from_official",
+]  # fmt: skip
 
-AutoConfig.register("exlm", ExLMConfig, exist_ok=True)
-AutoModel.register(ExLMConfig, ExLMModel, exist_ok=True)
-AutoModelForMaskedLM.register(ExLMConfig, ExLMForMaskedLM, exist_ok=True)
-AutoModelForSequenceClassification.register(ExLMConfig, ExLMForSequenceClassification, exist_ok=True)
-AutoModelForTokenClassification.register(ExLMConfig, ExLMForTokenClassification, exist_ok=True)
-AutoModelForQuestionAnswering.register(ExLMConfig, ExLMForQuestionAnswering, exist_ok=True)
+transformers.AutoConfig.register("exlm", ExLMConfig, exist_ok=True)
+transformers.AutoModel.register(ExLMConfig, ExLMModel, exist_ok=True)
+transformers.AutoModelForMaskedLM.register(ExLMConfig, ExLMForMaskedLM, exist_ok=True)
+transformers.AutoModelForSequenceClassification.register(ExLMConfig, ExLMForSequenceClassification, exist_ok=True)
+transformers.AutoModelForTokenClassification.register(ExLMConfig, ExLMForTokenClassification, exist_ok=True)
+transformers.AutoModelForQuestionAnswering.register(ExLMConfig, ExLMForQuestionAnswering, exist_ok=True)

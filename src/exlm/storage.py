@@ -2,13 +2,12 @@
 
 import hashlib
 import json
-import math
 import os
 import platform
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -112,15 +111,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """The value in types of YAML and JSON: dataclasses become dicts, tuples lists, paths strings, NaN null."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None  # JSON has no NaN
-    return str(value) if isinstance(value, Path) else value
+    text = json.dumps(value, default=lambda other: os.fspath(other) if isinstance(other, Path) else asdict(other))
+    return json.loads(text, parse_constant=lambda _: None)
 
 
 def write_yaml(path: Path, content: Any) -> None:

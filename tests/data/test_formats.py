@@ -210,3 +210,9 @@ def test_molecules_in_one_spelling_become_one_row(tmp_path):
         assert manifest["counts"]["train_examples"] == kept and manifest["options"]["standardize"] == how
     with pytest.raises(InputError, match="standardize=parent rewrites molecules"):
         prepare([path], str(tmp_path / "x"), workers=1, molecules=False, standardize="parent")
+
+
+def test_a_column_may_have_an_empty_name(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"": "CCO"}\n{"": "CC"}\n')
+    table = make_table(read_frame(path), path, None, [])
+    assert table.texts == ["CCO", "CC"] and table.text_column == ""

@@ -10,7 +10,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from exlm.ops import alignment, alignment_torch, fusion
+from exlm.ops import alignment, alignment_torch, elementwise
 
 from .test_alignment import CASES, random_case
 
@@ -125,11 +125,11 @@ def test_without_triton_pytorch_takes_over(monkeypatch, caplog):
 
 def test_a_device_that_cannot_compile_is_said_once(monkeypatch, caplog):
     monkeypatch.setattr(triton.runtime, "driver", None)
-    fusion.triton_works.cache_clear()
+    elementwise.triton_works.cache_clear()
     try:
-        assert not fusion.triton_works() and not fusion.triton_works()
+        assert not elementwise.triton_works() and not elementwise.triton_works()
     finally:
-        fusion.triton_works.cache_clear()
+        elementwise.triton_works.cache_clear()
     assert len(caplog.records) == 1
 
 

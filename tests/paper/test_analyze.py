@@ -1,6 +1,7 @@
 """The experiments as a user runs them: what is missing is made, what is done is skipped, stopping costs little."""
 
 import json
+import multiprocessing
 import os
 import signal
 import threading
@@ -157,6 +158,31 @@ def test_a_process_that_is_killed_counts_as_stopped_and_errors_come_back_as_they
         in_own_process(signal.raise_signal, signal.SIGKILL)
     with pytest.raises(InputError, match="/nowhere does not exist"):
         in_own_process(Corpus, "/nowhere")
+
+
+def write_own_id_and_wait(path):
+    Path(path).write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def test_a_training_ends_when_the_analysis_is_killed(tmp_path):
+    name = tmp_path / "id"
+    analysis = multiprocessing.get_context("spawn").Process(
+        target=in_own_process, args=(write_own_id_and_wait, str(name))
+    )
+    analysis.start()
+    while not (name.exists() and name.read_text()) and analysis.is_alive():
+        time.sleep(0.1)
+    analysis.kill()
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            os.kill(int(name.read_text()), 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    os.kill(int(name.read_text()), signal.SIGKILL)
+    pytest.fail("the training goes on without the analysis")
 
 
 def test_a_job_is_finished_with_its_settings_and_what_lacks_its_model_is_passed_over(tmp_path, capsys):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from exlm.storage import write_yaml
 from tests.soak import work
 from tests.soak.work import Test, command, differences, finish, pretraining, reference
 
@@ -134,28 +135,45 @@ def _prepare(shared: Path, output: Path) -> list[str]:
     return ["prepare", str(table), "--workers", "2", "--output", str(output)]
 
 
-def _model(shared: Path) -> Path:
+def pretrained(shared: Path) -> Path:
     return reference(shared, "pretraining", lambda path: pretraining(shared, path))[0]
 
 
 def _finetune(shared: Path, output: Path) -> list[str]:
     table = work.shared(shared, "molecules.csv", work.molecules)
     options = ["--task.dataset", str(table), "--seeds", "0,1", "--epochs", "4", "--batch_size", "16"]
-    return ["finetune", "molecules/finetune", "--model", str(_model(shared)), *options, "--output", str(output)]
+    return ["finetune", "molecules/finetune", "--model", str(pretrained(shared)), *options, "--output", str(output)]
 
 
-def _finetuned(shared: Path) -> Path:
+def finetuned(shared: Path) -> Path:
     return reference(shared, "finetune", lambda path: _finetune(shared, path))[0]
 
 
 def _predict(shared: Path, output: Path) -> list[str]:
-    table = work.shared(shared, "new.csv", lambda path: work.molecules(path, 8000))
-    return ["predict", str(_finetuned(shared)), str(table), "--output", str(output)]
+    table = work.shared(shared, "long.smi", lambda path: work.unlabelled(path, 25_000))  # three parts
+    return ["predict", str(finetuned(shared)), str(table), "--output", str(output)]
 
 
 def _embed(shared: Path, output: Path) -> list[str]:
-    table = work.shared(shared, "long.csv", lambda path: work.molecules(path, 25_000))  # three parts
-    return ["embed", str(_model(shared)), str(table), "--output", str(output)]
+    table = work.shared(shared, "long.smi", lambda path: work.unlabelled(path, 25_000))
+    return ["embed", str(pretrained(shared)), str(table), "--output", str(output)]
+
+
+def _analyze(shared: Path, output: Path) -> list[str]:
+    table = work.shared(shared, "molecules.csv", work.molecules)
+    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings")
+    loop = ("steps", "log_every", "eval_every", "save_every")
+    train = {"learning_rate": 1e-3, "epochs": 2, "batch_size": 16}
+    recipe = {
+        "data": {"corpus": str(work.corpus(shared)), "tokens_per_batch": 1500, "eval_sequences": 20},
+        "model": {name: work.TINY[name] for name in sizes},
+        "train": {name: work.TINY[name] for name in loop} | {"optimizer": {"warmup_steps": 5}},
+        "space": {"states": [2, 3], "sweep_mask_ratios": [0.15]},
+        "tasks": {"energies": {"task": {"dataset": str(table)}, "train": train}},
+        "seeds": [1],
+    }
+    work.shared(shared, "analysis.yaml", lambda path: write_yaml(path, recipe))
+    return ["analyze", "sweep", str(shared / "analysis.yaml"), "--output", str(output)]
 
 
 AGAIN = "the same command, started again, ends with the same bits"
@@ -166,4 +184,5 @@ TESTS = [
     Test("kill finetune", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("finetune", _finetune)),
     Test("kill predict", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("predict", _predict, ".csv")),
     Test("kill embed", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("embed", _embed, ".parquet")),
+    Test("kill analyze", f"SIGKILL twice: {AGAIN}", 10, _killed_and_repeated("analyze", _analyze)),
 ]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import datamol
+import pandas as pd
 
 from exlm.data.prepare import prepare
 from exlm.train.tracking import read_log
@@ -47,6 +48,12 @@ def molecules(path: Path, rows: int = 500) -> Path:
     frame = frame.sample(rows, replace=rows > len(frame), random_state=0)
     frame.to_csv(path, index=False)
     return path
+
+
+def unlabelled(path: Path, rows: int) -> None:
+    """A list of so many SMILES."""
+    table = pd.read_csv(molecules(path.with_suffix(".csv"), rows))
+    path.write_text("\n".join(table["smiles"]) + "\n")
 
 
 def shared(work: Path, name: str, make: Callable[[Path], Any]) -> Path:
@@ -112,17 +119,19 @@ def digest(path: Path) -> dict[str, str]:
     """What a run wrote: a hash for every file, without what depends on the clock, the machine or the place."""
     files = [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
     return {
-        file.name if file == path else file.relative_to(path).as_posix(): hashlib.sha256(_content(file)).hexdigest()
+        file.name if file == path else file.relative_to(path).as_posix(): hashlib.sha256(
+            _content(file, path)
+        ).hexdigest()
         for file in files
         if not file.name.startswith((".lock", "events.", "README")) and file.name not in ("manifest.json",)
     }
 
 
-def _content(file: Path) -> bytes:
+def _content(file: Path, root: Path) -> bytes:
     if file.name == "log.jsonl":
         return json.dumps([_steady(record) for record in read_log(file)], sort_keys=True).encode()
     if file.suffix == ".json":
-        return json.dumps(_steady(json.loads(file.read_text())), sort_keys=True).encode()
+        return json.dumps(_steady(json.loads(file.read_text().replace(str(root), ""))), sort_keys=True).encode()
     if file.suffix in (".yaml", ".yml"):
         return b""  # the recipe names the output
     return file.read_bytes()

@@ -23,8 +23,7 @@ from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder_tokenizer, load_finetuned
 from exlm.tasks.finetune import finetune
-from exlm.tasks.predict import predict
-from tests.tasks.tiny_models import FAMILIES, LINES, pairs, questions, save_family
+from tests.tasks.tiny_models import FAMILIES, LINES, pairs, predicted, questions, save_family
 
 FAST = FinetuneConfig(
     epochs=2, batch_size=8, learning_rate=1e-3, dropout=0.25, pooler_dropout=0.125, patience=0, precision="fp32"
@@ -100,7 +99,7 @@ def test_results_are_those_of_an_exlm_run(tuned, exlm_report):
 def test_predict_gives_the_predictions_of_the_run(tuned, files, tmp_path):
     output, report = tuned
     recorded = pd.read_csv(output / "seed-0/predictions.csv")
-    again = predict(str(output), str(files / "valid.csv"), str(tmp_path / "p.csv"))
+    again = predicted(str(output), str(files / "valid.csv"), str(tmp_path / "p.csv"))
     np.testing.assert_allclose(again["predicted label"], recorded["predicted label"], atol=1e-4)
     assert set(recorded["split"]) == {"valid"}
     accuracy = np.mean((recorded["predicted label"] >= 0.5) == recorded["label"])
@@ -178,7 +177,7 @@ def test_question_answering(model, files, tmp_path):
     report = finetune(str(tmp_path / "out"), str(model), task, train, [0])
     assert report["metric"] == "f1" and 0 <= report["valid"]["f1"]["median"] <= 100
     recorded = pd.read_csv(tmp_path / "out/seed-0/predictions-valid.csv", keep_default_na=False)
-    again = predict(str(tmp_path / "out"), str(files / "valid.json"), str(tmp_path / "answers.csv"))
+    again = predicted(str(tmp_path / "out"), str(files / "valid.json"), str(tmp_path / "answers.csv"))
     assert again["id"].tolist() == recorded["id"].tolist() == [f"q{i}" for i in range(6)]
     assert again["answer"].tolist() == recorded["answer"].tolist()
     np.testing.assert_allclose(again["probability"], recorded["probability"].astype(float), atol=1e-4)

@@ -24,6 +24,7 @@ from exlm.tasks.metrics import evaluate
 from exlm.tasks.predict import predict
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.train.tracking import read_log
+from tests.tasks.tiny_models import predicted
 
 FAST = FinetuneConfig(epochs=10, batch_size=16, learning_rate=3e-3, patience=0, precision="fp32")
 
@@ -268,7 +269,7 @@ def test_training_starts_from_the_pretrained_encoder_unless_from_scratch(pretrai
 
 def test_predict_keeps_every_row_and_column_and_averages_seeds(pretrained, table, tmp_path, capsys):
     run(pretrained, table, tmp_path, ["nitrogen"], seeds=(0, 1))
-    frame = predict(str(tmp_path / "out"), str(table), str(tmp_path / "p.csv"))
+    frame = predicted(str(tmp_path / "out"), str(table), str(tmp_path / "p.csv"))
     written = pd.read_csv(tmp_path / "p.csv", keep_default_na=False)
     assert list(written["id"]) == [f"m{i}" for i in range(300)] and len(frame) == 300
     single = [pd.read_csv(tmp_path / f"out/seed-{s}/predictions.csv")["predicted nitrogen"] for s in (0, 1)]
@@ -283,7 +284,7 @@ def test_predict_scores_a_multiclass_table_that_lacks_a_class(pretrained, table,
     frame = pd.read_csv(table)
     frame = frame[frame["element"] != "neither"]
     frame.to_csv(tmp_path / "part.csv", index=False)
-    result = predict(str(tmp_path / "out"), str(tmp_path / "part.csv"))
+    result = predicted(str(tmp_path / "out"), str(tmp_path / "part.csv"))
     names = ["predicted neither", "predicted nitrogen", "predicted oxygen"]
     rows = result[result["problem"] == ""]
     guess = rows[names].to_numpy().argmax(1)

@@ -14,7 +14,7 @@ from exlm.tasks import supervised
 from exlm.tasks.config import FinetuneConfig, TaskConfig, cells
 from exlm.tasks.finetune import best_seed_directory, finetune, run_grid, seed_directories
 from exlm.tasks.predict import predict
-from tests.tasks.tiny_models import pairs, save_family
+from tests.tasks.tiny_models import pairs, predicted, save_family
 
 SETTINGS = {"model": "a model", "task": {"dataset": "a table"}}
 BASE = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, patience=0, precision="fp32")
@@ -220,7 +220,7 @@ def test_a_real_grid_resumes_and_its_best_cell_predicts(real, tmp_path, monkeypa
     assert len(calls) == 3 + 2  # two runs were finished, the third began again
     for name in ("best", "valid", "cells", "runs"):
         assert again[name] == whole[name]
-    frame = predict(str(tmp_path / "cut"), str(tmp_path / "valid.csv"), str(tmp_path / "p.csv"))
+    frame = predicted(str(tmp_path / "cut"), str(tmp_path / "valid.csv"), str(tmp_path / "p.csv"))
     places = [tmp_path / "cut" / again["best"] / f"seed-{seed}/predictions.csv" for seed in (0, 1)]
     runs = [pd.read_csv(place).query("split == 'valid'")["predicted label"] for place in places]
     np.testing.assert_allclose(frame["predicted label"], np.mean(runs, 0), atol=1e-4)

@@ -16,8 +16,8 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
 from exlm.tasks.inference import tokenize_rows
-from exlm.tasks.predict import predict
 from exlm.tasks.table import make_table
+from tests.tasks.tiny_models import predicted
 
 SENTENCES = ["Ada lives in Rome", "the weather is fine today", "shares fell again on Monday"] * 5
 ASPIRIN = ["CC(=O)Oc1ccccc1C(=O)O", "OC(=O)c1ccccc1OC(C)=O", "O=C(C)Oc1ccccc1C(=O)[O-].[Na+]"]
@@ -101,7 +101,7 @@ def test_spellings_of_a_molecule_have_one_vector_and_one_prediction(chemist, smi
     for how, spread in ((None, 1), ("none", 3)):  # as the model remembers, and as they are written
         out = str(tmp_path / str(how))
         finetune(out, chemist, TaskConfig(table, split="random", standardize=how), hyper, [0])
-        assert predict(out, path, str(tmp_path / "p.csv"))["predicted logP"].round(9).nunique() == spread
+        assert predicted(out, path, str(tmp_path / "p.csv"))["predicted logP"].round(9).nunique() == spread
 
 
 def test_tokens_outside_the_vocabulary_are_named_and_cost_no_row(tmp_path):
@@ -136,7 +136,7 @@ def test_tables_without_a_header_line_can_be_learned_and_predicted(chemist, smil
     hyper = FinetuneConfig(epochs=1, batch_size=16, learning_rate=1e-3, precision="fp32")
     report = finetune(str(tmp_path / "out"), chemist, task, hyper, [0])
     assert sum(report["runs"][0]["split"].values()) == 40
-    frame = predict(str(tmp_path / "out"), path, str(tmp_path / "p.csv"), header=False)
+    frame = predicted(str(tmp_path / "out"), path, str(tmp_path / "p.csv"), header=False)
     assert list(frame)[:3] == ["column 1", "column 2", "predicted column 2"] and frame.iloc[:, 2].notna().all()
 
 
@@ -147,7 +147,7 @@ def test_embedding_goes_on_behind_the_parts_that_are_finished(chemist, smiles_fi
     records[13] |= {"smiles": "C1CC", "n": None, "note": "late"}
     path, whole, cut = write(tmp_path / "in.jsonl", map(json.dumps, records)), tmp_path / name, tmp_path / f"cut-{name}"
     monkeypatch.setattr("exlm.tasks.embed.ROWS", 6)
-    monkeypatch.setattr("exlm.tasks.parts.ROWS", 6)
+    monkeypatch.setattr("exlm.data.frames.ROWS", 6)
     embed(chemist, path, str(whole))
     made, original = [], embed_module.embeddings
 
@@ -175,7 +175,7 @@ def test_embedding_goes_on_behind_the_parts_that_are_finished(chemist, smiles_fi
 
 def test_parts_made_with_other_options_are_not_used(chemist, smiles_file, tmp_path, monkeypatch):
     path = write(tmp_path / "in.smi", smiles_file.read_text().split()[:12])
-    monkeypatch.setattr("exlm.tasks.parts.ROWS", 6)
+    monkeypatch.setattr("exlm.data.frames.ROWS", 6)
     embed(chemist, path, str(tmp_path / "whole.npy"), "first")
     parts = iter([embed_module.embeddings])  # after the first, StopIteration
     with monkeypatch.context() as patched, pytest.raises(StopIteration):

@@ -13,9 +13,9 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer
 from exlm.tasks.finetune import finetune
 from exlm.tasks.kinds import KINDS, Kind
-from exlm.tasks.predict import evaluate, predict
+from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import Predictions
-from tests.tasks.tiny_models import save_family
+from tests.tasks.tiny_models import predicted, save_family
 
 
 class Tagging:
@@ -37,10 +37,12 @@ class Tagging:
 
 def tags(members, input, options):
     """Stands in for a function that predicts: it counts the models and their labels."""
-    networks = [member.load()[0] for member in members]
+    networks = [member.loaded[0] for member in members]
     assert all(isinstance(network, BertForTokenClassification) for network in networks)
     frame = pd.read_csv(input).assign(models=len(networks), tags=networks[0].config.num_labels)
-    return Predictions(frame, "tagged", {"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame)))
+    return Predictions(
+        frame, {"rows tagged": len(frame)}, {"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame))
+    )
 
 
 def test_one_line_makes_a_new_kind_known_to_every_command(tmp_path, monkeypatch, capsys):
@@ -52,6 +54,6 @@ def test_one_line_makes_a_new_kind_known_to_every_command(tmp_path, monkeypatch,
     monkeypatch.setitem(KINDS, "tagging", Kind(Tagging, tags))
     report = finetune(out, str(model), task, FinetuneConfig(precision="fp32"), [0, 1])
     assert report["valid"]["accuracy"]["max"] == 0.6 and report["best_seed"] == 1
-    frame = predict(out, data)
+    frame = predicted(out, data)
     assert frame.loc[0, "models"] == 2 and frame.loc[0, "tags"] == 3
     assert evaluate(out, data, resamples=2)["metrics"]["ensemble"]["accuracy"]["value"] == 1.0

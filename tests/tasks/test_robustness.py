@@ -17,10 +17,9 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import glue_table
 from exlm.tasks.encoders import load_encoder
 from exlm.tasks.finetune import finetune
-from exlm.tasks.predict import predict
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.table import make_table
-from tests.tasks.tiny_models import save_family
+from tests.tasks.tiny_models import predicted, save_family
 
 FAST = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
 ROWS = [(f"Ada lives in {town}", label) for town, label in (("Rome", 1), ("Oslo", 0), ("Bern", 1), ("Kyiv", 0))] * 4
@@ -87,7 +86,7 @@ def test_a_diverging_cell_is_the_worst_and_not_the_end(bert, files, capsys):
 def test_malformed_rows_stay_in_predictions_and_carriage_returns_in_texts(bert, files):
     run(bert, files)
     (files / "new.tsv").write_bytes(b"text\tlabel\nAda lives\rin Rome\t1\nonly text\nBela\t0\textra\nin Oslo\t0\n")
-    frame = predict(str(files / "out"), str(files / "new.tsv"), str(files / "new.csv"))
+    frame = predicted(str(files / "out"), str(files / "new.tsv"), str(files / "new.csv"))
     assert frame["text"].tolist() == ["Ada lives\rin Rome", "only text", "Bela", "in Oslo"]
     assert frame["problem"].tolist() == ["", "1 fields instead of 2", "3 fields instead of 2", ""]
     assert frame["predicted label"].isna().tolist() == [False, True, True, False]

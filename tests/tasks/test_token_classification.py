@@ -16,9 +16,9 @@ from exlm.recipe import ArchitectureConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
-from exlm.tasks.predict import evaluate, predict
+from exlm.tasks.predict import evaluate
 from exlm.tasks.token_labels import RESIDUE, WORD, first_tokens
-from tests.tasks.tiny_models import LINES, NAMES, TOWNS, save_family
+from tests.tasks.tiny_models import LINES, NAMES, TOWNS, predicted, save_family
 
 GREASY = "AVILMFWC"
 FAST = FinetuneConfig(epochs=8, batch_size=8, learning_rate=1e-2, dropout=0.0, pooler_dropout=0.0, precision="fp32")
@@ -56,7 +56,7 @@ def test_a_model_learns_labels_of_residues_and_writes_them_as_strings(biologist,
     invalid = pd.read_csv(tmp_path / "out" / "invalid_rows.csv")
     assert list(invalid["row"]) == [1, 2] and (invalid["action"] == "left out").all()
     assert "but 2 labels and a mask of" in invalid["reason"][0] and "not a protein" in invalid["reason"][1]
-    found = predict(out, data, str(tmp_path / "predicted.csv"))
+    found = predicted(out, data, str(tmp_path / "predicted.csv"))
     assert found.loc[1, "predicted label"] == "" and "not a protein" in found.loc[1, "problem"]
     for row in (0, *range(2, 60)):
         assert len(found.loc[row, "predicted label"]) == len(frame.loc[row, "sequence"])
@@ -85,7 +85,7 @@ def test_what_is_cut_off_has_no_label_and_the_row_is_reported(biologist, tmp_pat
     finetune(out, biologist, task, FinetuneConfig(epochs=1, precision="fp32"), [0])
     reasons = pd.read_csv(tmp_path / "out" / "invalid_rows.csv")
     assert len(reasons) and (reasons["action"] == "kept").all() and reasons["reason"].str.endswith("; cut").all()
-    found = predict(out, data, str(tmp_path / "predicted.csv"))
+    found = predicted(out, data, str(tmp_path / "predicted.csv"))
     for text, labels in zip(found["sequence"], found["predicted label"], strict=True):
         assert len(labels) == len(text) and labels[8:] == "-" * len(text[8:]) and "-" not in labels[:8]
 
@@ -105,7 +105,7 @@ def test_named_entities_of_words(family, tmp_path, monkeypatch):
     pd.DataFrame({"text": lines, "tags": labels}).to_csv(data, index=False)
     task = TaskConfig(data, task_type="token_classification", label_columns=["tags"], metric="macro_f1")
     finetune(out, model, task, replace(FAST, epochs=20), [0])
-    found = predict(out, data, str(tmp_path / "predicted.csv"))
+    found = predicted(out, data, str(tmp_path / "predicted.csv"))
     assert np.mean([a.split() == b.split() for a, b in zip(found["predicted label"], labels, strict=True)]) > 0.9
     if family == "exlm":
         network = AutoModelForTokenClassification.from_pretrained(out)

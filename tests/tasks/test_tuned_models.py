@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from exlm.data.tokenization import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrained import fingerprint, load_tokenizer, save_model, verify
 from exlm.recipe import ArchitectureConfig
+from exlm.tasks import predictions
 from exlm.tasks.answers import answer, make_windows
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -24,7 +26,7 @@ from exlm.tasks.finetune import best_seed_directory, finetune, seed_directories
 from exlm.tasks.predict import evaluate, predict, with_intervals
 from exlm.tasks.predictions import calibration_error, fit_temperature
 from exlm.tasks.question_answering import read_questions
-from tests.tasks.tiny_models import LINES, pairs, questions
+from tests.tasks.tiny_models import LINES, pairs, predicted, questions
 
 FAST = FinetuneConfig(epochs=2, batch_size=16, learning_rate=3e-3, patience=0, precision="fp32")
 SIZES = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
@@ -102,7 +104,7 @@ def piped(output, inputs):
 def test_a_pipeline_gives_what_predict_gives(tuned, molecules, task_type):
     output = tuned(task_type)
     seed = best_seed_directory(str(output))
-    frame = predict(str(seed), str(molecules / "table.csv"), str(molecules / "p.csv"))
+    frame = predicted(str(seed), str(molecules / "table.csv"), str(molecules / "p.csv"))
     given = piped(output, frame["smiles"].tolist())
     assert len(given.columns) == {"binary": 1, "multiclass": 3}.get(task_type, 2)
     for name in given:
@@ -114,7 +116,7 @@ def test_a_pipeline_gives_what_predict_gives(tuned, molecules, task_type):
 def test_a_pipeline_on_pairs_gives_what_predict_gives(texts):
     task = TaskConfig(str(texts / "train.csv"), str(texts / "valid.csv"), pair_column="second")
     finetune(str(texts / "pairs"), str(texts / "model"), task, FAST, [0])
-    frame = predict(str(texts / "pairs"), str(texts / "valid.csv"), str(texts / "p.csv"))
+    frame = predicted(str(texts / "pairs"), str(texts / "valid.csv"), str(texts / "p.csv"))
     inputs = [{"text": row.text, "text_pair": row.second} for row in frame.itertuples()]
     np.testing.assert_allclose(piped(texts / "pairs", inputs)["label"], frame["predicted label"], rtol=1e-5)
 
@@ -124,8 +126,8 @@ def test_the_model_of_auto_classes_answers_as_predict_does(texts):
     output = texts / "questions"
     finetune(str(output), str(texts / "model"), task, FAST, [0, 1])
     seed = best_seed_directory(str(output))
-    frame = predict(str(seed), str(texts / "valid.json"), str(texts / "p.csv"))
-    both = predict(str(output), str(texts / "valid.json"), str(texts / "p.csv"))
+    frame = predicted(str(seed), str(texts / "valid.json"), str(texts / "p.csv"))
+    both = predicted(str(output), str(texts / "valid.json"), str(texts / "p.csv"))
     network, tokenizer = AutoModelForQuestionAnswering.from_pretrained(output), AutoTokenizer.from_pretrained(output)
     asked, _ = read_questions(texts / "valid.json")
     windows, _ = make_windows(asked, tokenizer, 60, 8)
@@ -165,7 +167,7 @@ def test_a_seed_that_is_added_and_better_becomes_the_model(tuned, molecules, tmp
 
 
 def test_the_predicted_class_is_the_most_probable_one(tuned, molecules):
-    frame = predict(str(tuned("multiclass")), str(molecules / "table.csv"), str(molecules / "p.csv"))
+    frame = predicted(str(tuned("multiclass")), str(molecules / "table.csv"), str(molecules / "p.csv"))
     names = ["neither", "nitrogen", "oxygen"]
     shares = frame[[f"predicted {name}" for name in names]].to_numpy()
     assert frame["predicted class"].tolist() == [names[i] for i in shares.argmax(1)]
@@ -184,10 +186,42 @@ def test_the_predicted_class_is_the_most_probable_one(tuned, molecules):
 def test_invalid_rows_can_be_kept_or_stop_the_command(tuned, molecules):
     output, path = str(tuned("binary")), molecules / "broken.csv"
     pd.DataFrame({"smiles": ["CCN", "C1CC"]}).to_csv(path, index=False)
-    kept = predict(output, str(path), str(molecules / "p.csv"), on_invalid="keep")
+    kept = predicted(output, str(path), str(molecules / "p.csv"), on_invalid="keep")
     assert kept["predicted nitrogen"].notna().all()
     with pytest.raises(InputError, match="row 2, value 'C1CC'"):
         predict(output, str(path), str(molecules / "p.csv"), on_invalid="error")
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.tsv", "p.parquet"])
+def test_prediction_goes_on_behind_the_parts_that_are_finished(tuned, molecules, tmp_path, monkeypatch, name):
+    """Parts are made once, and all of them as the first rows decide, also one in which no row can be used."""
+    rows = [*pd.read_csv(molecules / "table.csv")["smiles"][:12], *["C1CC"] * 6, "CCN", "CCO"]
+    pd.DataFrame({"n": range(20), "smiles": rows}).to_csv(tmp_path / "new.csv", index=False)
+    arguments = str(tuned("multiclass")), str(tmp_path / "new.csv")
+    whole, cut = tmp_path / f"whole-{name}", tmp_path / name
+    one = predicted(*arguments, str(tmp_path / "one.csv"), distance=True)
+    monkeypatch.setattr("exlm.tasks.predict.ROWS", 6)
+    monkeypatch.setattr("exlm.data.frames.ROWS", 6)
+    predict(*arguments, str(whole), distance=True)
+    made, original = [], predictions.predict_logits
+
+    def failing(*given):
+        made.append(None)
+        if len(made) == 5:
+            raise KeyboardInterrupt
+        return original(*given)
+
+    monkeypatch.setattr(predictions, "predict_logits", failing)
+    with pytest.raises(KeyboardInterrupt):
+        predict(*arguments, str(cut), distance=True)
+    assert not cut.exists()
+    predict(*arguments, str(cut), distance=True)
+    assert len(made) == 5 + 4 and cut.read_bytes() == whole.read_bytes()  # of two models, two of four parts were made
+    read = {"p.csv": pd.read_csv, "p.tsv": partial(pd.read_csv, sep="\t"), "p.parquet": pd.read_parquet}[name]
+    found = read(cut)
+    assert found["predicted class"].isna().tolist() == [12 <= i < 18 for i in range(20)]
+    for column in ("predicted nitrogen", "predicted nitrogen std", "confidence", "distance to training"):
+        np.testing.assert_allclose(found[column], one[column], rtol=1e-4)
 
 
 def test_an_impossible_device_is_named(tuned, molecules):
@@ -215,7 +249,7 @@ def test_an_earlier_regression_model_predicts_the_same(tuned, molecules, tmp_pat
         network.classifier.output.bias.sub_(mean).div_(std)
     network.config.task |= {"mean": mean.tolist(), "std": std.tolist()}
     save_model(tmp_path / "earlier", network, tokenizer)
-    new, earlier = (predict(str(place), table, str(molecules / "p.csv")) for place in (seed, tmp_path / "earlier"))
+    new, earlier = (predicted(str(place), table, str(molecules / "p.csv")) for place in (seed, tmp_path / "earlier"))
     for column in ("predicted weight", "predicted carbons"):
         np.testing.assert_allclose(earlier[column], new[column], rtol=1e-5)
 
@@ -239,10 +273,12 @@ def test_molecules_unlike_the_training_molecules_are_far(tuned, molecules, capsy
     trained = (output / "seed-0/train.smi").read_text().split()
     odd = "FC(F)(F)S(=O)(=O)OB1OCCO1"
     pd.DataFrame({"smiles": [trained[0], odd, "C1CC"]}).to_csv(molecules / "far.csv", index=False)
-    frame = predict(str(output), str(molecules / "far.csv"), str(molecules / "p.csv"), distance=True, on_invalid="keep")
+    frame = predicted(
+        str(output), str(molecules / "far.csv"), str(molecules / "p.csv"), distance=True, on_invalid="keep"
+    )
     distance = frame["distance to training"]
     assert distance[0] == 0 and 0.7 < distance[1] <= 1 and np.isnan(distance[2])
-    assert "1 rows are far from the training molecules" in capsys.readouterr().out
+    assert "1 far from the training molecules" in capsys.readouterr().out
     for seed in (0, 1):
         (output / f"seed-{seed}/train.smi").rename(output / f"seed-{seed}/hidden")
     with pytest.raises(InputError, match="distances need a model fine-tuned on molecules"):
@@ -277,7 +313,7 @@ def test_the_temperature_undoes_a_factor_of_the_logits(classes):
 
 def test_calibrated_probabilities_are_those_of_the_temperature(tuned, molecules):
     seed, table = tuned("binary") / "seed-0", str(molecules / "table.csv")
-    plain, calibrated = (predict(str(seed), table, str(molecules / "p.csv"), calibrated=c) for c in (False, True))
+    plain, calibrated = (predicted(str(seed), table, str(molecules / "p.csv"), calibrated=c) for c in (False, True))
     temperature = json.loads((seed / "config.json").read_text())["task"]["temperature"]
     logits = [np.log(p / (1 - p)) for p in (f["predicted nitrogen"] for f in (plain, calibrated))]
     np.testing.assert_allclose(logits[0], temperature * logits[1], atol=1e-6)
@@ -292,7 +328,7 @@ def test_evaluate_gives_the_scores_of_the_predictions_with_intervals(tuned, mole
     output, table = str(tuned("binary")), str(molecules / "table.csv")
     report = evaluate(output, table, str(molecules / "e.json"), resamples=50)
     assert json.loads((molecules / "e.json").read_text()) == report
-    frame = predict(output, table, str(molecules / "p.csv"))
+    frame = predicted(output, table, str(molecules / "p.csv"))
     correct = np.mean(frame["predicted class"].astype(int) == frame["nitrogen"].astype(int))
     assert list(report["metrics"]) == ["ensemble", "seed-0", "seed-1"] and report["labelled"] == 120
     scores = report["metrics"]["ensemble"]

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -27,6 +28,7 @@ from transformers import (
 )
 
 from exlm.data.tokenization import train_text_tokenizer
+from exlm.tasks.predict import predict
 
 VOCABULARY = 320
 NAMES = ["Ada", "Bela", "Cleo", "Dora", "Emil", "Finn"]
@@ -35,6 +37,13 @@ LINES = [f"{name} lives in the old town of {town}." for name in NAMES for town i
 LINES += [f"Where does {name} live? Not in {town}!" for name in NAMES for town in TOWNS]
 SIZES = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, initializer_range=0.2)
 FAMILIES = ["bert", "roberta", "albert", "xlnet", "deberta", "deberta-v2", "modernbert"]
+
+
+def predicted(*arguments: str, **options: Any) -> pd.DataFrame:
+    """The table that `exlm predict` writes; a missing text is ""."""
+    frame = pd.read_csv(predict(*arguments, **options), float_precision="round_trip", lineterminator="\n")
+    texts = [name for name in frame if name == "problem" or frame[name].dtype.kind not in "fib"]
+    return frame.assign(**{name: frame[name].astype(object).fillna("") for name in texts})
 
 
 def save_family(path: Path, family: str, **changes: int) -> Path:

@@ -33,6 +33,7 @@ from exlm.train import checkpoint
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from exlm.train.tracking import read_log
+from tests.train.double_updates import updates
 
 STEPS = 10
 SHOWN = ("accuracy", "perplexity", "joint_perplexity")
@@ -233,6 +234,21 @@ def test_two_processes_equal_one_with_accumulation(recipe, whole, tmp_path):
         torch.testing.assert_close(left[name], right[name], atol=2e-5, rtol=1e-4)
     for ours, theirs in zip(curves(recipe["output"]), curves(whole), strict=True):
         assert ours["exlm_loss"] == pytest.approx(theirs["exlm_loss"], rel=1e-4)
+
+
+def test_two_processes_take_the_same_examples_and_have_the_same_gradients(corpus, tmp_path):
+    """In float64, so that nothing but the order of the sums differs."""
+    module, file = "tests.train.double_updates", tmp_path / "updates.pt"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m", module]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*launcher, str(corpus), str(file)], check=True, env=environment, stderr=subprocess.DEVNULL)
+    for one, two in zip(updates(str(corpus)), torch.load(file), strict=True):
+        first, second = two["examples"]
+        assert first and second and sorted(first + second) == sorted(one["examples"])
+        assert two["loss"] == pytest.approx(one["loss"], rel=1e-10)
+        assert one["gradients"].keys() == two["gradients"].keys() and len(one["gradients"]) > 30
+        for name, gradient in one["gradients"].items():
+            torch.testing.assert_close(two["gradients"][name], gradient, rtol=1e-10, atol=1e-12)
 
 
 def damage_flip(path: Path) -> None:

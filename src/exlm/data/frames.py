@@ -1,24 +1,29 @@
-"""Files of labelled data as data frames: every row and every cell as the file has it."""
+"""Files of labelled data as data frames: every row and every cell as the file has it; and results for their rows, made
+a part at a time in constant memory, kept, and joined at the end."""
 
 import csv
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import InputError, first_line
-from ..storage import replacing
+from ..storage import plain, read, replacing, sync, unfinished, write_json
 from .columns import check_header
-from .files import STANDARD_INPUT, open_text, unreadable
+from .files import STANDARD_INPUT, digest, open_text, unreadable
 from .formats import FAULT, READERS, Header, Record, format_of
 from .readers import formats
+
+ROWS = 10_000  # of a part
 
 
 def read_frame(path: str | Path, header: Header = True) -> pd.DataFrame:
@@ -101,19 +106,19 @@ def read_json(path: str | Path) -> Any:
             raise InputError(f"{path} cannot be read: {first_line(error)}; correct the JSON") from error
 
 
-def write_frame(frame: pd.DataFrame, path: Path) -> None:
+def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
     """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all. InputError for cells that TSV cannot hold."""
     with replacing(path) as unfinished:
         if path.suffix == ".parquet":
             pq.write_table(as_arrow(frame), unfinished)
         elif path.suffix == ".csv":
-            frame.to_csv(unfinished, index=False)
+            frame.to_csv(unfinished, index=False, header=header)
         elif path.suffix == ".xlsx":
             frame.to_excel(unfinished, index=False)
         elif any(column.astype(str).str.contains("[\t\n\r]", na=False).any() for _, column in frame.items()):
             raise InputError(f"{path}: a cell holds a tab or line break; write a .csv or .parquet file")
         else:
-            frame.to_csv(unfinished, index=False, sep="\t", quoting=csv.QUOTE_NONE)
+            frame.to_csv(unfinished, index=False, header=header, sep="\t", quoting=csv.QUOTE_NONE)
 
 
 def as_arrow(frame: pd.DataFrame) -> pa.Table:
@@ -147,3 +152,64 @@ def output_path(model: str, input: str, output: str | None, ending: str, suffixe
     if target.suffix == ".xlsx" and find_spec("openpyxl") is None:
         raise InputError(f"writing {target} needs openpyxl; install it with: pip install openpyxl")
     return target
+
+
+def write_in_parts(
+    input: str,
+    header: bool,
+    target: Path,
+    settings: dict[str, Any],
+    write: Callable[[pd.DataFrame, Path], dict[str, int]],
+) -> dict[str, int]:
+    """Turns the table `input` into the file `target`, ROWS rows at a time, which all have the same columns:
+    `write` writes the results for some of them to a file, and returns how many there are of every kind.
+
+    The parts are joined at the end: Parquet files to one, others byte by byte. A part of a .npy file is the numbers
+    alone, float32. A command that was interrupted goes on behind the parts that are finished, if input and `settings`
+    are the same. Returns the sums of what `write` returns."""
+    begun = plain({**settings, "input": digest(input), "rows_of_a_part": ROWS})
+    with unfinished(target.with_name(f".unfinished-{target.name}"), begun) as kept:
+        common = pd.concat([frame.iloc[:0] for frame in read_frames(input, header, ROWS)])
+        parts, rows, counts = list[Path](), 0, list[dict[str, int]]()
+        for frame in read_frames(input, header, ROWS, common):
+            parts.append(kept / f"{rows}{target.suffix}")
+            done = parts[-1].with_suffix(".json")  # is written when the part is whole
+            if not done.exists():
+                found = write(frame, parts[-1])
+                sync(parts[-1])
+                write_json(done, found)
+            counts.append(read(done))
+            rows += len(frame)
+        with replacing(target) as whole:
+            if target.suffix == ".parquet":
+                _join_tables(parts, whole)
+            else:
+                _join_bytes(parts, whole, rows)
+    return {name: sum(count[name] for count in counts) for name in counts[0]}
+
+
+def in_words(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
+
+
+def _join_bytes(parts: Sequence[Path], whole: Path, rows: int) -> None:
+    with whole.open("wb") as file:
+        if whole.suffix == ".npy":
+            shape = rows, sum(part.stat().st_size for part in parts) // (4 * rows)
+            np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        for part in parts:
+            with part.open("rb") as content:
+                shutil.copyfileobj(content, file)
+
+
+def _join_tables(parts: Sequence[Path], whole: Path) -> None:
+    """Where the types of a column differ between the parts, it gets one that holds all of them, or strings."""
+    schemas = [pq.read_schema(part) for part in parts]
+    try:
+        schema = pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException:
+        same = {name: len({schema.field(name).type for schema in schemas}) == 1 for name in schemas[0].names}
+        schema = pa.schema([field if same[field.name] else pa.field(field.name, pa.string()) for field in schemas[0]])
+    with pq.ParquetWriter(whole, schema) as writer:
+        for part in parts:
+            writer.write_table(pq.read_table(part).cast(schema))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers.implementations import BertWordPieceTokenizer, ByteLevelBPETokenizer
 from transformers import PreTrainedTokenizerFast
 
 from ..errors import InputError
@@ -105,35 +106,21 @@ def evenly_spaced(rows: Iterable[str], characters: int) -> list[str]:
 
 
 def _bpe(rows: list[str], size: int) -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=size - 1,  # the mask follows
-        min_frequency=2,
-        special_tokens=list(ROBERTA.values())[:-1],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(rows, trainer)
+    learner = ByteLevelBPETokenizer()
+    special: list[Any] = list(ROBERTA.values())[:-1]  # the mask follows the other tokens
+    learner.train_from_iterator(iter(rows), size - 1, special_tokens=special, show_progress=False)
     ends = (ROBERTA["eos"], 2), (ROBERTA["bos"], 0)
-    tokenizer.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=False)
+    learner._tokenizer.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=False)
     # as RoBERTa's: the mask stands for a word and the space before it
-    return _fast_tokenizer(tokenizer, ROBERTA, lstrip=True)
+    return _fast_tokenizer(learner._tokenizer, ROBERTA, lstrip=True)
 
 
 def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
-    def untrained(vocabulary: dict[str, int]) -> Tokenizer:
-        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=BERT["unk"]))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        return tokenizer
-
-    learner = untrained({})
+    learner = BertWordPieceTokenizer()
     # The trainer would number inner characters (`##a`) at random, and break ties by number. So it gets them in order.
     counts: Counter[str] = Counter()
     for row in rows:
-        counts.update(learner.normalizer.normalize_str(row))
+        counts.update(learner.normalize(row))
     alphabet = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
     alphabet = alphabet[: min(ALPHABET, (size - len(BERT)) // 4)]
     trainer = trainers.WordPieceTrainer(
@@ -144,12 +131,9 @@ def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
-    learner.train_from_iterator(rows, trainer)
+    learner._tokenizer.train_from_iterator(rows, trainer)
     # a new tokenizer does not treat the alphabet as special tokens
-    tokenizer = untrained(learner.get_vocab())
-    tokenizer.post_processor = processors.BertProcessing((BERT["eos"], 2), (BERT["bos"], 0))
-    tokenizer.decoder = decoders.WordPiece()
-    return _fast_tokenizer(tokenizer, BERT)
+    return _fast_tokenizer(BertWordPieceTokenizer(learner.get_vocab())._tokenizer, BERT)
 
 
 def _protein(rows: list[str], size: int) -> PreTrainedTokenizerFast:

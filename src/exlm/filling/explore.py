@@ -1,6 +1,6 @@
 """Shows how a model fills one text: its states, their transitions and the best fillings, as the paper's case study.
-`build_case` collects the numbers as plain data, the *case*. `page` and `figure` show it by templates. Scripts inside
-the page draw it in the browser (`layout.js`, `draw.js`, `events.js`)."""
+`build_case` collects the numbers as plain data, the *case*. `page` and `figure` show it. Scripts inside the page draw
+it in the browser (`layout.js`, `draw.js`, `events.js`)."""
 
 import re
 from collections.abc import Sequence
@@ -8,9 +8,10 @@ from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import torch
-from jinja2 import Environment, FileSystemLoader
-from matplotlib.colors import to_rgba
+from jinja2 import Environment, FileSystemLoader, select_autoescape
+from matplotlib.colors import to_hex, to_rgba
 from rdkit import Chem, rdBase
 from rdkit.Chem.Draw import rdMolDraw2D
 from transformers import PreTrainedTokenizerFast
@@ -28,7 +29,8 @@ Case = dict[str, Any]
 Segment = tuple[str, int | None]  # a part of a text, and the mask that it fills (None: outside the masks)
 
 TINTS, END_TINT = ("#BF9000", "#C55A11"), "#7F7F7F"  # as in the paper: two for the masks, in turn; one for BOS and EOS
-TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
+HEAT = matplotlib.colormaps["YlOrBr"]
+TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=select_autoescape(["html", "svg"]))
 
 
 def explore(
@@ -55,8 +57,7 @@ def explore(
     """
     chosen, path = FillOptions(n_best=n_best, **options), Path(output)
     if path.suffix not in (".html", ".svg"):
-        way = "to convert a .svg, open it in a browser or drawing program"
-        raise InputError(f"cannot write {output}; the name must end in .html or .svg ({way})")
+        raise InputError(f"cannot write {output}; the name must end in .html or .svg, which drawing programs convert")
     if words < 1 or not 0 <= threshold < 1:
         raise InputError(f"words is {words} and threshold is {threshold}; give at least 1 word, and 0 <= threshold < 1")
     network, tokenizer = texts.load_for_filling(model)
@@ -154,17 +155,20 @@ def page(case: Case) -> str:
 
 
 def figure(case: Case) -> str:
-    """The DAG and, if the model has transitions, their matrix, as SVG with a white background."""
-
-    def one_line(text: str) -> str:  # XML has no control characters
-        return "".join(filter(str.isprintable, " ".join(text.split())))
-
-    columns, states = [state["mask"] for state in case["states"]], []
-    for u, mask in enumerate(columns):
-        end = {-1: "[BOS]", case["masks"]: "[EOS]"}.get(mask)
-        words = [end] if end else [one_line(word)[:11] for word, _ in case["states"][u]["words"][:3]]
-        row = u - columns.index(mask) - (columns.count(mask) - 1) / 2  # a column is as far above 0 as below it
-        look = {"half": 30, "tint": END_TINT} if end else {"half": 50, "tint": TINTS[mask % 2]}
-        states.append({"mask": mask, "row": row, "words": words} | look)
-    title = one_line("".join(text if mask is None else f" [MASK {mask + 1}]" for text, mask in case["segments"]))
-    return TEMPLATES.get_template("figure.svg").render(case=case, states=states, title=title)
+    """A figure of the DAG and, if the model has transitions, of their matrix, as SVG."""
+    column = [state["mask"] for state in case["states"]]
+    row = [u - column.index(mask) - (column.count(mask) - 1) / 2 for u, mask in enumerate(column)]
+    words = [[word[:11] for word, _ in state["words"][:3]] or ["[EOS]"] for state in case["states"]]
+    words[0] = ["[BOS]"]
+    title = "".join(text if mask is None else f" [MASK {mask + 1}]" for text, mask in case["segments"])
+    return TEMPLATES.get_template("figure.svg").render(
+        case,
+        column=column,
+        row=row,
+        tints=[TINTS[mask % 2] if 0 <= mask < case["masks"] else END_TINT for mask in column],
+        words=words,
+        names=[", ".join(top) for top in words],
+        title=" ".join(title.split())[:120],
+        colours=[to_hex(HEAT(p)) for _, _, p in case["edges"]],
+        scale=[to_hex(HEAT(i / 40)) for i in range(41)],
+    )

@@ -1,9 +1,11 @@
 """Converts weights of the authors' release (a fairseq fork) to this library's model."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from ..errors import InputError
 from .configuration_exlm import ExLMConfig
@@ -11,25 +13,7 @@ from .masked_lm import ExLMForMaskedLM
 
 TRUNK = "encoder.sentence_encoder."
 EMBEDDINGS, POSITIONS, GATE = TRUNK + "embed_tokens", "encoder.link_positional", "encoder.gate_linear"
-THEIRS = {  # the release's names for parts of ours; of a name with {}, there is one each for query, key and value
-    "exlm.embeddings": EMBEDDINGS,
-    "exlm.layers": TRUNK + "layers",
-    ".attention_norm": ".self_attn_layer_norm",
-    ".attention.qkv": ".self_attn.{}_proj",
-    ".attention.output": ".self_attn.out_proj",
-    ".ffn_norm": ".final_layer_norm",
-    ".ffn_in": ".fc1",
-    ".ffn_out": ".fc2",
-    "exlm.norm": TRUNK + "emb_layer_norm_after",
-    "head.dense": "encoder.lm_head.dense",
-    "head.norm": "encoder.lm_head.layer_norm",
-    "head.decoder.weight": EMBEDDINGS + ".weight",
-    "head.decoder.bias": "encoder.lm_head.bias",
-    "transition.query": "encoder.query_linear",
-    "transition.key": "encoder.key_linear",
-    "transition.gate": GATE,
-    "transition.positions": POSITIONS,
-}
+THEIRS: dict[str, str] = yaml.safe_load(Path(__file__).with_name("official.yaml").read_text(encoding="utf-8"))
 PADDING_ROWS = 2  # the release's position table starts at padding_idx + 1
 
 

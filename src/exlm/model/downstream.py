@@ -4,11 +4,7 @@ In their `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the fi
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_outputs import (
-    QuestionAnsweringModelOutput,
-    SequenceClassifierOutput,
-    TokenClassifierOutput,
-)
+from transformers import modeling_outputs as outputs
 from transformers.utils import can_return_tuple
 
 from ..ops.elementwise import Dropout
@@ -36,7 +32,7 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
-    ) -> SequenceClassifierOutput:
+    ) -> outputs.SequenceClassifierOutput:
         """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given: [B] class indices, or
         [B, num_labels] floats in which NaN marks a missing label. Hidden states end with the layer that is read."""
         trace = self.new_trace(output_hidden_states)
@@ -46,7 +42,7 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         if labels is not None:
             total, count = classification_loss(logits, labels.to(logits.device), self.config.problem_type)
             loss = total / count.clamp(min=1)
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=self.exlm.of_inputs(trace))
+        return outputs.SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=self.exlm.of_inputs(trace))
 
     def _pooled(self, lattice: Lattice, trace: list[Tensor] | None) -> Tensor:
         """The first state of every sequence or the mean of all [B, D], as the configuration says."""
@@ -76,7 +72,7 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
-    ) -> TokenClassifierOutput:
+    ) -> outputs.TokenClassifierOutput:
         """Logits [B, S, num_labels], and the mean loss if `labels` [B, S] are given; -100 stands for no label.
 
         Hidden states are as those of `ExLMModel`; they end with the layer that the head reads."""
@@ -88,7 +84,7 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         if labels is not None:
             total, count = classification_loss(logits, labels.to(logits.device), "single_label_classification")
             loss = total / count.clamp(min=1)
-        return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=self.exlm.of_inputs(trace))
+        return outputs.TokenClassifierOutput(loss=loss, logits=logits, hidden_states=self.exlm.of_inputs(trace))
 
 
 class ExLMForQuestionAnswering(ExLMPreTrainedModel):
@@ -108,7 +104,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         output_hidden_states: bool | None = None,
-    ) -> QuestionAnsweringModelOutput:
+    ) -> outputs.QuestionAnsweringModelOutput:
         """Logits [B, S] of the answer's first and last token, and the mean loss if both positions [B] are given.
         Padding has a finite logit that is never chosen. Hidden states end with the layer that is read."""
         trace = self.new_trace(output_hidden_states)
@@ -124,4 +120,4 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         if start_positions is not None and end_positions is not None:
             loss = span_loss(start, end, start_positions, end_positions) / len(start)
         states = self.exlm.of_inputs(trace)
-        return QuestionAnsweringModelOutput(loss=loss, start_logits=start, end_logits=end, hidden_states=states)
+        return outputs.QuestionAnsweringModelOutput(loss=loss, start_logits=start, end_logits=end, hidden_states=states)

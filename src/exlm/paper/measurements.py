@@ -8,7 +8,6 @@ Of a training step of ExLM and of the MLM: the cost (paper, appendix on training
 the same batches, in turn, so that other work on the machine slows both alike. The ratio of the costs sets the number of
 updates of MLM++: its training then costs as much as ExLM's."""
 
-import ctypes
 import itertools
 import math
 import time
@@ -145,7 +144,7 @@ def compare(
             times[side, step] = seconds(call, device)
     times, tokens, models = times[:, WARM_UP:], tokens[WARM_UP:], {}
     for taken, (name, settings) in zip(times, sides.items(), strict=True):
-        memory = in_own_process(peak_memory, partial(steps_of, *settings), device)["total"]
+        memory = in_own_process(peak_memory, partial(steps_of, *settings), device)
         speed = {"seconds_per_step": taken.mean(), "tokens_per_second": tokens.sum() / taken.sum()}
         models[name] = speed | {"peak_memory_bytes": memory}
     clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
@@ -201,27 +200,17 @@ def seconds(call: Call, device: str) -> float:
     return now() - begin
 
 
-def peak_memory(build: Callable[[], Call], device: str) -> dict[str, int]:
-    """Peak memory in bytes during the second call of the function that `build` returns. `total` is the peak minus the
-    memory before `build`; `step` is the peak minus the memory between calls (weights, gradients, optimizer). Call it by
-    `in_own_process`: on a CPU it measures the resident memory of the whole process."""
-    cuda = device == "cuda"
-
-    def allocated(of_cpu: str = "VmRSS") -> int:
-        if cuda:
-            return torch.cuda.memory_allocated()
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(of_cpu))
-
-    base = allocated()
+def peak_memory(build: Callable[[], Call], device: str) -> int:
+    """By how many bytes building a function and calling it twice raises the peak of memory. Call it by
+    `in_own_process`: on a CPU it is the resident memory of the whole process."""
+    begin = 0 if device == "cuda" else resident_memory("VmRSS")
     call = build()
     call()
-    if cuda:
-        torch.cuda.reset_peak_memory_stats()
-    else:
-        ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")  # makes Linux forget the earlier peak
-    before = allocated()
     call()
-    peak = torch.cuda.max_memory_allocated() if cuda else allocated("VmHWM")
-    return {"total": peak - base, "step": peak - before}
+    return torch.cuda.max_memory_allocated() if device == "cuda" else resident_memory("VmHWM") - begin
+
+
+def resident_memory(name: str) -> int:
+    """Bytes of memory that Linux counts for this process: VmRSS now, VmHWM at most so far."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))

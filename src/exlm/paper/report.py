@@ -30,7 +30,7 @@ def report(runs: list[str], output: str = "report") -> None:
     groups = families(found)
     left_out = tables.left_out_table(found, groups)
     counts = {
-        "Pre-trainings": f"{len(found.pretrainings)}, in families: {len(groups)}",
+        "Pre-trainings": f"{len(found.pretrainings)}, in groups of equal settings: {len(groups)}",
         "Fine-tunings": sum(map(len, found.finetunings.values())),
         "Baselines": len(found.baselines),
         "Measurements of cost": len(found.costs),

@@ -1,7 +1,6 @@
 """One vector per row of a table; every row of the input appears in the output."""
 
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
@@ -11,12 +10,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.frames import as_arrow, output_path, read_frames, with_columns
+from exlm.data.frames import (
+    ROWS,
+    as_arrow,
+    in_words,
+    output_path,
+    read_frames,
+    with_columns,
+    write_frame,
+    write_in_parts,
+)
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import fingerprint, load_model
-from exlm.storage import MANIFEST, read
 from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, text_kind, tokenize_rows
-from exlm.tasks.parts import ROWS, write_in_parts
 from exlm.tasks.table import make_table
 from exlm.train import distributed
 
@@ -63,26 +69,15 @@ def embed(
 
     def write(frame: pd.DataFrame, path: Path) -> dict[str, int]:
         table, begin = make_table(frame, input, first.text_column, []), frame.index[0] == 0
-        keep = on_invalid == "keep"
-        rows = tokenize_rows(table, tokenizer, max_length, molecules, keep, known.standardize, check=begin)
-        if begin or on_invalid == "error":
-            rows.check(input, on_invalid)
-        vectors = embeddings(network, tokenizer, rows, pooling, f"embed, from row {frame.index[0] + 1}")
-        _write(path, rows, vectors)
-        return {"embedded": int(rows.usable.sum()), "marked": int((~rows.usable).sum())}
+        rows = tokenize_rows(table, tokenizer, max_length, molecules, on_invalid == "keep", known.standardize, begin)
+        rows.check(input, on_invalid, begin)
+        _write(path, rows, embeddings(network, tokenizer, rows, pooling, f"embed, from row {frame.index[0] + 1}"))
+        return rows.counts("embedded")
 
-    settings |= {"weights": read(Path(model) / MANIFEST) or fingerprint(model)}
-    counts = write_in_parts(input, header, target, settings, write, partial(_beginning, network.config.hidden_size))
+    counts = write_in_parts(input, header, target, settings | {"weights": fingerprint(model)}, write)
     texts = f"texts of column {first.text_column!r} (--text_column names another)"
-    print(f"{counts['embedded']} rows embedded, {counts['marked']} marked in the column problem: {target}; {texts}")
+    print(f"{in_words(counts)}: {target}; {texts}")
     return target
-
-
-def _beginning(width: int, rows: int) -> bytes:
-    """Of a .npy file with an array [rows, width] float32."""
-    content = BytesIO()
-    np.lib.format.write_array_header_1_0(content, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})
-    return content.getvalue()
 
 
 def _write(path: Path, rows: Rows, vectors: np.ndarray) -> None:
@@ -96,7 +91,7 @@ def _write(path: Path, rows: Rows, vectors: np.ndarray) -> None:
     if path.suffix == ".npy":
         vectors.tofile(path)
     elif path.suffix == ".csv":
-        frame.to_csv(path, index=False, header=frame.index[0] == 0)
+        write_frame(frame, path, header=frame.index[0] == 0)
     else:
         cells = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
         pq.write_table(as_arrow(frame).append_column("embedding", cells), path)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as CLASSIFIERS
@@ -21,16 +22,8 @@ from exlm.tasks.config import FinetuneConfig
 # The model classes with one kind of head, by the class of their configuration: `MODEL_FOR_..._MAPPING` of transformers.
 Models = Mapping[type[PreTrainedConfig], Any]
 
-# Model families have different names for the same thing.
-HEADS = ("classifier", "qa_outputs", "logits_proj")
-DROPOUT = {  # settings of the encoder and of the head
-    "dropout": ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout",
-                "embedding_dropout"),
-    "pooler_dropout": ("classifier_dropout", "classifier_dropout_prob", "pooler_dropout", "seq_classif_dropout",
-                       "qa_dropout", "summary_last_dropout"),
-}  # fmt: skip
-# Families that number positions from the id of the padding token + 1, so that fewer positions are left for tokens.
-POSITIONS_BEHIND_PADDING = ("roberta", "camembert", "longformer", "mpnet", "data2vec-text", "ibert", "xmod", "esm")
+_FAMILIES = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(encoding="utf-8"))
+HEADS, DROPOUT, POSITIONS_BEHIND_PADDING = _FAMILIES.values()
 
 
 def encoder_fingerprint(name: str) -> str:

@@ -41,6 +41,11 @@ class Rows:
         """Which rows can be used: [rows] bool."""
         return np.array(self.problems, dtype=object) == ""
 
+    def counts(self, done: str) -> dict[str, int]:
+        """How many rows can be used, for which something is `done`, and how many cannot."""
+        usable = int(self.usable.sum())
+        return {f"rows {done}": usable, "marked in the column problem": len(self.problems) - usable}
+
     def report(self) -> pd.DataFrame:
         """All rows with something wrong: file (`part`, "" where there is one), row (from 1), value, reason, action."""
         table, usable = self.table, self.usable
@@ -50,10 +55,10 @@ class Rows:
         found["action"] = np.where(usable, "kept", "left out")
         return found[found["reason"] != ""]
 
-    def check(self, path: str, on_invalid: OnInvalid) -> None:
-        """InputError if no row of the file `path` can be used, or with `error` if a row has something wrong."""
+    def check(self, path: str, on_invalid: OnInvalid, begin: bool = True) -> None:
+        """InputError if none of the rows that `begin` the file `path` can be used, or with `error` if one is wrong."""
         found = self.report()
-        if self.usable.any() and (found.empty or on_invalid != "error"):
+        if (self.usable.any() or not begin) and (found.empty or on_invalid != "error"):
             return
         what = "row" if self.usable.any() else "no row can be used, the first: row"
         first = found.iloc[0]

@@ -39,9 +39,8 @@ class LabelledTask:
         if how != "none" and not molecules:
             raise InputError(f"task.standardize {how} rewrites molecules; set task.molecules to true, or leave it out")
         split = task.split or ("parts" if table.parts is not None else "scaffold" if molecules else "random")
-        self.task = replace(
-            task, molecules=molecules, split=split, standardize=task.standardize if how == "none" else how
-        )
+        kept = task.standardize if how == "none" else how
+        self.task = replace(task, molecules=molecules, split=split, standardize=kept)
         main_metric = GLUE[task.dataset].metric if task.dataset in GLUE else MAIN_METRIC[table.task_type]
         self.metric = task.metric or main_metric
         if self.metric not in (known := METRICS[table.task_type]):
@@ -118,6 +117,7 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
     files = {"train": task.dataset, "valid": task.valid, "test": task.test}
     frames = {part: read_frame(file, task.header) for part, file in files.items() if file}
     frame = frames if task.valid else frames["train"]
+    assert task.task_type != "question_answering"  # it has no labels
     columns = (task.text_column, task.label_columns, task.task_type, None, task.pair_column)
     return make_table(frame, task.dataset, *columns), []
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +59,15 @@ class PredictOptions:
 
 @dataclass(frozen=True)
 class Member:
-    """The model of one seed, not yet loaded: the ensemble of a fine-tuning has several."""
+    """The model of one seed, loaded when it is used first: the ensemble of a fine-tuning has several."""
 
     directory: Path
     task: dict[str, Any]  # what was saved with it (`saved_task`)
     models: Models
     device: str
 
-    def load(self) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    @cached_property
+    def loaded(self) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
         """The model on its device, and its tokenizer."""
         network, tokenizer = load_finetuned(str(self.directory), self.models)
         distributed.to_device(network, self.device)
@@ -78,49 +79,53 @@ class Predictions:
     """What the models predict for a file, and how it can be scored."""
 
     frame: pd.DataFrame  # all rows and columns of the file with the predictions; `problem` says why a row has none
-    summary: str  # how many rows have a prediction, in one sentence
+    counts: dict[str, int]  # of rows, by what they are
     # By the model's name (of several, `ensemble` is the first) a function from positions of rows [n] to their metrics.
     scores: Mapping[str, Score] = field(default_factory=dict)
     labelled: np.ndarray = field(default_factory=lambda: np.arange(0))  # positions of the rows that can be scored
     note: str = ""  # why there are no scores, "" if the file has no labels
 
 
-def predict_table(members: Sequence[Member], input: str, options: PredictOptions) -> Predictions:
-    """Predictions for the rows of a table: means over the models, with standard deviations if there are several."""
+def predict_table(
+    members: Sequence[Member], input: str, options: PredictOptions, part: pd.DataFrame | None = None
+) -> Predictions:
+    """Predictions for the rows of a table, or of one `part` of it: means over the models, with standard deviations if
+    there are several."""
     task = members[0].task
     if options.calibrated and any("temperature" not in member.task for member in members):
         raise InputError("calibrated probabilities need a classification that was fine-tuned by this version of exlm")
-    frame = read_frame(input, options.header)
+    frame = read_frame(input, options.header) if part is None else part
+    begin = frame.index[0] == 0  # the first rows tell what the texts are
     column = options.text_column or (task["text_column"] if task["text_column"] in frame else None)
     table = make_table(frame, input, column, [], pair_column=task["pair_column"])
-    molecules = check_kind(table.texts, task["molecules"], options.molecules, input)
+    molecules = check_kind(table.texts if begin else [], task["molecules"], options.molecules, input)
     keep, how = options.on_invalid == "keep", task.get("standardize", "none")
     runs = dict[str, np.ndarray]()  # the predictions of every model
     for member in members:
-        network, tokenizer = member.load()
-        rows = tokenize_rows(table, tokenizer, task["max_length"], molecules, keep, how)
-        rows.check(input, options.on_invalid)
+        network, tokenizer = member.loaded
+        rows = tokenize_rows(table, tokenizer, task["max_length"], molecules, keep, how, check=begin)
+        rows.check(input, options.on_invalid, begin)
         logits = predict_logits(network, rows, np.flatnonzero(rows.usable), member.task, tokenizer)
         temperature = member.task["temperature"] if options.calibrated else 1.0
         runs[member.directory.name] = as_predictions(logits, member.task, temperature)
     columns = _columns([*runs.values()], table.texts, task)
-    summary = f"{rows.usable.sum()} rows predicted, {(~rows.usable).sum()} marked in the column problem"
+    counts = rows.counts("predicted")
     if options.distance:
         columns["distance to training"] = distance_to_training([m.directory for m in members], table.texts)
         far = int((columns["distance to training"] > FAR).sum())
-        summary += f"; {far} rows are far from the training molecules (distance over {FAR})"
+        counts[f"far from the training molecules (distance over {FAR})"] = far
     result = with_columns(frame, columns | {"problem": rows.problems})
-    if not all(name in frame for name in (*task["label_columns"], task.get("mask_column")) if name):
-        return Predictions(result, summary)
+    if part is not None or not all(name in frame for name in (*task["label_columns"], task.get("mask_column")) if name):
+        return Predictions(result, counts)
     known = table.text_column, task["label_columns"], task["task_type"], task["classes"]
     try:
         labels = read_labels(table, task)[0] if "unit" in task else make_table(frame, input, *known).labels
     except InputError as error:
-        return Predictions(result, summary, note=str(error))
+        return Predictions(result, counts, note=str(error))
     if len(runs) > 1:
         runs = {"ensemble": np.mean([*runs.values()], 0), **runs}
     scores = {name: partial(_score, labels, task["task_type"], predictions) for name, predictions in runs.items()}
-    return Predictions(result, summary, scores, np.flatnonzero(rows.usable & ~np.isnan(labels).all(1)))
+    return Predictions(result, counts, scores, np.flatnonzero(rows.usable & ~np.isnan(labels).all(1)))
 
 
 def distance_to_training(run_dirs: Sequence[Path], smiles: Sequence[str]) -> np.ndarray:
@@ -131,9 +136,14 @@ def distance_to_training(run_dirs: Sequence[Path], smiles: Sequence[str]) -> np.
         if not path.is_file():
             raise InputError(f"{path} does not exist; distances need a model fine-tuned on molecules by this version")
         known |= set(path.read_text(encoding="utf-8").splitlines())
-    references = list(filter(None, fingerprints(sorted(known))))
+    references = _references(frozenset(known))  # once for all parts
     similarities = (one and max(BulkTanimotoSimilarity(one, references), default=0.0) for one in fingerprints(smiles))
     return 1 - np.array([*similarities], dtype=float)
+
+
+@lru_cache(maxsize=1)
+def _references(known: frozenset[str]) -> list[Any]:
+    return [one for one in fingerprints(sorted(known)) if one]
 
 
 def _score(labels: np.ndarray, task_type: TaskType, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
@@ -157,7 +167,8 @@ def _columns(runs: list[np.ndarray], texts: list[str], task: dict[str, Any]) -> 
     if task["task_type"] in ("binary", "multiclass"):
         best = means.argmax(1) if task["classes"] else (means[:, 0] >= 0.5).astype(int)
         classes = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
-        columns["predicted class"] = classes.map(dict(enumerate(task["classes"]))) if task["classes"] else classes
+        named = classes.map(dict(enumerate(task["classes"]))) if task["classes"] else classes
+        columns["predicted class"] = named.array  # without the index: that of a part begins at its first row
         columns["confidence"] = means.max(1) if task["classes"] else np.maximum(means, 1 - means)[:, 0]
     return columns
 

@@ -108,7 +108,7 @@ def predict_answers(members: Sequence[Member], input: str, options: PredictOptio
     questions, problems = read_questions(input, labelled=False, header=options.header)
     runs = dict[str, pd.DataFrame]()
     for member in members:
-        network, tokenizer = member.load()
+        network, tokenizer = member.loaded
         windows, too_long = make_windows(questions, tokenizer, task["max_length"], task["stride"])
         settings = task["max_answer"], task["precision"]
         runs[member.directory.name] = answer(network, questions, windows, tokenizer, *settings)
@@ -121,16 +121,16 @@ def predict_answers(members: Sequence[Member], input: str, options: PredictOptio
     if plain_suffix(input) != ".json":
         added = [name for name in frame if name not in ("row", "id", "question")]
         frame = with_columns(read_frame(input, options.header), {str(name): frame[name] for name in added})
-    summary = f"{len(frame) - len(noted)} questions answered, {len(noted)} marked in the column problem"
+    counts = {"questions answered": len(frame) - len(noted), "marked in the column problem": len(noted)}
     with suppress(InputError):  # it has no answers
         questions, _ = read_questions(input, header=options.header)
     if not any(questions["answers"]):
-        return Predictions(frame, summary)
+        return Predictions(frame, counts)
     if len(runs) > 1:
         voted = table.assign(null_minus_best=np.where(table["answer"] == "", 1.0, -1.0))
         runs = {"ensemble": voted, **runs}
     scores = {name: partial(summarise_answers, score_answers(questions, run)) for name, run in runs.items()}
-    return Predictions(frame, summary, scores, np.arange(len(questions)))
+    return Predictions(frame, counts, scores, np.arange(len(questions)))
 
 
 def read_questions(path: Path | str, labelled: bool = True, header: bool = True) -> tuple[pd.DataFrame, list[Problem]]:

@@ -90,7 +90,7 @@ def make_table(
     task_type = task_type or fitting
     labels, names = _read_labels(cells[columns], numbers[columns], task_type, path, classes)
 
-    chosen = frame[list(dict.fromkeys(name for name in (text_column, pair_column) if name))]
+    chosen = frame[list(dict.fromkeys((text_column, pair_column or text_column)))]
     chosen = chosen.fillna("").astype(str).apply(lambda column: column.str.strip())
     texts, pairs = chosen[text_column].tolist(), chosen[pair_column].tolist() if pair_column else None
     problems[(problems == "") & (chosen == "").all(axis=1).to_numpy()] = "empty text"

@@ -64,6 +64,9 @@ def unit_logits(
     """The model's outputs for the units of the chosen rows: [all rows, units, classes], NaN where there is none.
     Diverged if an output is not a number."""
     texts, classes = rows.table.texts, len(task["classes"])
+    result = np.full((len(texts), max(map(len, units(texts, task["unit"]))), classes), np.nan, np.float32)
+    if not len(chosen):
+        return result
     longest = max(len(example["input_ids"]) for example in rows.examples)
 
     def padded(**batch: Tensor) -> Tensor:
@@ -75,7 +78,6 @@ def unit_logits(
     if np.isnan(logits).any():
         raise Diverged("the model's outputs are not numbers; it has diverged, train it with a lower learning rate")
     found = np.take_along_axis(logits.reshape(-1, longest, classes), first.clip(0), 1)
-    result = np.full((len(texts), max(map(len, units(texts, task["unit"]))), classes), np.nan, np.float32)
     result[chosen, : first.shape[1]] = np.where(first < 0, np.nan, found)
     return result
 
