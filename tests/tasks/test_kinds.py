@@ -1,4 +1,4 @@
-"""A kind of task is a class that trains, a function that predicts, and a line in the table of kinds."""
+"""A kind of task is a class that trains and predicts, and a line in the table of kinds."""
 
 from functools import partial
 
@@ -12,14 +12,14 @@ from exlm.pretrained import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer
 from exlm.tasks.finetune import finetune
-from exlm.tasks.kinds import KINDS, Kind
+from exlm.tasks.kinds import KINDS
 from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import Predictions
 from tests.tasks.tiny_models import predicted, save_family
 
 
 class Tagging:
-    """Stands in for a class that trains: it saves models with new heads."""
+    """Stands in for a class that trains: it saves models with new heads. Predicting counts the models and labels."""
 
     models = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
     metric, summary, invalid = "accuracy", "tags", pd.DataFrame()
@@ -34,15 +34,14 @@ class Tagging:
         save_model(run_dir, network, self.tokenizer)
         return {"best_epoch": 1, "scores": {"valid": {"accuracy": 0.5 + seed / 10}}}
 
-
-def tags(members, input, options):
-    """Stands in for a function that predicts: it counts the models and their labels."""
-    networks = [member.loaded[0] for member in members]
-    assert all(isinstance(network, BertForTokenClassification) for network in networks)
-    frame = pd.read_csv(input).assign(models=len(networks), tags=networks[0].config.num_labels)
-    return Predictions(
-        frame, {"rows tagged": len(frame)}, {"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame))
-    )
+    @staticmethod
+    def predict(members, input, options):
+        networks = [member.loaded[0] for member in members]
+        assert all(isinstance(network, BertForTokenClassification) for network in networks)
+        frame = pd.read_csv(input).assign(models=len(networks), tags=networks[0].config.num_labels)
+        return Predictions(
+            frame, {"rows tagged": len(frame)}, {"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame))
+        )
 
 
 def test_one_line_makes_a_new_kind_known_to_every_command(tmp_path, monkeypatch, capsys):
@@ -51,7 +50,7 @@ def test_one_line_makes_a_new_kind_known_to_every_command(tmp_path, monkeypatch,
     task = TaskConfig(data, task_type="tagging")
     with pytest.raises(InputError, match="no task_type 'tagging'; use one of binary,"):
         finetune(out, str(model), task)
-    monkeypatch.setitem(KINDS, "tagging", Kind(Tagging, tags))
+    monkeypatch.setitem(KINDS, "tagging", Tagging)
     report = finetune(out, str(model), task, FinetuneConfig(precision="fp32"), [0, 1])
     assert report["valid"]["accuracy"]["max"] == 0.6 and report["best_seed"] == 1
     frame = predicted(out, data)

@@ -21,7 +21,7 @@ from exlm.tasks.encoders import Models, fold_units, load_config, load_encoder, l
 from exlm.tasks.inference import Rows, model_inputs, pad, text_kind, tokenize_rows
 from exlm.tasks.labelled import LabelledTask
 from exlm.tasks.metrics import as_rows
-from exlm.tasks.predictions import TRAINING_MOLECULES, as_predictions, fit_temperature, predict_logits
+from exlm.tasks.predictions import TRAINING_MOLECULES, as_predictions, fit_temperature, predict_logits, predict_table
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import LabelledTable
 from exlm.tasks.token_labels import RESIDUE, WORD, first_tokens, read_labels, units
@@ -38,6 +38,7 @@ class Classification(LabelledTask):
 
     models: Models = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     device = "auto"
+    predict = staticmethod(predict_table)
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         self.tokenizer, self.max_length = load_encoder_tokenizer(model, task.max_length or DEFAULT_LENGTH)

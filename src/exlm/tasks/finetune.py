@@ -70,7 +70,7 @@ def finetune(
     task, known = resolve(task)
     precision = used_precision(distributed.device(device), train.precision)  # what auto means differs between machines
     named = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
-    trainer = kind_of(task.task_type).trainer(model, task, from_scratch, start)
+    trainer = kind_of(task.task_type)(model, task, from_scratch, start)
     trainer.device = device
     hyper = fill_in(train, known, bool(trainer.task.molecules))
     settings = {**named, "precision": precision, "task": identity(trainer.task)} | fingerprints | trainer.data_settings

@@ -14,7 +14,7 @@ from exlm.pretrained import fingerprint
 from exlm.storage import write_json
 from exlm.tasks.encoders import saved_task
 from exlm.tasks.finetune import seed_directories
-from exlm.tasks.kinds import Kind, kind_of
+from exlm.tasks.kinds import kind_of
 from exlm.tasks.predictions import Member, PredictOptions, Score, predict_table
 
 COVERAGE = 0.95  # of the intervals
@@ -115,8 +115,8 @@ def _cell(found: dict[str, float]) -> str:
     return form.format_map(found)
 
 
-def _models(model: str, options: PredictOptions) -> tuple[Kind, list[Member]]:
+def _models(model: str, options: PredictOptions) -> tuple[Any, list[Member]]:
     """A fine-tuned model, or the ensemble of its seeds, and the kind of its task. InputError if it is no such model."""
     tasks = {run_dir: saved_task(str(run_dir)) for run_dir in seed_directories(model)}
     kind = kind_of(next(iter(tasks.values()))["task_type"])
-    return kind, [Member(run_dir, task, kind.trainer.models, options.device) for run_dir, task in tasks.items()]
+    return kind, [Member(run_dir, task, kind.models, options.device) for run_dir, task in tasks.items()]

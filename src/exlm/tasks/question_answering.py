@@ -32,11 +32,45 @@ DEFAULT_WINDOW = 384  # tokens
 WITHOUT_HEADER = ("question", "context", "answer")  # the columns of a table that does not name them
 
 
+def predict_answers(members: Sequence[Member], input: str, options: PredictOptions) -> Predictions:
+    """Answers a file's questions with all models; `problem` says why a question cannot be answered."""
+    if options.text_column or options.calibrated or options.distance:
+        raise InputError("question answering has no text column, calibrated probabilities or distances; leave them out")
+    task = members[0].task
+    questions, problems = read_questions(input, labelled=False, header=options.header)
+    runs = dict[str, pd.DataFrame]()
+    for member in members:
+        network, tokenizer = member.loaded
+        windows, too_long = make_windows(questions, tokenizer, task["max_length"], task["stride"])
+        settings = task["max_answer"], task["precision"]
+        runs[member.directory.name] = answer(network, questions, windows, tokenizer, *settings)
+    if options.on_invalid == "error" and (found := problems + too_long):
+        raise InputError("{}: row {}, {!r}: {}; correct it".format(input, found[0][0] + 1, *found[0][1:]))
+    table = vote(questions, [*runs.values()])
+    noted = pd.DataFrame(problems + too_long, columns=["row", "question", "problem"]).set_index("row")
+    whole = table.join(noted["problem"], how="outer")
+    frame = whole.fillna({"id": "", "question": noted["question"], "answer": "", "problem": ""}).reset_index()
+    if plain_suffix(input) != ".json":
+        added = [name for name in frame if name not in ("row", "id", "question")]
+        frame = with_columns(read_frame(input, options.header), {str(name): frame[name] for name in added})
+    counts = {"questions answered": len(frame) - len(noted), "marked in the column problem": len(noted)}
+    with suppress(InputError):  # it has no answers
+        questions, _ = read_questions(input, header=options.header)
+    if not any(questions["answers"]):
+        return Predictions(frame, counts)
+    if len(runs) > 1:
+        voted = table.assign(null_minus_best=np.where(table["answer"] == "", 1.0, -1.0))
+        runs = {"ensemble": voted, **runs}
+    scores = {name: partial(summarise_answers, score_answers(questions, run)) for name, run in runs.items()}
+    return Predictions(frame, counts, scores, np.arange(len(questions)))
+
+
 class QuestionAnswering:
     """Questions and contexts, cut into windows, and how to train a model on them (`kinds.py`)."""
 
     models: Models = MODEL_FOR_QUESTION_ANSWERING_MAPPING
     device = "auto"
+    predict = staticmethod(predict_answers)
 
     def __init__(self, model: str, task: TaskConfig, from_scratch: bool = False, start_from: str | None = None) -> None:
         self.metric = task.metric or "f1"
@@ -98,39 +132,6 @@ class QuestionAnswering:
             write_frame(table.reset_index(), run_dir / f"predictions-{split}.csv")
             write_json(run_dir / f"predictions-{split}.json", dict(zip(table["id"], table["answer"], strict=True)))
         return {"best_epoch": best_epoch, "split": self.sizes, "scores": scores}
-
-
-def predict_answers(members: Sequence[Member], input: str, options: PredictOptions) -> Predictions:
-    """Answers a file's questions with all models; `problem` says why a question cannot be answered."""
-    if options.text_column or options.calibrated or options.distance:
-        raise InputError("question answering has no text column, calibrated probabilities or distances; leave them out")
-    task = members[0].task
-    questions, problems = read_questions(input, labelled=False, header=options.header)
-    runs = dict[str, pd.DataFrame]()
-    for member in members:
-        network, tokenizer = member.loaded
-        windows, too_long = make_windows(questions, tokenizer, task["max_length"], task["stride"])
-        settings = task["max_answer"], task["precision"]
-        runs[member.directory.name] = answer(network, questions, windows, tokenizer, *settings)
-    if options.on_invalid == "error" and (found := problems + too_long):
-        raise InputError("{}: row {}, {!r}: {}; correct it".format(input, found[0][0] + 1, *found[0][1:]))
-    table = vote(questions, [*runs.values()])
-    noted = pd.DataFrame(problems + too_long, columns=["row", "question", "problem"]).set_index("row")
-    whole = table.join(noted["problem"], how="outer")
-    frame = whole.fillna({"id": "", "question": noted["question"], "answer": "", "problem": ""}).reset_index()
-    if plain_suffix(input) != ".json":
-        added = [name for name in frame if name not in ("row", "id", "question")]
-        frame = with_columns(read_frame(input, options.header), {str(name): frame[name] for name in added})
-    counts = {"questions answered": len(frame) - len(noted), "marked in the column problem": len(noted)}
-    with suppress(InputError):  # it has no answers
-        questions, _ = read_questions(input, header=options.header)
-    if not any(questions["answers"]):
-        return Predictions(frame, counts)
-    if len(runs) > 1:
-        voted = table.assign(null_minus_best=np.where(table["answer"] == "", 1.0, -1.0))
-        runs = {"ensemble": voted, **runs}
-    scores = {name: partial(summarise_answers, score_answers(questions, run)) for name, run in runs.items()}
-    return Predictions(frame, counts, scores, np.arange(len(questions)))
 
 
 def read_questions(path: Path | str, labelled: bool = True, header: bool = True) -> tuple[pd.DataFrame, list[Problem]]:
