@@ -183,7 +183,8 @@ def test_a_figure_is_written_in_which_text_stays_text(capsys, text, tmp_path):
 
 def test_the_figure_has_a_state_for_each_state_and_an_edge_for_each_probable_one(smiles):
     case = case_of(smiles, TWO) | {"threshold": 0.2}
-    case["states"][1]["words"][0] = ['</text><script>"&', 0.5]
+    case["states"][1]["words"][0] = ['</text>\x07<script>"&', 0.5]
+    case["segments"].append(("\x1b[0m", None))
     root = ElementTree.fromstring(figure(case))
     nodes, cells = ([e for e in root.iter() if e.get("class") == kind] for kind in ("state", "edge"))
     assert len(nodes) == 8 and len({node.get("x") for node in nodes}) == 4 and len(cells) == len(case["edges"])

@@ -156,9 +156,13 @@ def page(case: Case) -> str:
 
 def figure(case: Case) -> str:
     """A figure of the DAG and, if the model has transitions, of their matrix, as SVG."""
+
+    def visible(text: str) -> str:  # XML has no control characters
+        return "".join(filter(str.isprintable, " ".join(text.split())))
+
     column = [state["mask"] for state in case["states"]]
     row = [u - column.index(mask) - (column.count(mask) - 1) / 2 for u, mask in enumerate(column)]
-    words = [[word[:11] for word, _ in state["words"][:3]] or ["[EOS]"] for state in case["states"]]
+    words = [[visible(word)[:11] for word, _ in state["words"][:3]] or ["[EOS]"] for state in case["states"]]
     words[0] = ["[BOS]"]
     title = "".join(text if mask is None else f" [MASK {mask + 1}]" for text, mask in case["segments"])
     return TEMPLATES.get_template("figure.svg").render(
@@ -168,7 +172,7 @@ def figure(case: Case) -> str:
         tints=[TINTS[mask % 2] if 0 <= mask < case["masks"] else END_TINT for mask in column],
         words=words,
         names=[", ".join(top) for top in words],
-        title=" ".join(title.split())[:120],
+        title=visible(title)[:120],
         colours=[to_hex(HEAT(p)) for _, _, p in case["edges"]],
         scale=[to_hex(HEAT(i / 40)) for i in range(41)],
     )

@@ -12,23 +12,11 @@ from matplotlib.patches import Rectangle
 
 from exlm.paper.families import Family
 from exlm.paper.page import Figure
-from exlm.paper.values import MLM, TEXTS, HeldOut, Setting, percent, title
+from exlm.paper.values import CURVES, MLM, STYLE, TEXTS, HeldOut, Setting, percent, title
 from exlm.train.tracking import read_log
 
 POINTS = 100  # drawn points of a curve, about; few, so that the files stay small
 COLOURS = ("#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b")
-CURVES = {  # titles of training curves: key and kind of the records in the log
-    "training loss": ("loss", "train"),
-    "held-out accuracy": ("accuracy", "eval"),
-    "held-out perplexity": ("perplexity", "eval"),
-    "joint perplexity": ("joint_perplexity", "eval"),
-    "own mask": ("own_states", "eval"),
-}
-STYLE: dict[Any, Any] = {
-    "font.size": 9.5, "svg.fonttype": "none", "svg.hashsalt": "exlm", "axes.titlesize": 10.5, "legend.frameon": False,
-    "legend.fontsize": 8.5, "axes.spines.top": False, "axes.spines.right": False, "font.sans-serif": ["DejaVu Sans"],
-    "hatch.linewidth": 0.6, "figure.constrained_layout.use": True, "axes.axisbelow": True, "grid.alpha": 0.25,
-}  # fmt: skip
 styled = matplotlib.rc_context(STYLE)  # as a decorator, it changes the style inside that function only
 
 

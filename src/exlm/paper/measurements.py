@@ -144,7 +144,7 @@ def compare(
             times[side, step] = seconds(call, device)
     times, tokens, models = times[:, WARM_UP:], tokens[WARM_UP:], {}
     for taken, (name, settings) in zip(times, sides.items(), strict=True):
-        memory = in_own_process(peak_memory, partial(steps_of, *settings), device)
+        memory = in_own_process(peak_memory, device, *settings)
         speed = {"seconds_per_step": taken.mean(), "tokens_per_second": tokens.sum() / taken.sum()}
         models[name] = speed | {"peak_memory_bytes": memory}
     clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
@@ -178,12 +178,6 @@ def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior:
         yield partial(update, network, optimizer, pretraining_loss, batches, config, seed=0, step=0), tokens
 
 
-def steps_of(*settings: Any) -> Call:
-    """Returns a function. Each call of it does the next update of `training(*settings)`."""
-    updates = training(*settings)
-    return lambda: next(updates)[0]()
-
-
 def seconds(call: Call, device: str) -> float:
     """Seconds of one call: GPU time or, on a CPU, wall time. With one CPU thread: processor time, which is steadier."""
     if device == "cuda":
@@ -200,13 +194,12 @@ def seconds(call: Call, device: str) -> float:
     return now() - begin
 
 
-def peak_memory(build: Callable[[], Call], device: str) -> int:
-    """By how many bytes building a function and calling it twice raises the peak of memory. Call it by
-    `in_own_process`: on a CPU it is the resident memory of the whole process."""
+def peak_memory(device: str, *settings: Any) -> int:
+    """By how many bytes two updates of `training(*settings)` raise the peak of memory. Call it by `in_own_process`: on
+    a CPU it is the resident memory of the whole process."""
     begin = 0 if device == "cuda" else resident_memory("VmRSS")
-    call = build()
-    call()
-    call()
+    for call, _ in itertools.islice(training(*settings), 2):
+        call()
     return torch.cuda.max_memory_allocated() if device == "cuda" else resident_memory("VmHWM") - begin
 
 

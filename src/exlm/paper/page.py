@@ -11,14 +11,10 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
+from exlm.paper.values import LATEX
 from exlm.storage import replacing, write_text
 
 PAPER = "paper: "  # the titles of columns with the paper's numbers begin with this
-LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$", "·": r"$\cdot$",
-    "ʳ": r"$^r$", "<": r"$<$", ">": r"$>$", "|": r"$|$", "–": "--", "“": "``", "”": "''",
-}  # fmt: skip
 Row = dict[str, Any]  # by the title of its column, each cell: a number, a Number, a text, or None if it was not run
 
 
@@ -54,7 +50,7 @@ TEMPLATES = Environment(
 TEMPLATES.globals["paper"] = PAPER
 TEMPLATES.filters["shown"] = shown
 TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode()
-TEMPLATES.filters["latex"] = lambda text: "".join(LATEX.get(letter, letter) for letter in str(text))
+TEMPLATES.filters["latex"] = lambda text: str(text).translate(LATEX)
 TEMPLATES.filters["markdown"] = lambda text: re.sub(r"([|*_<>])", r"\\\1", str(text))
 TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 

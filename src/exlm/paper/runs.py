@@ -11,17 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from exlm.errors import InputError
-from exlm.paper.values import CHOICES, MLM, SHARES, VARIED, HeldOut, Setting
+from exlm.paper.values import CHOICES, EVALUATION, MLM, SHARES, VARIED, HeldOut, Setting
 from exlm.recipe import ArchitectureConfig
 from exlm.tasks.datasets import MOLECULENET
 from exlm.tasks.finetune import REPORT
 
 Json = dict[str, Any]
-EVALUATION = {  # each score's key in a result, and its factor; old runs lack joint scores, only ExLM has the last score
-    HeldOut.ACCURACY: ("accuracy", 100.0), HeldOut.PERPLEXITY: ("perplexity", 1.0), HeldOut.NLL: ("nll", 1.0),
-    HeldOut.JOINT_PERPLEXITY: ("joint_perplexity", 1.0), HeldOut.JOINT_NLL: ("joint_nll", 1.0),
-    HeldOut.OWN_MASK: ("own_states", 100.0),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)

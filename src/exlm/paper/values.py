@@ -33,10 +33,6 @@ class HeldOut(StrEnum):
     HOURS = "Hours"
 
 
-DIGITS: dict[str, int] = {  # after the decimal point; 1 for all other scores
-    HeldOut.PERPLEXITY: 2, HeldOut.JOINT_PERPLEXITY: 2, HeldOut.CORRUPTION: 2, HeldOut.HOURS: 2, HeldOut.TOKENS: 0,
-    HeldOut.ENTROPY: 3, HeldOut.STATE_ENTROPY: 3, HeldOut.NLL: 3, HeldOut.JOINT_NLL: 3,
-}  # fmt: skip
 METHODS: list[str] = _FOUND["methods"]
 MLM, PLUS = METHODS[:2]
 MAIN_TABLES: dict[str, dict[str, Any]] = _FOUND["main_tables"]
@@ -48,6 +44,10 @@ REPEATED_MNLI: dict[tuple[float, int], float] = {(p, r): mnli for p, r, mnli in 
 GPU_HOURS: dict[str, float] = _FOUND["gpu_hours"]
 COST_RATIO: float = _FOUND["cost_ratio"]
 CHOICES: dict[str, Any] = _FOUND["choices"]  # settings of ExLM alone, with their usual values
+DIGITS: dict[str, int] = _FOUND["digits"]
+EVALUATION: dict[str, tuple[str, float]] = {score: tuple(where) for score, where in _FOUND["evaluation"].items()}
+CURVES: dict[str, tuple[str, str]] = {curve: tuple(where) for curve, where in _FOUND["curves"].items()}
+STYLE, LATEX = _FOUND["style"], str.maketrans(_FOUND["latex"])
 VARIED, SHARES = {*CHOICES, *_FOUND["varied"]}, set(_FOUND["shares"])
 
 
