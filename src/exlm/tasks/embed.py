@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from exlm.data.frames import (
 )
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import fingerprint, load_model
-from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, text_kind, tokenize_rows
+from exlm.tasks.inference import ReadOptions, Rows, check_kind, run, text_kind, tokenize_rows
 from exlm.tasks.table import make_table
 from exlm.train import distributed
 
@@ -35,12 +35,8 @@ def embed(
     output: str | None = None,
     pooling: Pooling = "mean",
     layers: int | None = None,
-    text_column: str | None = None,
-    molecules: bool | None = None,
     max_length: int = 512,
-    header: bool = True,
-    on_invalid: OnInvalid = "skip",
-    device: str = "auto",
+    **options: Any,
 ) -> Path:
     """Writes one vector per row of a table, in constant memory; if it is interrupted, the same command goes on.
 
@@ -52,29 +48,26 @@ def embed(
             INPUT-MODEL-embeddings.parquet beside the input where absent.
         pooling: mean over the tokens, or the first state.
         layers: how many of the layers to use; where absent all, or with late expansion those before the expansion.
-        text_column: column of the SMILES or text; found by its name where absent.
-        molecules: whether the texts are SMILES; then rows that RDKit cannot parse are marked. Where absent, the model
-            knows, and for older models the texts decide.
         max_length: longest text in tokens.
-        header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
-        on_invalid: mark molecules that RDKit cannot parse (`skip`), embed them too (`keep`), or stop (`error`).
-        device: auto, cpu, cuda or one of several (cuda:1).
-    """
+        options: the settings of `ReadOptions`."""
     settings = {name: value for name, value in locals().items() if name not in ("input", "output")}
+    chosen = ReadOptions(**options)
     target = output_path(model, input, output, "embeddings.parquet", (".parquet", ".csv", ".npy"))
     network, tokenizer = load_model(model, ExLMModel, layers)
-    distributed.to_device(network, device)
-    first, known = make_table(next(read_frames(input, header, ROWS)), input, text_column, []), text_kind(network.config)
-    molecules = check_kind(first.texts, known.molecules, molecules, input)
+    distributed.to_device(network, chosen.device)
+    first = make_table(next(read_frames(input, chosen.header, ROWS)), input, chosen.text_column, [])
+    known, keep = text_kind(network.config), chosen.on_invalid == "keep"
+    molecules = check_kind(first.texts, known.molecules, chosen.molecules, input)
 
     def write(frame: pd.DataFrame, path: Path) -> dict[str, int]:
         table, begin = make_table(frame, input, first.text_column, []), frame.index[0] == 0
-        rows = tokenize_rows(table, tokenizer, max_length, molecules, on_invalid == "keep", known.standardize, begin)
-        rows.check(input, on_invalid, begin)
+        rows = tokenize_rows(table, tokenizer, max_length, molecules, keep, known.standardize, begin)
+        rows.check(input, chosen.on_invalid, begin)
         _write(path, rows, embeddings(network, tokenizer, rows, pooling, f"embed, from row {frame.index[0] + 1}"))
         return rows.counts("embedded")
 
-    counts = write_in_parts(input, header, target, settings | {"weights": fingerprint(model)}, write)
+    settings |= {"weights": fingerprint(model)}
+    counts = write_in_parts(input, chosen.header, target, settings, write)
     print(f"{in_words(counts)}: {target}; texts of column {first.text_column!r} (--text_column names another)")
     return target
 

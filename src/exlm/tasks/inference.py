@@ -28,6 +28,25 @@ Example = dict[str, np.ndarray]  # int32: input_ids [S], and what else the model
 
 
 @dataclass(frozen=True)
+class ReadOptions:
+    """How to read the texts of a table.
+
+    Attributes:
+        text_column: column of the SMILES or text; where absent that of the training, or one with a usual name.
+        molecules: whether the texts are SMILES; where absent the model knows, and for older models the texts decide.
+        header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
+        on_invalid: rows that cannot be used get a reason in the column `problem` and nothing else (`skip`), or stop the
+            command (`error`). With `keep`, molecules that RDKit cannot parse are used too.
+        device: auto, cpu, cuda or one of several (cuda:1)."""
+
+    text_column: str | None = None
+    molecules: bool | None = None
+    header: bool = True
+    on_invalid: OnInvalid = "skip"
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
 class Rows:
     """A table's rows as tokens."""
 

@@ -18,7 +18,7 @@ from exlm.data.chemistry import fingerprints
 from exlm.data.frames import read_frame, with_columns
 from exlm.errors import InputError
 from exlm.tasks.encoders import Models, load_finetuned
-from exlm.tasks.inference import OnInvalid, Rows, check_kind, run, tokenize_rows
+from exlm.tasks.inference import ReadOptions, Rows, check_kind, run, tokenize_rows
 from exlm.tasks.metrics import as_rows, evaluate
 from exlm.tasks.table import TaskType, make_table
 from exlm.tasks.token_labels import read_labels, spelled, unit_logits
@@ -32,29 +32,17 @@ Score = Callable[[np.ndarray], dict[str, float]]
 
 
 @dataclass(frozen=True)
-class PredictOptions:
+class PredictOptions(ReadOptions):
     """How to predict.
 
     Attributes:
-        text_column: column of the SMILES or text; that of the training, or one with a usual name, where absent.
-        molecules: whether the texts are SMILES; as in the training where absent.
-        header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
-        on_invalid: rows that cannot be used get no prediction and a reason in the column `problem` (`skip`), or stop
-            the command (`error`). With `keep`, there are predictions for molecules that RDKit cannot parse too.
         calibrated: divide the logits by the temperature that was fitted on the validation rows, so that probabilities
             are closer to how often they are right. Which class is the most probable stays the same for one model.
         distance: for molecules, add the column `distance to training`: 1 - the highest Tanimoto similarity (ECFP4) to
-            a training molecule.
-        device: auto, cpu, cuda or cuda:NUMBER.
-    """
+            a training molecule."""
 
-    text_column: str | None = None
-    molecules: bool | None = None
-    header: bool = True
-    on_invalid: OnInvalid = "skip"
     calibrated: bool = False
     distance: bool = False
-    device: str = "auto"
 
 
 @dataclass(frozen=True)
