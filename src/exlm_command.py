@@ -14,37 +14,25 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+import yaml
+
 
 class Command(NamedTuple):
-    """A command. Its function has the command's name; the function's arguments that are not in `words` are options."""
+    """A command, as `commands.yaml` describes it."""
 
     module: str
-    words: tuple[str, ...]  # arguments without a name; the last may end in ? (at most one), * (any number) or +
-    example: str  # without `exlm` and the command's name
+    words: list[str]
+    example: str
 
 
+PACKAGE = Path(__file__).parent / "exlm"
 COMMANDS: dict[str, Command] = {
-    "prepare": Command("exlm.data.prepare", ("inputs+",), "molecules.smi.gz --output corpus"),
-    "recipes": Command("exlm_command", ("name?",), "molecules/exlm-1M"),
-    "pretrain": Command("exlm.pretrain", ("recipe?",), "molecules/exlm-1M --corpus corpus --output runs/exlm"),
-    "finetune": Command("exlm.tasks.finetune", ("recipe?",), "--model runs/exlm --dataset table.csv --output tuned"),
-    "baseline": Command("exlm.tasks.baselines", ("name", "dataset"), "ecfp-rf table.csv --output runs/table-ecfp-rf"),
-    "predict": Command("exlm.tasks.predict", ("model", "input"), "runs/table new.csv --output predictions.csv"),
-    "evaluate": Command("exlm.tasks.predict", ("model", "input"), "runs/table labelled.csv --output evaluation.json"),
-    "embed": Command("exlm.tasks.embed", ("model", "input"), "runs/exlm molecules.csv --output embeddings.parquet"),
-    "fill": Command("exlm.filling.fill", ("model", "texts*"), "runs/exlm 'CC(=[MASK])Oc1ccccc1[MASK]' --n_best 3"),
-    "score": Command("exlm.filling.variants", ("model", "input"), "runs/exlm variants.csv --output scores.csv"),
-    "explore": Command("exlm.filling.explore", ("model", "text"), "runs/exlm 'CC(=[MASK])O[MASK]' --output page.html"),
-    "export": Command("exlm.export", ("model",), "runs/exlm --output onnx/exlm"),
-    "info": Command("exlm.about", ("path",), "runs/exlm"),
-    "verify": Command("exlm.about", ("path",), "runs/exlm"),
-    "doctor": Command("exlm.about", ("directory?",), "/scratch"),
-    "analyze": Command("exlm.paper.analyze", ("experiment", "recipe"), "sweep molecules/analysis-small"),
-    "report": Command("exlm.paper.report", ("runs*",), "runs --output report"),
+    name: Command(**entry)
+    for name, entry in yaml.safe_load((PACKAGE / "commands.yaml").read_text(encoding="utf-8")).items()
 }
 VERSION = "0.1.0"
 HELP = ("-h", "--help")
-RECIPES = Path(__file__).parent / "exlm" / "recipes"
+RECIPES = PACKAGE / "recipes"
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from jinja2 import Template
 from tqdm import tqdm
 
 from exlm import storage
@@ -108,7 +109,8 @@ def run_task(
         storage.write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         storage.write_text(directory / "invalid_rows.csv", invalid.to_csv(index=False))
         report = run_grid(directory, task.train_seed, grid, seeds, settings, task.metric)
-    _print_result(report, directory)
+    template = Template(Path(__file__).with_name("result.txt").read_text(encoding="utf-8"))
+    print(template.render(report, report=report, directory=directory))
     return report
 
 
@@ -196,18 +198,6 @@ def _summary(runs: Sequence[Result], what: str = "scores") -> dict[str, Any]:
     """Summarises the scores of all seeds by split. If the training of one has stopped, none of the cell is defined."""
     runs = [run for run in runs if "stopped" in run][:1] or runs
     return {split: summarise([run[what][split] for run in runs]) for split in runs[0][what]}
-
-
-def _print_result(report: dict[str, Any], directory: Path) -> None:
-    """Prints the main metric of the best cell, and how many cells there were."""
-    name, seeds = report["metric"], len(report["seeds"])
-    for split in ["test"] if "test" in report else [split for split in ("valid", "mismatched") if split in report]:
-        several = " (median of {} seeds, {min:.4f} to {max:.4f}; mean {mean:.4f} +- {std:.4f})" if seeds > 1 else ""
-        print(f"{split} {name}", ("{median:.4f}" + several).format(seeds, **report[split][name]))
-    if "test" not in report:
-        print("valid also chose the epoch and, of a grid, the cell")
-    cells = f"; best of {len(report['cells'])} cells: {report['best']}" if "cells" in report else ""
-    print(f"everything is in {directory}{cells}")
 
 
 def best_seed(report: dict[str, Any]) -> int:
