@@ -19,7 +19,7 @@ from .data.corpus import Corpus
 from .data.prepare import describe
 from .data.tokenization import splits_residues
 from .errors import InputError
-from .ops import alignment_c
+from .ops import alignment
 from .ops.elementwise import triton_works
 from .storage import MANIFEST, machine, problem, read, write_text
 from .train.distributed import device
@@ -84,7 +84,7 @@ def doctor(directory: str | None = None) -> dict[str, str]:
     facts |= {"python": platform.python_version(), "system": platform.platform()}
     facts |= {name: str(value) for name, value in machine().items() if name != "torch"}
     facts["precision auto"] = used_precision(device(), "auto")
-    facts["alignment on a CPU"] = "C" if alignment_c.library() else "PyTorch (the compiled one is not installed)"
+    facts["alignment on a CPU"] = "C" if alignment.library() else "PyTorch (the compiled one is not installed)"
     if torch.cuda.is_available():
         facts["alignment on a GPU"] = "Triton" if triton_works() else "PyTorch (Triton does not work here)"
     facts["disk"] = f"{_disk_speed(directory):,.0f} MB/s written to {directory}"

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exlm.ops import alignment, alignment_c
+from exlm.ops import alignment
 
 from . import reference  # noqa: F401  adds a back end
 
@@ -187,7 +187,7 @@ def test_lengths_beyond_the_tensors_are_infeasible(backend, length):
         assert all((p[0] == 0).all() and (p[1] != 0).any() for p in alignment.posterior(*case, backend=backend))
 
 
-@pytest.mark.skipif(alignment_c.library() is None, reason="the compiled alignment is not installed")
+@pytest.mark.skipif(alignment.library() is None, reason="the compiled alignment is not installed")
 def test_the_compiled_back_end_is_the_default_and_does_not_depend_on_threads():
     case = random_case(22, batch=9, targets=6, states=14, dtype=torch.float32)
     before, results = torch.get_num_threads(), []
@@ -203,7 +203,7 @@ def test_the_compiled_back_end_is_the_default_and_does_not_depend_on_threads():
 
 def test_without_the_compiled_library_pytorch_takes_over(monkeypatch):
     case = random_case(23, dtype=torch.float32)
-    monkeypatch.setattr(alignment_c, "library", lambda: None)
+    monkeypatch.setattr(alignment, "library", lambda: None)
     expected = alignment.log_likelihood(*case, backend="torch")
     assert torch.equal(alignment.log_likelihood(*case), expected)
     assert torch.equal(alignment.log_likelihood(*case, backend="c"), expected)

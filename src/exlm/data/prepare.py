@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+from jinja2 import Template
 from tqdm import tqdm
 
 from ..errors import InputError
@@ -201,24 +202,5 @@ def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[s
 
 def describe(manifest: dict[str, Any], output: str) -> str:
     """What a user must know about the result: what was written, what else was found, and how long the sequences are."""
-    counts, options = manifest["counts"], manifest["options"]
-    molecules = options.get("molecules", options.get("check_molecules"))  # the second: of an earlier version
-    checked = " checked as molecules" if molecules else ""
-    tokens = counts["train_tokens"] + counts["valid_tokens"]
-    lines = [
-        f"{output}: {counts['rows']:,} rows{checked} gave {counts['train_examples']:,} training and "
-        f"{counts['valid_examples']:,} held-out sequences, {tokens:,} tokens, vocabulary {manifest['vocabulary_size']}"
-    ]
-    if not counts["valid_examples"]:
-        lines.append("no sequence is held out, so nothing can be evaluated: use a larger --held_out, for example 0.1")
-    for kind in ("documents", "blank", "duplicates", "unknown_tokens", "spelled_pieces"):
-        if number := counts.get(kind, 0):
-            lines.append(f"{number:,} {kind.replace('_', ' ')}")
-    if invalid := ", ".join(f"{number:,} {reason}" for reason, number in counts["invalid"].items()):
-        skipped, kept = (counts.get(kind, 0) for kind in ("skipped", "kept_invalid"))
-        lines.append(f"invalid rows: {invalid} ({skipped:,} skipped, {kept:,} kept)")
-    for kind in ("unknown", "spelled"):
-        if common := list(manifest.get(f"most_frequent_{kind}", []))[:5]:
-            lines.append(f"most often {kind}: {', '.join(common)}")
-    percentiles = ", ".join(f"{share}%: {n}" for share, n in manifest["length_percentiles"].items())
-    return "\n".join([*lines, f"percentiles of tokens per sequence, special tokens not counted: {percentiles}"])
+    template = Path(__file__).with_name("describe.txt").read_text(encoding="utf-8")
+    return Template(template).render(manifest, output=output)

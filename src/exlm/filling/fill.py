@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from jinja2 import Template
 from tqdm import tqdm
 
 from exlm.data.chemistry import molecule_problem
@@ -16,6 +17,8 @@ from exlm.errors import InputError
 from exlm.filling.texts import FillOptions, Record, fill_texts, fills_molecules, load_for_filling
 from exlm.storage import replacing
 from exlm.train import distributed
+
+TABLE = Template(Path(__file__).with_name("fillings.txt").read_text(encoding="utf-8"))  # of a record, for printing
 
 
 def fill(
@@ -71,7 +74,7 @@ def fill(
     lines = (_checked(record, valid_only) for record in lines) if molecules else lines
     records = tqdm(lines, "fill", len(texts), unit="line", disable=file is None)
     if not output:
-        _write(records, sys.stdout, _table)
+        _write(records, sys.stdout, TABLE.render)
         return
     with replacing(Path(output)) as unfinished, unfinished.open("w", encoding="utf-8") as stream:
         summary = _write(records, stream, partial(json.dumps, ensure_ascii=False))
@@ -100,26 +103,3 @@ def _checked(record: Record, valid_only: bool) -> Record:
         if not record["fillings"]:
             record["warning"] = "none of the fillings is a molecule; raise n_best"
     return record
-
-
-def _table(record: Record) -> str:
-    """A record as lines of text, for printing."""
-    rows = [record["text"]]
-    if record["problem"]:
-        rows.append(record["problem"])
-    if record["kept"] is not None:
-        rows.append(f"kept {record['kept']:.4g} of the probability of all paths")
-    if record["warning"]:
-        rows.append(f"warning: {record['warning']}")
-    for entry in record["fillings"]:
-        length = sum(map(len, entry["tokens"]))
-        free = f"tokens {length} ({entry['length_probability']:.4f})  " if "length_probability" in entry else ""
-        mark = "" if entry.get("valid", True) else "  (no molecule)"
-        rows.append(f"{entry['probability']:<11.4g}{free}{entry['text']}{mark}")
-    if record["exact"] is False:
-        rows.append("more probable ones may have been missed; raise --beam")
-    for m, states in enumerate(record.get("states", []), 1):
-        for c, state in enumerate(states, 1):
-            words = "  ".join(f"{word} {p:.3f}" for word, p in state["words"])
-            rows.append(f"mask {m} state {c}  weight {state['weight']:.3f}  {words}")
-    return "\n  ".join(rows)
