@@ -61,10 +61,9 @@ class Family:
         states = {cell.k for cell in self.cells if cell.k > 1}
         return max(states, key=lambda k: (ablated[k], k == 4, k), default=4)
 
-    def select(self, methods: Iterable[str] = (), p: float | None = None, r: int | None = 1) -> list[Setting]:
-        """The cells with these methods, p and r; no methods, or None, select all."""
-        wanted = set(methods) or {cell.method for cell in self.cells}
-        return [c for c in self.cells if c.method in wanted and p in (None, c.p) and r in (None, c.r)]
+    def select(self, *methods: str) -> list[Setting]:
+        """The cells with these methods and without repeated tokens."""
+        return [cell for cell in self.cells if cell.method in methods and cell.r == 1]
 
     def named(self) -> dict[str, Setting]:
         """All cells by name. A name may leave out `base_states`; at `base_ratio` and r = 1 the method is enough."""
@@ -75,13 +74,13 @@ class Family:
 
     def compared(self) -> list[Setting]:
         """The cells of ExLM, and those of the vanilla MLM at the same mask ratios."""
-        ratios = {cell.p for cell in self.select(["ExLM"])}
-        return [cell for cell in self.select([MLM, "ExLM"]) if cell.p in ratios]
+        ratios = {cell.p for cell in self.select("ExLM")}
+        return [cell for cell in self.select(MLM, "ExLM") if cell.p in ratios]
 
     @property
     def grid(self) -> list[Setting]:
         """The cells of Repeated MLM, for the paper's p and r and ours. It is empty if no run repeated its tokens."""
-        found, usual = self.select([MLM], r=None), Space()
+        found, usual = [cell for cell in self.cells if cell.method == MLM], Space()
         if all(cell.r == 1 for cell in found):
             return []
         ratios, repeats = [*usual.mask_ratios, *(c.p for c in found)], [*usual.repeats, *(c.r for c in found)]

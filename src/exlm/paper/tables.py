@@ -30,7 +30,7 @@ def caveats(tunings: Iterable[Finetuning]) -> str:
 
 
 def main_cells(family: Family) -> list[Setting]:
-    return family.select([MLM, PLUS, "ExLM"], family.base_ratio)
+    return [cell for cell in family.select(MLM, PLUS, "ExLM") if cell.p == family.base_ratio]
 
 
 def main_table(name: str, chosen: Sequence[Family], baselines: Sequence[Finetuning] = ()) -> Table:
@@ -96,7 +96,7 @@ def sweep_table(family: Family) -> Table:
     """Rows for each p and k; k = 1 is the vanilla MLM. The table is empty unless there are two cells of ExLM."""
     lines = []
     ours = {(cell.p, cell.k) for cell in family.compared()}
-    for p, k in sorted(ours | paper.SWEEP.keys()) if len(family.select(["ExLM"])) > 1 else ():
+    for p, k in sorted(ours | paper.SWEEP.keys()) if len(family.select("ExLM")) > 1 else ():
         cell = Setting(MLM if k == 1 else "ExLM", k, p)
         lines.append(({"p, %": 100 * p, "model": cell.label}, cell, paper.SWEEP.get((p, k), (None,) * 5)))
     return _table("sweep", family, lines, EVALUATED)
@@ -117,7 +117,7 @@ def repeated_table(family: Family) -> Table:
 
 def entropy_table(family: Family) -> Table:
     """The entropies of ExLM and the vanilla MLM. Empty unless the entropy of an ExLM was measured."""
-    cells = family.compared() if family.estimates(family.select(["ExLM"]), HeldOut.ENTROPY) else []
+    cells = family.compared() if family.estimates(family.select("ExLM"), HeldOut.ENTROPY) else []
     cells = sorted(cells, key=lambda cell: (cell.p, cell.k))
     lines = [({"p, %": 100 * cell.p, "model": cell.label}, cell, ()) for cell in cells]
     return _table("entropy", family, lines, (HeldOut.ENTROPY, HeldOut.STATE_ENTROPY, HeldOut.TOKENS))
