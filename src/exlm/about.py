@@ -5,7 +5,7 @@ import os
 import platform
 import re
 import time
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from importlib.resources import files
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -80,7 +80,8 @@ def doctor(directory: str | None = None) -> dict[str, str]:
     Args:
         directory: where to write 64 MB, and remove them again, to measure the disk; here where absent."""
     directory = os.path.abspath(directory or ".")
-    facts = {name: _version(name) for name in LIBRARIES}
+    installed = {one.name: one.version for one in distributions()}
+    facts = {name: installed.get(name, "not installed") for name in LIBRARIES}
     facts |= {"python": platform.python_version(), "system": platform.platform()}
     facts |= {name: str(value) for name, value in machine().items() if name != "torch"}
     facts["precision auto"] = used_precision(device(), "auto")
@@ -142,13 +143,6 @@ def _render(template: str, **values: Any) -> str:
 def _name(path_or_name: str) -> str:
     """The last part of a path, so that a published card says nothing about its author's folders; or a hub name."""
     return Path(path_or_name).name if Path(path_or_name).exists() else path_or_name
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _disk_speed(directory: str) -> float:

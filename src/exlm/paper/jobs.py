@@ -94,13 +94,8 @@ def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
 def _begin(threads: int) -> None:
     """Prepares the new process: as many threads as the calling process, and no progress messages of transformers."""
     os.setpgrp()  # Ctrl-C now reaches only the calling process, which passes it on once
-    Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
+    caller: Any = multiprocessing.parent_process()  # if it is killed, nobody would use or stop this process
+    Thread(target=lambda: (caller.join(), os._exit(1)), daemon=True).start()
     torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-
-
-def _end_with(caller: Any) -> None:
-    """Ends this process when the calling one was killed; without it, nobody would use or stop it."""
-    caller.join()
-    os._exit(1)

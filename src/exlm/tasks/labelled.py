@@ -51,7 +51,10 @@ class LabelledTask:
         if task.train_rows is not None:
             differences.append(f"at most {task.train_rows} rows of the train part are used")
         differences += molnet_differences(task.dataset, len(table.texts), self.rows.usable.sum())
-        self.data_settings = {"data_sha256": _content_hash(table), "metric": self.metric, "departures": differences}
+        frame = table.frame.astype(str) if table.parts is None else table.frame.astype(str).assign(**{"": table.parts})
+        content = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()  # cells and parts
+        digest = hashlib.sha256("\t".join(map(str, frame.columns)).encode() + content).hexdigest()
+        self.data_settings = {"data_sha256": digest, "metric": self.metric, "departures": differences}
         inferred = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
         guess = f" (found without being told, set it if it is wrong: {inferred})" if inferred else ""
         kind = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
@@ -139,10 +142,3 @@ def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
         order = np.argsort(mix(seed, Purpose.TRAIN_ROWS, split["train"]), kind="stable")
         split["train"] = np.sort(split["train"][order[: task.train_rows]])
     return split
-
-
-def _content_hash(table: LabelledTable) -> str:
-    """SHA-256 of the cells, the names of their columns and the parts they belong to."""
-    frame = table.frame.astype(str) if table.parts is None else table.frame.astype(str).assign(**{"": table.parts})
-    rows = pd.util.hash_pandas_object(frame, index=False).to_numpy()
-    return hashlib.sha256("\t".join(map(str, frame.columns)).encode() + rows.tobytes()).hexdigest()
