@@ -19,9 +19,9 @@ from transformers.modeling_outputs import MaskedLMOutput
 from cost import Shape
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.model.masked_lm import ExLMMaskedLMOutput
+from exlm.ops.precision import autocast, training_products
 from exlm.train.distributed import keep_freed_memory
 from exlm.train.optim import OptimizerConfig, build_optimizer
-from exlm.train.precision import autocast, training_products
 
 Batch = dict[str, Tensor]
 PEERS = ("bert", "roberta", "modernbert")

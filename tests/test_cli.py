@@ -252,7 +252,7 @@ ALLOWED = {
     "data": {"data"} | FILES,
     "model": {"model", "ops", "errors"},
     "train": {"train", "ops"} | FILES,
-    "tasks": {"tasks", "model", "data", "train", "about"} | FILES,
+    "tasks": {"tasks", "model", "data", "train", "ops", "about"} | FILES,
     "filling": {"filling", "model", "data", "train", "ops"} | FILES,
     "paper": {"paper", "filling", "tasks", "model", "data", "train", "ops", "pretrain", "recipe"} | FILES,
 }

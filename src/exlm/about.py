@@ -21,9 +21,9 @@ from .data.tokenization import splits_residues
 from .errors import InputError
 from .ops import alignment
 from .ops.elementwise import triton_works
+from .ops.precision import used_precision
 from .storage import MANIFEST, machine, problem, read, write_text
 from .train.distributed import device
-from .train.precision import used_precision
 from .train.tracking import read_log
 
 LIBRARIES = ("exlm", "torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "rdkit")

@@ -19,13 +19,13 @@ from .errors import InputError
 from .model.evaluation import evaluate_batch, no_sums, summary
 from .model.heads import Prior
 from .model.masked_lm import ExLMForMaskedLM
+from .ops.precision import in_precision, used_precision
 from .pretrained import load_tokenizer, save_model
 from .randomness import Purpose, mix
 from .recipe import ArchitectureConfig, DataConfig, PriorConfig, expanded_length, identity_of
 from .storage import finished_result, lock, machine, plain, problem, write_json, write_yaml
 from .train import distributed
 from .train.loop import LoopConfig, fit
-from .train.precision import in_precision, used_precision
 from .train.tracking import read_log
 
 HELD_OUT_EPOCH = -1  # held-out data are always masked in the same way

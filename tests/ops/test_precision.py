@@ -8,8 +8,8 @@ from exlm import ExLMForMaskedLM
 from exlm.model.evaluation import evaluate_batch
 from exlm.ops import precision
 from exlm.ops.emission import emission
+from exlm.ops.precision import in_precision, training_products, used_precision
 from exlm.ops.transition import edge_mask, gated
-from exlm.train.precision import in_precision, training_products, used_precision
 
 CPU = torch.device("cpu")
 

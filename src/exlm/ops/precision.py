@@ -1,4 +1,4 @@
-"""How float32 matrix products are computed: a setting for single products, restored afterwards.
+"""The precision of a run, and how float32 matrix products are computed: settings that are restored afterwards.
 
 `torch.set_float32_matmul_precision` holds for a whole process. On a CPU, "medium" selects a faster library; on
 processors with AMX it also rounds operands to bfloat16. Log-probabilities must not be rounded so: a link would be off
@@ -7,7 +7,7 @@ by up to 0.2 nats. So nothing here leaves the setting changed, and code that nee
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -76,3 +76,32 @@ def linear(x: Tensor, layer: torch.nn.Linear) -> Tensor:
     with torch.autocast(x.device.type, enabled=False):
         rows = _Linear.apply(x.to(layer.weight.dtype).flatten(0, -2), layer.weight, layer.bias)
     return rows.unflatten(0, x.shape[:-1])
+
+
+def used_precision(device: torch.device, precision: str) -> Literal["bf16", "fp32"]:
+    """The precision that `precision` means on a device: `auto` is bfloat16 if the processor can compute with it."""
+    if device.type == "cpu":
+        native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    else:
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if precision == "bf16" or (precision == "auto" and native) else "fp32"
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager:
+    """bfloat16 autocast if `precision` means bfloat16 on this device, else no autocast."""
+    enabled = used_precision(device, precision) == "bf16"
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
+
+
+def training_products(device: torch.device, precision: str) -> AbstractContextManager:
+    """The setting of float32 products in training: true float32. Only in bfloat16 training on a GPU the heads' products
+    may be TF32, which is eight times as precise as bfloat16."""
+    half_on_gpu = device.type != "cpu" and used_precision(device, precision) == "bf16"
+    return products("high" if half_on_gpu else exact_level(device))
+
+
+@contextmanager
+def in_precision(device: torch.device, precision: str) -> Iterator[None]:
+    """For evaluation and prediction: sets `precision` whatever the process or a surrounding autocast has set."""
+    with training_products(device, precision), autocast(device, precision):
+        yield

@@ -27,6 +27,7 @@ from exlm.data.corpus import Corpus
 from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.objectives import visits
+from exlm.ops.precision import in_precision
 from exlm.paper.jobs import in_own_process
 from exlm.pretrain import complete_batch, evaluate, held_out_batches, pretraining_loss
 from exlm.pretrained import load_model, load_tokenizer
@@ -35,7 +36,6 @@ from exlm.storage import finished_result, machine, plain, write_json
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig, update
 from exlm.train.optim import build_optimizer
-from exlm.train.precision import in_precision
 
 Call = Callable[[], object]
 WARM_UP = 3  # steps

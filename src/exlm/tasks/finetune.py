@@ -16,6 +16,7 @@ from tqdm import tqdm
 from exlm import storage
 from exlm.about import write_card
 from exlm.errors import Diverged, InputError, TrainingStopped
+from exlm.ops.precision import used_precision
 from exlm.storage import plain, write_json
 from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, identity, resolve
 from exlm.tasks.encoders import encoder_fingerprint
@@ -25,7 +26,6 @@ from exlm.tasks.metrics import rank, summarise
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.supervised import UNFINISHED
 from exlm.train import distributed
-from exlm.train.precision import used_precision
 
 RESULT, REPORT = "result.json", "results.json"
 Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every split but train

@@ -17,8 +17,8 @@ from exlm.data.encoding import unknown_tokens
 from exlm.data.tokenization import splits_residues
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMPreTrainedModel
+from exlm.ops.precision import in_precision
 from exlm.tasks.table import LabelledTable
-from exlm.train.precision import in_precision
 
 TOKENS_PER_BATCH = 16384
 LEAST_SAMPLE = 10  # texts that must be there to say that they are no molecules

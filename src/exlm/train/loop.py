@@ -21,10 +21,10 @@ from torch.distributed import is_initialized
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import InputError, Interrupted, TrainingStopped
+from ..ops.precision import autocast, training_products
 from ..randomness import Purpose, mix
 from . import checkpoint, distributed
 from .optim import OptimizerConfig, build_optimizer, learning_rate
-from .precision import autocast, training_products
 from .tracking import GO_ON, Sums, Tracker
 
 Batch = dict[str, Any]  # tensors on the host; attention_mask [B, S] among them
