@@ -53,8 +53,7 @@ def explore(
         words: how many words to show of each state, the most probable ones.
         threshold: edges with a smaller transition probability are hidden at first.
         n_best: how many fillings to show (of each length, if there are several lengths).
-        options: the other settings of `FillOptions`.
-    """
+        options: the other settings of `FillOptions`."""
     chosen, path = FillOptions(n_best=n_best, **options), Path(output)
     if path.suffix not in (".html", ".svg"):
         raise InputError(f"cannot write {output}; the name must end in .html or .svg, which drawing programs convert")
@@ -83,8 +82,7 @@ def build_case(
         edges: [u, v, probability] for every edge of the DAG; `mlm` and `ctc` have no transitions, so the list is empty;
         fillings: as in `fill`, and segments, the best path from BOS to EOS, a molecule's drawing and its problem.
 
-    Raises InputError if the text has no mask, is too long or cannot be encoded.
-    """
+    Raises InputError if the text has no mask, is too long or cannot be encoded."""
 
     def spell(token: int) -> str:
         text = str(tokenizer.decode([token])).strip()

@@ -54,8 +54,7 @@ def fill(
         molecules: whether filled texts are SMILES. Where absent, the model knows (for older models, the texts decide).
         valid_only: leave out fillings that are no molecule; so there may be fewer than n_best.
         device: auto, cpu, cuda or one of several (cuda:1).
-        options: the settings of `FillOptions`.
-    """
+        options: the settings of `FillOptions`."""
     chosen = FillOptions(**options)
     if bool(texts) == (file is not None):
         raise InputError("give either texts after the model or --file, a file with one text per line")

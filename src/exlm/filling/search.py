@@ -14,8 +14,7 @@ probability p(y_1..y_i | m) that a filling begins with y_1..y_i, summed over eve
 
 The beam search ranks beginnings by an upper bound for all fillings that begin like this. The bound is the same sum, but
 every later token is as probable as the best word of its state. If the n-th filling found is at least as probable as the
-largest bound of all dropped beginnings, the search has proven that it found the n best.
-"""
+largest bound of all dropped beginnings, the search has proven that it found the n best."""
 
 from dataclasses import dataclass, replace
 

@@ -42,8 +42,7 @@ class FillOptions:
             have of the probability of all paths with as many tokens. If it is below a half, `warning` says that these
             probabilities tell little about the model. For models without transitions it is 1, with `free` null.
         beam: how many beginnings of fillings to keep after each token.
-        seed: the seed of the samples.
-    """
+        seed: the seed of the samples."""
 
     n_best: int = 5
     method: Literal["beam", "viterbi", "sample"] = "beam"

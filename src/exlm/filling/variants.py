@@ -48,8 +48,7 @@ def score(
             mutants as long as the wild type; `mutations` or else `mutant` where absent.
         label_column: column of measured effects; the Spearman correlations of both scores with it are printed.
         header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
-        device: auto, cpu, cuda or one of several (cuda:1).
-    """
+        device: auto, cpu, cuda or one of several (cuda:1)."""
     target = output_path(model, input, output, "scores.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
     frame = read_frame(input, header)
     network, tokenizer = load_for_filling(model)

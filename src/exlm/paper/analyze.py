@@ -36,8 +36,7 @@ class Space:
         smallest: cells with corrupted semantics p^r below this are left out, as the paper found them unstable.
         cells: if given, only these cells (mask ratio, repetitions) of the grid are run.
         states: numbers of states k of the sweep.
-        sweep_mask_ratios: mask ratios of the sweep.
-    """
+        sweep_mask_ratios: mask ratios of the sweep."""
 
     mask_ratios: list[float] = field(default_factory=lambda: [0.15, 0.387, 0.622, 0.789])
     repeats: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
@@ -92,8 +91,7 @@ def analyze(
         pretrain_seeds: the seeds of pre-training; by default only 0.
         cost_steps: how many updates of each model are timed, to compare the cost of ExLM and MLM.
         case: a text with masks. For every ExLM, `case.svg` shows its states and transitions (paper's case study).
-        own_processes: a new process for each training; without it memory grows and updates become slower.
-    """
+        own_processes: a new process for each training; without it memory grows and updates become slower."""
     if distributed.launched():
         raise InputError("an analysis is one process; start it without torchrun")
     seeds, pretrain_seeds = [1, 2, 3] if seeds is None else seeds, [0] if pretrain_seeds is None else pretrain_seeds

@@ -20,8 +20,7 @@ def report(runs: list[str], output: str = "report") -> None:
 
     Args:
         runs: directories; outputs of pretrain, finetune, baseline and analyze are found in them at any depth.
-        output: the directory of the report.
-    """
+        output: the directory of the report."""
     if not runs:
         raise InputError("give at least one directory with runs before the options")
     if Path(output).is_file():

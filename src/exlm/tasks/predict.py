@@ -32,8 +32,7 @@ def predict(model: str, input: str, output: str | None = None, **options: Any) -
         input: a table or a list of texts, in any format that `exlm prepare` reads; `-` is standard input. For question
             answering also SQuAD JSON.
         output: .csv, .tsv, .parquet or .xlsx file to write; INPUT-MODEL-predictions.csv beside the input where absent.
-        options: the settings of `PredictOptions`.
-    """
+        options: the settings of `PredictOptions`."""
     target = output_path(model, input, output, "predictions.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
     kind, members = _models(model, chosen := PredictOptions(**options))
     in_parts = kind.predict is predict_table and target.suffix != ".xlsx"
@@ -76,8 +75,7 @@ def evaluate(
         seed: seed of the draws.
         options: the settings of `PredictOptions`.
 
-    Returns the content of the file: for every model and metric `value`, `low` and `high`.
-    """
+    Returns the content of the file: for every model and metric `value`, `low` and `high`."""
     target = output_path(model, input, output, "evaluation.json", (".json",))
     if resamples < 0:
         raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
