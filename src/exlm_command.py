@@ -26,10 +26,8 @@ class Command(NamedTuple):
 
 
 PACKAGE = Path(__file__).parent / "exlm"
-COMMANDS: dict[str, Command] = {
-    name: Command(**entry)
-    for name, entry in yaml.safe_load((PACKAGE / "commands.yaml").read_text(encoding="utf-8")).items()
-}
+_ROWS = yaml.safe_load((PACKAGE / "commands.yaml").read_text(encoding="utf-8"))
+COMMANDS: dict[str, Command] = {name: Command(**row) for name, row in _ROWS.items()}
 VERSION = "0.1.0"
 HELP = ("-h", "--help")
 RECIPES = PACKAGE / "recipes"

@@ -59,8 +59,7 @@ def verify(path: str) -> dict[str, str]:
     Args:
         path: a directory; all directories in it that have a manifest are checked.
 
-    Returns what is wrong by directory. InputError, and so exit status 2, if anything is, or if nothing can be checked.
-    """
+    Returns what is wrong by directory. InputError (exit status 2) if anything is, or if nothing can be checked."""
     found = {str(file.parent): problem(file.parent) for file in sorted(Path(path).rglob(MANIFEST))}
     if not found:
         raise InputError(f"{path} has no {MANIFEST}, so nothing in it can be checked; give what an exlm command wrote")

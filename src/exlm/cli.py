@@ -17,8 +17,7 @@ from .errors import InputError, Interrupted, TrainingStopped
 
 
 def run(name: str, arguments: list[str]) -> tuple[int, str]:
-    """Calls a command's function with the `arguments` of the command line. Returns (0, ""), or an exit status and one
-    sentence why."""
+    """Calls a command's function with `arguments`. Returns (0, ""), or an exit status and one sentence why."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:

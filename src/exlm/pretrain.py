@@ -185,12 +185,10 @@ def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Pr
 
 
 def _describe(result: dict[str, Any]) -> str:
-    return (
-        "{parameters:,} parameters, {evaluation[step]} updates in {training_seconds:.0f} s, "
-        "{infeasible:.0f} training sequences without an alignment\n".format(**result)
-        + _describe_scores(result["evaluation"])
-        + " (perplexity: each masked token by itself; joint perplexity: all masked tokens of a sequence together)"
-    )
+    size = "{parameters:,} parameters, {evaluation[step]} updates in {training_seconds:.0f} s".format(**result)
+    meaning = "perplexity: each masked token by itself; joint perplexity: all masked tokens of a sequence together"
+    lost = f"{result['infeasible']:.0f} training sequences without an alignment"
+    return f"{size}, {lost}\n{_describe_scores(result['evaluation'])} ({meaning})"
 
 
 def _describe_scores(values: dict[str, Any]) -> str:

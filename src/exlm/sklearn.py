@@ -64,7 +64,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     def transform(self, X: Any) -> np.ndarray:
         """The vectors [rows, width] float32. InputError if a string cannot be used and `on_invalid` is `error`."""
         texts = strings(X)
-        network, tokenizer = self._load()
+        network, tokenizer = _loaded(self.model, self.layers, self.device)
         if not texts:
             return np.empty((0, network.config.hidden_size), dtype=np.float32)
         known = text_kind(network.config)
@@ -77,13 +77,9 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             raise InputError(f"{reason}; correct it, or set on_invalid to nan")
         return embeddings(network, tokenizer, rows, self.pooling)
 
-    def _load(self) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
-        with LOADING:
-            return _loaded(self.model, self.layers, self.device)
-
     @property
     def _n_features_out(self) -> int:
-        return int(self._load()[0].config.hidden_size)
+        return int(_loaded(self.model, self.layers, self.device)[0].config.hidden_size)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -94,7 +90,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
 @lru_cache(maxsize=2)
 def _loaded(model: str, layers: int | None, device: str) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
-    network, tokenizer = load_model(model, ExLMModel, layers)
+    with LOADING:
+        network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.to_device(network, device)
     return network, tokenizer
 

@@ -72,8 +72,7 @@ def ways(links: Tensor, tokens: int) -> Tensor:
 
 
 def length_distribution(links: Tensor) -> Tensor:
-    """Log-probabilities [N - 1] that a path emits 0, 1, .. or N - 2 tokens, from the links [N, N], divided by their sum
-    (it is 1, unless some paths never reach the last state)."""
+    """Log-probabilities [N - 1] of 0, 1, .. or N - 2 tokens, among the paths that reach the last state."""
     return ways(links, len(links) - 2)[1:, 0].log_softmax(0)
 
 

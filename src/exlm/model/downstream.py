@@ -8,7 +8,6 @@ from transformers import modeling_outputs as outputs
 from transformers.utils import can_return_tuple
 
 from ..ops.elementwise import Dropout
-from ..ops.expansion import Lattice
 from ..ops.precision import at_least_float32
 from .configuration_exlm import ExLMConfig
 from .heads import ExLMClassificationHead
@@ -37,22 +36,19 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         [B, num_labels] floats in which NaN marks a missing label. Hidden states end with the layer that is read."""
         trace = self.new_trace(output_hidden_states)
         lattice = self.exlm.expand_unmasked(input_ids, attention_mask)
-        logits = self.classifier(self._pooled(lattice, trace))
-        loss = None
+        depth, loss = self.config.read_layers, None
+        if self.config.classifier_pooling == "first":
+            first, real = torch.zeros_like(lattice.input_ids[:, :1]), lattice.attention_mask.any(1).long()
+            pooled = self.exlm.encode(lattice, first, real, depth, trace)[:, 0]
+        else:
+            hidden = self.exlm.encode(lattice, depth=depth, trace=trace)
+            weight = lattice.attention_mask[..., None].to(hidden)
+            pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
+        logits = self.classifier(pooled)
         if labels is not None:
             total, count = classification_loss(logits, labels.to(logits.device), self.config.problem_type)
             loss = total / count.clamp(min=1)
         return outputs.SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=self.exlm.of_inputs(trace))
-
-    def _pooled(self, lattice: Lattice, trace: list[Tensor] | None) -> Tensor:
-        """The first state of every sequence or the mean of all [B, D], as the configuration says."""
-        depth = self.config.read_layers
-        if self.config.classifier_pooling == "first":
-            first = torch.zeros_like(lattice.input_ids[:, :1])
-            return self.exlm.encode(lattice, first, lattice.attention_mask.any(1).long(), depth, trace)[:, 0]
-        hidden = self.exlm.encode(lattice, depth=depth, trace=trace)
-        weight = lattice.attention_mask[..., None].to(hidden)
-        return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
 
 
 class ExLMForTokenClassification(ExLMPreTrainedModel):

@@ -7,8 +7,7 @@
   other back ends. Here this is done for all targets at once, by one program per sequence and tile of edges.
 
 Logarithms are in base 2, and "no path" is a large negative number. Both directions read only inputs that a path of the
-right length can use, so no posterior is NaN if the value is not. Nothing waits for the GPU: sizes follow from shapes.
-"""
+right length can use, so no posterior is NaN if the value is not. Nothing waits for the GPU: shapes give all sizes."""
 # mypy: disable-error-code="no-untyped-def, assignment"
 
 import math

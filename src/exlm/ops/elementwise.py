@@ -36,8 +36,7 @@ def triton_works() -> bool:
 
 
 def fused(function: Callable) -> Callable:
-    """`function(tensor, ...)`, compiled for tensors on a GPU to save memory traffic, unless a compiled model calls
-    it."""
+    """`function(tensor, ...)`, compiled on a GPU to save memory traffic, unless a compiled model calls it."""
     compiled = cache(lambda: torch.compile(function, dynamic=True))
 
     @wraps(function)

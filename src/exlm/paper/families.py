@@ -137,7 +137,13 @@ def families(runs: Runs) -> list[Family]:
     ids = [{run.id for run in family.runs} for family in found]
     found = [family for family, own in zip(found, ids, strict=True) if not any(own < other for other in ids)]
     for family in found:
-        _take_finetunings(family, runs)
+        made = ((run, tuning) for run in family.runs for tuning in runs.finetunings.get(run.id, []))
+        tuned = [(run, tuning) for run, tuning in made if not tuning.result["settings"].get("from_scratch")]
+        times = Counter((tuning.task, tuning.shared) for _, tuning in tuned)
+        usual = {task: shared for (task, shared), _ in reversed(times.most_common())}
+        for run, tuning in tuned:  # of each task only those with the most frequent settings count
+            if tuning.shared == usual[tuning.task]:
+                run.tunings.setdefault(tuning.task, tuning)
         family.label = _label(family)
     for label in {family.label for family in found}:
         same = [family for family in found if family.label == label]
@@ -145,17 +151,6 @@ def families(runs: Runs) -> list[Family]:
         for family in same:  # if labels are equal, adds the settings that differ; hashes are shortened
             family.label += "".join(f" · {name} = {value[:16]}" for name, value in sorted(family.shared - common))
     return sorted(found, key=lambda family: (-len(family.runs), family.label))
-
-
-def _take_finetunings(family: Family, runs: Runs) -> None:
-    """Gives a family its fine-tunings. Of each task only those with the most frequent settings count."""
-    found = ((run, tuning) for run in family.runs for tuning in runs.finetunings.get(run.id, []))
-    everything = [(run, tuning) for run, tuning in found if not tuning.result["settings"].get("from_scratch")]
-    counts = Counter((tuning.task, tuning.shared) for _, tuning in everything)
-    usual = {task: shared for (task, shared), _ in reversed(counts.most_common())}
-    for run, tuning in everything:
-        if tuning.shared == usual[tuning.task]:
-            run.tunings.setdefault(tuning.task, tuning)
 
 
 def _label(family: Family) -> str:

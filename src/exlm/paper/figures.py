@@ -103,8 +103,7 @@ def sweep_curves(family: Family) -> list[Figure]:
 
 def _training_curves(name: str, family: Family, names: Mapping[Setting, str], titles: Sequence[str]) -> list[Figure]:
     """Plots the logged numbers over the updates: a row of panels for each mask ratio that has several cells with logs.
-    `names` are the labels of the lines. A number without any log gets no column. Without any column there is no figure.
-    """
+    `names` are the labels of the lines. A number without any log gets no column, without columns there is no figure."""
     curves = {}  # of each cell, means over seeds: a row per update, a column per key and kind of record
     for cell in names:
         if records := [record for run in family.cells[cell] for record in read_log(run.path / "log.jsonl")]:

@@ -3,8 +3,7 @@
 Its inputs are a model, a function from an update's number to its micro-batches, and a loss. The loss returns a sum, the
 count it was summed over, and the number of skipped sequences. The loop does not depend on masks, lattices or tasks.
 Sums are added over micro-batches and processes and divided once by the global count, so an update does not depend on
-how its batch is divided. Every micro-batch seeds dropout by (seed, step, number), so resumed runs continue bit for bit.
-"""
+how its batch is divided. Every micro-batch seeds dropout by (seed, step, number), so resuming is exact, bit for bit."""
 
 import math
 import signal
@@ -25,7 +24,7 @@ from ..ops.precision import autocast, training_products
 from ..randomness import Purpose, mix
 from . import checkpoint, distributed
 from .optim import OptimizerConfig, build_optimizer, learning_rate
-from .tracking import GO_ON, Sums, Tracker
+from .tracking import GO_ON, Sums, Tracker, clocks
 
 Batch = dict[str, Any]  # tensors on the host; attention_mask [B, S] among them
 MicroBatches = Callable[[int], list[tuple[int, Batch]]]  # step -> (number within the update, batch)
@@ -120,12 +119,13 @@ def fit(
             if last or done % config.log_every == 0:
                 tracker.log_updates(done, learning_rate=optimizer.param_groups[0]["lr"], grad_norm=norm)
             if evaluate and (last or (config.eval_every and done % config.eval_every == 0)):
+                begin = clocks()
                 try:
-                    with tracker.paused():
-                        values = evaluate(model, done)
+                    values = evaluate(model, done)
                 except EarlyStop as early:
                     tracker.log(done, "eval", early.args[0])
                     return early.args[0]
+                tracker.since += clocks() - begin  # it is no training
                 tracker.log(done, "eval", values)
                 model.train()
             if last or stop or (config.save_every and done % config.save_every == 0):
@@ -209,8 +209,7 @@ def update(
 
 
 def on_signals(handler: Callable[[int], object], once: bool = False) -> ExitStack:
-    """Calls `handler` with the number of every SIGINT or SIGTERM until the result is closed. With `once`, a second one
-    has its usual effect."""
+    """Calls `handler` with the number of every SIGINT or SIGTERM until it is closed, or with `once` of the first."""
     restore = ExitStack()
 
     def handle(number: int, _frame: object) -> None:

@@ -2,8 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,7 +54,7 @@ class Tracker:
             write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
             self.file = path.open("a")
             self.board = SummaryWriter(str(directory / "tensorboard"), purge_step=start + 1)
-        self.since = _clocks()
+        self.since = clocks()  # the time before it is not counted
 
     def add(self, sums: Sums, step: int) -> None:
         """Counts an update; `step` is the number of finished updates, here and below."""
@@ -68,17 +66,10 @@ class Tracker:
         self.bar.set_postfix({self.loss: f"{sums.total / max(sums.counted, 1.0):.3f}"}, refresh=False)
         self.bar.update()
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Does not count the time inside the `with` block as training."""
-        before = _clocks()
-        yield
-        self.since = self.since + _clocks() - before
-
     def log_updates(self, step: int, **further: float) -> None:
         """Writes the means and sums since the last call. Processor time is that of all threads of this process."""
-        elapsed, sums = _clocks() - self.since, Sums(*self.sums)
-        self.since, self.sums = _clocks(), [0.0] * 4
+        elapsed, sums = clocks() - self.since, Sums(*self.sums)
+        self.since, self.sums = clocks(), [0.0] * 4
         values = {
             self.loss: sums.total / max(sums.counted, 1.0),
             "infeasible": sums.skipped,
@@ -106,6 +97,6 @@ class Tracker:
             self.board.close()
 
 
-def _clocks() -> np.ndarray:
+def clocks() -> np.ndarray:
     """The time, and the processor time of this process, in seconds."""
     return np.array([time.monotonic(), time.process_time()])
