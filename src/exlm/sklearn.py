@@ -64,7 +64,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     def transform(self, X: Any) -> np.ndarray:
         """The vectors [rows, width] float32. InputError if a string cannot be used and `on_invalid` is `error`."""
         texts = strings(X)
-        network, tokenizer = _loaded(self.model, self.layers, self.device)
+        with LOADING:
+            network, tokenizer = _loaded(self.model, self.layers, self.device)
         if not texts:
             return np.empty((0, network.config.hidden_size), dtype=np.float32)
         known = text_kind(network.config)
@@ -79,7 +80,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     @property
     def _n_features_out(self) -> int:
-        return int(_loaded(self.model, self.layers, self.device)[0].config.hidden_size)
+        with LOADING:
+            return int(_loaded(self.model, self.layers, self.device)[0].config.hidden_size)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -90,8 +92,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
 @lru_cache(maxsize=2)
 def _loaded(model: str, layers: int | None, device: str) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
-    with LOADING:
-        network, tokenizer = load_model(model, ExLMModel, layers)
+    network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.to_device(network, device)
     return network, tokenizer
 
