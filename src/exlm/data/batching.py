@@ -155,7 +155,7 @@ class ExLMDataCollator(TrainerCallback):
         self.epoch = 0
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """input_ids, attention_mask, labels, each [rows, S]; labels -100 if unmasked. InputError if a row has no index."""
+        """input_ids, attention_mask, labels, each [rows, S]; labels -100 if unmasked. InputError without an index."""
         if not all("index" in row for row in rows):
             raise InputError("a row has no index; add the column and set remove_unused_columns=False in the arguments")
         bos, eos = [self.tokenizer.bos_token_id], [self.tokenizer.eos_token_id]

@@ -209,7 +209,7 @@ def update(
 
 
 def on_signals(handler: Callable[[int], object], once: bool = False) -> ExitStack:
-    """Calls `handler` with the number of every SIGINT or SIGTERM (`once`: of the first) until the result is closed."""
+    """Calls `handler` with the number of every SIGINT or SIGTERM (`once`: the first) until the result is closed."""
     restore = ExitStack()
 
     def handle(number: int, _frame: object) -> None:
