@@ -1,5 +1,8 @@
 """The exceptions that users are meant to see."""
 
+from importlib import import_module
+from typing import Any
+
 
 class InputError(ValueError):
     """A file, row, option or checkpoint cannot be used; the message says which one and what to do."""
@@ -19,6 +22,14 @@ class Interrupted(RuntimeError):
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
         self.number = number
+
+
+def optional(module: str, extra: str, purpose: str) -> Any:
+    """A module that comes with an optional extra of this package; InputError if it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise InputError(f"{purpose} needs {module}; install it with: pip install 'exlm[{extra}]'") from error
 
 
 def first_line(error: BaseException) -> str:

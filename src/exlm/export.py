@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig
 
-from .errors import InputError
+from .errors import InputError, optional
 from .model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification, ExLMForTokenClassification
 from .model.modeling_exlm import ExLMModel
 from .ops.expansion import Lattice
@@ -35,10 +35,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         model: a pre-trained or fine-tuned model directory.
         output: directory to write.
         format: the file format; there is only `onnx`."""
-    try:
-        import onnxscript  # noqa: F401
-    except ImportError:
-        raise InputError("exlm export needs more packages; install them with pip install 'exlm[export]'") from None
+    optional("onnxscript", "export", "exlm export")
     verify(model)
     architectures = AutoConfig.from_pretrained(model).architectures or []
     kind = next((kind for kind in OUTPUTS if kind.__name__ in architectures), ExLMModel)

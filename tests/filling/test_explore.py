@@ -6,8 +6,10 @@ import math
 import os
 import re
 import shutil
+import sys
 from xml.etree import ElementTree
 
+import matplotlib.image
 import pytest
 import torch
 
@@ -181,6 +183,24 @@ def test_a_figure_is_written_in_which_text_stays_text(capsys, text, tmp_path):
     assert tags == {"svg", "rect", "text", "g", "path", "title"}
 
 
+def test_the_figure_is_converted_to_pdf_and_png(text, tmp_path):
+    pytest.importorskip("vl_convert", reason="pip install 'exlm[figures]'")
+    for name in ("case.pdf", "case.png", "case.svg"):
+        main(["explore", str(text), HOSTILE, "--output", str(tmp_path / name), "--n_best", "1"])
+    assert (tmp_path / "case.pdf").read_bytes().startswith(b"%PDF-")
+    width, height = map(float, ElementTree.parse(tmp_path / "case.svg").getroot().get("viewBox").split()[2:])
+    image = matplotlib.image.imread(tmp_path / "case.png")
+    assert image.shape[:2] == pytest.approx((2 * height, 2 * width), abs=2)
+    assert image[..., :3].std() > 0.05  # something is drawn
+
+
+def test_a_missing_converter_is_named(capsys, monkeypatch, text, tmp_path):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(SystemExit):
+        main(["explore", str(text), HOSTILE, "--output", str(tmp_path / "case.pdf")])
+    assert "needs vl_convert; install it with: pip install 'exlm[figures]'" in capsys.readouterr().err
+
+
 def test_the_figure_has_a_state_for_each_state_and_an_edge_for_each_probable_one(smiles):
     case = case_of(smiles, TWO) | {"threshold": 0.2}
     case["states"][1]["words"][0] = ['</text>\x07<script>"&', 0.5]
@@ -200,7 +220,7 @@ def test_the_figure_has_a_state_for_each_state_and_an_edge_for_each_probable_one
         (("MODEL", "CCO"), "the text cannot be filled: no mask"),
         (("MODEL", "C" * 70 + "[MASK]"), "too long: it expands to"),
         (("MODEL", "C!?[MASK]"), "not in the model's vocabulary"),
-        (("MODEL", TWO, "--output", "page.txt"), "page.txt; the name must end in .html or .svg"),
+        (("MODEL", TWO, "--output", "page.txt"), "page.txt; the name must end in .html, .svg, .pdf or .png"),
         (("MODEL", TWO, "--words", "0"), "words is 0"),
         (("MODEL", TWO, "--threshold", "1.5"), "threshold is 1.5"),
         (("MODEL", TWO, "--n_best", "0"), "n_best is 0"),

@@ -22,7 +22,7 @@ from ..randomness import mix, uniform
 from .chemistry import Standardize, molecule_problem, standardize
 from .corpus import EXAMPLE, SPLITS
 from .readers import Source, read_rows
-from .tokenization import SMILES_PATTERN, spelling_ids, splits_residues
+from .tokenization import MARKED, SMILES_PATTERN, splits_residues, splits_smiles
 
 CHUNK_ROWS = 4096
 CHUNK_CHARACTERS = 2**21
@@ -124,7 +124,7 @@ class Encoder:
 
     def __call__(self, chunk: Chunk) -> EncodedChunk:
         tokenizer = _load(self.tokenizer_file)
-        spelling = spelling_ids(tokenizer)
+        spelling = {tokenizer.token_to_id(token) for token in MARKED} if splits_smiles(tokenizer) else set()
         rows = [row for row in chunk if row.text or row.fault]
         texts = [standardize(row.text, self.standardize) for row in rows]
         if splits_residues(tokenizer):  # equal proteins get equal texts, and so the same split

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet
 from rdkit import Chem, rdBase
 
-from ..errors import InputError, first_line
+from ..errors import InputError, first_line, optional
 from .chemistry import molecule_problem
 from .columns import text_columns
 from .files import COMPRESSIONS, STANDARD_INPUT, open_text, plain_suffix
@@ -112,10 +112,7 @@ def _tsv_rows(name: str) -> Iterator[list[Any]]:
 
 def _xlsx(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     """The first sheet of a workbook."""
-    try:
-        import openpyxl
-    except ImportError as error:
-        raise InputError(f"reading {name} needs openpyxl; install it with: pip install openpyxl") from error
+    openpyxl = optional("openpyxl", "excel", f"reading {name}")
     try:
         book = openpyxl.load_workbook(name, read_only=True, data_only=True)
     except Exception as error:  # the library raises anything

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import InputError, first_line
+from ..errors import InputError, first_line, optional
 from ..storage import plain, read, replacing, sync, unfinished, write_json
 from .columns import check_header
 from .files import STANDARD_INPUT, digest, open_text, unreadable
@@ -149,8 +148,8 @@ def output_path(model: str, input: str, output: str | None, ending: str, suffixe
         raise InputError(f"{target} is the input itself; choose another name for --output")
     if target.suffix not in suffixes:
         raise InputError(f"cannot write {target}; the name must end in {' or '.join(suffixes)}")
-    if target.suffix == ".xlsx" and find_spec("openpyxl") is None:
-        raise InputError(f"writing {target} needs openpyxl; install it with: pip install openpyxl")
+    if target.suffix == ".xlsx":
+        optional("openpyxl", "excel", f"writing {target}")
     return target
 
 

@@ -35,9 +35,7 @@ RESIDUE_NORMALIZER = normalizers.Sequence(
 
 # Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it.
 ROBERTA = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}  # of SMILES tokenizers, too
-ENDS = processors.TemplateProcessing(
-    single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-)
+ENDS = processors.TemplateProcessing("<s> $A </s>", "<s> $A </s> $B </s>", [("<s>", 0), ("</s>", 2)])
 BERT = {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 
 SAMPLE = 2**26  # characters of text to learn from; more would change little, and the trainer keeps all words in memory
@@ -67,12 +65,6 @@ def splits_smiles(tokenizer: Tokenizer) -> bool:
     """Whether this is a `smiles_tokenizer`. It is recognised by its pattern for splitting, which is saved with it."""
     splitter = tokenizer.pre_tokenizer
     return splitter is not None and json.loads(splitter.__getstate__()).get("pattern") == {"Regex": SMILES_PATTERN}
-
-
-def spelling_ids(tokenizer: Tokenizer) -> frozenset[int]:
-    """Ids of the tokens found only where a SMILES token is spelled; none if `tokenizer` is of another kind."""
-    found = map(tokenizer.token_to_id, MARKED) if splits_smiles(tokenizer) else ()
-    return frozenset(i for i in found if i is not None)
 
 
 def splits_residues(tokenizer: Tokenizer) -> bool:

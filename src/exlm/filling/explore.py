@@ -18,17 +18,18 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import molecule_problem
 from exlm.data.tokenization import SMILES_PATTERN
-from exlm.errors import InputError
+from exlm.errors import InputError, optional
 from exlm.filling import search, texts
 from exlm.filling.texts import FillOptions
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.storage import write_text
+from exlm.storage import replacing
 from exlm.train import distributed
 
 Case = dict[str, Any]
 Segment = tuple[str, int | None]  # a part of a text, and the mask that it fills (None: outside the masks)
 
 TINTS, END_TINT = ("#BF9000", "#C55A11"), "#7F7F7F"  # as in the paper: two for the masks, in turn; one for BOS and EOS
+CONVERTERS = {".pdf": lambda vl, svg: vl.svg_to_pdf(svg), ".png": lambda vl, svg: vl.svg_to_png(svg, scale=2)}
 HEAT = matplotlib.colormaps["YlOrBr"]
 TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=select_autoescape(["html", "svg"]))
 
@@ -48,21 +49,24 @@ def explore(
         model: a pre-trained model directory.
         text: a text in which the tokenizer's mask token, or [MASK], marks every place to fill.
         output: .html writes one page that needs no other file. The mouse shows states and their words, a slider hides
-            weak edges, fillings can be clicked on, and molecules are drawn. .svg writes a figure of the DAG and the
-            transition matrix.
+            weak edges, fillings can be clicked on, and molecules are drawn. .svg, .pdf and .png write a figure of the
+            DAG and the transition matrix; the last two need pip install 'exlm[figures]'.
         words: how many words to show of each state, the most probable ones.
         threshold: edges with a smaller transition probability are hidden at first.
         n_best: how many fillings to show (of each length, if there are several lengths).
         options: the other settings of `FillOptions`."""
     chosen, path = FillOptions(n_best=n_best, **options), Path(output)
-    if path.suffix not in (".html", ".svg"):
-        raise InputError(f"cannot write {output}; the name must end in .html or .svg, which drawing programs convert")
+    if path.suffix not in (".html", ".svg", *CONVERTERS):
+        raise InputError(f"cannot write {output}; the name must end in .html, .svg, .pdf or .png")
+    converters = optional("vl_convert", "figures", f"writing {output}") if path.suffix in CONVERTERS else None
     if words < 1 or not 0 <= threshold < 1:
         raise InputError(f"words is {words} and threshold is {threshold}; give at least 1 word, and 0 <= threshold < 1")
     network, tokenizer = texts.load_for_filling(model)
     distributed.to_device(network)
     case = build_case(network, tokenizer, text, chosen, words) | {"model": model, "threshold": threshold}
-    write_text(path, page(case) if path.suffix == ".html" else figure(case))
+    drawing = page(case) if path.suffix == ".html" else figure(case)
+    with replacing(path) as partial:
+        partial.write_bytes(CONVERTERS[path.suffix](converters, drawing) if converters else drawing.encode())
     print(", ".join(f"{len(case[name])} {name}" for name in ("states", "edges", "fillings")) + f": {output}")
 
 

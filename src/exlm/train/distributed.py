@@ -70,9 +70,8 @@ def process_group(max_wait: int) -> Iterator[tuple[int, int]]:
             store.set(f"end of {rank}", str(error)[:1000] or type(error).__name__)
             raise
         time.sleep(1)  # the process that failed may still be about to say why
-        said = {
-            other: store.get(f"end of {other}").decode() for other in range(world) if store.check([f"end of {other}"])
-        }
+        ended = (other for other in range(world) if store.check([f"end of {other}"]))
+        said = {other: store.get(f"end of {other}").decode() for other in ended}
         others = [f"process {other} of {world} ended: {why}" for other, why in said.items()]
         silent = f"process {1 - rank} of 2" if world == 2 else f"one of the {world} processes"
         raise TrainingStopped(
