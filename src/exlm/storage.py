@@ -140,11 +140,8 @@ def finished_result(path: Path, entry: str, settings: dict[str, Any]) -> dict[st
         return None
     for name, value in settings.items():
         if (before := result[entry].get(name)) != value:
-            was, wanted = repr(before)[:80], repr(value)[:80]
-            raise InputError(
-                f"{path.parent} holds a finished run with other settings ({name}): {was} instead of {wanted}; choose "
-                "another output directory"
-            )
+            change = f"({name}): {repr(before)[:80]} instead of {repr(value)[:80]}"
+            raise InputError(f"{path.parent} holds a finished run with other settings {change}; choose another output")
     return result
 
 

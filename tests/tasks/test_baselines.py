@@ -23,7 +23,8 @@ PROGRAM = """
 import csv, sys
 tables = [list(csv.reader(open(name)))[1:] for name in sys.argv[1:4]]
 train, valid, everything = tables
-kind, outputs, seed, target = sys.argv[4:]
+target, kind, outputs, seed, epochs = sys.argv[4:]
+assert epochs in ("100", "7")
 assert all(any(cell for cell in row[1:]) for row in train + valid), "a row without label"
 known = {row[0] for row in train + valid}
 assert not any(any(row[1:]) for row in everything if row[0] not in known), "a label to be predicted is shown"
@@ -62,9 +63,9 @@ def program(monkeypatch, tmp_path):
     return tmp_path / "environments"
 
 
-def run(table, kind, name="ecfp-rf", seeds=(0,), **changes):
+def run(table, kind, name="ecfp-rf", seeds=(0,), name_of="out", **changes):
     task = TaskConfig("", label_columns=TASKS[kind], task_type=kind, split="random")
-    return baseline(name, str(table), str(table.parent / "out"), task, list(seeds), **changes)
+    return baseline(name, str(table), str(table.parent / name_of), task, list(seeds), **changes)
 
 
 @pytest.mark.parametrize("name", ["ecfp-rf", "ecfp-knn", "ecfp-lr"])
@@ -155,6 +156,16 @@ def test_a_program_gets_tables_and_returns_predictions(table, program, kind):
     assert frame[f"predicted {TASKS[kind][-1]}"].nunique() == 1
     assert frame["predicted " + TASKS[kind][0]].notna().sum() == 120
     assert found["runs"][0]["settings"]["train"] == {"packages": list(programs.ATTENTIVEFP)}
+    with pytest.raises(InputError, match="other settings"):
+        run(table, kind, "attentivefp", environments=str(program), epochs=7)
+    found = run(table, kind, "attentivefp", seeds=(1,), environments=str(program), epochs=7, name_of="few")
+    assert found["runs"][0]["settings"]["train"]["epochs"] == 7
+
+
+@pytest.mark.parametrize("name,epochs", [("ecfp-rf", 7), ("attentivefp", 0)])
+def test_epochs_that_cannot_be_are_refused(table, name, epochs):
+    with pytest.raises(InputError, match=f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp"):
+        baseline(name, str(table), epochs=epochs)
 
 
 def test_a_program_that_fails_ends_the_run_with_its_last_line(table, program):

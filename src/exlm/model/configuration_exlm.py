@@ -149,10 +149,8 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
                 raise InputError(f"{name} is {getattr(self, name)}; it must {rule}")
         axes = 2 if self.rotary == "2d" else 1
         if self.hidden_size % (2 * axes * self.num_attention_heads):
-            raise InputError(
-                f"hidden_size {self.hidden_size} must be a multiple of {2 * axes} x {self.num_attention_heads} heads "
-                f"for {self.rotary} rotary positions"
-            )
+            wanted = f"{2 * axes} x {self.num_attention_heads} heads for {self.rotary} rotary positions"
+            raise InputError(f"hidden_size {self.hidden_size} must be a multiple of {wanted}")
 
     @property
     def read_layers(self) -> int:

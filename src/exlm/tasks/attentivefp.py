@@ -1,6 +1,6 @@
 """Trains AttentiveFP (Xiong et al., 2020), in an environment with torch-geometric and without this library.
 
-python attentivefp.py TRAIN.csv VALID.csv ALL.csv TASK_TYPE OUTPUTS SEED PREDICTIONS.csv
+python attentivefp.py TRAIN.csv VALID.csv ALL.csv PREDICTIONS.csv TASK_TYPE OUTPUTS SEED EPOCHS
 
 A table has SMILES and then a label per task, empty where it is missing. Features, sizes, learning rate and batch are
 those of torch-geometric's example. The epoch with the lowest loss on valid is kept."""
@@ -21,7 +21,7 @@ from torch_geometric.utils.smiles import e_map, x_map
 
 WIDTH, LAYERS, STEPS, DROPOUT = 200, 2, 2, 0.2
 LEARNING_RATE, WEIGHT_DECAY, BATCH = 10**-2.5, 1e-5, 200
-EPOCHS, PATIENCE = 100, 20
+PATIENCE = 20
 ATOM, BOND = ([len(values) for values in features.values()] for features in (x_map, e_map))  # sizes of the features
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -62,8 +62,9 @@ def masked_loss(outputs: Tensor, labels: Tensor, task_type: str) -> Tensor:
     return loss(outputs[known], labels[known])
 
 
-def main(train_path: str, valid_path: str, all_path: str, task_type: str, outputs: str, seed: str, target: str) -> None:
-    torch.manual_seed(int(seed))
+def main(train_path: str, valid_path: str, all_path: str, target: str, task_type: str, *numbers: str) -> None:
+    outputs, seed, epochs = map(int, numbers)
+    torch.manual_seed(seed)
     train, valid, everything = (read(path) for path in (train_path, valid_path, all_path))
     labels, mean, std = torch.cat([graph.y for graph in train]).numpy(), 0, 1
     if task_type == "regression":
@@ -71,10 +72,10 @@ def main(train_path: str, valid_path: str, all_path: str, task_type: str, output
     for graph in (*train, *valid):
         graph.y = (graph.y - mean) / std
     valid_labels = torch.cat([graph.y for graph in valid])
-    model = AttentiveFP(sum(ATOM), WIDTH, int(outputs), sum(BOND), LAYERS, STEPS, DROPOUT).to(DEVICE)
+    model = AttentiveFP(sum(ATOM), WIDTH, outputs, sum(BOND), LAYERS, STEPS, DROPOUT).to(DEVICE)
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     best, best_epoch, weights = float("inf"), 0, model.state_dict()
-    for epoch in range(1, EPOCHS + 1):
+    for epoch in range(1, epochs + 1):
         model.train()
         for batch in DataLoader(train, BATCH, shuffle=True):
             optimizer.zero_grad()

@@ -50,6 +50,7 @@ class Problem:
     outputs: int  # predictions for a row: classes for multiclass, tasks for all others
     score: Callable[[np.ndarray], float]  # how good predictions [rows, outputs] are on valid; higher is better
     seed: int
+    epochs: int | None  # the most epochs of a program, if not its own number
     log: Path  # what a program of its own says
     python: Path | None  # the Python that runs such a program
 
@@ -136,7 +137,8 @@ def _one_model_per_task(problem: Problem, features: Any, model: BaseEstimator) -
 def chemprop(problem: Problem) -> np.ndarray:
     """Chemprop's D-MPNN (Yang et al., 2019) with its default settings; it keeps the best of 50 epochs on valid."""
     kind = problem.task_type if problem.task_type in ("regression", "multiclass") else "classification"
-    options = ["--task-type", kind, "--pytorch-seed", str(problem.seed), "--save-dir", "."]
+    numbers = ["--epochs", str(problem.epochs or 50), "--pytorch-seed", str(problem.seed)]
+    options = ["--task-type", kind, *numbers, "--save-dir", "."]
     options += ["--multiclass-num-classes", str(problem.outputs)] if kind == "multiclass" else []
     program = "from chemprop.cli.main import main; main()"
     with TemporaryDirectory() as folder:
@@ -150,8 +152,8 @@ def chemprop(problem: Problem) -> np.ndarray:
 def attentivefp(problem: Problem) -> np.ndarray:
     """AttentiveFP (Xiong et al., 2020); attentivefp.py has the settings."""
     with TemporaryDirectory() as folder:
-        options = [problem.task_type, str(problem.outputs), str(problem.seed), "predictions.csv"]
-        _run(problem, folder, str(SCRIPT), *TABLES, *options)
+        numbers = map(str, (problem.outputs, problem.seed, problem.epochs or 100))
+        _run(problem, folder, str(SCRIPT), *TABLES, "predictions.csv", problem.task_type, *numbers)
         return np.loadtxt(Path(folder) / "predictions.csv", delimiter=",", ndmin=2)
 
 

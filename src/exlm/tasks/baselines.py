@@ -50,6 +50,7 @@ def baseline(
     task: TaskConfig = TaskConfig(""),
     seeds: list[int] | None = None,
     environments: str = "~/.cache/exlm/baselines",
+    epochs: int | None = None,
 ) -> dict[str, Any]:
     """Trains a baseline once per seed. Data, splits, metrics and files are those of `exlm finetune`.
 
@@ -65,17 +66,21 @@ def baseline(
         seeds: seeds of the baseline and of random splits; 0, 1 and 2 where absent.
         environments: where chemprop and attentivefp get a Python environment of their own. It is made when it is first
             used; this needs a network.
+        epochs: the most epochs of chemprop (50 where absent) or attentivefp (100), for example fewer of many molecules.
 
     Returns the content of `results.json`, as `exlm finetune` does."""
     if name not in BASELINES:
         raise InputError(f"there is no baseline {name!r}; use one of {', '.join(BASELINES)}")
+    if epochs is not None and (epochs < 1 or not BASELINES[name].environment):
+        raise InputError(f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp")
     task = resolve(replace(task, dataset=dataset))[0]
     trainer = BaselineTask(name, task, Path(environments).expanduser())
     own = [f"{package}=={version(package)}" for package in ("rdkit", "scikit-learn")]
-    hyper = {**BASELINES[name].settings, "packages": BASELINES[name].environment or own}
+    hyper: dict[str, Any] = {**BASELINES[name].settings, "packages": BASELINES[name].environment or own}
+    hyper |= {"epochs": epochs} if epochs else {}
     directory = Path(output or f"runs/baselines/{name}/{Path(dataset).name.split('.')[0].lower()}")
     settings = plain({"baseline": name, "task": identity(trainer.task), **trainer.data_settings})
-    recipe = {"name": name, "dataset": dataset, "output": output, "task": task}
+    recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "epochs": epochs}
     return run_task(directory, trainer, {"": hyper}, seeds, settings, recipe)
 
 
@@ -129,6 +134,7 @@ class BaselineTask(LabelledTask):
             outputs=len(columns),
             score=lambda p: rank(self.score(everywhere(p), split["valid"])[self.metric], self.metric),
             seed=seed,
+            epochs=hyper.get("epochs"),
             log=run_dir / "program.log",
             python=self.python,
         )

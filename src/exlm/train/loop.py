@@ -195,10 +195,8 @@ def update(
     torch._foreach_mul_(gradients, processes / max(sums.counted, 1.0))
     norm = float(torch.nn.utils.get_total_norm(gradients))
     if not (math.isfinite(norm) and math.isfinite(sums.total)):
-        raise TrainingStopped(
-            f"the loss or its gradient is not finite at step {step + 1} (loss sum {sums.total}, gradient norm "
-            f"{norm}); {advice}"
-        )
+        where = f"step {step + 1} (loss sum {sums.total}, gradient norm {norm})"
+        raise TrainingStopped(f"the loss or its gradient is not finite at {where}; {advice}")
     if clip_norm := config.optimizer.clip_norm:
         torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))
     for group in optimizer.param_groups:
