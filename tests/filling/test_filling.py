@@ -371,7 +371,8 @@ def test_texts_on_the_command_line(capsys, model):
     assert "tokens 2 (" in text and "tokens 3 (" in text
     main(["fill", str(model), "CC<mask>O", "--method", "viterbi"])
     kept, best = capsys.readouterr().out.splitlines()[1:]
-    assert kept == "  kept 1 of the probability of all paths" and best.split()[1].startswith("CC")
+    assert kept == "  paths with one token in each mask have 100% of the probability of all paths of this length"
+    assert best.split()[1].startswith("CC")
     main(["fill", str(model), "[MASK]" * 8, "--n_best", "50", "--beam", "1"])
     text = capsys.readouterr().out
     assert "may have been missed; raise --beam" in text and "\n  warning: these probabilities say little" in text
