@@ -21,8 +21,7 @@ from exlm import ExLMConfig
 from exlm.data.prepare import prepare
 from exlm.data.tokenization import SMILES_PATTERN, smiles_tokenizer
 from exlm.ops import precision
-
-from .processors import RoundedProducts
+from tests.processors import RoundedProducts
 
 MOLECULES = [  # each stays a molecule with an alkyl chain in front
     "CCO", "CC(=O)Oc1ccccc1C(=O)O", "CN1C=NC2=C1C(=O)N(C(=O)N2C)C", "C[C@H](N)C(=O)O", "C(Cl)(Cl)Cl",

@@ -11,8 +11,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from exlm_command import main
-
-from .test_commands_in_docs import TINY, commands
+from tests.test_commands_in_docs import TINY, commands
 
 DOCS = Path(__file__).parents[1] / "docs"
 SERIES = {path.stem: [path] for path in sorted((DOCS / "tutorials").glob("*.md"))}

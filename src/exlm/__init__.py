@@ -5,15 +5,14 @@ its siblings load ExLM directories without remote code."""
 
 import transformers
 
+from exlm.data.batching import ExLMDataCollator
+from exlm.errors import InputError
+from exlm.model.configuration_exlm import ExLMConfig
+from exlm.model.convert import from_official
+from exlm.model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification, ExLMForTokenClassification
+from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.model.modeling_exlm import ExLMModel
 from exlm_command import VERSION as __version__
-
-from .data.batching import ExLMDataCollator
-from .errors import InputError
-from .model.configuration_exlm import ExLMConfig
-from .model.convert import from_official
-from .model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification, ExLMForTokenClassification
-from .model.masked_lm import ExLMForMaskedLM
-from .model.modeling_exlm import ExLMModel
 
 __all__ = [
     "ExLMConfig", "ExLMDataCollator", "ExLMForMaskedLM", "ExLMForQuestionAnswering", "ExLMForSequenceClassification",

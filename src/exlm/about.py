@@ -15,16 +15,16 @@ import torch
 from jinja2 import Template
 from tokenizers import Tokenizer
 
-from .data.corpus import Corpus
-from .data.prepare import describe
-from .data.tokenization import splits_residues
-from .errors import InputError
-from .ops import alignment
-from .ops.elementwise import triton_works
-from .ops.precision import used_precision
-from .storage import MANIFEST, machine, problem, read, write_text
-from .train.distributed import device
-from .train.tracking import read_log
+from exlm.data.corpus import Corpus
+from exlm.data.prepare import describe
+from exlm.data.tokenization import splits_residues
+from exlm.errors import InputError
+from exlm.ops import alignment
+from exlm.ops.elementwise import triton_works
+from exlm.ops.precision import used_precision
+from exlm.storage import MANIFEST, machine, problem, read, write_text
+from exlm.train.distributed import device
+from exlm.train.tracking import read_log
 
 LIBRARIES = ("exlm", "torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "rdkit")
 BLOCK, BLOCKS = 2**20, 64  # bytes that are written to measure the disk

@@ -11,9 +11,8 @@ from docstring_parser import parse as parse_docstring
 from jsonargparse import ActionConfigFile, ArgumentParser
 from safetensors import SafetensorError
 
+from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm_command import COMMANDS, function_of, similar
-
-from .errors import InputError, Interrupted, TrainingStopped
 
 
 def run(name: str, arguments: list[str]) -> tuple[int, str]:

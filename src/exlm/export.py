@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig
 
-from .errors import InputError, optional
-from .model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification, ExLMForTokenClassification
-from .model.modeling_exlm import ExLMModel
-from .ops.expansion import Lattice
-from .ops.precision import exact_level
-from .pretrained import load_model, verify
-from .storage import new_directory
+from exlm.errors import InputError, optional
+from exlm.model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification, ExLMForTokenClassification
+from exlm.model.modeling_exlm import ExLMModel
+from exlm.ops.expansion import Lattice
+from exlm.ops.precision import exact_level
+from exlm.pretrained import load_model, verify
+from exlm.storage import new_directory
 
 OUTPUTS: dict[Any, list[str]] = {
     ExLMModel: ["last_hidden_state", "sentence_embedding"],

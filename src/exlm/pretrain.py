@@ -12,21 +12,21 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from .about import write_card
-from .data.batching import MaskedBatches, mask_tokens
-from .data.corpus import SPLITS, Corpus, corpus_name
-from .errors import InputError
-from .model.evaluation import evaluate_batch, no_sums, summary
-from .model.heads import Prior
-from .model.masked_lm import ExLMForMaskedLM
-from .ops.precision import in_precision, used_precision
-from .pretrained import load_tokenizer, save_model
-from .randomness import Purpose, mix
-from .recipe import ArchitectureConfig, DataConfig, PriorConfig, expanded_length, identity_of
-from .storage import finished_result, lock, machine, plain, problem, write_json, write_yaml
-from .train import distributed
-from .train.loop import LoopConfig, fit
-from .train.tracking import read_log
+from exlm.about import write_card
+from exlm.data.batching import MaskedBatches, mask_tokens
+from exlm.data.corpus import SPLITS, Corpus, corpus_name
+from exlm.errors import InputError
+from exlm.model.evaluation import evaluate_batch, no_sums, summary
+from exlm.model.heads import Prior
+from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.ops.precision import in_precision, used_precision
+from exlm.pretrained import load_tokenizer, save_model
+from exlm.randomness import Purpose, mix
+from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig, expanded_length, identity_of
+from exlm.storage import finished_result, lock, machine, plain, problem, write_json, write_yaml
+from exlm.train import distributed
+from exlm.train.loop import LoopConfig, fit
+from exlm.train.tracking import read_log
 
 HELD_OUT_EPOCH = -1  # held-out data are always masked in the same way
 

@@ -13,8 +13,8 @@ from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
-from . import storage
-from .errors import InputError, first_line
+from exlm import storage
+from exlm.errors import InputError, first_line
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import InputError
-from .model.configuration_exlm import ArchitectureConfig as ArchitectureConfig  # also a part of a recipe
-from .model.heads import Prior
+from exlm.errors import InputError
+from exlm.model.configuration_exlm import ArchitectureConfig as ArchitectureConfig  # also a part of a recipe
+from exlm.model.heads import Prior
 
 # Settings that do not change what a run computes, or that another setting contains.
 REPORTING = (

@@ -9,13 +9,13 @@ import pandas as pd
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from transformers import PreTrainedTokenizerFast
 
-from .errors import InputError
-from .model.modeling_exlm import ExLMModel
-from .pretrained import load_model, verify
-from .tasks.embed import embeddings
-from .tasks.inference import check_kind, text_kind, tokenize_rows
-from .tasks.table import make_table
-from .train import distributed
+from exlm.errors import InputError
+from exlm.model.modeling_exlm import ExLMModel
+from exlm.pretrained import load_model, verify
+from exlm.tasks.embed import embeddings
+from exlm.tasks.inference import check_kind, text_kind, tokenize_rows
+from exlm.tasks.table import make_table
+from exlm.train import distributed
 
 # While transformers loads a model, it replaces methods for the whole process. Two loading threads would leave them so.
 LOADING = Lock()

@@ -16,7 +16,7 @@ import torch
 import yaml
 from filelock import FileLock, Timeout
 
-from .errors import InputError
+from exlm.errors import InputError
 
 MANIFEST = "manifest.json"
 BEGUN, KEPT = "begun.json", "kept"  # of a directory that `unfinished` makes

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exlm.ops import alignment
-
-from . import reference  # noqa: F401  adds a back end
+from tests.ops import reference  # noqa: F401  adds a back end
 
 BACKENDS = sorted(alignment.BACKENDS)
 FAST = [name for name in BACKENDS if name != "reference"]

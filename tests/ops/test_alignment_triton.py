@@ -11,8 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exlm.ops import alignment, alignment_torch, elementwise
-
-from .test_alignment import CASES, random_case
+from tests.ops.test_alignment import CASES, random_case
 
 triton = pytest.importorskip("triton")
 from exlm.ops import alignment_triton  # noqa: E402

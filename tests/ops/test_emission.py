@@ -6,8 +6,7 @@ from torch.nn import functional as F
 
 from exlm.ops import emission as module
 from exlm.ops.emission import cross_entropy, emission
-
-from .recorder import LargestTensor
+from tests.ops.recorder import LargestTensor
 
 CHUNKS = [1, 50, 2**24]  # with 11 tokens: row by row, four rows and a rest, all at once
 INF = float("inf")

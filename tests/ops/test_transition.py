@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from exlm.ops.transition import LinkPrior, Prior, edge_mask, gated, single
-
-from .recorder import LargestTensor
+from tests.ops.recorder import LargestTensor
 
 STATES = torch.tensor([6, 4])
 INF = float("inf")

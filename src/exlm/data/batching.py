@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 
-from ..errors import InputError
-from ..randomness import Purpose, mix, uniform
-from .corpus import Corpus
+from exlm.data.corpus import Corpus
+from exlm.errors import InputError
+from exlm.randomness import Purpose, mix, uniform
 
 IGNORED = -100  # label of tokens that were not masked, as in PyTorch's cross entropy
 LENGTH_STEP = 4  # sequences are sorted by length in steps of so many tokens: about 3% padding on molecules

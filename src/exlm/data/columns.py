@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import InputError
-from .chemistry import molecule_problem
+from exlm.data.chemistry import molecule_problem
+from exlm.errors import InputError
 
 # Usual names of the column of texts, in any case, with or without spaces and marks. The first group is preferred.
 TEXT_COLUMNS = (

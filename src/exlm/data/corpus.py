@@ -17,8 +17,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from ..errors import InputError
-from ..storage import MANIFEST, problem, read
+from exlm.errors import InputError
+from exlm.storage import MANIFEST, problem, read
 
 FORMAT_VERSION = 1
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])

@@ -18,11 +18,11 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from ..randomness import mix, uniform
-from .chemistry import Standardize, molecule_problem, standardize
-from .corpus import EXAMPLE, SPLITS
-from .readers import Source, read_rows
-from .tokenization import MARKED, SMILES_PATTERN, splits_residues, splits_smiles
+from exlm.data.chemistry import Standardize, molecule_problem, standardize
+from exlm.data.corpus import EXAMPLE, SPLITS
+from exlm.data.readers import Source, read_rows
+from exlm.data.tokenization import MARKED, SMILES_PATTERN, splits_residues, splits_smiles
+from exlm.randomness import mix, uniform
 
 CHUNK_ROWS = 4096
 CHUNK_CHARACTERS = 2**21

@@ -17,8 +17,8 @@ from typing import Any, TextIO
 
 import pyarrow
 
-from ..errors import InputError, first_line
-from ..storage import sha256
+from exlm.errors import InputError, first_line
+from exlm.storage import sha256
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
 STANDARD_INPUT = "-"  # as the name of a file

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow.parquet
 from rdkit import Chem, rdBase
 
-from ..errors import InputError, first_line, optional
-from .chemistry import molecule_problem
-from .columns import text_columns
-from .files import COMPRESSIONS, STANDARD_INPUT, open_text, plain_suffix
+from exlm.data.chemistry import molecule_problem
+from exlm.data.columns import text_columns
+from exlm.data.files import COMPRESSIONS, STANDARD_INPUT, open_text, plain_suffix
+from exlm.errors import InputError, first_line, optional
 
 FAULT = None  # no column has this name
 LONGEST_FIELD = 2**24  # characters; an unclosed quote must not read the whole file into memory

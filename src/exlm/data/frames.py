@@ -15,12 +15,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import InputError, first_line, optional
-from ..storage import plain, read, replacing, sync, unfinished, write_json
-from .columns import check_header
-from .files import STANDARD_INPUT, digest, open_text, unreadable
-from .formats import FAULT, READERS, Header, Record, format_of
-from .readers import formats
+from exlm.data.columns import check_header
+from exlm.data.files import STANDARD_INPUT, digest, open_text, unreadable
+from exlm.data.formats import FAULT, READERS, Header, Record, format_of
+from exlm.data.readers import formats
+from exlm.errors import InputError, first_line, optional
+from exlm.storage import plain, read, replacing, sync, unfinished, write_json
 
 ROWS = 10_000  # of a part
 

@@ -17,14 +17,14 @@ import numpy as np
 from jinja2 import Template
 from tqdm import tqdm
 
-from ..errors import InputError
-from ..pretrained import load_tokenizer, tokenizer_hash
-from ..storage import MANIFEST, entries, new_directory
-from .chemistry import Standardize, are_molecules
-from .corpus import FORMAT_VERSION, CorpusWriter
-from .encoding import SPECIALS, Chunk, EncodedChunk, Encoder, count_smiles, map_chunks, pack, read_chunks
-from .readers import find_sources
-from .tokenization import TEXT_TOKENIZERS, smiles_tokenizer, splits_smiles, train_text_tokenizer
+from exlm.data.chemistry import Standardize, are_molecules
+from exlm.data.corpus import FORMAT_VERSION, CorpusWriter
+from exlm.data.encoding import SPECIALS, Chunk, EncodedChunk, Encoder, count_smiles, map_chunks, pack, read_chunks
+from exlm.data.readers import find_sources
+from exlm.data.tokenization import TEXT_TOKENIZERS, smiles_tokenizer, splits_smiles, train_text_tokenizer
+from exlm.errors import InputError
+from exlm.pretrained import load_tokenizer, tokenizer_hash
+from exlm.storage import MANIFEST, entries, new_directory
 
 OnInvalid = Literal["error", "skip", "keep"]
 Documents = Literal["none", "row", "blank"]

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError
-from .columns import choose_column
-from .files import COMPRESSIONS, STANDARD_INPUT, unreadable
-from .formats import FAULT, HUB_NAME, READERS, SUFFIXES, format_of
+from exlm.data.columns import choose_column
+from exlm.data.files import COMPRESSIONS, STANDARD_INPUT, unreadable
+from exlm.data.formats import FAULT, HUB_NAME, READERS, SUFFIXES, format_of
+from exlm.errors import InputError
 
 ONE_TEXT = ("lines", "smi", "fasta")  # formats that have one column of texts
 NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")

@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from tokenizers.implementations import BertWordPieceTokenizer, ByteLevelBPETokenizer
 from transformers import PreTrainedTokenizerFast
 
-from ..errors import InputError
+from exlm.errors import InputError
 
 # The pattern of Schwaller et al. (2018), https://doi.org/10.1039/C8SC02339E. EXTENSIONS are what RDKit reads besides:
 # ring closures as %(100), and dative bonds.

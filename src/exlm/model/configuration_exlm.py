@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from transformers import PreTrainedConfig
 
-from ..errors import InputError
-from ..ops.transition import NO_PRIOR, Prior
+from exlm.errors import InputError
+from exlm.ops.transition import NO_PRIOR, Prior
 
 
 @dataclass

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 import yaml
 
-from ..errors import InputError
-from .configuration_exlm import ExLMConfig
-from .masked_lm import ExLMForMaskedLM
+from exlm.errors import InputError
+from exlm.model.configuration_exlm import ExLMConfig
+from exlm.model.masked_lm import ExLMForMaskedLM
 
 TRUNK = "encoder.sentence_encoder."
 EMBEDDINGS, POSITIONS, GATE = TRUNK + "embed_tokens", "encoder.link_positional", "encoder.gate_linear"

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 from transformers import modeling_outputs as outputs
 from transformers.utils import can_return_tuple
 
-from ..ops.elementwise import Dropout
-from ..ops.precision import at_least_float32
-from .configuration_exlm import ExLMConfig
-from .heads import ExLMClassificationHead
-from .modeling_exlm import ExLMModel, ExLMPreTrainedModel
-from .objectives import classification_loss, span_loss
+from exlm.model.configuration_exlm import ExLMConfig
+from exlm.model.heads import ExLMClassificationHead
+from exlm.model.modeling_exlm import ExLMModel, ExLMPreTrainedModel
+from exlm.model.objectives import classification_loss, span_loss
+from exlm.ops.elementwise import Dropout
+from exlm.ops.precision import at_least_float32
 
 
 class ExLMForSequenceClassification(ExLMPreTrainedModel):

@@ -11,10 +11,10 @@ from torch.nn import functional as F
 from torch.nn.attention import varlen
 from transformers.activations import ACT2FN
 
-from ..ops.elementwise import Dropout, dropout
-from ..ops.expansion import Lattice, to_device
-from ..ops.rotary import apply_rotary
-from .configuration_exlm import ExLMConfig
+from exlm.model.configuration_exlm import ExLMConfig
+from exlm.ops.elementwise import Dropout, dropout
+from exlm.ops.expansion import Lattice, to_device
+from exlm.ops.rotary import apply_rotary
 
 
 class Spans(NamedTuple):

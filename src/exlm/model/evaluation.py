@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from ..ops import alignment
-from ..ops.emission import emission
-from ..ops.expansion import Lattice
-from ..ops.transition import Prior
-from .masked_lm import ExLMForMaskedLM
-from .objectives import exlm_marginals, visits
+from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.model.objectives import exlm_marginals, visits
+from exlm.ops import alignment
+from exlm.ops.emission import emission
+from exlm.ops.expansion import Lattice
+from exlm.ops.transition import Prior
 
 
 def no_sums(config: PreTrainedConfig) -> dict[str, float]:

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from ..errors import InputError
-from ..ops import transition
-from ..ops.expansion import Lattice
-from ..ops.precision import at_least_float32, linear
-from ..ops.transition import NO_PRIOR, LinkPrior, Prior
-from .configuration_exlm import ExLMConfig
+from exlm.errors import InputError
+from exlm.model.configuration_exlm import ExLMConfig
+from exlm.ops import transition
+from exlm.ops.expansion import Lattice
+from exlm.ops.precision import at_least_float32, linear
+from exlm.ops.transition import NO_PRIOR, LinkPrior, Prior
 
 
 class ExLMPredictionHead(nn.Module):

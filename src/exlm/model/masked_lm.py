@@ -7,14 +7,14 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput
 from transformers.utils import can_return_tuple
 
-from ..ops.emission import cross_entropy, emission
-from ..ops.expansion import Lattice
-from ..ops.transition import Prior
-from .configuration_exlm import ExLMConfig
-from .encoder import at_tokens, gather_rows
-from .heads import ExLMPredictionHead, ExLMTransitionHead
-from .modeling_exlm import ExLMModel, ExLMPreTrainedModel
-from .objectives import Loss, ctc_blocks, ctc_loss, ctc_marginals, exlm_loss, exlm_marginals, mlm_loss, visits
+from exlm.model.configuration_exlm import ExLMConfig
+from exlm.model.encoder import at_tokens, gather_rows
+from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
+from exlm.model.modeling_exlm import ExLMModel, ExLMPreTrainedModel
+from exlm.model.objectives import Loss, ctc_blocks, ctc_loss, ctc_marginals, exlm_loss, exlm_marginals, mlm_loss, visits
+from exlm.ops.emission import cross_entropy, emission
+from exlm.ops.expansion import Lattice
+from exlm.ops.transition import Prior
 
 
 @dataclass

@@ -10,11 +10,11 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
-from ..ops.elementwise import Dropout
-from ..ops.expansion import IGNORED, Lattice, expand
-from ..ops.rotary import rotary_tables
-from .configuration_exlm import ExLMConfig
-from .encoder import ExLMLayer, Layout, arrange, at_tokens, can_pack, gather_rows
+from exlm.model.configuration_exlm import ExLMConfig
+from exlm.model.encoder import ExLMLayer, Layout, arrange, at_tokens, can_pack, gather_rows
+from exlm.ops.elementwise import Dropout
+from exlm.ops.expansion import IGNORED, Lattice, expand
+from exlm.ops.rotary import rotary_tables
 
 
 class ExLMPreTrainedModel(PreTrainedModel):

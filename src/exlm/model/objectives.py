@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedConfig
 
-from ..ops import alignment
-from ..ops.expansion import IGNORED as IGNORED
-from ..ops.expansion import Lattice
-from ..ops.precision import exact_products
+from exlm.ops import alignment
+from exlm.ops.expansion import IGNORED as IGNORED
+from exlm.ops.expansion import Lattice
+from exlm.ops.precision import exact_products
 
 LEAST = -87.5  # stands for log 0, so that a mean over tokens stays finite
 

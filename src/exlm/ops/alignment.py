@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import alignment_torch
+from exlm.ops import alignment_torch
 
 logger = logging.getLogger(__name__)
 Backend = Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]
@@ -73,7 +73,7 @@ def _compiled(
 def _gpu() -> Backend:
     """The Triton back end; without Triton the PyTorch one, with one warning in the log."""
     try:
-        from .alignment_triton import forward_backward
+        from exlm.ops.alignment_triton import forward_backward
     except ImportError as error:
         logger.warning("Triton is not installed (%s); the alignment runs in PyTorch (slower on a GPU)", error)
         return alignment_torch.forward_backward

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .elementwise import fused
-from .precision import at_least_float32
+from exlm.ops.elementwise import fused
+from exlm.ops.precision import at_least_float32
 
 IMPOSSIBLE = -1e30  # any sum of fewer than 1e8 of these is finite in float32
 DEAD = -1e29

@@ -17,9 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from . import alignment_torch
-from .alignment_torch import DEAD, IMPOSSIBLE
-from .elementwise import LOG2E, triton_works
+from exlm.ops import alignment_torch
+from exlm.ops.alignment_torch import DEAD, IMPOSSIBLE
+from exlm.ops.elementwise import LOG2E, triton_works
 
 PERSISTENT = 768  # with at most so many states one program computes all rows; else many programs share each row
 LONGEST = 23_000  # most states: offsets within a sequence then fit int32, and the tiles of its edges fit a grid

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .elementwise import exp_, fused
-from .precision import at_least_float32, exact_products, products
+from exlm.ops.elementwise import exp_, fused
+from exlm.ops.precision import at_least_float32, exact_products, products
 
 # Logits held at a time, by type of device. Chunks must not be small either: each reads all of W and its gradient.
 CHUNK = {"cpu": 2**24, "cuda": 2**26}

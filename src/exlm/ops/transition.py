@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .elementwise import exp_, fused
-from .precision import at_least_float32, exact_products
+from exlm.ops.elementwise import exp_, fused
+from exlm.ops.precision import at_least_float32, exact_products
 
 
 class Prior(NamedTuple):

@@ -15,9 +15,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..storage import new_directory, problem, sync, write_manifest
-from . import distributed
+from exlm.errors import InputError
+from exlm.storage import new_directory, problem, sync, write_manifest
+from exlm.train import distributed
 
 PREFIX = "checkpoint-"
 

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.distributed import is_initialized
 from torch.nn.parallel import DistributedDataParallel
 
-from ..errors import InputError, Interrupted, TrainingStopped
-from ..ops.precision import autocast, training_products
-from ..randomness import Purpose, mix
-from . import checkpoint, distributed
-from .optim import OptimizerConfig, build_optimizer, learning_rate
-from .tracking import GO_ON, Sums, Tracker, clocks
+from exlm.errors import InputError, Interrupted, TrainingStopped
+from exlm.ops.precision import autocast, training_products
+from exlm.randomness import Purpose, mix
+from exlm.train import checkpoint, distributed
+from exlm.train.optim import OptimizerConfig, build_optimizer, learning_rate
+from exlm.train.tracking import GO_ON, Sums, Tracker, clocks
 
 Batch = dict[str, Any]  # tensors on the host; attention_mask [B, S] among them
 MicroBatches = Callable[[int], list[tuple[int, Batch]]]  # step -> (number within the update, batch)

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from ..errors import InputError
+from exlm.errors import InputError
 
 
 @dataclass(frozen=True)

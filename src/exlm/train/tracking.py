@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from ..errors import TrainingStopped
-from ..storage import write_text
+from exlm.errors import TrainingStopped
+from exlm.storage import write_text
 
 GO_ON = """the last good checkpoint is kept: to go on from it with a lower learning rate or another precision, change \
 the setting and add --resume_anyway true"""
