@@ -133,9 +133,8 @@ def check_positions(data: DataConfig, model: ArchitectureConfig) -> None:
     limited = model.has_links and model.transition == "gated"  # nothing else has a table of positions
     if limited and (needed := expanded_length(longest, data, model)) > limit:
         raise InputError(
-            f"the longest sequence of {corpus_name(data.corpus)} has {longest + 2} tokens and can expand to {needed} "
-            f"positions, but model.max_position_embeddings is {limit}; set it to {needed}, or prepare with a smaller "
-            "--max_length"
+            f"a sequence of {corpus_name(data.corpus)} has {longest + 2} tokens and can expand to {needed} positions, "
+            f"but model.max_position_embeddings is {limit}; set it to {needed}, or prepare with a smaller --max_length"
         )
 
 

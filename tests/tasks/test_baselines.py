@@ -1,7 +1,11 @@
 """Baselines as a user runs them, on tables made here; programs of their own are replaced by small ones."""
 
 import json
+import os
+import signal
 import sys
+import time
+from threading import Thread
 
 import numpy as np
 import pandas as pd
@@ -9,7 +13,7 @@ import pytest
 
 from exlm import InputError
 from exlm.about import info
-from exlm.errors import TrainingStopped
+from exlm.errors import Interrupted, TrainingStopped
 from exlm.paper.report import report
 from exlm.tasks import baseline_models as programs
 from exlm.tasks.baseline_models import interpreter
@@ -172,6 +176,24 @@ def test_a_program_that_fails_ends_the_run_with_its_last_line(table, program):
     programs.SCRIPT.write_text("raise SystemExit('no memory left')")
     with pytest.raises(TrainingStopped, match="no memory left.*program.log"):
         run(table, "binary", "attentivefp", environments=str(program))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_program_as_well(table, program, number):
+    started = table.parent / "started"
+    code = f"import os, time; open({str(started)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(60)"
+    programs.SCRIPT.write_text(code)
+
+    def stop():
+        while not started.exists() or not started.read_text().endswith("\n"):
+            time.sleep(0.05)
+        os.kill(os.getpid(), number)
+
+    Thread(target=stop, daemon=True).start()
+    with pytest.raises(Interrupted, match="run the same command to go on"):
+        run(table, "binary", "attentivefp", environments=str(program))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
 
 
 def test_a_half_made_environment_is_made_again(tmp_path, monkeypatch):

@@ -21,9 +21,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from exlm.data.chemistry import fingerprints
-from exlm.errors import InputError, TrainingStopped
+from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.storage import lock
 from exlm.tasks.table import TaskType
+from exlm.train.loop import on_signals
 
 TREES, NEIGHBOURS = 500, 5
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # C of linear models, the inverse of the strength of regularisation
@@ -185,8 +186,12 @@ def _run(problem: Problem, folder: str, *arguments: str) -> None:
 
 def _failure(command: list[str], log: Path, folder: str | None = None) -> str:
     """Runs a program, its output in a log. If it fails, returns the last line of the log and where it is, else ""."""
-    with log.open("w") as file:
+    with log.open("w") as file, on_signals(_interrupt, once=True):  # subprocess.run then ends the program, too
         if not subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, cwd=folder).returncode:
             return ""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return f"{(lines or ['no output'])[-1]} (its output is in {log})"
+
+
+def _interrupt(number: int) -> None:
+    raise Interrupted(number, "interrupted; run the same command to go on")

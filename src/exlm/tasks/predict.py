@@ -109,8 +109,7 @@ def with_intervals(score: Score, rows: np.ndarray, resamples: int, seed: int) ->
 def _cell(found: dict[str, float]) -> str:
     """A number with its interval, if it has one."""
     varies = np.isfinite([*found.values()]).all() and found["low"] < found["high"]
-    form = "{value:.4f} ({low:.4f} to {high:.4f})" if varies else "{value:.4f}"
-    return form.format_map(found)
+    return ("{value:.4f} ({low:.4f} to {high:.4f})" if varies else "{value:.4f}").format_map(found)
 
 
 def _models(model: str, options: PredictOptions) -> tuple[Any, list[Member]]:

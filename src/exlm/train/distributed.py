@@ -60,9 +60,8 @@ def process_group(max_wait: int) -> Iterator[tuple[int, int]]:
         torch.cuda.set_device(device())
     store, rank, world = next(dist.rendezvous("env://"))
     patience = timedelta(seconds=max_wait)
-    dist.init_process_group(
-        "nccl" if torch.cuda.is_available() else "gloo", store=store, rank=rank, world_size=world, timeout=patience
-    )
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=patience)
     try:
         yield rank, world
     except BaseException as error:
