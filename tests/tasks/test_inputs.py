@@ -146,7 +146,6 @@ def test_embedding_goes_on_behind_the_parts_that_are_finished(chemist, smiles_fi
     records = [{"smiles": smiles, "n": i} for i, smiles in enumerate(smiles_file.read_text().split()[:20])]
     records[13] |= {"smiles": "C1CC", "n": None, "note": "late"}
     path, whole, cut = write(tmp_path / "in.jsonl", map(json.dumps, records)), tmp_path / name, tmp_path / f"cut-{name}"
-    monkeypatch.setattr("exlm.tasks.embed.ROWS", 6)
     monkeypatch.setattr("exlm.data.frames.ROWS", 6)
     embed(chemist, path, str(whole))
     made, original = [], embed_module.embeddings

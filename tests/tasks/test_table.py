@@ -173,6 +173,13 @@ def test_what_a_tsv_file_cannot_hold_is_refused_and_the_rest_comes_back(tmp_path
     pd.testing.assert_frame_equal(read_frame(tmp_path / "a.xlsx"), frame)
 
 
+def test_a_carriage_return_in_a_csv_file_stays_in_its_cell(tmp_path):
+    frame = pd.DataFrame({"x": ["a\rb", 'c "d"', "e,f", "\r\n"], "score": [0.5, np.nan, -1e-300, 2.0]})
+    write_frame(frame, tmp_path / "a.csv")
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "a.csv"), frame)
+    assert read_frame(tmp_path / "a.csv")["x"].tolist() == frame["x"].tolist()
+
+
 def test_pairs_need_one_text_and_files_are_kept_apart(tmp_path):
     train = write(tmp_path / "a.csv", "first,second,y\na,b,1\nc,,0\n,,1\n")
     other = write(tmp_path / "b.csv", "first,second,y,note\nd,e,0,x\n")

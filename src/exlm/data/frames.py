@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -107,17 +107,21 @@ def read_json(path: str | Path) -> Any:
 
 def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
     """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all. InputError for cells that TSV cannot hold."""
+    special = {".csv": "\r", ".tsv": "[\t\n\r]"}.get(path.suffix)
+    found = special and any(column.astype(str).str.contains(special, na=False).any() for _, column in frame.items())
     with replacing(path) as unfinished:
         if path.suffix == ".parquet":
             pq.write_table(as_arrow(frame), unfinished)
-        elif path.suffix == ".csv":
-            frame.to_csv(unfinished, index=False, header=header)
+        elif path.suffix == ".csv":  # pandas would leave a carriage return without quotes, and read it as a line's end
+            quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if found else csv.QUOTE_MINIMAL
+            frame.to_csv(unfinished, index=False, header=header, quoting=quoting)
         elif path.suffix == ".xlsx":
             frame.to_excel(unfinished, index=False)
-        elif any(column.astype(str).str.contains("[\t\n\r]", na=False).any() for _, column in frame.items()):
+        elif found:
             raise InputError(f"{path}: a cell holds a tab or line break; write a .csv or .parquet file")
         else:
             frame.to_csv(unfinished, index=False, header=header, sep="\t", quoting=csv.QUOTE_NONE)
+        sync(unfinished)
 
 
 def as_arrow(frame: pd.DataFrame) -> pa.Table:

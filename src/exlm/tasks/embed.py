@@ -10,16 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.frames import (
-    ROWS,
-    as_arrow,
-    in_words,
-    output_path,
-    read_frames,
-    with_columns,
-    write_frame,
-    write_in_parts,
-)
+from exlm.data import frames
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import fingerprint, load_model
 from exlm.tasks.inference import ReadOptions, Rows, check_kind, run, text_kind, tokenize_rows
@@ -52,10 +43,10 @@ def embed(
         options: the settings of `ReadOptions`."""
     settings = {name: value for name, value in locals().items() if name not in ("input", "output")}
     chosen = ReadOptions(**options)
-    target = output_path(model, input, output, "embeddings.parquet", (".parquet", ".csv", ".npy"))
+    target = frames.output_path(model, input, output, "embeddings.parquet", (".parquet", ".csv", ".npy"))
     network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.to_device(network, chosen.device)
-    first = make_table(next(read_frames(input, chosen.header, ROWS)), input, chosen.text_column, [])
+    first = make_table(next(frames.read_frames(input, chosen.header, frames.ROWS)), input, chosen.text_column, [])
     known, keep = text_kind(network.config), chosen.on_invalid == "keep"
     molecules = check_kind(first.texts, known.molecules, chosen.molecules, input)
 
@@ -67,8 +58,8 @@ def embed(
         return rows.counts("embedded")
 
     settings |= {"weights": fingerprint(model)}
-    counts = write_in_parts(input, chosen.header, target, settings, write)
-    print(f"{in_words(counts)}: {target}; texts of column {first.text_column!r} (--text_column names another)")
+    counts = frames.write_in_parts(input, chosen.header, target, settings, write)
+    print(f"{frames.in_words(counts)}: {target}; texts of column {first.text_column!r} (--text_column names another)")
     return target
 
 
@@ -79,14 +70,14 @@ def _write(path: Path, rows: Rows, vectors: np.ndarray) -> None:
     columns = {"row": table.frame.index} | text | {"problem": rows.problems}
     if path.suffix == ".csv":
         columns |= {f"embedding {i}": values for i, values in enumerate(vectors.T)}
-    frame = with_columns(table.frame, columns)
+    frame = frames.with_columns(table.frame, columns)
     if path.suffix == ".npy":
         vectors.tofile(path)
     elif path.suffix == ".csv":
-        write_frame(frame, path, header=frame.index[0] == 0)
+        frames.write_frame(frame, path, header=frame.index[0] == 0)
     else:
         cells = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-        pq.write_table(as_arrow(frame).append_column("embedding", cells), path)
+        pq.write_table(frames.as_arrow(frame).append_column("embedding", cells), path)
 
 
 def embeddings(

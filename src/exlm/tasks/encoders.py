@@ -31,8 +31,7 @@ def encoder_fingerprint(name: str) -> str:
     if Path(name).is_dir():
         verify(name)
         return fingerprint(name)
-    commit = getattr(load_config(name), "_commit_hash", None)
-    return hashlib.sha256(f"{name} {commit}".encode()).hexdigest()
+    return hashlib.sha256(f"{name} {getattr(load_config(name), '_commit_hash', None)}".encode()).hexdigest()
 
 
 def load_encoder(

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from exlm import storage
 from exlm.about import write_card
+from exlm.data.frames import write_frame
 from exlm.errors import Diverged, InputError, TrainingStopped
 from exlm.ops.precision import used_precision
 from exlm.storage import plain, write_json
@@ -107,7 +108,7 @@ def run_task(
     with storage.lock(directory):
         finished_runs(directory, grid, seeds, settings)  # a run that is refused changes nothing here
         storage.write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
-        storage.write_text(directory / "invalid_rows.csv", invalid.to_csv(index=False))
+        write_frame(invalid, directory / "invalid_rows.csv")
         report = run_grid(directory, task.train_seed, grid, seeds, settings, task.metric)
     template = Template(Path(__file__).with_name("result.txt").read_text(encoding="utf-8"))
     print(template.render(report, report=report, directory=directory))

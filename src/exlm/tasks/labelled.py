@@ -11,10 +11,9 @@ import pandas as pd
 import rdkit
 
 from exlm.data.columns import listed
-from exlm.data.frames import read_frame, with_columns
+from exlm.data.frames import read_frame, with_columns, write_frame
 from exlm.errors import InputError
 from exlm.randomness import Purpose, mix
-from exlm.storage import write_text
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
 from exlm.tasks.inference import Rows, TextKind, check_kind
@@ -110,7 +109,7 @@ class LabelledTask:
         if table.parts is not None:
             own = [table.text_column, table.pair_column, *table.label_columns]
             frame = frame.loc[table.parts != "train", [n for n in frame if n in own or n not in table.frame]]
-        write_text(run_dir / "predictions.csv", frame.to_csv(index=False))
+        write_frame(frame, run_dir / "predictions.csv")
 
 
 def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
