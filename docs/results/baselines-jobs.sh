@@ -9,11 +9,11 @@ output=${1:-runs/baselines}
 environments=${2:-$HOME/.cache/exlm/baselines}
 export OMP_NUM_THREADS=1
 
-run() { # SEEDS BASELINES DATASETS
+run() { # SEEDS BASELINES DATASETS [OPTIONS]
     for dataset in $3; do
         for baseline in $2; do
             ${EXLM:-exlm} baseline "$baseline" "$dataset" --seeds "$1" --environments "$environments" \
-                --output "$output/$baseline/$dataset" || echo "not done: $baseline $dataset $1"
+                --output "$output/$baseline/$dataset" $4 || echo "not done: $baseline $dataset $1"
         done
     done
 }
@@ -30,6 +30,8 @@ run 0 "chemprop attentivefp" "lipophilicity tox21"
 run 0 ecfp-rf "muv toxcast"
 run 0,1,2 attentivefp "$small"
 run 0,1,2 chemprop "lipophilicity tox21"
-run 0 chemprop "toxcast muv"
+run 0 chemprop toxcast
+run 0 chemprop muv "--epochs 10"
 run 0,1,2 attentivefp "lipophilicity tox21"
-run 0 attentivefp "toxcast muv"
+run 0 attentivefp toxcast
+run 0 attentivefp muv "--epochs 10"
