@@ -432,6 +432,14 @@ def test_without_tasks_only_equal_masks_are_compared(tmp_path):
     assert all(row["our runs"] == "one seed, not decided" for row in rows.values())
 
 
+def test_a_claim_is_said_once_if_its_names_mean_the_same_cells(tmp_path):
+    for name in ("mlm", "exlm"):
+        pretraining(tmp_path, name, 0.387, objective=name)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = read_csv(tmp_path / "out/tables/findings.csv")
+    assert [row["claim"] for row in rows] == ["ExLM scores higher than the vanilla MLM"]
+
+
 def test_joint_numbers_stand_beside_the_marginal_ones(grid):
     rows = {row["model"]: row for row in read_csv(grid / "out/tables/sweep.csv") if row["p, %"] == "15.0"}
     exlm, mlm = rows["ExLM, k = 4"], rows["Vanilla MLM"]

@@ -161,15 +161,17 @@ def verdict(difference: float, error: float | None) -> str:
 
 
 def claims_table(families: Sequence[Family]) -> Table:
-    """All claims whose cells were run. A claim without a score compares the mean over the tasks that its cells share.
-    Without such tasks it compares held-out accuracy, but only if p and r are the same in all cells."""
+    """All claims whose cells were run, each once. A claim without a score compares the mean over the tasks that its
+    cells share. Without such tasks it compares held-out accuracy, but only if p and r are the same in all cells."""
     rows: list[Row] = []
     for family in families:
-        named = family.named()
+        named, said = family.named(), set[frozenset]()
         for claim, *parts in TEXTS["claims"]:
-            if any(name not in named for _, name, *_ in parts):
+            meant = frozenset((weight, named.get(name), *score) for weight, name, *score in parts)
+            cells = {cell for _, cell, *_ in meant if cell}
+            if meant in said or not all(name in named for _, name, *_ in parts):
                 continue
-            cells = {named[name] for _, name, *_ in parts}
+            said.add(meant)  # two names may mean the same cell
             tasks = [task for task in family.shares if len(family.estimates(cells, task)) == len(cells)]
             alike = len({(cell.p, cell.r) for cell in cells}) == 1
             terms, words, scores = [], [], []
