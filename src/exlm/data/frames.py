@@ -107,8 +107,9 @@ def read_json(path: str | Path) -> Any:
 
 def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
     """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all. InputError for cells that TSV cannot hold."""
+    texts = frame.select_dtypes(exclude="number")
     special = {".csv": "\r", ".tsv": "[\t\n\r]"}.get(path.suffix)
-    found = special and any(column.astype(str).str.contains(special, na=False).any() for _, column in frame.items())
+    found = special and any(column.astype(str).str.contains(special, na=False).any() for _, column in texts.items())
     with replacing(path) as unfinished:
         if path.suffix == ".parquet":
             pq.write_table(as_arrow(frame), unfinished)
