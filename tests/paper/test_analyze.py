@@ -241,7 +241,7 @@ def test_other_data_at_the_same_place_do_not_pass_for_done(recipe, smiles_file, 
         ({"data": DataConfig("/nowhere")}, "/nowhere does not exist"),
         (
             {"model": ArchitectureConfig(num_states=2, max_position_embeddings=8)},
-            "exlm-p15-k2: the longest sequence .* positions, but model.max_pos",
+            "exlm-p15-k2: a sequence of .* positions, but model.max_pos",
         ),
     ],
 )
