@@ -37,7 +37,8 @@ def cell(result: dict[str, Any] | None) -> str:
     if result is None:
         return ""
     values, digits = seeds_of(result), 1 if result["metric"] in SHARES else 3
-    return f"{fmean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else " (1 seed)")
+    spread = f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{stdev(values):.{digits}f}" if len(values) > 1 else " (1 seed)"
+    return f"{fmean(values):.{digits}f}{spread}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
