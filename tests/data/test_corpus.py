@@ -284,6 +284,18 @@ def test_result_does_not_depend_on_workers(tmp_path, monkeypatch):
     Corpus(tmp_path / "two").verify()
 
 
+def test_rdkit_reads_a_molecule_once_and_invalid_rows_are_named_all_the_same(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr("exlm.data.encoding.CHUNK_ROWS", 3)
+    monkeypatch.setattr("exlm.data.encoding.molecule_problem", lambda text: read.append(text) or molecule_problem(text))
+    file = _write(tmp_path / "in.smi", [*MOLECULES, "C1CC", "", "CCN", "C(C)(C)(C)(C)C"])
+    _prepare(file, tmp_path / "learned")
+    assert sorted(text for text in read if not molecule_problem(text)) == sorted([*MOLECULES, "CCN"])
+    _prepare(file, tmp_path / "given", tokenizer=str(tmp_path / "learned"))  # checks while it tokenises
+    learned, given = ((tmp_path / name / "skipped.csv").read_text() for name in ("learned", "given"))
+    assert learned == given and learned.count("unparsable") == 2
+
+
 def test_output_is_not_overwritten_unasked(smi, tmp_path):
     _prepare(smi, tmp_path / "out")
     with pytest.raises(InputError, match="overwrite"):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Set
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -41,6 +41,7 @@ class Row(NamedTuple):
     document: int
     text: str
     fault: str = ""  # why the row has no text, where that is known
+    molecule: bool = False  # whether the text is known to be a molecule
 
 
 Chunk = list[Row]
@@ -103,10 +104,19 @@ def _prepare_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the files
 
 
-def count_smiles(molecules_only: bool, how: Standardize, chunk: Chunk) -> Counter[str]:
-    """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in those of molecules."""
-    texts = (standardize(row.text, how) for row in chunk if not molecules_only or molecule_problem(row.text) is None)
-    return Counter(token for text in texts for token in re.findall(SMILES_PATTERN, text))
+def count_smiles(molecules_only: bool, how: Standardize, chunk: Chunk) -> tuple[Counter[str], bytes]:
+    """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in those of molecules; and
+    for `mark` which rows these are, as bits: RDKit takes most of the time, and need not read a molecule twice."""
+    chosen = [not molecules_only or molecule_problem(row.text) is None for row in chunk]
+    texts = (standardize(row.text, how) for row in compress(chunk, chosen))
+    counts = Counter(token for text in texts for token in re.findall(SMILES_PATTERN, text))
+    return counts, np.packbits(chosen).tobytes() if molecules_only and how == "none" else b""
+
+
+def mark(chunk: Chunk, bits: bytes) -> Chunk:
+    """The chunk with every row that `count_smiles` found to be a molecule, by its bits, marked as one."""
+    molecules = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(chunk)).astype(bool).tolist()
+    return [row._replace(molecule=known) for row, known in zip(chunk, molecules, strict=True)] if bits else chunk
 
 
 @dataclass(frozen=True)
@@ -141,7 +151,7 @@ class Encoder:
                 unknown, spelled = (_words(found, text, odd) for odd in ({self.unknown_id}, spelling))
             reason, detail = UNREADABLE, row.fault
             if text:
-                reason, detail = self._problem(text, len(tokens) + SPECIALS, restored, unknown)
+                reason, detail = self._problem(text, len(tokens) + SPECIALS, restored, unknown, row.molecule)
             keep = not reason or (self.keep_invalid and reason not in (TOO_LONG, UNREADABLE))
             if keep:
                 kept.append((row.document, text, tokens))
@@ -163,11 +173,11 @@ class Encoder:
         joined = np.fromiter(chain.from_iterable(tokens for _, _, tokens in kept), np.uint32)
         return EncodedChunk(joined, examples, invalid, counts)
 
-    def _problem(self, text: str, length: int, decoded: str, unknown: list[str]) -> tuple[str, str]:
+    def _problem(self, text: str, length: int, decoded: str, unknown: list[str], known: bool) -> tuple[str, str]:
         """(reason, detail) of the first thing that is wrong with a row; empty if nothing is."""
         if length > self.max_length:
             return TOO_LONG, f"{length} tokens, at most {self.max_length}"
-        if self.molecules and (error := molecule_problem(text)):
+        if self.molecules and not known and (error := molecule_problem(text)):
             return UNPARSABLE, error
         if unknown:
             return UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(unknown))}"

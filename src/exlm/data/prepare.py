@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,7 +20,7 @@ from tqdm import tqdm
 
 from exlm.data.chemistry import Standardize, are_molecules
 from exlm.data.corpus import FORMAT_VERSION, CorpusWriter
-from exlm.data.encoding import SPECIALS, Chunk, EncodedChunk, Encoder, count_smiles, map_chunks, pack, read_chunks
+from exlm.data.encoding import SPECIALS, Chunk, EncodedChunk, Encoder, count_smiles, map_chunks, mark, pack, read_chunks
 from exlm.data.readers import find_sources
 from exlm.data.tokenization import TEXT_TOKENIZERS, smiles_tokenizer, splits_smiles, train_text_tokenizer
 from exlm.errors import InputError
@@ -87,6 +88,7 @@ def prepare(
     _check_options(options, workers)
     sources, ignored = find_sources(inputs, header)
     packed, keep = documents != "none", on_invalid == "keep"
+    known: list[bytes] = []  # for every chunk which rows are molecules, if the vocabulary was learned from these
 
     def read(title: str) -> Iterator[Chunk]:
         with tqdm(desc=title, unit=" rows", unit_scale=True, disable=None) as bar:
@@ -107,14 +109,18 @@ def prepare(
             texts = (row.text for chunk in read("vocabulary") for row in chunk if row.text)
             vocabulary = train_text_tokenizer(tokenizer, texts, vocabulary_size)
         elif not vocabulary:
-            count = partial(count_smiles, molecules and not keep, standardize)
+            count, total = partial(count_smiles, molecules and not keep, standardize), Counter[str]()
             with closing(map_chunks(count, read("vocabulary"), workers)) as counted:
-                vocabulary = smiles_tokenizer(sum(counted, Counter()))
+                for tokens, bits in counted:
+                    total.update(tokens)
+                    known.append(bits)
+            vocabulary = smiles_tokenizer(total)
         vocabulary.save_pretrained(folder)
         file, longest = str(folder / "tokenizer.json"), sys.maxsize if packed else max_length
         encoder = Encoder(file, vocabulary.unk_token_id, longest, molecules, keep, held_out, seed, standardize)
         writer = CorpusWriter(folder, max(vocabulary.get_vocab().values()) + 1)  # some tokenizers skip ids
-        with closing(map_chunks(encoder, read("tokenising"), workers)) as encoded:
+        rows = map(mark, read("tokenising"), chain(known, repeat(b"")))
+        with closing(map_chunks(encoder, rows, workers)) as encoded:
             separator = vocabulary.eos_token_id if cross_documents else None
             examples = pack(encoded, max_length - SPECIALS, separator) if packed else encoded
             counts = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
