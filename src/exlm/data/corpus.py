@@ -30,7 +30,6 @@ BLOCK = 2**18  # examples in memory at a time
 
 Split = Literal["train", "valid"]
 SPLITS = get_args(Split)
-DROPPED = len(SPLITS)  # stands in place of the split of a duplicate
 
 
 class Corpus:
@@ -153,33 +152,42 @@ class CorpusWriter:
         self.tokens += len(tokens)
         self._in_shard += len(tokens)
 
-    def drop_duplicates(self) -> None:
-        """Leave out examples with the hash of an earlier one. To save memory, a 64th of all is compared at a time."""
-        staged = np.memmap(self.staged, EXAMPLE, "r+")
-        for bucket in range(64):
-            starts = range(0, len(staged), BLOCK)
-            found = [i + np.flatnonzero(staged["high"][i : i + BLOCK] >> np.uint64(58) == bucket) for i in starts]
-            inside = np.concatenate(found)
-            repeated = pd.DataFrame(staged[["high", "low"]][inside]).duplicated().to_numpy()
-            staged["split"][inside[repeated]] = DROPPED
-        staged.flush()
-
-    def write_splits(self, max_length: int) -> dict[str, np.ndarray]:
-        """Write `train.npy` and `valid.npy`. Returns by split how many examples have each length, [max_length + 1]."""
+    def write_splits(self, max_length: int, drop_duplicates: bool = False) -> dict[str, np.ndarray]:
+        """Write `train.npy` and `valid.npy`, on request without examples that have the hash of an earlier one. Returns
+        by split how many examples have each length, [max_length + 1]."""
+        kept = self._first_of_equals() if drop_duplicates and self.examples else np.ones(self.examples, bool)
         histograms = {split: np.zeros(max_length + 1, np.int64) for split in SPLITS}
         for split, histogram in histograms.items():
-            for block in self._blocks(split):
+            for block in self._blocks(split, kept):
                 histogram += np.bincount(block["length"], minlength=max_length + 1)
             header = {"descr": INDEX.descr, "fortran_order": False, "shape": (int(histogram.sum()),)}
             with open(self.folder / f"{split}.npy", "wb") as stream:
                 np.lib.format.write_array_header_1_0(stream, header)
-                for block in self._blocks(split):
+                for block in self._blocks(split, kept):
                     stream.write(block[["offset", "length"]].astype(INDEX).tobytes())
         self.staged.unlink()
         return histograms
 
-    def _blocks(self, split: str) -> Iterator[np.ndarray]:
-        """The examples of one split, found by reading BLOCK examples of the file `staged` at a time."""
+    def _first_of_equals(self) -> np.ndarray:
+        """[examples] bool: whether no earlier one has the same hash. To save memory, a 64th is compared at a time."""
+        first = np.ones(self.examples, bool)
+        for bucket in range(64):
+            found = []
+            for start, block in self._staged():
+                inside = np.flatnonzero(block["high"] >> np.uint64(58) == bucket)
+                found.append(pd.DataFrame(block[["high", "low"]][inside], start + inside))
+            hashes = pd.concat(found)
+            first[hashes.index[hashes.duplicated()]] = False
+        return first
+
+    def _blocks(self, split: str, kept: np.ndarray) -> Iterator[np.ndarray]:
+        """The kept examples of one split, in blocks."""
+        for start, block in self._staged():
+            yield block[kept[start : start + len(block)] & (block["split"] == SPLITS.index(split))]
+
+    def _staged(self) -> Iterator[tuple[int, np.ndarray]]:
+        """BLOCK examples at a time, each block behind the number of its first example. They are read, not mapped, so
+        that no more than a block is in memory."""
         with open(self.staged, "rb") as file:
-            while len(block := np.fromfile(file, EXAMPLE, BLOCK)):
-                yield block[block["split"] == SPLITS.index(split)]
+            for start in range(0, self.examples, BLOCK):
+                yield start, np.fromfile(file, EXAMPLE, BLOCK)

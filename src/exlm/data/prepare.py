@@ -124,9 +124,7 @@ def prepare(
             separator = vocabulary.eos_token_id if cross_documents else None
             examples = pack(encoded, max_length - SPECIALS, separator) if packed else encoded
             counts = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
-        if drop_duplicates and writer.examples:
-            writer.drop_duplicates()
-        found = statistics(counts, writer.examples, writer.write_splits(max_length))
+        found = statistics(counts, writer.examples, writer.write_splits(max_length, drop_duplicates))
         files, fingerprint = entries(folder, folder.iterdir()), tokenizer_hash(vocabulary)
         content = [files[name]["sha256"] for name in (*writer.shards, "train.npy", "valid.npy")]
         manifest = {
