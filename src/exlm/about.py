@@ -27,7 +27,7 @@ from exlm.train.distributed import device
 from exlm.train.tracking import read_log
 
 LIBRARIES = ("exlm", "torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "rdkit")
-BLOCK, BLOCKS = 2**20, 64  # bytes that are written to measure the disk
+WRITTEN = 2**26  # bytes, to measure the disk
 PIPELINES = {  # by the end of the name of the model's class
     "ForMaskedLM": "fill-mask",
     "ForSequenceClassification": "text-classification",
@@ -65,11 +65,9 @@ def verify(path: str) -> dict[str, str]:
         raise InputError(f"{path} has no {MANIFEST}, so nothing in it can be checked; give what an exlm command wrote")
     for directory, reason in found.items():
         print(f"{directory}: {reason or 'as it was written'}")
-    if damaged := {directory: reason for directory, reason in found.items() if reason}:
-        raise InputError(
-            f"{len(damaged)} of {len(found)} directories are damaged; make them again, or copy them from where they "
-            "are whole (a run goes on from its newest undamaged checkpoint by itself)"
-        )
+    if damaged := sum(map(bool, found.values())):
+        advice = "make them again or copy them from elsewhere (a run goes on from its newest undamaged checkpoint)"
+        raise InputError(f"{damaged} of {len(found)} directories are damaged; {advice}")
     return {}
 
 
@@ -146,10 +144,9 @@ def _name(path_or_name: str) -> str:
 
 def _disk_speed(directory: str) -> float:
     """Megabytes per second, from the first byte to the end of the sync."""
-    block, begin = os.urandom(BLOCK), time.perf_counter()
+    content, begin = os.urandom(WRITTEN), time.perf_counter()
     with NamedTemporaryFile(dir=directory) as file:
-        for _ in range(BLOCKS):
-            file.write(block)
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    return BLOCK * BLOCKS / 1e6 / (time.perf_counter() - begin)
+    return WRITTEN / 1e6 / (time.perf_counter() - begin)

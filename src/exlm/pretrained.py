@@ -98,10 +98,8 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
     tokenizer.eos_token = tokenizer.eos_token or tokenizer.sep_token
     missing = [name for name in ("bos", "eos", "pad", "mask") if getattr(tokenizer, f"{name}_token_id") is None]
     if missing:
-        raise InputError(
-            f"the tokenizer {path_or_name} has no {' and no '.join(missing)} token; add it with "
-            "tokenizer.add_special_tokens and save the tokenizer again"
-        )
+        advice = "add it with tokenizer.add_special_tokens and save the tokenizer again"
+        raise InputError(f"the tokenizer {path_or_name} has no {' and no '.join(missing)} token; {advice}")
     return tokenizer
 
 
@@ -118,10 +116,8 @@ def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
         check_name(name)
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # damaged tokenizers raise anything, even a bare Exception
-        raise InputError(
-            f"no tokenizer could be loaded from {name} ({first_line(error).rstrip('.')}); give a directory saved with "
-            "save_pretrained, or a hub name"
-        ) from error
+        reason = f"no tokenizer could be loaded from {name} ({first_line(error).rstrip('.')})"
+        raise InputError(f"{reason}; give a directory saved with save_pretrained, or a hub name") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise InputError(f"the tokenizer {name} has no fast version (tokenizer.json); convert it to a fast one first")
     return tokenizer

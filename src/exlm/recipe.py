@@ -10,9 +10,8 @@ from exlm.model.heads import Prior
 
 # Settings that do not change what a run computes, or that another setting contains.
 REPORTING = (
-    *("log_every", "eval_every", "save_every", "keep_checkpoints", "max_wait"),
-    *("eval_sequences", "corpus", "warmup_ratio"),
-)
+    "log_every", "eval_every", "save_every", "keep_checkpoints", "max_wait", "eval_sequences", "corpus", "warmup_ratio"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

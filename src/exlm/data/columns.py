@@ -46,10 +46,8 @@ def looks_like_data(name: str) -> bool:
 def check_header(columns: Iterable[Any], where: object) -> None:
     """Raises InputError if a name looks like data: the table has no header line."""
     if values := [column for column in columns if looks_like_data(str(column))]:
-        raise InputError(
-            f"{where} seems to have no header line, as its first line has {values[0][:80]!r}; add --header false "
-            "(fine-tuning: --task.header false), and its columns are called column 1, column 2, ..."
-        )
+        advice = "add --header false (fine-tuning: --task.header false); columns are called column 1, column 2, ..."
+        raise InputError(f"{where} seems to have no header line, as its first line has {values[0][:80]!r}; {advice}")
 
 
 def check_columns(columns: Iterable[Any], where: object, *names: str | None) -> None:

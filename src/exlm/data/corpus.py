@@ -186,8 +186,7 @@ class CorpusWriter:
             yield block[kept[start : start + len(block)] & (block["split"] == SPLITS.index(split))]
 
     def _staged(self) -> Iterator[tuple[int, np.ndarray]]:
-        """BLOCK examples at a time, each block behind the number of its first example. They are read, not mapped, so
-        that no more than a block is in memory."""
+        """BLOCK examples at a time, behind the number of the first; read and not mapped, they take constant memory."""
         with open(self.staged, "rb") as file:
             for start in range(0, self.examples, BLOCK):
                 yield start, np.fromfile(file, EXAMPLE, BLOCK)

@@ -70,10 +70,8 @@ class ExLMTransitionHead(nn.Module):
             if not self.gated:
                 return transition.single(linear(states, self.query), linear(states, self.key), edges, links)
             if lattice.input_ids.shape[1] > self.positions.num_embeddings:
-                raise InputError(
-                    f"a sequence expands to {lattice.input_ids.shape[1]} positions but max_position_embeddings is "
-                    f"{self.positions.num_embeddings}; shorten the sequences or raise it"
-                )
+                limit = f"max_position_embeddings is {self.positions.num_embeddings}; shorten the sequences or raise it"
+                raise InputError(f"a sequence expands to {lattice.input_ids.shape[1]} positions but {limit}")
             features = torch.cat([states, self.positions(lattice.state_index)], dim=-1)
             query, key = (linear(features, layer).unflatten(-1, (self.heads, -1)) for layer in (self.query, self.key))
             gate = linear(features, self.gate)

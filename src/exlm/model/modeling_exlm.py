@@ -170,9 +170,8 @@ class ExLMModel(ExLMPreTrainedModel):
     ) -> Tensor:
         """hidden [R, L, D] through the layers; the last one computes only what is read. `trace` as for `encode`."""
         device, config = hidden.device.type, self.config
-        dtype = self.embeddings.weight.dtype
-        if torch.is_autocast_enabled(device):
-            dtype = torch.get_autocast_dtype(device)
+        own = self.embeddings.weight.dtype
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else own
         head_dim = config.hidden_size // config.num_attention_heads
         cos, sin = rotary_tables(layout.position_ids, head_dim, config.rotary_base)
         tables = cos.to(dtype), sin.to(dtype)

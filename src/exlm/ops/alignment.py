@@ -158,10 +158,8 @@ def _checked(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The inputs after a check of all shapes; the lengths become int64 on the device of `emission`."""
     if emission.dim() != 3 or transition.shape != (emission.shape[0], emission.shape[2], emission.shape[2]):
-        raise ValueError(
-            f"emission must be [batch, targets, states] and transition [batch, states, states], "
-            f"got {list(emission.shape)} and {list(transition.shape)}"
-        )
+        found = f"got {list(emission.shape)} and {list(transition.shape)}"
+        raise ValueError(f"emission must be [batch, targets, states], transition [batch, states, states]; {found}")
     for name, lengths in (("target_lengths", target_lengths), ("state_lengths", state_lengths)):
         if lengths.shape != emission.shape[:1] or lengths.is_floating_point():
             raise ValueError(f"{name} must be {len(emission)} integers, got {lengths.dtype} {list(lengths.shape)}")

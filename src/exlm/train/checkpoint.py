@@ -42,10 +42,9 @@ def save(
             write_manifest(partial, list(partial.iterdir()))
         sync(directory)
     except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"the checkpoint of step {step} could not be written to {directory}: {error}; earlier checkpoints are "
-            "intact, free some space and run the same command to go on from the newest"
-        ) from error
+        failed = f"the checkpoint of step {step} could not be written to {directory}: {error}"
+        advice = "earlier checkpoints are intact, free some space and run the same command to go on from the newest"
+        raise InputError(f"{failed}; {advice}") from error
     for path in candidates(directory)[keep:]:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -179,10 +179,9 @@ def update(
             except (MemoryError, RuntimeError) as error:
                 if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
                     rows, length = batch["attention_mask"].shape
-                    raise TrainingStopped(
-                        f"out of memory at step {step + 1}, in {rows} sequences of up to {length} tokens ({error}); "
-                        "lower tokens_per_micro_batch, which changes the result by rounding alone"
-                    ) from error
+                    where = f"out of memory at step {step + 1}, in {rows} sequences of up to {length} tokens ({error})"
+                    advice = "lower tokens_per_micro_batch, which changes the result by rounding alone"
+                    raise TrainingStopped(f"{where}; {advice}") from error
                 raise
         found += torch.stack([value.double() for value in (total.detach(), count, skipped)])
         tokens += int(batch["attention_mask"].sum())  # on the host, as all batches
