@@ -28,8 +28,7 @@ from exlm.train.tracking import read_log
 
 LIBRARIES = ("exlm", "torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "rdkit")
 WRITTEN = 2**26  # bytes, to measure the disk
-PIPELINES = {  # by the end of the name of the model's class
-    "ForMaskedLM": "fill-mask",
+PIPELINES = {  # by the end of the name of the model's class; of all others, fill-mask
     "ForSequenceClassification": "text-classification",
     "ForTokenClassification": "token-classification",
     "ForQuestionAnswering": "question-answering",

@@ -18,8 +18,7 @@ from exlm.storage import new_directory
 
 OUTPUTS: dict[Any, list[str]] = {
     ExLMModel: ["last_hidden_state", "sentence_embedding"],
-    ExLMForSequenceClassification: ["logits"],
-    ExLMForTokenClassification: ["logits"],
+    **dict.fromkeys((ExLMForSequenceClassification, ExLMForTokenClassification), ["logits"]),
     ExLMForQuestionAnswering: ["start_logits", "end_logits"],
 }
 
@@ -37,7 +36,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         format: the file format; there is only `onnx`."""
     optional("onnxscript", "export", "exlm export")
     verify(model)
-    architectures = AutoConfig.from_pretrained(model).architectures or []
+    architectures = AutoConfig.from_pretrained(model, trust_remote_code=False).architectures or []
     kind = next((kind for kind in OUTPUTS if kind.__name__ in architectures), ExLMModel)
     network, tokenizer = load_model(model, kind)
     config = network.config

@@ -132,10 +132,9 @@ def check_positions(data: DataConfig, model: ArchitectureConfig) -> None:
     limit = model.max_position_embeddings
     limited = model.has_links and model.transition == "gated"  # nothing else has a table of positions
     if limited and (needed := expanded_length(longest, data, model)) > limit:
-        raise InputError(
-            f"a sequence of {corpus_name(data.corpus)} has {longest + 2} tokens and can expand to {needed} positions, "
-            f"but model.max_position_embeddings is {limit}; set it to {needed}, or prepare with a smaller --max_length"
-        )
+        found = f"a sequence of {corpus_name(data.corpus)} has {longest + 2} tokens and can expand to {needed}"
+        advice = f"set it to {needed}, or prepare with a smaller --max_length"
+        raise InputError(f"{found} positions, but model.max_position_embeddings is {limit}; {advice}")
 
 
 def complete_batch(model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prior) -> dict[str, Any]:

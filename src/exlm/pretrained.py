@@ -73,16 +73,15 @@ def load_model(
     verify(path)
     tokenizer = load_tokenizer(path)
     try:
-        config = AutoConfig.from_pretrained(path)
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)  # a stranger's code is never run
         if config.model_type != "exlm":
             raise InputError(f"{path} holds a {config.model_type} model; give the directory of an ExLM, MLM or CTC")
         config.task_layers = config.task_layers if task_layers is None else task_layers
         if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
-            raise InputError(
-                f"the tokenizer in {path} ({len(tokenizer)} tokens, mask {tokenizer.mask_token_id}) is not the model's "
-                f"({config.vocab_size} tokens, mask {config.mask_token_id}); restore the tokenizer files"
-            )
-        return model_class.from_pretrained(path, config=config), tokenizer
+            found = f"({len(tokenizer)} tokens, mask {tokenizer.mask_token_id})"
+            wanted = f"({config.vocab_size} tokens, mask {config.mask_token_id})"
+            raise InputError(f"the tokenizer in {path} {found} is not the model's {wanted}; restore the tokenizer")
+        return model_class.from_pretrained(path, config=config, use_safetensors=True), tokenizer
     except InputError:
         raise
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
@@ -114,7 +113,7 @@ def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
     """A fast tokenizer from a directory or the Hugging Face hub, as it is; InputError if there is none."""
     try:
         check_name(name)
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # damaged tokenizers raise anything, even a bare Exception
         reason = f"no tokenizer could be loaded from {name} ({first_line(error).rstrip('.')})"
         raise InputError(f"{reason}; give a directory saved with save_pretrained, or a hub name") from error

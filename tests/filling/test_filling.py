@@ -405,7 +405,7 @@ def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp
     main([*options, "--valid_only", "true"])
     for record, before in zip(read(tmp_path / "a.jsonl"), marked, strict=True):
         assert record["fillings"] == [entry for entry in before["fillings"] if entry["valid"]]
-        assert record["fillings"] or record["warning"] == "none of the fillings is a molecule; raise n_best"
+        assert record["fillings"] or record["warning"] == "no filling is a molecule; raise n_best"
     with pytest.raises(SystemExit):
         main(["fill", str(model), TWO, "--molecules", "false", "--valid_only", "true"])
     assert "valid_only is for molecules" in capsys.readouterr().err

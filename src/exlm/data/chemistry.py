@@ -12,6 +12,7 @@ from rdkit.Chem.rdFingerprintGenerator import GetMorganGenerator
 Standardize = Literal["none", "canonical", "parent"]
 
 RADIUS, BITS = 2, 2048  # of the fingerprints, in bonds and in bits
+LONGEST_SMILES = 2**13  # characters; RDKit would need seconds, and much memory, for longer ones
 SAMPLE = 100  # number of texts that `are_molecules` checks
 # Text after a space is not allowed: RDKit would read it as the molecule's name, but the tokenizer as atoms.
 _PARSER: Any = Chem.SmilesParserParams()
@@ -22,7 +23,7 @@ def molecule_problem(smiles: str) -> str | None:
     """Why `smiles` is not a molecule, in RDKit's words, or None if it is one. Accepts what `Chem.MolFromSmiles`
     accepts, except for spaces and the empty string, in half the time: without stereochemistry, with all hydrogens."""
     with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(smiles, _PARSER) if len(smiles.split()) == 1 else None
+        molecule = Chem.MolFromSmiles(smiles, _PARSER) if _is_word(smiles) else None
         if molecule is None:
             return f"not a SMILES string{_reason(smiles)}"
         try:
@@ -32,9 +33,16 @@ def molecule_problem(smiles: str) -> str | None:
     return None
 
 
+def _is_word(smiles: str) -> bool:
+    """Whether RDKit should read this text: it has no spaces and is not endless."""
+    return len(smiles) <= LONGEST_SMILES and len(smiles.split()) == 1
+
+
 def _reason(smiles: str) -> str:
     """What RDKit's log says about a string that is not a SMILES string, such as ": unclosed ring"; "" if nothing."""
-    if len(smiles.split()) != 1:
+    if len(smiles) > LONGEST_SMILES:
+        return f": it has over {LONGEST_SMILES:,} characters"
+    if not _is_word(smiles):
         return ": it has spaces" if smiles.strip() else ""
     if odd := next((character for character in smiles if not character.isascii()), ""):
         return f": it has {odd!r}"  # RDKit's log, cut within such a character, could not be read
@@ -47,7 +55,7 @@ def _reason(smiles: str) -> str:
 def standardize(smiles: str, how: Standardize) -> str:
     """A molecule as canonical SMILES, or as those of its `parent`, the largest fragment without charges, so that a salt
     and its acid become equal. A string that is not a molecule stays as it is."""
-    if how == "none" or len(smiles.split()) != 1:
+    if how == "none" or not _is_word(smiles):
         return smiles
     with rdBase.BlockLogs():
         molecule: Any = Chem.MolFromSmiles(smiles)

@@ -64,8 +64,11 @@ class Corpus:
         self.corpus_hash = hashlib.sha256(hashes.encode()).hexdigest() if len(manifests) > 1 else hashes
         indexes, self._shards, self._starts = list[np.ndarray](), list[np.ndarray](), [0]
         for path, manifest in zip(self.paths, manifests, strict=True):
-            index, names = np.load(path / f"{split}.npy", mmap_mode="r"), manifest["token_files"]
-            dtype = np.dtype(manifest["token_dtype"])
+            try:
+                index, names = np.load(path / f"{split}.npy", mmap_mode="r"), manifest["token_files"]
+                dtype = np.dtype(manifest["token_dtype"])
+            except (OSError, KeyError, TypeError, ValueError) as error:
+                raise InputError(f"{path}: {split}.npy or the manifest is damaged ({error}); prepare again") from error
             if not set(names) <= set(manifest["files"]) or dtype.kind != "u":
                 raise InputError(f"the manifest of {path} is damaged: its token files are not those of a corpus")
             if self._shards:

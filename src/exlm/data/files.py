@@ -22,6 +22,8 @@ from exlm.storage import sha256
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
 STANDARD_INPUT = "-"  # as the name of a file
+LONGEST = 2**24  # characters of a line or a cell; one without an end must not fill the memory
+LARGEST = 2**30  # bytes or characters of a file that is read as a whole, when it is unpacked
 UNREADABLE = (OSError, EOFError, UnicodeError, lzma.LZMAError, zlib.error, pyarrow.ArrowException, zipfile.BadZipFile)
 
 
@@ -48,6 +50,19 @@ def open_text(name: str | Path, errors: str = "strict", newline: str = "") -> Te
         opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)
         file = opener(_standard_input().name if str(name) == STANDARD_INPUT else name, "rb")
     return io.TextIOWrapper(file, "utf-8-sig", errors, newline=newline)
+
+
+def text_lines(name: str, newline: str = "") -> Iterator[str]:
+    """The lines of a text file, with their ends. InputError for one of more than LONGEST characters."""
+    with open_text(name, newline=newline) as file:
+        yield from iter(lambda: bounded(file.readline(LONGEST + 1), f"{name}: a line"), "")
+
+
+def bounded(text: str, where: str) -> str:
+    """The text, unless it has more than LONGEST characters (InputError)."""
+    if len(text) > LONGEST:
+        raise InputError(f"{where} has more than {LONGEST:,} characters; divide it, or correct the ends of its lines")
+    return text
 
 
 @cache

@@ -4,6 +4,7 @@ record of a blank line is empty. Under the key FAULT a record has the reason why
 import csv
 import json
 import re
+import zipfile
 from collections.abc import Callable, Iterator
 from itertools import chain, count
 from pathlib import Path
@@ -14,11 +15,10 @@ from rdkit import Chem, rdBase
 
 from exlm.data.chemistry import molecule_problem
 from exlm.data.columns import text_columns
-from exlm.data.files import COMPRESSIONS, STANDARD_INPUT, open_text, plain_suffix
+from exlm.data.files import COMPRESSIONS, LARGEST, LONGEST, STANDARD_INPUT, bounded, open_text, plain_suffix, text_lines
 from exlm.errors import InputError, first_line, optional
 
 FAULT = None  # no column has this name
-LONGEST_FIELD = 2**24  # characters; an unclosed quote must not read the whole file into memory
 SEPARATORS = ",;\t"
 # OWNER/NAME/CONFIG:SPLIT
 HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(/(?P<config>[\w.-]+))?(:(?P<split>[\w.-]+))?")
@@ -37,15 +37,12 @@ def format_of(path: str | Path) -> str | None:
 
 
 def _lines(name: str, header: Header, pick: Pick) -> Iterator[Record]:
-    with open_text(name) as file:
-        for line in file:
-            yield {"text": line}
+    yield from ({"text": line} for line in text_lines(name))
 
 
 def _smi(name: str, header: Header, pick: Pick) -> Iterator[Record]:
-    with open_text(name) as file:
-        for line in file:
-            yield dict(zip(("smiles", "name"), [*line.strip().split(maxsplit=1), ""], strict=False))
+    for line in text_lines(name):
+        yield dict(zip(("smiles", "name"), [*line.strip().split(maxsplit=1), ""], strict=False))
 
 
 def _txt(name: str, header: Header, pick: Pick) -> Iterator[Record]:
@@ -87,33 +84,34 @@ def _first_lines(name: str) -> list[str]:
 
 
 def _csv_rows(name: str, separator: str) -> Iterator[list[Any]]:
-    with open_text(name) as file:
-        rows = csv.reader(file, delimiter=separator)
-        for number in count():  # 0 is the header, where there is one
-            limit = csv.field_size_limit(LONGEST_FIELD)
-            try:
-                row = next(rows, None)
-            except csv.Error as error:
-                raise InputError(f"{name}, row {number}: {error}; correct it, a quote may be open") from error
-            finally:
-                csv.field_size_limit(limit)  # other readers in this process have their own limit
-            if row is None:
-                return
-            yield row
+    rows = csv.reader(text_lines(name), delimiter=separator)
+    for number in count():  # 0 is the header, where there is one
+        limit = csv.field_size_limit(LONGEST)
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            raise InputError(f"{name}, row {number}: {error}; correct it, a quote may be open") from error
+        finally:
+            csv.field_size_limit(limit)  # other readers in this process have their own limit
+        if row is None:
+            return
+        yield row
 
 
 def _tsv_rows(name: str) -> Iterator[list[Any]]:
     """Quotes are ordinary characters here, and so are carriage returns inside a line."""
-    with open_text(name, newline="\n") as file:
-        for line in file:
-            line = line.rstrip("\n").removesuffix("\r")
-            yield line.split("\t") if line else []
+    for line in text_lines(name, newline="\n"):
+        line = line.rstrip("\n").removesuffix("\r")
+        yield line.split("\t") if line else []
 
 
 def _xlsx(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     """The first sheet of a workbook."""
     openpyxl = optional("openpyxl", "excel", f"reading {name}")
     try:
+        with zipfile.ZipFile(name) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
+                raise ValueError(f"it is larger than {LARGEST:,} bytes when it is unpacked")
         book = openpyxl.load_workbook(name, read_only=True, data_only=True)
     except Exception as error:  # the library raises anything
         raise InputError(f"{name} cannot be read: {first_line(error)}; save it again as .xlsx") from error
@@ -144,13 +142,12 @@ def _records(rows: Iterator[list[Any]], header: Header, pick: Pick, may_be_short
 
 
 def _jsonl(name: str, header: Header, pick: Pick) -> Iterator[Record]:
-    with open_text(name) as file:
-        for row, line in enumerate(file, 1):
-            try:
-                yield dict(json.loads(line) if line.strip() else {})
-            except (ValueError, TypeError):
-                text = f"{line[:80].strip()!r} is not a JSON object; every line must be one"
-                raise InputError(f"{name}, row {row}: {text}") from None
+    for row, line in enumerate(text_lines(name), 1):
+        try:
+            yield dict(json.loads(line) if line.strip() else {})
+        except (ValueError, TypeError):
+            text = f"{line[:80].strip()!r} is not a JSON object; every line must be one"
+            raise InputError(f"{name}, row {row}: {text}") from None
 
 
 def _parquet(name: str, header: Header, pick: Pick) -> Iterator[Record]:
@@ -160,30 +157,30 @@ def _parquet(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 
 
 def _fasta(name: str, header: Header, pick: Pick) -> Iterator[Record]:
-    title, parts = None, list[str]()
-    with open_text(name) as file:
-        for number, line in enumerate(map(str.strip, chain(file, [">"])), 1):
-            if line.startswith(">"):
-                if title is not None:
-                    yield {"name": title, "sequence": "".join(parts)}
-                title, parts = line[1:].strip(), []
-            elif title is None and line:
-                raise InputError(f"{name}, line {number}: a FASTA file begins with > and a name; this line does not")
-            else:
-                parts.append(line)
+    title, text = None, ""
+    for number, line in enumerate(map(str.strip, chain(text_lines(name), [">"])), 1):
+        if line.startswith(">"):
+            if title is not None:
+                yield {"name": title, "sequence": text}
+            title, text = line[1:].strip(), ""
+        elif title is None and line:
+            raise InputError(f"{name}, line {number}: a FASTA file begins with > and a name; this line does not")
+        else:
+            text += line
+            bounded(text, f"{name}, the sequence at line {number},")
 
 
 def _sdf(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     """A structure's SMILES, its name (first line) and its properties. What RDKit cannot read has a fault."""
-    lines = list[str]()
-    with open_text(name) as file:
-        for line in chain(file, ["$$$$"]):
-            if line.rstrip() != "$$$$":
-                lines.append(line.rstrip("\r\n"))
-                continue
-            if any(map(str.strip, lines)):
-                yield _structure("\n".join(lines))
-            lines = []
+    text = ""
+    for number, line in enumerate(chain(text_lines(name), ["$$$$"]), 1):
+        if line.rstrip() != "$$$$":
+            text += line.rstrip("\r\n") + "\n"
+            bounded(text, f"{name}, the structure at line {number},")
+            continue
+        if text.strip():
+            yield _structure(text[:-1])
+        text = ""
 
 
 def _structure(text: str) -> Record:

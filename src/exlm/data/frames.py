@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exlm.data.columns import check_header
-from exlm.data.files import STANDARD_INPUT, digest, open_text, unreadable
+from exlm.data.files import LARGEST, STANDARD_INPUT, digest, open_text, unreadable
 from exlm.data.formats import FAULT, READERS, Header, Record, format_of
 from exlm.data.readers import formats
 from exlm.errors import InputError, first_line, optional
@@ -100,7 +100,7 @@ def read_json(path: str | Path) -> Any:
     """The content of a JSON file, plain or compressed. Raises InputError if it cannot be read."""
     with unreadable(path), open_text(path) as file:
         try:
-            return json.load(file)
+            return json.loads(file.read(LARGEST))
         except ValueError as error:
             raise InputError(f"{path} cannot be read: {first_line(error)}; correct the JSON") from error
 

@@ -99,6 +99,5 @@ def _checked(record: Record, valid_only: bool) -> Record:
         entry["valid"] = molecule_problem(entry["text"]) is None
     if valid_only and record["fillings"]:
         record["fillings"] = [entry for entry in record["fillings"] if entry["valid"]]
-        if not record["fillings"]:
-            record["warning"] = "none of the fillings is a molecule; raise n_best"
+        record["warning"] = record["warning"] if record["fillings"] else "no filling is a molecule; raise n_best"
     return record

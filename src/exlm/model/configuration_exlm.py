@@ -40,8 +40,7 @@ class ArchitectureConfig:
         expanded_layers: how many of the last layers read the expanded sequence. `all` is the paper. With fewer (late
             expansion), earlier layers read each [MASK] as one token, as in an MLM; masks are copied after these layers.
         copy_embedding: standard deviation of the initial embedding of the copy index, which is added to the copies of a
-            mask (and of BOS and EOS if they have k); 0 for none (paper). It helps the copies of a mask to predict
-            different tokens."""
+            mask (and of BOS and EOS if they have k); 0 for none (paper). Copies then predict different tokens."""
 
     objective: Literal["exlm", "mlm", "ctc"] = "exlm"
     num_states: int = 4

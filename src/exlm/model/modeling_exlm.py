@@ -134,8 +134,7 @@ class ExLMModel(ExLMPreTrainedModel):
         Args:
             lattice: on any device; if it is on the CPU, nothing has to wait for the GPU.
             read, count: [B, N] positions to return, and [B] how many of them are real; others need not be computed.
-            depth: number of layers to run. If it ends before a late expansion, positions are those of the plain
-                sequence.
+            depth: number of layers to run. Before a late expansion, positions are those of the plain sequence.
             trace: a list to which the states of the input tokens [B, S, D] are added, after the embedding and after
                 every layer (normalised after the last). For this, every layer computes all positions."""
         config, device = self.config, self.embeddings.weight.device

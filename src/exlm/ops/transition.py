@@ -7,8 +7,7 @@ log-probability is off by up to 3% per link.
 The mixture adds one head after the other and computes heads again for the gradient: no [B, N, N, H] tensor is held.
 
 An order prior (not in the paper) favours paths that give each masked token a state of its own mask. It is added to
-links' scores before each head's softmax, as in ALiBi (Press et al., 2022) for attention and in Badlani et al. (2021)
-for speech alignment."""
+links' scores before each head's softmax, as in ALiBi (Press et al., 2022) and for speech (Badlani et al., 2021)."""
 
 from typing import Any, NamedTuple
 

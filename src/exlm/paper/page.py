@@ -59,8 +59,7 @@ TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.low
 class Table:
     """A table with a caption. Its files are called `name`. All rows have the same keys in the same order. Two keys are
     not columns. `group` is a heading above the rows that share it. `source` is `paper` for the paper's own results,
-    `quoted` for results of other systems in the paper, and else `ours`. A column `runs` holds ids of runs, which become
-    links."""
+    `quoted` for results of other systems in the paper, else `ours`. Ids of runs in a column `runs` become links."""
 
     name: str
     title: str

@@ -1,7 +1,6 @@
 """The paper's numbers (values.yaml), the report's sentences (texts.yaml), and the names of what is compared. A score is
 a named number of a run. `mnli` is the metric of a task's run, on test data if there are any, else on validation data.
-`mnli f1` is another metric on these data, `mnli mismatched` the run's metric on another split. All other scores are in
-HeldOut."""
+`mnli f1` is another metric on these data, `mnli mismatched` the run's metric on another split. HeldOut has the rest."""
 
 from enum import StrEnum
 from pathlib import Path

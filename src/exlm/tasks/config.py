@@ -90,10 +90,8 @@ class FinetuneConfig:
         warmup_ratio: share of the updates spent warming up.
         dropout: dropout of the encoder.
         pooler_dropout: dropout of the classification head.
-        pooling: what the classification head reads: the `first` state (paper) or the `mean` over tokens (ExLM and
-            ModernBERT only).
-        layers: the head reads the output of the first `layers` layers (models of this library only), of all layers
-            where absent.
+        pooling: the classification head reads the `first` state (paper), or the `mean` (ExLM and ModernBERT only).
+        layers: the head reads the output of the first `layers` layers (models of this library only); all where absent.
         patience: stop after this many epochs without a better valid score; 0 never stops early.
         weight_decay: decoupled weight decay.
         clip_norm: largest gradient norm; 0 means no limit.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial, update_wrapper
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -123,7 +124,7 @@ def load_config(name: str) -> PreTrainedConfig:
     """The configuration of a model, by directory or hub name; InputError if there is none or it is damaged."""
     try:
         check_name(name)
-        return AutoConfig.from_pretrained(name)
+        return AutoConfig.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # no network, no such model, a damaged file
         if Path(name).is_dir() or name.count("/") > 1 or name.startswith((".", "/", "~")):  # not NAME or OWNER/NAME
             verify(name)
@@ -142,7 +143,7 @@ def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_
     options = dict(config=config, ignore_mismatched_sizes=True, output_loading_info=True)
     try:
         model, found = model_class.from_pretrained(name, **options)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError, UnpicklingError) as error:
         raise InputError(f"the model in {name} cannot be loaded: {first_line(error)}") from error
     for weight, size, expected in sorted(found["mismatched_keys"]):
         if not (new_head and set(HEADS) & set(weight.split("."))):

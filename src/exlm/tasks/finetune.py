@@ -203,8 +203,7 @@ def _summary(runs: Sequence[Result], what: str = "scores") -> dict[str, Any]:
 
 def best_seed(report: dict[str, Any]) -> int:
     """The seed of a report that is best on valid; of equal ones, the first."""
-    best = max(report["runs"], key=lambda run: rank(run["scores"]["valid"][report["metric"]], report["metric"]))
-    return best["seed"]
+    return max(report["runs"], key=lambda run: rank(run["scores"]["valid"][report["metric"]], report["metric"]))["seed"]
 
 
 def seed_directories(path: str) -> list[Path]:

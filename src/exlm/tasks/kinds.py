@@ -1,7 +1,6 @@
 """The kinds of task: classes that train models on one, and predict with them.
 
-The class is called with the model, a TaskConfig, and the `from_scratch` and `start_from` of `load_encoder`. Its objects
-have
+A class is called with a model, a TaskConfig, and the `from_scratch` and `start_from` of `load_encoder`. Objects have
 
 * `models`, the classes of models with the right head, and `device`, where it trains;
 * `task`, the TaskConfig with what was inferred from the data, and `summary`, which describes the data in one line;

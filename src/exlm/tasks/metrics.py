@@ -54,8 +54,7 @@ def evaluate(task_type: TaskType, labels: np.ndarray, predictions: np.ndarray) -
 
     Labels are [rows, tasks], for multiclass class indices [rows, 1]; NaN means missing. Predictions are probabilities
     of label 1 [rows, tasks], for multiclass of the classes [rows, classes], for regression values like the labels, for
-    token_classification as in `as_rows`. `tasks_scored` counts the tasks with both labels 0 and 1: only they have an
-    area under a curve."""
+    token_classification as in `as_rows`. `tasks_scored` counts the tasks with both labels: others have no ROC curve."""
     labels, predictions = as_rows(labels, predictions)
     if not np.isfinite(predictions).all():
         share = f"{np.sum(~np.isfinite(predictions))} of {predictions.size} predictions"

@@ -38,8 +38,7 @@ class PredictOptions(ReadOptions):
     Attributes:
         calibrated: divide the logits by the temperature that was fitted on the validation rows, so that probabilities
             are closer to how often they are right. Which class is the most probable stays the same for one model.
-        distance: for molecules, add the column `distance to training`: 1 - the highest Tanimoto similarity (ECFP4) to
-            a training molecule."""
+        distance: add a column: 1 - a molecule's highest Tanimoto similarity (ECFP4) to a training molecule."""
 
     calibrated: bool = False
     distance: bool = False

@@ -76,11 +76,9 @@ def resume(
         other.rename(other.with_name(f"damaged-{other.name}"))
     state = json.loads((path / "state.json").read_text())
     for name, value in identity.items():
-        if state["identity"].get(name) != value:
-            raise InputError(
-                f"{path} was trained with {name} {state['identity'].get(name)!r}, this run has {value!r}; restore it, "
-                "use another output directory, or (training settings only) add --resume_anyway true"
-            )
+        if (before := state["identity"].get(name)) != value:
+            advice = "restore it, use another output, or (training settings only) add --resume_anyway true"
+            raise InputError(f"{path} was trained with {name} {before!r}, this run has {value!r}; {advice}")
     weights, parameters = load_file(path / "model.safetensors"), dict(model.named_parameters())
     for name, tensor in _model_tensors(model).items():
         tensor.copy_(weights[name])

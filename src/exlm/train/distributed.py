@@ -73,10 +73,8 @@ def process_group(max_wait: int) -> Iterator[tuple[int, int]]:
         said = {other: store.get(f"end of {other}").decode() for other in ended}
         others = [f"process {other} of {world} ended: {why}" for other, why in said.items()]
         silent = f"process {1 - rank} of 2" if world == 2 else f"one of the {world} processes"
-        raise TrainingStopped(
-            f"{'; '.join(others) or f'{silent} was killed or did not answer for {max_wait} seconds'} (this is process "
-            f"{rank}); the same command goes on from the newest checkpoint"
-        ) from error
+        what = "; ".join(others) or f"{silent} was killed or did not answer for {max_wait} seconds"
+        raise TrainingStopped(f"{what} (this is process {rank}); run the same command to go on") from error
     finally:
         dist.destroy_process_group()
 

@@ -51,11 +51,9 @@ def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / config.warmup_steps
     left = (steps - step) / max(1, steps - config.warmup_steps)
-    if config.schedule == "polynomial":
-        return config.learning_rate * left
     if config.schedule == "cosine":
-        return config.learning_rate * 0.5 * (1 - torch.cos(torch.tensor(left * torch.pi)).item())
-    return config.learning_rate
+        left = 0.5 * (1 - torch.cos(torch.tensor(left * torch.pi)).item())
+    return config.learning_rate * (1.0 if config.schedule == "constant" else left)
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:

@@ -11,8 +11,7 @@ from tqdm import tqdm
 from exlm.errors import TrainingStopped
 from exlm.storage import write_text
 
-GO_ON = """the last good checkpoint is kept: to go on from it with a lower learning rate or another precision, change \
-the setting and add --resume_anyway true"""
+GO_ON = "the last good checkpoint is kept; change the learning rate or the precision and add --resume_anyway true"
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,226 @@
+"""Files from a stranger: nothing in them is run, and what claims to be huge is refused before memory is taken."""
+
+import gzip
+import json
+import os
+import shutil
+import struct
+import tracemalloc
+import zipfile
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from exlm import ExLMForMaskedLM, ExLMModel, cli
+from exlm.data.chemistry import LONGEST_SMILES, molecule_problem, standardize
+from exlm.data.corpus import Corpus
+from exlm.data.files import LONGEST
+from exlm.data.frames import read_frame, read_json
+from exlm.data.prepare import prepare
+from exlm.errors import InputError
+from exlm.pretrained import load_model, save_model
+from exlm.recipe import ArchitectureConfig
+from exlm.storage import read
+from exlm.tasks.config import FinetuneConfig
+from exlm.tasks.encoders import CLASSIFIERS, load_encoder, load_encoder_tokenizer
+from tests.conftest import train_smiles_tokenizer
+
+
+class Payload:
+    """An object whose pickle runs a command."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.marker}",)
+
+
+@pytest.fixture
+def marker(tmp_path):
+    """A file that exists as soon as any code of the stranger was run."""
+    path = tmp_path / "was-run"
+    yield path
+    assert not path.exists()
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A model directory without its manifest, which a stranger would have written to fit."""
+    tokenizer = train_smiles_tokenizer(["CCO"])
+    sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    save_model(tmp_path / "model", ExLMForMaskedLM(ArchitectureConfig(**sizes).build(tokenizer)), tokenizer)
+    (tmp_path / "model" / "manifest.json").unlink()
+    return tmp_path / "model"
+
+
+def _change(path, **entries):
+    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+
+
+def test_pickled_weights_are_not_read(model, marker, tmp_path):
+    (model / "model.safetensors").unlink()
+    torch.save({"weight": Payload(marker)}, model / "pytorch_model.bin")
+    with pytest.raises(InputError, match="cannot be loaded"):
+        load_model(str(model), ExLMModel)
+    bert = tmp_path / "bert"
+    BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2).save_pretrained(bert)
+    torch.save({"weight": Payload(marker)}, bert / "pytorch_model.bin")
+    with pytest.raises(InputError, match="cannot be loaded"):  # plain tensors would do: old models have no others
+        load_encoder(str(bert), CLASSIFIERS, FinetuneConfig(), {})
+
+
+def test_tensors_of_an_old_model_are_read(tmp_path):
+    config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    config.save_pretrained(tmp_path)
+    weights = BertForSequenceClassification(config).state_dict()
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    network = load_encoder(str(tmp_path), CLASSIFIERS, FinetuneConfig(), {})
+    name = "bert.embeddings.word_embeddings.weight"
+    torch.testing.assert_close(network.state_dict()[name], weights[name])
+
+
+@pytest.mark.parametrize("family", ["exlm", "unheard-of"])
+def test_code_beside_a_model_is_neither_run_nor_offered(model, marker, family, monkeypatch):
+    """transformers would ask on the terminal whether to run it."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question was asked"))
+    (model / "stranger.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    _change(model / "config.json", model_type=family, auto_map={"AutoConfig": "stranger.C", "AutoModel": "stranger.M"})
+    if family == "exlm":
+        load_model(str(model), ExLMModel)
+    else:
+        with pytest.raises(InputError, match="cannot be loaded"):
+            load_model(str(model), ExLMModel)
+        with pytest.raises(InputError, match="no model could be loaded"):
+            load_encoder(str(model), CLASSIFIERS, FinetuneConfig(), {})
+    tokenizer = {"auto_map": {"AutoTokenizer": ["stranger.T", "stranger.T"]}, "tokenizer_class": "StrangerTokenizer"}
+    _change(model / "tokenizer_config.json", **tokenizer)
+    _change(model / "config.json", model_type="exlm")
+    for load in (lambda path: load_model(path, ExLMModel), lambda path: load_encoder_tokenizer(path, 16)):
+        with pytest.raises(InputError, match="no tokenizer could be loaded"):
+            load(str(model))
+
+
+def test_tags_of_yaml_are_not_obeyed(marker, tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"output: !!python/object/apply:os.system ['touch {marker}']\n")
+    status, sentence = cli.run("pretrain", ["--config", str(path)])
+    assert status == 2 and "python/object" in sentence
+    assert read(path) == {}
+
+
+def _header(length, content=b"{}"):
+    return struct.pack("<Q", length) + content
+
+
+SHAPE = json.dumps({"x": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}).encode()
+
+
+@pytest.mark.parametrize("content", [_header(2**60), _header(99_000_000), _header(len(SHAPE), SHAPE)])
+def test_a_header_of_weights_that_claims_too_much(model, content):
+    (model / "model.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match="cannot be loaded"):
+        load_model(str(model), ExLMModel)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd"])
+def test_a_manifest_of_a_model_cannot_name_files_elsewhere(model, name):
+    entry = {"bytes": 1, "sha256": "0"}
+    (model / "manifest.json").write_text(json.dumps({"files": {name: entry}}))
+    with pytest.raises(InputError, match="is missing"):
+        load_model(str(model), ExLMModel)
+
+
+def test_an_index_that_claims_too_much(tmp_path):
+    source = tmp_path / "in.smi"
+    source.write_text("CCO\nCCN\nCCC\n")
+    prepare([str(source)], str(tmp_path / "corpus"), held_out=0.0, workers=1)
+    path = tmp_path / "corpus" / "train.npy"
+    header, index = path.read_bytes().split(b"\n", 1)
+    claimed = header.replace(b"(3,), }", b"(99999999,), }")[: len(header)]
+    assert claimed != header
+    path.write_bytes(claimed + b"\n" + index)
+    with pytest.raises(InputError, match="train.npy"):
+        Corpus(tmp_path / "corpus")
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    """Lower limits, and a test that fails if more than a small part of a file was in memory at once."""
+    monkeypatch.setattr("exlm.data.files.LONGEST", 2**16)
+    tracemalloc.start()
+    yield
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * 2**20
+
+
+def _bomb(path, start, block, count):
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(start)
+        for _ in range(count):
+            file.write(block)
+
+
+STARTS = {"smi": b"", "txt": b"", "csv": b"smiles\n", "tsv": b"smiles\tname\n", "jsonl": b'{"smiles": "', "sdf": b""}
+TOO_LONG = "more than 65,536 characters"
+
+
+@pytest.mark.parametrize("suffix", STARTS)
+def test_a_line_without_an_end(suffix, tmp_path, little_memory):
+    path = tmp_path / f"bomb.{suffix}.gz"
+    _bomb(path, STARTS[suffix], b"C" * 2**20, 20)
+    with pytest.raises(InputError, match=TOO_LONG):
+        read_frame(path)
+    with pytest.raises(InputError, match=TOO_LONG):
+        prepare([str(path)], str(tmp_path / "corpus"), workers=1)
+
+
+@pytest.mark.parametrize(("suffix", "start"), [("fasta", b">a\n"), ("sdf", b"x\n")])
+def test_a_record_of_many_lines_without_an_end(suffix, start, tmp_path, little_memory):
+    path = tmp_path / f"bomb.{suffix}.gz"
+    _bomb(path, start, b"C" * 1000 + b"\n", 20_000)
+    with pytest.raises(InputError, match=TOO_LONG):
+        read_frame(path)
+
+
+def test_lines_up_to_the_limit_are_read(tmp_path):
+    path = tmp_path / "long.smi"
+    path.write_text(f"{'C' * (LONGEST - 1)}\nCC\n")
+    assert read_frame(path)["smiles"].str.len().tolist() == [LONGEST - 1, 2]
+
+
+def test_a_workbook_that_unpacks_to_too_much(tmp_path, monkeypatch):
+    monkeypatch.setattr("exlm.data.formats.LARGEST", 2**20)
+    path = tmp_path / "bomb.xlsx"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(20):
+            archive.writestr(f"{number}.xml", bytes(2**20))
+    with pytest.raises(InputError, match="larger than 1,048,576 bytes"):
+        read_frame(path)
+
+
+def test_json_is_read_up_to_a_limit(tmp_path, monkeypatch):
+    path = tmp_path / "questions.json"
+    path.write_text(json.dumps(["question"] * 10))
+    assert len(read_json(path)) == 10
+    monkeypatch.setattr("exlm.data.frames.LARGEST", 50)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_json(path)
+
+
+def test_an_endless_molecule_is_not_given_to_rdkit():
+    allowed = "C" * LONGEST_SMILES
+    assert molecule_problem(allowed) is None
+    assert molecule_problem(allowed + "C") == "not a SMILES string: it has over 8,192 characters"
+    assert standardize(allowed + "C", "canonical") == allowed + "C"
+
+
+def test_a_copied_model_is_still_checked(model):
+    """What a manifest covers is compared before anything is loaded."""
+    other = model.parent / "copy"
+    shutil.copytree(model, other)
+    (other / "manifest.json").write_text(json.dumps({"files": {"config.json": {"bytes": 1, "sha256": "0"}}}))
+    with pytest.raises(InputError, match="config.json has"):
+        load_model(str(other), ExLMModel)
