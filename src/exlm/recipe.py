@@ -59,8 +59,7 @@ class PriorConfig:
 
     Attributes:
         order: penalty on a link's score for every mask it skips, and for staying within a mask.
-        sticky: bonus on a link's score from a copy of one mask to the same copy of the next. Copies then come to stand
-            for different fillings.
+        sticky: bonus on links from a copy of one mask to the same copy of the next: copies stand for fillings.
         decay: two fractions of the run between which the prior falls linearly to 0; without it the prior is constant.
             The prior at the end is part of the model."""
 

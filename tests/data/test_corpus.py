@@ -403,6 +403,18 @@ def test_molecule_check_agrees_with_rdkit(data_dir):
     assert len(bad) == 8
 
 
+def test_what_rdkit_itself_fails_on_is_no_molecule():
+    assert molecule_problem(f"CS{'(=O)' * 68}C")  # one of RDKit's own checks fails: a RuntimeError
+
+
+def test_a_name_of_several_lines_leaves_the_message_on_one(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text('"a\nb",c\n1,2\n')
+    with pytest.raises(InputError, match="cannot tell the text column") as caught:
+        _prepare(str(path), tmp_path / "out")
+    assert "\n" not in str(caught.value) and r"a\nb" in str(caught.value)
+
+
 def test_several_corpora_are_read_as_one(smi, tmp_path):
     parts = [tmp_path / "first", tmp_path / "second"]
     _prepare(smi, parts[0], held_out=0.2)

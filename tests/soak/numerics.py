@@ -79,13 +79,13 @@ def long_run(index: int, directory: Path) -> dict[str, Any]:
     seen: list[tuple[int, int]] = []
 
     config = LoopConfig(20_000, OptimizerConfig(1e-3, 5), log_every=100, eval_every=0, save_every=2000)
-    advance = loop.Tracker.advance
+    add = loop.Tracker.add
 
-    def watched(self: Any, shown: Any) -> None:
-        advance(self, shown)
+    def watched(self: Any, sums: Any, step: int) -> None:
+        add(self, sums, step)
         seen.append((_resident(), len(os.listdir("/proc/self/fd"))) if len(seen) % 1000 == 0 else (0, 0))
 
-    loop.Tracker.advance = watched  # type: ignore[method-assign]
+    loop.Tracker.add = watched  # type: ignore[method-assign]
     try:
         pretrain(
             str(directory / "run"),
@@ -102,7 +102,7 @@ def long_run(index: int, directory: Path) -> dict[str, Any]:
             prior=PriorConfig(order=10.0, sticky=3.0),
         )
     finally:
-        loop.Tracker.advance = advance  # type: ignore[method-assign]
+        loop.Tracker.add = add  # type: ignore[method-assign]
     found = [pair for pair in seen if pair != (0, 0)]
     growth = found[-1][0] / found[2][0] - 1
     files = found[-1][1] - found[2][1]

@@ -116,8 +116,11 @@ def reference(work: Path, name: str, words: Callable[[Path], list[str]]) -> tupl
 
 
 def digest(path: Path) -> dict[str, str]:
-    """What a run wrote: a hash for every file, without what depends on the clock, the machine or the place."""
+    """What a run wrote: a hash for every file, without what depends on the clock, the machine or the place, and of the
+    checkpoints the newest alone: which earlier ones are kept depends on where the run was stopped."""
+    old = sorted(path.glob("checkpoint-*"))[:-1]
     files = [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
+    files = [file for file in files if not set(old) & set(file.parents)]
     return {
         file.name if file == path else file.relative_to(path).as_posix(): hashlib.sha256(
             _content(file, path)

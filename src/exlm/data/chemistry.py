@@ -9,6 +9,8 @@ from rdkit import Chem, DataStructs, rdBase
 from rdkit.Chem.MolStandardize import rdMolStandardize
 from rdkit.Chem.rdFingerprintGenerator import GetMorganGenerator
 
+from exlm.errors import first_line
+
 Standardize = Literal["none", "canonical", "parent"]
 
 RADIUS, BITS = 2, 2048  # of the fingerprints, in bonds and in bits
@@ -28,8 +30,8 @@ def molecule_problem(smiles: str) -> str | None:
             return f"not a SMILES string{_reason(smiles)}"
         try:
             Chem.SanitizeMol(molecule)
-        except ValueError as error:
-            return str(error).strip()
+        except (ValueError, RuntimeError) as error:  # the second is of RDKit's own checks
+            return first_line(error)
     return None
 
 

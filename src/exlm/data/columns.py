@@ -60,6 +60,6 @@ def check_columns(columns: Iterable[Any], where: object, *names: str | None) -> 
 
 
 def listed(names: Iterable[object], limit: int = 20) -> str:
-    """Names for a message, cut short after `limit`."""
-    items = [str(name) for name in names]
+    """Names for a message, in one line, cut short after `limit`."""
+    items = [name if name.isprintable() else repr(name) for name in map(str, names)]
     return ", ".join(items[:limit]) + (f", ... ({len(items)} in all)" if len(items) > limit else "")

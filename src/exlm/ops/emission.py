@@ -46,8 +46,7 @@ def _columns(hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor) -> t
 class _Columns(torch.autograd.Function):
     """Of logits = hidden @ weight.T + bias [R, V]: the given columns [R, T] of every row, and its logsumexp [R].
 
-    Both passes compute E = exp(logits - shift), where `shift` is a row's largest logit. With total = E.sum(1), the
-    softmax is E / total."""
+    Both passes compute E = exp(logits - shift), where `shift` is a row's largest logit; the softmax is E / E.sum(1)."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:

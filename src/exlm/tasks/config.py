@@ -35,8 +35,7 @@ class TaskConfig:
         molecules: whether the texts are SMILES; then rows that RDKit cannot parse are invalid. Inferred where absent.
         on_invalid: rows that are not a molecule are reported and left out (`skip`), reported and used all the same
             (`keep`; a scaffold split cannot), or stop the run (`error`). Rows without text or label and over-long
-            molecules are always left out. Over-long text is cut and reported. Rows with tokens outside the vocabulary
-            are used and reported.
+            molecules are always left out. Over-long text is cut and reported, tokens that are not known are reported.
         train_rows: train on so many rows only, drawn anew for every seed; all where absent. Not for questions.
         max_length: longest text, or pair of texts, in tokens; longest window of a question and its context.
         stride: tokens that neighbouring windows of a context share (question answering).

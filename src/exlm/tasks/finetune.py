@@ -45,8 +45,7 @@ def finetune(
 ) -> dict[str, Any]:
     """Fine-tunes a pre-trained model once per seed (and grid cell) and reports medians, means and spread.
 
-    If it is interrupted and run again, it goes on from there: finished seeds are not repeated, and an unfinished one
-    goes on from its last checkpoint.
+    If it is interrupted, the same command goes on: with the other seeds, and in an unfinished one from its checkpoint.
 
     Args:
         output: directory; each seed's model goes to `seed-N`, with its predictions for every row. At the end, the

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import os
 import re
+import signal
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -59,16 +60,17 @@ def process_group(max_wait: int) -> Iterator[tuple[int, int]]:
     if torch.cuda.is_available():
         torch.cuda.set_device(device())
     store, rank, world = next(dist.rendezvous("env://"))
-    patience = timedelta(seconds=max_wait)
     backend = "nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=patience)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=max_wait))
     try:
         yield rank, world
     except BaseException as error:
         if not isinstance(error, RuntimeError) or not re.search("gloo|NCCL|peer|[Tt]imed out", str(error)):
             store.set(f"end of {rank}", str(error)[:1000] or type(error).__name__)
             raise
+        before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which would end this process too soon
         time.sleep(1)  # the process that failed may still be about to say why
+        signal.signal(signal.SIGTERM, before)
         ended = (other for other in range(world) if store.check([f"end of {other}"]))
         said = {other: store.get(f"end of {other}").decode() for other in ended}
         others = [f"process {other} of {world} ended: {why}" for other, why in said.items()]
