@@ -1,4 +1,4 @@
-"""Stopping and going on: at every step, several times in a row, and with another number of loader threads."""
+"""Stopping and going on: at every step, and several times in a row."""
 
 import os
 import random
