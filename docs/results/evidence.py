@@ -53,7 +53,7 @@ def at_cost(mlm: Record, share: float, score: str, ratio: str) -> float:
     final = mlm["evaluation"][ratio][score]
     steps = [point["step"] for point in mlm["curve"]]
     values = [point[score] for point in mlm["curve"]]
-    if abs(share - 1) <= TOLERATED or share > 1:  # a longer run than there is cannot be read off
+    if not share < 1 - TOLERATED:  # a longer run than there is cannot be read off
         return final
     return final + float(np.interp(share * steps[-1], steps, values)) - values[-1]
 
@@ -66,7 +66,7 @@ def compare_pretraining(records: list[Record], score: str) -> pd.DataFrame:
         seeds = sorted(ours.keys() & theirs.keys())
         if not seeds:
             continue
-        share = cost(ours) / cost(theirs)
+        share = cost(ours) / cost(theirs) if len(seeds) > 1 else float("nan")  # one run may have been interrupted
         values = [(ours[s]["evaluation"][ratio][score], at_cost(theirs[s], share, score, ratio)) for s in seeds]
         differences = np.array([own - other for own, other in values])
         clear = len(seeds) > 1 and abs(differences.mean()) > LEVEL and len(set(np.sign(differences))) == 1
