@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.pretrained import save_model
+from exlm.pretrained import load_model, save_model, verify
 from exlm.recipe import ArchitectureConfig
 from tests.conftest import MOLECULES, train_smiles_tokenizer
 
@@ -24,3 +24,13 @@ def test_whoever_may_read_a_new_file_may_read_a_model(masked_lm, tmp_path):
     expected = (tmp_path / "new").stat().st_mode
     modes = {path.name: path.stat().st_mode for path in masked_lm.rglob("*") if path.is_file()}
     assert "model.safetensors" in modes and set(modes.values()) == {expected}
+
+
+def test_what_a_killed_save_left_is_removed_by_the_next(masked_lm):
+    left = masked_lm / ".partial-killed"
+    left.mkdir()
+    (left / "model.safetensors").write_bytes(b"half")
+    network, tokenizer = load_model(str(masked_lm), ExLMForMaskedLM)
+    save_model(masked_lm, network, tokenizer)
+    assert not list(masked_lm.glob(".partial-*"))
+    verify(str(masked_lm))

@@ -1,5 +1,4 @@
-"""Describes what is on disk and this installation: the commands `exlm info`, `exlm verify` and `exlm doctor`, and the
-card of a model, `README.md`."""
+"""Describes what is on disk and the installation: `exlm info`, `exlm verify`, `exlm doctor`, and a model's card."""
 
 import os
 import platform

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import tempfile
 from contextlib import suppress
 from importlib import resources
@@ -27,6 +28,8 @@ def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTok
     files are moved into place when they are complete, the manifest last. They get the permissions of any new file
     (safetensors would let the owner alone read the weights)."""
     directory.mkdir(parents=True, exist_ok=True)
+    for unfinished in directory.glob(".partial-*"):  # of a save that was killed
+        shutil.rmtree(unfinished, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-") as name:
         partial = Path(name)
         model.save_pretrained(partial)

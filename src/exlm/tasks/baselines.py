@@ -64,8 +64,7 @@ def baseline(
         output: directory; runs/baselines/NAME/DATASET where absent.
         task: what else there is to say of the data; leave out `task.dataset`.
         seeds: seeds of the baseline and of random splits; 0, 1 and 2 where absent.
-        environments: where chemprop and attentivefp get a Python environment of their own. It is made when it is first
-            used; this needs a network.
+        environments: where chemprop and attentivefp get a Python environment, made at first use (needs a network).
         epochs: the most epochs of chemprop (50 where absent) or attentivefp (100), for example fewer of many molecules.
 
     Returns the content of `results.json`, as `exlm finetune` does."""

@@ -44,8 +44,7 @@ class TaskConfig:
             text/squad2 inside the folder that the environment variable EXLM_DATA names.
         header: whether tables have a header line; without it, their columns are called `column 1`, `column 2`, ...
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts and charges
-            (`parent`), or use them as they are (`none`). Where absent, as the pre-trained model's corpus was.
-            Predictions do the same."""
+            (`parent`), or not (`none`). Where absent, as the corpus of the model was. Predictions do the same."""
 
     dataset: str
     valid: str | None = None
