@@ -55,6 +55,30 @@ def card(directory: Path) -> tuple[dict, str]:
     return yaml.safe_load(metadata), text
 
 
+def test_what_is_interrupted_before_its_card_gets_one_when_it_goes_on(corpus, run, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise RuntimeError("killed")
+
+    train = LoopConfig(steps=2, optimizer=OptimizerConfig(1e-3, 1), save_every=0)
+    data = DataConfig(str(corpus), tokens_per_batch=512, tokens_per_micro_batch=512, eval_sequences=8)
+    table = tmp_path / "lengths.csv"
+    pd.DataFrame({"smiles": MOLECULES * 3, "size": [len(text) + 0.5 for text in MOLECULES * 3]}).to_csv(table)
+    task = TaskConfig(str(table), split="random", task_type="regression", label_columns=["size"])
+    calls = {
+        "exlm.pretrain": (tmp_path / "run", lambda path: pretrain(str(path), data, ArchitectureConfig(**SIZES), train)),
+        "exlm.tasks.finetune": (
+            tmp_path / "tuned/seed-0",
+            lambda path: finetune(str(path.parent), str(run), task, FinetuneConfig(epochs=1), seeds=[0]),
+        ),
+    }
+    for module, (path, call) in calls.items():
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
+            patch.setattr(f"{module}.write_card", interrupted)
+            call(path)
+        call(path)
+        assert ("perplexity" if module == "exlm.pretrain" else "- valid, seed 0: rmse") in card(path)[1]
+
+
 def test_the_card_of_a_pre_training(run, corpus):
     metadata, text = card(run)
     assert metadata["library_name"] == "transformers" and metadata["pipeline_tag"] == "fill-mask"

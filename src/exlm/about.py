@@ -21,7 +21,7 @@ from exlm.errors import InputError
 from exlm.ops import alignment
 from exlm.ops.elementwise import triton_works
 from exlm.ops.precision import used_precision
-from exlm.storage import MANIFEST, machine, problem, read, write_text
+from exlm.storage import MANIFEST, machine, plain, problem, read, write_text
 from exlm.train.distributed import device
 from exlm.train.tracking import read_log
 
@@ -84,15 +84,15 @@ def doctor(directory: str | None = None) -> dict[str, str]:
     if torch.cuda.is_available():
         facts["alignment on a GPU"] = "Triton" if triton_works() else "PyTorch (Triton does not work here)"
     facts["disk"] = f"{_disk_speed(directory):,.0f} MB/s written to {directory}"
-    width = max(map(len, facts))
-    print("\n".join(f"{name:{width}}  {value}" for name, value in facts.items()))
+    print("\n".join(f"{name:{max(map(len, facts))}}  {value}" for name, value in facts.items()))
     return facts
 
 
-def run_facts(directory: Path) -> str:
+def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
     """What is known about a run, one fact per line: its model, data, state and results. Empty if there is no run."""
-    config, recipe, result = (read(directory / name) for name in ("config.json", "recipe.yaml", "result.json"))
-    recipe, tokenizer = result.get("recipe", recipe), directory / "tokenizer.json"
+    config, recipe, saved = (read(directory / name) for name in ("config.json", "recipe.yaml", "result.json"))
+    result, tokenizer = plain(result or saved), directory / "tokenizer.json"
+    recipe = result.get("recipe", recipe)
     named = recipe.get("data", {}).get("corpus", [])
     corpora = [named] if isinstance(named, str) else named
     return _render(
@@ -112,8 +112,8 @@ def run_facts(directory: Path) -> str:
     ).strip()
 
 
-def write_card(directory: Path) -> None:
-    """Writes the card of the model in `directory`. The manifest does not cover it, so it may be edited."""
+def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
+    """Writes the card of a model, with a `result` that is not saved yet. The manifest does not cover it: edit it."""
     config = read(directory / "config.json")
     texts = config | (config.get("task") or {})
     architecture = (config.get("architectures") or [""])[0]
@@ -126,7 +126,7 @@ def write_card(directory: Path) -> None:
         standardize=str(texts.get("standardize", "none")).removeprefix("none"),
         loader=f"AutoModel{head}",
         pipeline=PIPELINES.get(head, "fill-mask"),
-        facts=run_facts(directory),
+        facts=run_facts(directory, result),
     )
     write_text(directory / "README.md", text)
 

@@ -120,8 +120,8 @@ def pretrain(
         }
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
-        write_json(directory / "result.json", result)
-        write_card(directory)
+        write_card(directory, result)
+        write_json(directory / "result.json", result)  # the last file: it says that the run is finished
         print(f"{directory}: {_describe(result)}")
         return result
 

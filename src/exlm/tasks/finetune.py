@@ -154,9 +154,9 @@ def run_grid(
                     raise
                 print(f"{run_dir}: {error}; this cell counts as the worst")
                 result = begun | {"stopped": str(error), "scores": {"valid": {}}}
-            write_json(run_dir / RESULT, result)
             if "best_epoch" in result:  # it has a model
-                write_card(run_dir)
+                write_card(run_dir, result)
+            write_json(run_dir / RESULT, result)
         return result
 
     medians, best = dict[str, float](), next(iter(grid))
