@@ -206,8 +206,38 @@ def test_json_is_read_up_to_a_limit(tmp_path, monkeypatch):
     path.write_text(json.dumps(["question"] * 10))
     assert len(read_json(path)) == 10
     monkeypatch.setattr("exlm.data.frames.LARGEST", 50)
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="more than 50 characters"):
         read_json(path)
+
+
+def test_a_small_json_file_takes_little_memory(tmp_path, little_memory):
+    path = tmp_path / "questions.json"
+    path.write_text("[1]")
+    assert read_json(path) == [1]
+
+
+def test_nesting_without_end(tmp_path):
+    for name in ("in.jsonl", "in.json"):
+        (tmp_path / name).write_text("[" * 100_000)
+    with pytest.raises(InputError, match="not a JSON object"):
+        read_frame(tmp_path / "in.jsonl")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_json(tmp_path / "in.json")
+    assert read(tmp_path / "in.json") == {}
+
+
+def test_a_title_of_angle_brackets(tmp_path):
+    """A search that tried every pair of them would not end."""
+    path = tmp_path / "in.sdf"
+    path.write_text(f"x\n\n\n  0  0\nM  END\n>{'<' * 1_000_000}\n1\n\n> <y>\n2\n\n$$$$\n")
+    assert read_frame(path)["y"].tolist() == ["2"]
+
+
+def test_a_line_that_is_no_text_and_has_no_end(tmp_path, little_memory):
+    path = tmp_path / "in.smi.gz"
+    _bomb(path, b"\xff", b"C" * 2**20, 20)
+    with pytest.raises(InputError, match="not UTF-8: line 1"):
+        read_frame(path)
 
 
 def test_an_endless_molecule_is_not_given_to_rdkit():

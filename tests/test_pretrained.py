@@ -27,7 +27,7 @@ def test_whoever_may_read_a_new_file_may_read_a_model(masked_lm, tmp_path):
 
 
 def test_what_a_killed_save_left_is_removed_by_the_next(masked_lm):
-    left = masked_lm / ".partial-killed"
+    left = masked_lm / ".partial-model-killed"
     left.mkdir()
     (left / "model.safetensors").write_bytes(b"half")
     network, tokenizer = load_model(str(masked_lm), ExLMForMaskedLM)

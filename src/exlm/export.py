@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig
 
 from exlm.errors import InputError, optional
 from exlm.model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification, ExLMForTokenClassification
@@ -15,6 +14,7 @@ from exlm.ops.expansion import Lattice
 from exlm.ops.precision import exact_level
 from exlm.pretrained import load_model, verify
 from exlm.storage import new_directory
+from exlm.tasks.encoders import load_config
 
 OUTPUTS: dict[Any, list[str]] = {
     ExLMModel: ["last_hidden_state", "sentence_embedding"],
@@ -36,7 +36,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         format: the file format; there is only `onnx`."""
     optional("onnxscript", "export", "exlm export")
     verify(model)
-    architectures = AutoConfig.from_pretrained(model, trust_remote_code=False).architectures or []
+    architectures = load_config(model).architectures or []
     kind = next((kind for kind in OUTPUTS if kind.__name__ in architectures), ExLMModel)
     network, tokenizer = load_model(model, kind)
     config = network.config

@@ -28,9 +28,9 @@ def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTok
     files are moved into place when they are complete, the manifest last. They get the permissions of any new file
     (safetensors would let the owner alone read the weights)."""
     directory.mkdir(parents=True, exist_ok=True)
-    for unfinished in directory.glob(".partial-*"):  # of a save that was killed
+    for unfinished in directory.glob(".partial-model-*"):  # of a save that was killed
         shutil.rmtree(unfinished, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-") as name:
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-model-") as name:
         partial = Path(name)
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
@@ -87,7 +87,7 @@ def load_model(
         return model_class.from_pretrained(path, config=config, use_safetensors=True), tokenizer
     except InputError:
         raise
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         raise InputError(f"the model in {path} cannot be loaded: {first_line(error)}") from error
 
 

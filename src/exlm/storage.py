@@ -51,7 +51,7 @@ def problem(directory: Path, contents: bool = True) -> str | None:
         files = {name: (entry["bytes"], entry["sha256"]) for name, entry in content["files"].items()}
     except FileNotFoundError:
         return f"{MANIFEST} is missing (the write was interrupted)"
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return f"{MANIFEST} is damaged"
     for name, (size, digest) in files.items():
         path = directory / name
@@ -105,7 +105,7 @@ def read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         return (yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)) or {}
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
 
 

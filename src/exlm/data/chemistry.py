@@ -22,8 +22,8 @@ _PARSER.sanitize = _PARSER.removeHs = _PARSER.allowCXSMILES = _PARSER.parseName 
 
 
 def molecule_problem(smiles: str) -> str | None:
-    """Why `smiles` is not a molecule, in RDKit's words, or None if it is one. Accepts what `Chem.MolFromSmiles`
-    accepts, except for spaces and the empty string, in half the time: without stereochemistry, with all hydrogens."""
+    """Why `smiles` is not a molecule, in RDKit's words, or None if it is one. Accepts what `Chem.MolFromSmiles` does,
+    except for spaces, nothing, and endless text, in half the time: without stereochemistry, with all hydrogens."""
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles, _PARSER) if _is_word(smiles) else None
         if molecule is None:

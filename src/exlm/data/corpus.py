@@ -158,7 +158,7 @@ class CorpusWriter:
     def write_splits(self, max_length: int, drop_duplicates: bool = False) -> dict[str, np.ndarray]:
         """Write `train.npy` and `valid.npy`, on request without examples that have the hash of an earlier one. Returns
         by split how many examples have each length, [max_length + 1]."""
-        kept = self._first_of_equals() if drop_duplicates and self.examples else np.ones(self.examples, bool)
+        kept = self._first_of_equals() if drop_duplicates and self.examples else np.broadcast_to(True, self.examples)
         histograms = {split: np.zeros(max_length + 1, np.int64) for split in SPLITS}
         for split, histogram in histograms.items():
             for block in self._blocks(split, kept):

@@ -55,13 +55,13 @@ def open_text(name: str | Path, errors: str = "strict", newline: str = "") -> Te
 def text_lines(name: str, newline: str = "") -> Iterator[str]:
     """The lines of a text file, with their ends. InputError for one of more than LONGEST characters."""
     with open_text(name, newline=newline) as file:
-        yield from iter(lambda: bounded(file.readline(LONGEST + 1), f"{name}: a line"), "")
+        yield from iter(lambda: bounded(file.readline(LONGEST + 1), name, "a line"), "")
 
 
-def bounded(text: str, where: str) -> str:
-    """The text, unless it has more than LONGEST characters (InputError)."""
+def bounded(text: str, name: str, what: object) -> str:
+    """The text, `what` of the file `name`, unless it has more than LONGEST characters (InputError)."""
     if len(text) > LONGEST:
-        raise InputError(f"{where} has more than {LONGEST:,} characters; divide it, or correct the ends of its lines")
+        raise InputError(f"{name}: {what} has more than {LONGEST:,} characters; divide it, or correct the line ends")
     return text
 
 
@@ -88,7 +88,7 @@ def plain_suffix(path: str | Path) -> str:
 def not_utf8(name: str | Path) -> str | None:
     """Says which line is the first that is not UTF-8. Python's own error does not: it decodes blocks, not lines."""
     with suppress(*UNREADABLE), open_text(name, "surrogateescape") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST), ""), 1):
             if bad := re.search("[\udc80-\udcff]", line):
                 return f"line {number} has the byte 0x{ord(bad[0]) - 0xDC00:02x} after {line[: bad.start()][-20:]!r}"
     return None

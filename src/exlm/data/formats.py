@@ -116,7 +116,7 @@ def _xlsx(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     except Exception as error:  # the library raises anything
         raise InputError(f"{name} cannot be read: {first_line(error)}; save it again as .xlsx") from error
     try:
-        sheet = book.worksheets[0].iter_rows(values_only=True)
+        sheet = book.worksheets[0].iter_rows(max_row=2**20, values_only=True)  # as Excel
         rows = (["" if cell is None else cell for cell in row] if any(row) else [] for row in sheet)
         yield from _records(rows, header, pick, may_be_short=True)
     finally:
@@ -145,7 +145,7 @@ def _jsonl(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     for row, line in enumerate(text_lines(name), 1):
         try:
             yield dict(json.loads(line) if line.strip() else {})
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             text = f"{line[:80].strip()!r} is not a JSON object; every line must be one"
             raise InputError(f"{name}, row {row}: {text}") from None
 
@@ -167,16 +167,16 @@ def _fasta(name: str, header: Header, pick: Pick) -> Iterator[Record]:
             raise InputError(f"{name}, line {number}: a FASTA file begins with > and a name; this line does not")
         else:
             text += line
-            bounded(text, f"{name}, the sequence at line {number},")
+            bounded(text, name, "a sequence")
 
 
 def _sdf(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     """A structure's SMILES, its name (first line) and its properties. What RDKit cannot read has a fault."""
     text = ""
-    for number, line in enumerate(chain(text_lines(name), ["$$$$"]), 1):
+    for line in chain(text_lines(name), ["$$$$"]):
         if line.rstrip() != "$$$$":
             text += line.rstrip("\r\n") + "\n"
-            bounded(text, f"{name}, the structure at line {number},")
+            bounded(text, name, "a structure")
             continue
         if text.strip():
             yield _structure(text[:-1])
@@ -188,7 +188,7 @@ def _structure(text: str) -> Record:
         molecule = Chem.MolFromMolBlock(text)
     smiles = "" if molecule is None else Chem.MolToSmiles(molecule)
     record: Record = {"smiles": smiles, "name": text.split("\n", 1)[0].strip()}
-    for title, value in re.findall(r"^>.*?<([^>\n]+)>.*\n((?:.+\n?)*)", text, re.MULTILINE):
+    for title, value in re.findall(r"^>[^<\n]*<([^>\n]+)>.*\n((?:.+\n?)*)", text, re.MULTILINE):
         record[f"property {title}" if title in record else title] = value.strip()
     if molecule is None:
         record[FAULT] = "RDKit cannot read this structure"

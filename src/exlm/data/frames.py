@@ -100,8 +100,11 @@ def read_json(path: str | Path) -> Any:
     """The content of a JSON file, plain or compressed. Raises InputError if it cannot be read."""
     with unreadable(path), open_text(path) as file:
         try:
-            return json.loads(file.read(LARGEST))
-        except ValueError as error:
+            text = "".join(islice(iter(partial(file.read, 2**20), ""), LARGEST // 2**20 + 1))
+            if len(text) > LARGEST:
+                raise ValueError(f"it has more than {LARGEST:,} characters")
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path} cannot be read: {first_line(error)}; correct the JSON") from error
 
 

@@ -26,9 +26,8 @@ class TaskConfig:
         label_columns: columns of the labels; where absent the only other column or the numeric ones, but never a column
             of identifiers (it is called so, or all its words or whole numbers differ).
         mask_column: column of 0 and 1, which says what residues or words count (token_classification).
-        task_type: binary, multiclass, multilabel (cells may be missing), regression, token_classification (in the label
-            column, a letter for every residue or a word for every word) or question_answering; inferred where absent,
-            but for the last two.
+        task_type: binary, multiclass, multilabel (cells may be missing), regression, or, if named, question_answering
+            or token_classification (in the label column, a letter for every residue or a word for every word).
         metric: chooses the best epoch and grid cell; where absent, the data set or the task type decides it.
         split: `scaffold`, `random`, `column:NAME` or `file:INDICES.json`; a missing valid part is drawn from train.
             Where absent: scaffold for molecules, random for text, one part per file where there are several files.

@@ -143,7 +143,7 @@ def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_
     options = dict(config=config, ignore_mismatched_sizes=True, output_loading_info=True)
     try:
         model, found = model_class.from_pretrained(name, **options)
-    except (OSError, ValueError, RuntimeError, SafetensorError, UnpicklingError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError, UnpicklingError) as error:
         raise InputError(f"the model in {name} cannot be loaded: {first_line(error)}") from error
     for weight, size, expected in sorted(found["mismatched_keys"]):
         if not (new_head and set(HEADS) & set(weight.split("."))):

@@ -29,8 +29,7 @@ def predict(model: str, input: str, output: str | None = None, **options: Any) -
 
     Args:
         model: output directory of `exlm finetune`, or of one of its seeds.
-        input: a table or a list of texts, in any format that `exlm prepare` reads; `-` is standard input. For question
-            answering also SQuAD JSON.
+        input: table or texts in any format of `exlm prepare`, questions also in SQuAD JSON; `-` is standard input.
         output: .csv, .tsv, .parquet or .xlsx file to write; INPUT-MODEL-predictions.csv beside the input where absent.
         options: the settings of `PredictOptions`."""
     target = output_path(model, input, output, "predictions.csv", (".csv", ".tsv", ".parquet", ".xlsx"))

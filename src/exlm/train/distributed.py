@@ -68,9 +68,8 @@ def process_group(max_wait: int) -> Iterator[tuple[int, int]]:
         if not isinstance(error, RuntimeError) or not re.search("gloo|NCCL|peer|[Tt]imed out", str(error)):
             store.set(f"end of {rank}", str(error)[:1000] or type(error).__name__)
             raise
-        before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which would end this process too soon
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which would end this process before it says why
         time.sleep(1)  # the process that failed may still be about to say why
-        signal.signal(signal.SIGTERM, before)
         ended = (other for other in range(world) if store.check([f"end of {other}"]))
         said = {other: store.get(f"end of {other}").decode() for other in ended}
         others = [f"process {other} of {world} ended: {why}" for other, why in said.items()]
