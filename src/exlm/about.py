@@ -113,7 +113,7 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
 
 
 def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
-    """Writes the card of a model, with a `result` that is not saved yet. The manifest does not cover it: edit it."""
+    """Writes the card of a model, with a `result` that is not saved yet. As no manifest covers it, it may be edited."""
     config = read(directory / "config.json")
     texts = config | (config.get("task") or {})
     architecture = (config.get("architectures") or [""])[0]

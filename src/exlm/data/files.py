@@ -58,7 +58,7 @@ def text_lines(name: str, newline: str = "") -> Iterator[str]:
         yield from iter(lambda: bounded(file.readline(LONGEST + 1), name, "a line"), "")
 
 
-def bounded(text: str, name: str, what: object) -> str:
+def bounded(text: str, name: str, what: str) -> str:
     """The text, `what` of the file `name`, unless it has more than LONGEST characters (InputError)."""
     if len(text) > LONGEST:
         raise InputError(f"{name}: {what} has more than {LONGEST:,} characters; divide it, or correct the line ends")
