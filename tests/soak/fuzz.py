@@ -120,7 +120,7 @@ def smiles(index: int, directory: Path) -> dict[str, Any]:
 
     def call(texts: list[str], encoder: Encoder) -> str | None:
         rows = [Row("x", number, 0, text) for number, text in enumerate(texts, 1)]
-        found = encoder(rows)
+        found = encoder((rows, b""))
         lengths = found.examples["length"] if "length" in (found.examples.dtype.names or ()) else None
         said = {line[1] for line in found.invalid}
         kept = len(found.examples)

@@ -12,7 +12,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, compress, islice
-from typing import NamedTuple, TypeVar
+from threading import Thread
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
@@ -30,6 +31,7 @@ SPECIALS = 2  # BOS and EOS, added around every sequence
 TOO_LONG, UNKNOWN, NOT_REVERSIBLE, UNPARSABLE = "too_long", "unknown_token", "not_reversible", "unparsable"
 UNREADABLE = "unreadable"  # there is no text
 NOTHING = np.empty(0, np.uint32)
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -41,7 +43,6 @@ class Row(NamedTuple):
     document: int
     text: str
     fault: str = ""  # why the row has no text, where that is known
-    molecule: bool = False  # whether the text is known to be a molecule
 
 
 Chunk = list[Row]
@@ -78,7 +79,7 @@ def read_chunks(
 
 
 def map_chunks(
-    function: Callable[[Chunk], Result], chunks: Iterable[Chunk], workers: int
+    function: Callable[[Item], Result], chunks: Iterable[Item], workers: int
 ) -> Generator[Result, None, None]:
     """The results of `function` for every chunk, in order, computed by `workers` processes (0 is one per core), which
     end when the generator is closed. At most a few chunks per worker are in memory at once."""
@@ -99,6 +100,8 @@ def map_chunks(
 
 
 def _prepare_worker() -> None:
+    caller: Any = multiprocessing.parent_process()  # if it is killed, nobody would use or stop this process
+    Thread(target=lambda: (caller.join(), os._exit(1)), daemon=True).start()
     gc.freeze()  # garbage collection would write to every page shared with the other processes, and so copy it
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the files
@@ -106,22 +109,17 @@ def _prepare_worker() -> None:
 
 def count_smiles(molecules_only: bool, how: Standardize, chunk: Chunk) -> tuple[Counter[str], bytes]:
     """How often each token occurs in a chunk's standardized SMILES, or with `molecules_only` in those of molecules; and
-    for `mark` which rows these are, as bits: RDKit takes most of the time, and need not read a molecule twice."""
+    for `Encoder` which rows these are, as bits: RDKit takes most of the time, and need not read a molecule twice."""
     chosen = [not molecules_only or molecule_problem(row.text) is None for row in chunk]
     texts = (standardize(row.text, how) for row in compress(chunk, chosen))
     counts = Counter(token for text in texts for token in re.findall(SMILES_PATTERN, text))
     return counts, np.packbits(chosen).tobytes() if molecules_only and how == "none" else b""
 
 
-def mark(chunk: Chunk, bits: bytes) -> Chunk:
-    """The chunk with every row that `count_smiles` found to be a molecule, by its bits, marked as one."""
-    molecules = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(chunk)).astype(bool).tolist()
-    return [row._replace(molecule=known) for row, known in zip(chunk, molecules, strict=True)] if bits else chunk
-
-
 @dataclass(frozen=True)
 class Encoder:
-    """Turns the rows of a chunk into tokens. Leaves out blank rows, and invalid ones unless they should be kept."""
+    """Turns the rows of a chunk into tokens. Leaves out blank rows, and invalid ones unless they should be kept. Rows
+    that are molecules by the bits of `count_smiles`, which come with the chunk, are not checked again."""
 
     tokenizer_file: str  # a tokenizer.json
     unknown_id: int | None  # of the token for unknown text, if the tokenizer has one
@@ -132,10 +130,13 @@ class Encoder:
     seed: int  # seed of this choice
     standardize: Standardize = "none"  # how the SMILES are rewritten before all else
 
-    def __call__(self, chunk: Chunk) -> EncodedChunk:
+    def __call__(self, checked: tuple[Chunk, bytes]) -> EncodedChunk:
+        chunk, bits = checked
         tokenizer = _load(self.tokenizer_file)
         spelling = {tokenizer.token_to_id(token) for token in MARKED} if splits_smiles(tokenizer) else set()
-        rows = [row for row in chunk if row.text or row.fault]
+        filled = [bool(row.text or row.fault) for row in chunk]
+        rows = list(compress(chunk, filled))
+        known = compress(np.unpackbits(np.frombuffer(bits or b"\0", np.uint8), count=len(chunk)).tolist(), filled)
         texts = [standardize(row.text, self.standardize) for row in rows]
         if splits_residues(tokenizer):  # equal proteins get equal texts, and so the same split
             texts = [tokenizer.normalizer.normalize_str(text) for text in texts]
@@ -144,14 +145,14 @@ class Encoder:
         kept, invalid = [], []
         count = Counter(rows=len(chunk), blank=len(chunk) - len(rows))
         counts = {"rows": count, "invalid": Counter[str](), "unknown": Counter[str](), "spelled": Counter[str]()}
-        for row, text, tokens, restored in zip(rows, texts, ids, decoded, strict=True):
+        for row, text, tokens, restored, is_molecule in zip(rows, texts, ids, decoded, known, strict=True):
             unknown, spelled = [], []
             if self.unknown_id in tokens or not spelling.isdisjoint(tokens):
                 found = tokenizer.encode(text, add_special_tokens=False)  # knows the words; slower than a batch
                 unknown, spelled = (_words(found, text, odd) for odd in ({self.unknown_id}, spelling))
             reason, detail = UNREADABLE, row.fault
             if text:
-                reason, detail = self._problem(text, len(tokens) + SPECIALS, restored, unknown, row.molecule)
+                reason, detail = self._problem(text, len(tokens) + SPECIALS, restored, unknown, is_molecule)
             keep = not reason or (self.keep_invalid and reason not in (TOO_LONG, UNREADABLE))
             if keep:
                 kept.append((row.document, text, tokens))
@@ -173,7 +174,7 @@ class Encoder:
         joined = np.fromiter(chain.from_iterable(tokens for _, _, tokens in kept), np.uint32)
         return EncodedChunk(joined, examples, invalid, counts)
 
-    def _problem(self, text: str, length: int, decoded: str, unknown: list[str], known: bool) -> tuple[str, str]:
+    def _problem(self, text: str, length: int, decoded: str, unknown: list[str], known: int) -> tuple[str, str]:
         """(reason, detail) of the first thing that is wrong with a row; empty if nothing is."""
         if length > self.max_length:
             return TOO_LONG, f"{length} tokens, at most {self.max_length}"

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from exlm.data.chemistry import Standardize, are_molecules
 from exlm.data.corpus import FORMAT_VERSION, CorpusWriter
-from exlm.data.encoding import SPECIALS, Chunk, EncodedChunk, Encoder, count_smiles, map_chunks, mark, pack, read_chunks
+from exlm.data.encoding import SPECIALS, Chunk, EncodedChunk, Encoder, count_smiles, map_chunks, pack, read_chunks
 from exlm.data.readers import find_sources
 from exlm.data.tokenization import TEXT_TOKENIZERS, smiles_tokenizer, splits_smiles, train_text_tokenizer
 from exlm.errors import InputError
@@ -119,7 +119,7 @@ def prepare(
         file, longest = str(folder / "tokenizer.json"), sys.maxsize if packed else max_length
         encoder = Encoder(file, vocabulary.unk_token_id, longest, molecules, keep, held_out, seed, standardize)
         writer = CorpusWriter(folder, max(vocabulary.get_vocab().values()) + 1)  # some tokenizers skip ids
-        rows = map(mark, read("tokenising"), chain(known, repeat(b"")))
+        rows = zip(read("tokenising"), chain(known, repeat(b"")), strict=False)
         with closing(map_chunks(encoder, rows, workers)) as encoded:
             separator = vocabulary.eos_token_id if cross_documents else None
             examples = pack(encoded, max_length - SPECIALS, separator) if packed else encoded
