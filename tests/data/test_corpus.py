@@ -1,3 +1,4 @@
+import contextlib
 import csv
 import gzip
 import json
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -392,6 +394,33 @@ def test_interrupt_leaves_nothing(tmp_path):
     process.send_signal(signal.SIGINT)
     process.wait(timeout=60)
     assert os.listdir(tmp_path) == ["in.smi"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="processes are listed in /proc")
+def test_workers_end_when_their_command_is_killed(tmp_path):
+    _write(tmp_path / "in.smi", ["CC(C)Cc1ccc(cc1)C(C)C(=O)O"] * 300_000)
+    command = [sys.executable, "-m", "exlm", "prepare", str(tmp_path / "in.smi"), "--output", str(tmp_path / "out")]
+    process = subprocess.Popen([*command, "--workers", "2"], stderr=subprocess.DEVNULL, start_new_session=True)
+    assert _until(lambda: len(_processes_of(process.pid)) >= 5), "itself, two workers, and what starts and tidies them"
+    process.kill()
+    process.wait()
+    assert _until(lambda: not _processes_of(process.pid))
+
+
+def _until(happens):
+    deadline = time.time() + 60
+    while not happens() and time.time() < deadline:
+        time.sleep(0.05)
+    return happens()
+
+
+def _processes_of(session):
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has just ended
+            if os.getsid(int(pid)) == session and Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
 
 
 def test_molecule_check_agrees_with_rdkit(data_dir):
