@@ -88,7 +88,7 @@ def load_model(
     except InputError:
         raise
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
-        raise InputError(f"the model in {path} cannot be loaded: {first_line(error)}") from error
+        raise InputError(f"the model in {path} cannot be loaded: {first_line(error)}; use another") from error
 
 
 def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:

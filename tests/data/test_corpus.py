@@ -362,7 +362,7 @@ def test_unusable_options(smi, tmp_path, option):
 
 def test_reader_notices_damage(smi, tmp_path):
     out = tmp_path / "out"
-    _prepare(smi, out)
+    manifest = _prepare(smi, out)
     tokens = out / "tokens-00000.bin"
     content = tokens.read_bytes()
     tokens.write_bytes(bytes([content[0] ^ 1]) + content[1:])
@@ -374,8 +374,12 @@ def test_reader_notices_damage(smi, tmp_path):
     tokens.unlink()
     with pytest.raises(InputError, match="tokens-00000.bin is missing"):
         Corpus(out)
-    with pytest.raises(InputError, match="not a corpus"):
+    with pytest.raises(InputError, match="not a whole corpus"):
         Corpus(tmp_path)
+    for key in ("corpus_hash", "files", "token_files", "pad_token_id"):
+        (out / "manifest.json").write_text(json.dumps({k: value for k, value in manifest.items() if k != key}))
+        with pytest.raises(InputError, match="not a whole corpus"):
+            Corpus(out)
 
 
 def test_interrupt_leaves_nothing(tmp_path):

@@ -21,6 +21,7 @@ from exlm.errors import InputError
 from exlm.storage import MANIFEST, problem, read
 
 FORMAT_VERSION = 1
+KEYS = {"tokenizer_hash", "corpus_hash", "files", "token_files", "token_dtype", "pad_token_id"}  # of every manifest
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
 SHARD_TOKENS = 2**28  # about the most tokens in one file
 
@@ -112,8 +113,8 @@ class Corpus:
 def _manifest(path: Path) -> dict[str, Any]:
     """The manifest of a corpus; InputError if there is none of this format."""
     manifest = read(path / MANIFEST)
-    if not isinstance(manifest, dict) or manifest.get("format_version") != FORMAT_VERSION:
-        what = f"is not a corpus of format {FORMAT_VERSION}" if path.exists() else "does not exist"
+    if not isinstance(manifest, dict) or manifest.get("format_version") != FORMAT_VERSION or KEYS - {*manifest}:
+        what = f"is not a whole corpus of format {FORMAT_VERSION}" if path.exists() else "does not exist"
         raise InputError(f"{path} {what}; make a corpus with exlm prepare, or correct the name")
     return manifest
 

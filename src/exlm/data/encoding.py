@@ -31,6 +31,7 @@ SPECIALS = 2  # BOS and EOS, added around every sequence
 TOO_LONG, UNKNOWN, NOT_REVERSIBLE, UNPARSABLE = "too_long", "unknown_token", "not_reversible", "unparsable"
 UNREADABLE = "unreadable"  # there is no text
 NOTHING = np.empty(0, np.uint32)
+Chunk = list["Row"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -43,9 +44,6 @@ class Row(NamedTuple):
     document: int
     text: str
     fault: str = ""  # why the row has no text, where that is known
-
-
-Chunk = list[Row]
 
 
 @dataclass
@@ -118,8 +116,7 @@ def count_smiles(molecules_only: bool, how: Standardize, chunk: Chunk) -> tuple[
 
 @dataclass(frozen=True)
 class Encoder:
-    """Turns the rows of a chunk into tokens. Leaves out blank rows, and invalid ones unless they should be kept. Rows
-    that are molecules by the bits of `count_smiles`, which come with the chunk, are not checked again."""
+    """Turns a chunk, with the bits that `count_smiles` found for it or none, into tokens. Leaves out blank rows."""
 
     tokenizer_file: str  # a tokenizer.json
     unknown_id: int | None  # of the token for unknown text, if the tokenizer has one

@@ -176,9 +176,7 @@ def write_in_parts(
     are the same. Returns the sums of what `write` returns."""
     begun = plain({**settings, "input": digest(input), "rows_of_a_part": ROWS})
     with unfinished(target.with_name(f".unfinished-{target.name}"), begun) as kept:
-        # New empty frames: an empty slice would keep all text of its part.
-        empty = (pd.DataFrame(columns=f.columns).astype(f.dtypes) for f in read_frames(input, header, ROWS))
-        common = pd.concat(list(empty))
+        common = pd.concat([frame.iloc[[]] for frame in read_frames(input, header, ROWS)])  # [:0] would keep its text
         parts, rows, counts = list[Path](), 0, list[dict[str, int]]()
         for frame in read_frames(input, header, ROWS, common):
             parts.append(kept / f"{rows}{target.suffix}")

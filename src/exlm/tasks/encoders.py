@@ -144,7 +144,7 @@ def _from_pretrained(model_class: Any, name: str, config: PreTrainedConfig, new_
     try:
         model, found = model_class.from_pretrained(name, **options)
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError, UnpicklingError) as error:
-        raise InputError(f"the model in {name} cannot be loaded: {first_line(error)}") from error
+        raise InputError(f"the model in {name} cannot be loaded: {first_line(error)}; use another") from error
     for weight, size, expected in sorted(found["mismatched_keys"]):
         if not (new_head and set(HEADS) & set(weight.split("."))):
             raise InputError(f"{name}: {weight} has size {[*size]}, by config.json {[*expected]}; restore one of them")
