@@ -3,8 +3,8 @@
     python docs/results/evidence.py pretraining docs/results/evidence.jsonl
     python docs/results/evidence.py downstream probes.jsonl --exlm late-k2 --mlm mlm-5750
 
-The first reads the results of `learning.py run`, the second those of `linear_probe.py`. What a
-plan decides beforehand (pairs, the rule for a win, what is chosen with the MLM's runs) is written here once.
+The first reads the results of `learning.py run`, the second those of `linear_probe.py` or `finetuned.py`. What a plan
+decides beforehand (pairs, the rule for a win, what is chosen with the MLM's runs) is written here once.
 """
 
 import argparse
@@ -86,31 +86,46 @@ def compare_pretraining(records: list[Record], score: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def chosen_with(mlm: pd.DataFrame) -> tuple[int, str]:
-    """The layer and the pooling that are best for the MLM on valid, by their mean rank over sets and seeds."""
+def chosen_with(mlm: pd.DataFrame) -> str:
+    """The choice that is best for the MLM on valid, by its mean rank over sets and seeds with every choice."""
     signed = mlm["valid"].where(~mlm["set"].isin(ERRORS), -mlm["valid"])
-    ranks = signed.groupby([mlm["set"], mlm["seed"]]).rank()
-    return ranks.groupby([mlm["layers"], mlm["pooling"]]).mean().idxmax()
+    cells = signed.groupby([mlm["set"], mlm["seed"]])
+    complete = cells.transform("size") == mlm["choice"].nunique()
+    return str(cells.rank()[complete].groupby(mlm["choice"]).mean().idxmax())
 
 
 def table_of_probes(records: list[Record], kind: str) -> pd.DataFrame:
-    """A row for every set, seed, layer and pooling of one kind of model."""
+    """A row for every set, seed, and choice of layer and pooling of one kind of model."""
     rows = []
     for record in records:
         name, _, seed = Path(record["model"]).name.rpartition("-s")
         for pooling in ("mean", "mean and maximum") if name == kind else ():
-            start = {"set": record["set"], "seed": int(seed), "layers": record["layers"], "pooling": pooling}
-            rows.append(start | record[pooling])
+            choice = f"{pooling} after {record['layers']} layers"
+            rows.append({"set": record["set"], "seed": int(seed), "choice": choice, **record[pooling]})
     return pd.DataFrame(rows)
 
 
-def compare_downstream(ours: pd.DataFrame, theirs: pd.DataFrame, choice: tuple[int, str]) -> pd.DataFrame:
-    """For every set, both scores with the chosen layer and pooling, and the paired differences in units of the standard
-    deviation of the MLM over seeds; positive differences are better."""
+def table_of_finetunings(records: list[Record], kind: str) -> pd.DataFrame:
+    """A row for every set, seed, and choice of layer and rate: means over the seeds of the fine-tuning."""
+    rows = []
+    for record in records:
+        name, _, seed = Path(record["model"]).name.rpartition("-s")
+        if name == kind:
+            choice = f"rate {record['rate']:g} after {record['layers']} layers"
+            rows.append({"set": record["set"], "seed": int(seed), "choice": choice} | _scores(record))
+    return pd.DataFrame(rows).groupby(["set", "seed", "choice"], as_index=False).mean()
+
+
+def _scores(record: Record) -> Record:
+    return {part: record[part] for part in ("valid", "test")}
+
+
+def compare_downstream(ours: pd.DataFrame, theirs: pd.DataFrame, choice: str) -> pd.DataFrame:
+    """For every set, both scores with this choice, and the paired differences in units of the standard deviation of the
+    MLM over seeds; positive differences are better."""
     found = []
     for frame in (ours, theirs):
-        chosen = frame[(frame["layers"] == choice[0]) & (frame["pooling"] == choice[1])]
-        found.append(chosen.pivot(index="set", columns="seed", values="test"))
+        found.append(frame[frame["choice"] == choice].pivot(index="set", columns="seed", values="test"))
     own, other = found[0].align(found[1], join="inner")
     sign = pd.Series(np.where(own.index.isin(ERRORS), -1.0, 1.0), own.index)
     differences = (own - other).mul(sign, axis=0)
@@ -132,16 +147,17 @@ def interval(scaled: np.ndarray) -> tuple[float, float, float]:
 
 
 def show_downstream(records: list[Record], exlm: str, mlm: str) -> str:
-    theirs = table_of_probes(records, mlm)
+    tabulate = table_of_finetunings if "rate" in records[0] else table_of_probes
+    theirs = tabulate(records, mlm)
     choice = chosen_with(theirs)
-    table = compare_downstream(table_of_probes(records, exlm), theirs, choice)
+    table = compare_downstream(tabulate(records, exlm), theirs, choice)
     scaled = table.filter(like="in s.d.").to_numpy()
     mean, low, high = interval(scaled)
     wins, tasks = int((scaled.mean(1) > 0).sum()), len(scaled)
     sign_test = binomtest(wins, tasks).pvalue
     verdict = "ExLM wins" if low > 0 else "the MLM wins" if high < 0 else "level"
     lines = [
-        f"chosen with the MLM's runs: {choice[1]} after {choice[0]} layers",
+        f"chosen with the MLM's runs: {choice}",
         markdown(table.round(3).reset_index()),
         f"mean over tasks {mean:+.2f} s.d., 95% interval {low:+.2f} to {high:+.2f}: {verdict}",
         f"ExLM is ahead in {wins} of {tasks} tasks (sign test p = {sign_test:.2f})",
@@ -160,12 +176,12 @@ def main() -> None:
     first = commands.add_parser("pretraining")
     first.add_argument("results", type=Path)
     second = commands.add_parser("downstream")
-    second.add_argument("probes", type=Path)
+    second.add_argument("results", type=Path)
     second.add_argument("--exlm", required=True)
     second.add_argument("--mlm", required=True)
     options = parser.parse_args()
     if options.command == "downstream":
-        print(show_downstream(read(options.probes), options.exlm, options.mlm))
+        print(show_downstream(read(options.results), options.exlm, options.mlm))
         return
     for score in ("joint_nll", "nll"):
         print(markdown(compare_pretraining(read(options.results), score)), end="\n\n")
