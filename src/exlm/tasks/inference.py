@@ -1,6 +1,7 @@
 """Turns a table's rows into tokens, padded batches and a model's outputs, in bounded memory and in table order."""
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -177,12 +178,14 @@ def model_inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor
 
 
 def batches_by_length(model: nn.Module, examples: Sequence[Example]) -> Iterator[np.ndarray]:
-    """Row numbers in batches of TOKENS_PER_BATCH tokens. The longest come first: too large a batch fails at once."""
+    """Row numbers in batches of TOKENS_PER_BATCH tokens. The longest come first: too large a batch fails at once. What is
+    left at the end has powers of two as sizes: libraries keep a kernel for every shape that they meet."""
     room = TOKENS_PER_BATCH // getattr(getattr(model, "config", None), "repeat", 1)  # the model repeats its input
     lengths = np.array([len(example["input_ids"]) for example in examples], dtype=int)
     order = np.argsort(-lengths, kind="stable")
     while len(order):
-        rows, order = np.split(order, [max(1, room // lengths[order[0]])])
+        most = max(1, room // lengths[order[0]])
+        rows, order = np.split(order, [most if most <= len(order) else 2 ** int(math.log2(len(order)))])
         yield rows
 
 
