@@ -13,6 +13,7 @@ from tests.soak import work
 from tests.soak.work import Test, command, differences, finish, pretraining, reference
 
 LONGEST = 300  # seconds to wait for anything
+KILLS = int(os.environ.get("SOAK_KILLS", 120))  # of one run
 
 
 def slow_saves(marker: str, first: int) -> None:
@@ -64,6 +65,31 @@ def kill_pretraining(index: int, directory: Path) -> dict[str, Any]:
         "inside_a_save": inside,
         "checkpoints": left,
         "differences": wrong,
+        "status": status,
+    }
+
+
+def kill_one_run_often(index: int, directory: Path) -> dict[str, Any]:
+    """SIGKILL of the same run again and again; it never falls behind what it had saved."""
+    shared, draw = directory.parent.parent, random.Random(index)
+    changes = {"steps": 50 * KILLS, "save_every": 5, "eval_every": 1000, "log_every": 50}
+    expected, _ = reference(shared, f"{KILLS}-kills", lambda path: pretraining(shared, path, **changes))
+    words, reached = pretraining(shared, directory / "run", **changes), list[str]()
+    while len(reached) < KILLS:
+        process = command(words, directory / "killed.txt")
+        process.join(draw.uniform(0.5, 6))
+        if not process.is_alive():
+            break
+        process.kill()
+        process.join()
+        reached.append(max((path.name for path in (directory / "run").glob("checkpoint-*")), default=""))
+    status = finish(words, directory / "last.txt")
+    wrong = differences(directory / "run", expected)
+    return {
+        "passed": status == 0 and not wrong and reached == sorted(reached),
+        "kills": len(reached),
+        "differences": wrong,
+        "reached": reached[-1],
         "status": status,
     }
 
@@ -179,6 +205,7 @@ def _analyze(shared: Path, output: Path) -> list[str]:
 AGAIN = "the same command, started again, ends with the same bits"
 TESTS = [
     Test("kill pretrain", f"SIGKILL at any moment, also inside a save: {AGAIN}", 50, kill_pretraining),
+    Test("one run killed often", f"SIGKILL of one run {KILLS} times: {AGAIN}", 1, kill_one_run_often),
     Test("signal pretrain", f"SIGTERM, SIGINT, twice, in a save: a clean end, and {AGAIN}", 20, signal_pretraining),
     Test("kill prepare", f"no half-written corpus is used; {AGAIN}", 20, _killed_and_repeated("prepare", _prepare)),
     Test("kill finetune", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("finetune", _finetune)),
