@@ -178,8 +178,8 @@ def model_inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor
 
 
 def batches_by_length(model: nn.Module, examples: Sequence[Example]) -> Iterator[np.ndarray]:
-    """Row numbers in batches of TOKENS_PER_BATCH tokens. The longest come first: too large a batch fails at once. What is
-    left at the end has powers of two as sizes: libraries keep a kernel for every shape that they meet."""
+    """Row numbers in batches of TOKENS_PER_BATCH tokens. The longest come first: too large a batch fails at once. The
+    sizes of the last ones are powers of two, because libraries keep a kernel for every shape that they meet."""
     room = TOKENS_PER_BATCH // getattr(getattr(model, "config", None), "repeat", 1)  # the model repeats its input
     lengths = np.array([len(example["input_ids"]) for example in examples], dtype=int)
     order = np.argsort(-lengths, kind="stable")
