@@ -92,9 +92,8 @@ def load_model(
 
 
 def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
-    """A fast tokenizer from a directory or the Hugging Face hub, with `bos`, `eos`, `pad` and `mask` tokens. If `bos`
-    or `eos` is missing, `cls` or `sep` takes its place (as for BERT). InputError if there is no such tokenizer or
-    another of these tokens is missing."""
+    """A fast tokenizer from a directory or the Hugging Face hub, with `bos`, `eos`, `pad` and `mask` tokens. `cls`
+    and `sep` serve for missing `bos` and `eos` (as for BERT). InputError without such a tokenizer or another token."""
     tokenizer = load_fast_tokenizer(str(path_or_name))
     tokenizer.bos_token = tokenizer.bos_token or tokenizer.cls_token
     tokenizer.eos_token = tokenizer.eos_token or tokenizer.sep_token

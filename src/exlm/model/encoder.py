@@ -1,6 +1,5 @@
 """The encoder, a pre-LayerNorm Transformer: x + Attn(LN(x)), x + FFN(LN(x)), and the layout of a batch: padded rows, or
-one packed row without any padding. The last layer computes only the positions that a head reads: in pre-training a
-quarter of its full work, and exact."""
+one packed row without any padding. The last layer computes only the positions that a head reads, and exactly."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,6 @@
 """Turns a table's rows into tokens, padded batches and a model's outputs, in bounded memory and in table order."""
 
 import inspect
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -185,7 +184,7 @@ def batches_by_length(model: nn.Module, examples: Sequence[Example]) -> Iterator
     order = np.argsort(-lengths, kind="stable")
     while len(order):
         most = max(1, room // lengths[order[0]])
-        rows, order = np.split(order, [most if most <= len(order) else 2 ** int(math.log2(len(order)))])
+        rows, order = np.split(order, [most if most <= len(order) else 2 ** (len(order).bit_length() - 1)])
         yield rows
 
 
