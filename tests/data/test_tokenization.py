@@ -112,7 +112,7 @@ def test_hash_tells_tokenizers_apart_but_not_their_use(tokenizer):
 
 
 def test_nothing_to_learn_from():
-    with pytest.raises(InputError, match="no valid SMILES found"):
+    with pytest.raises(InputError, match="no valid SMILES of usual length found"):
         train_smiles_tokenizer(["", "yyy"])
 
 
