@@ -45,8 +45,13 @@ def main() -> None:
         parameters = vocabulary * width + layers * (4 * width**2 + 2 * width * inner)
         saved = sum(part.saved for part in parts(replace(shape, batch=micro // length), objective).values())
         memory = (16 * parameters + 2 * saved) / 1e9  # weights, gradients, moments; norms and activations keep as much
-        cells = [f"{hours / n:,.0f} h" if hours / n < 100 else f"{hours / n / 24:,.0f} days" for n in GPUS]
-        print(f"| {name} | {' | '.join(cells)} | {memory:.0f} | {12 * parameters / 1e9:.1f} |")
+        print(f"| {name} | {' | '.join(_time(hours / n) for n in GPUS)} | {memory:.0f} | {12 * parameters / 1e9:.1f} |")
+
+
+def _time(hours: float) -> str:
+    if hours < 1:
+        return f"{60 * hours:.0f} min"
+    return f"{hours:.0f} h" if hours < 100 else f"{hours / 24:.0f} days"
 
 
 if __name__ == "__main__":
