@@ -33,5 +33,5 @@ def optional(module: str, extra: str, purpose: str) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of a library's error message."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """The first line of a library's error message, or as much of it as one can read."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

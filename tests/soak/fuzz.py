@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import datamol
+import pandas as pd
 
 from exlm.cli import settings
 from exlm.data.encoding import Encoder, Row
@@ -170,6 +171,35 @@ def readers(index: int, directory: Path) -> dict[str, Any]:
     return _count(inputs())
 
 
+def binary_tables(index: int, directory: Path) -> dict[str, Any]:
+    """1,000 Parquet files and workbooks with bytes that are changed, removed, doubled or put in."""
+    draw, frame = random.Random(index), pd.read_csv(io.StringIO(TABLE))
+    originals = []
+    for number, path in enumerate((directory / "x.parquet", directory / "y.parquet", directory / "z.xlsx")):
+        if path.suffix == ".xlsx":
+            frame.to_excel(path, index=False)
+        else:
+            pd.concat([frame] * (1 + 20 * number)).to_parquet(path, compression=("zstd", "snappy")[number])
+        originals.append((path, path.read_bytes()))
+
+    def call(path: Path) -> str | None:
+        frame = read_frame(path)
+        table = make_table(frame, path, None, [])
+        return None if len(table.texts) == len(frame) == len(table.problems) else "rows were lost"
+
+    def inputs() -> Iterator[tuple[Any, Callable[[], str | None]]]:
+        for _ in range(1000):
+            path, content = draw.choice(originals)
+            for _ in range(draw.randint(1, 5)):
+                at = draw.randrange(len(content) + 1)
+                end, noise = at + draw.choice((0, 1, 1, 4, 32)), draw.randbytes(draw.choice((0, 1, 1, 4, 32)))
+                content = content[:at] + noise + content[end if draw.random() < 0.5 else at + len(noise) :]
+            path.write_bytes(content)
+            yield (path.name, content), lambda path=path: call(path)
+
+    return _count(inputs())
+
+
 def recipes(index: int, directory: Path) -> dict[str, Any]:
     """100 mutated recipes: settings, or one sentence."""
     draw, text = random.Random(index), RECIPE.read_text()
@@ -223,6 +253,7 @@ TESTS = [
         "fuzz smiles", "mutated SMILES become tokens or a reason: no crash, no row lost, no second's wait", 80, smiles
     ),
     Test("fuzz readers", "mutated files become rows or one sentence", 100, readers),
+    Test("fuzz binary tables", "mutated Parquet files and workbooks become rows or one sentence", 50, binary_tables),
     Test("fuzz recipes", "mutated recipes become settings or one sentence", 20, recipes),
     Test("fuzz models", "mutated model directories are loaded or refused in one sentence", 20, model_directories),
 ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, compress, islice
 from threading import Thread
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
@@ -97,9 +97,8 @@ def map_chunks(
             yield pending.popleft().result()
 
 
-def _prepare_worker() -> None:
-    caller: Any = multiprocessing.parent_process()  # if it is killed, nobody would use or stop this process
-    Thread(target=lambda: (caller.join(), os._exit(1)), daemon=True).start()
+def _prepare_worker() -> None:  # it ends if its parent is killed: nobody would use or stop it
+    Thread(target=lambda: (multiprocessing.parent_process().join(), os._exit(1)), daemon=True).start()  # type: ignore
     gc.freeze()  # garbage collection would write to every page shared with the other processes, and so copy it
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the files

@@ -6,6 +6,7 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -112,15 +113,14 @@ def _xlsx(name: str, header: Header, pick: Pick) -> Iterator[Record]:
         with zipfile.ZipFile(name) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
                 raise ValueError(f"it is larger than {LARGEST:,} bytes when it is unpacked")
-        book = openpyxl.load_workbook(name, read_only=True, data_only=True)
+        with closing(openpyxl.load_workbook(name, read_only=True, data_only=True)) as book:
+            sheet = book.worksheets[0].iter_rows(max_row=2**20, values_only=True)  # as Excel
+            rows = (["" if cell is None else cell for cell in row] if any(row) else [] for row in sheet)
+            yield from _records(rows, header, pick, may_be_short=True)
+    except InputError:
+        raise
     except Exception as error:  # the library raises anything
         raise InputError(f"{name} cannot be read: {first_line(error)}; save it again as .xlsx") from error
-    try:
-        sheet = book.worksheets[0].iter_rows(max_row=2**20, values_only=True)  # as Excel
-        rows = (["" if cell is None else cell for cell in row] if any(row) else [] for row in sheet)
-        yield from _records(rows, header, pick, may_be_short=True)
-    finally:
-        book.close()
 
 
 def _records(rows: Iterator[list[Any]], header: Header, pick: Pick, may_be_short: bool) -> Iterator[Record]:

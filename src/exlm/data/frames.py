@@ -68,15 +68,21 @@ def read_frames(
 
 def _parts(kind: str, path: str | Path, header: Header, rows: int | None) -> Iterator[pd.DataFrame | list[Record]]:
     """At most `rows` rows of a file at a time, without the blank lines at its end."""
-    if kind == "parquet" and rows is None:
-        yield pd.read_parquet(path)
-    elif kind == "parquet":
+    if kind == "parquet":
         with pq.ParquetFile(path) as file:
-            yield from (pa.Table.from_batches([batch]).to_pandas() for batch in file.iter_batches(rows))
+            yield from map(_as_frame, file.iter_batches(rows) if rows else [file.read()])
     else:
         records = _without_blank_end(READERS[kind](str(path), header, partial(_all_columns, str(path))))
         while part := list(islice(records, rows)):
             yield part
+
+
+def _as_frame(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
+    table.validate(full=True)  # text that is no UTF-8 would be noticed only later
+    try:
+        return table.to_pandas()
+    except Exception as error:  # damaged metadata of pandas raise anything
+        raise pa.ArrowInvalid(first_line(error)) from error
 
 
 def _without_blank_end(records: Iterator[Record]) -> Iterator[Record]:
@@ -91,8 +97,7 @@ def _without_blank_end(records: Iterator[Record]) -> Iterator[Record]:
 def _all_columns(path: str, columns: list[str]) -> list[str]:
     if len(set(columns)) < len(columns):
         check_header(columns, path)
-        twice = max(columns, key=columns.count)
-        raise InputError(f"{path}: two columns are called {twice!r}; rename or remove one of them")
+        raise InputError(f"{path}: two columns are called {max(columns, key=columns.count)!r}; rename or remove one")
     return columns
 
 

@@ -135,8 +135,7 @@ def posterior(
 def best_path(
     emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The most probable alignment (Viterbi): the state of each target [B, T], -1 on padding and if there is no path,
-    and its log-probability [B]."""
+    """The best alignment (Viterbi): states of targets [B, T], -1 for padding or without a path; log-probability [B]."""
     sweep = alignment_torch.forward(*_checked(emission, transition, target_lengths, state_lengths), best=True)
     return alignment_torch.trace(sweep, lambda score: score.argmax(1)), sweep.value.to(sweep.alpha.dtype)
 

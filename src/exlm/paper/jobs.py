@@ -92,10 +92,9 @@ def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
 
 
 def _begin(threads: int) -> None:
-    """Prepares the new process: as many threads as the calling process, and no progress messages of transformers."""
+    """Prepares the new process: it ends if its caller is killed, has as many threads, and transformers are silent."""
     os.setpgrp()  # Ctrl-C now reaches only the calling process, which passes it on once
-    caller: Any = multiprocessing.parent_process()  # if it is killed, nobody would use or stop this process
-    Thread(target=lambda: (caller.join(), os._exit(1)), daemon=True).start()
+    Thread(target=lambda: (multiprocessing.parent_process().join(), os._exit(1)), daemon=True).start()  # type: ignore
     torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

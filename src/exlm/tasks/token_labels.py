@@ -61,8 +61,7 @@ def first_tokens(texts: list[str], tokenizer: PreTrainedTokenizerFast, task: dic
 def unit_logits(
     model: nn.Module, rows: Rows, chosen: np.ndarray, task: dict[str, Any], tokenizer: PreTrainedTokenizerFast
 ) -> np.ndarray:
-    """The model's outputs for the units of the chosen rows: [all rows, units, classes], NaN where there is none.
-    Diverged if an output is not a number."""
+    """Outputs for the units of chosen rows [all rows, units, classes], NaN where none; Diverged if one is no number."""
     texts, classes = rows.table.texts, len(task["classes"])
     result = np.full((len(texts), max(map(len, units(texts, task["unit"]))), classes), np.nan, np.float32)
     if not len(chosen):
