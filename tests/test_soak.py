@@ -14,6 +14,7 @@ QUICK = {
     "resume chain": (0,),
     "kill pretrain": (0,),
     "fuzz smiles": (0,),
+    "fuzz binary tables": (0,),
     "fuzz recipes": (0,),
 }
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import string
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pandas as pd
 from exlm.cli import settings
 from exlm.data.encoding import Encoder, Row
 from exlm.data.frames import read_frame
+from exlm.data.readers import find_sources, read_rows
 from exlm.errors import InputError
 from exlm.pretrained import load_model, load_tokenizer
 from exlm.tasks.question_answering import read_questions
@@ -141,8 +143,21 @@ def smiles(index: int, directory: Path) -> dict[str, Any]:
     return found | {"cases": 10 * found["cases"]}
 
 
+def _table(path: Path) -> str | None:
+    """Reads a file as `exlm predict` does."""
+    frame = read_frame(path)
+    table = make_table(frame, path, None, [])
+    return None if len(table.texts) == len(frame) == len(table.problems) else "rows were lost"
+
+
+def _texts(path: Path) -> str | None:
+    """Reads a file as `exlm prepare` does."""
+    [source], _ = find_sources([str(path)])
+    return None if all(isinstance(text, str) for text, _ in read_rows(source)) else "a row has no text"
+
+
 def readers(index: int, directory: Path) -> dict[str, Any]:
-    """2,000 mutated files in all text formats, as tables for prediction."""
+    """2,000 mutated files in all text formats, read as tables or as texts."""
     draw = random.Random(index)
     contents = {
         ".csv": TABLE, ".tsv": TABLE.replace(",", "\t"), ".txt": "CCO ethanol\nCC\n", ".smi": "CCO a\nCC b\n",
@@ -154,9 +169,7 @@ def readers(index: int, directory: Path) -> dict[str, Any]:
         if path.name.startswith("x.json") and ".jsonl" not in path.name:
             read_questions(path, labelled=draw.random() < 0.5)
             return None
-        frame = read_frame(path)
-        table = make_table(frame, path, None, [])
-        return None if len(table.texts) == len(frame) == len(table.problems) else "rows were lost"
+        return (_table if draw.random() < 0.5 else _texts)(path)
 
     def inputs() -> Iterator[tuple[Any, Callable[[], str | None]]]:
         for _ in range(2000):
@@ -182,11 +195,6 @@ def binary_tables(index: int, directory: Path) -> dict[str, Any]:
             pd.concat([frame] * (1 + 20 * number)).to_parquet(path, compression=("zstd", "snappy")[number])
         originals.append((path, path.read_bytes()))
 
-    def call(path: Path) -> str | None:
-        frame = read_frame(path)
-        table = make_table(frame, path, None, [])
-        return None if len(table.texts) == len(frame) == len(table.problems) else "rows were lost"
-
     def inputs() -> Iterator[tuple[Any, Callable[[], str | None]]]:
         for _ in range(1000):
             path, content = draw.choice(originals)
@@ -195,7 +203,7 @@ def binary_tables(index: int, directory: Path) -> dict[str, Any]:
                 end, noise = at + draw.choice((0, 1, 1, 4, 32)), draw.randbytes(draw.choice((0, 1, 1, 4, 32)))
                 content = content[:at] + noise + content[end if draw.random() < 0.5 else at + len(noise) :]
             path.write_bytes(content)
-            yield (path.name, content), lambda path=path: call(path)
+            yield (path.name, content), partial(_table if draw.random() < 0.5 else _texts, path)
 
     return _count(inputs())
 
