@@ -128,11 +128,11 @@ class Encoder:
 
     def __call__(self, checked: tuple[Chunk, bytes]) -> EncodedChunk:
         chunk, bits = checked
+        known = np.unpackbits(np.frombuffer(bits or b"\0", np.uint8), count=len(chunk))  # of no bytes it gives noise
         tokenizer = _load(self.tokenizer_file)
         spelling = {tokenizer.token_to_id(token) for token in MARKED} if splits_smiles(tokenizer) else set()
         filled = [bool(row.text or row.fault) for row in chunk]
         rows = list(compress(chunk, filled))
-        known = compress(np.unpackbits(np.frombuffer(bits or b"\0", np.uint8), count=len(chunk)).tolist(), filled)
         texts = [standardize(row.text, self.standardize) for row in rows]
         if splits_residues(tokenizer):  # equal proteins get equal texts, and so the same split
             texts = [tokenizer.normalizer.normalize_str(text) for text in texts]
@@ -141,14 +141,14 @@ class Encoder:
         kept, invalid = [], []
         count = Counter(rows=len(chunk), blank=len(chunk) - len(rows))
         counts = {"rows": count, "invalid": Counter[str](), "unknown": Counter[str](), "spelled": Counter[str]()}
-        for row, text, tokens, restored, is_molecule in zip(rows, texts, ids, decoded, known, strict=True):
+        for row, text, tokens, restored, sure in zip(rows, texts, ids, decoded, compress(known, filled), strict=True):
             unknown, spelled = [], []
             if self.unknown_id in tokens or not spelling.isdisjoint(tokens):
                 found = tokenizer.encode(text, add_special_tokens=False)  # knows the words; slower than a batch
                 unknown, spelled = (_words(found, text, odd) for odd in ({self.unknown_id}, spelling))
             reason, detail = UNREADABLE, row.fault
             if text:
-                reason, detail = self._problem(text, len(tokens) + SPECIALS, restored, unknown, is_molecule)
+                reason, detail = self._problem(text, len(tokens) + SPECIALS, restored, unknown, sure)
             keep = not reason or (self.keep_invalid and reason not in (TOO_LONG, UNREADABLE))
             if keep:
                 kept.append((row.document, text, tokens))
