@@ -128,7 +128,7 @@ class Encoder:
 
     def __call__(self, checked: tuple[Chunk, bytes]) -> EncodedChunk:
         chunk, bits = checked
-        known = np.unpackbits(np.frombuffer(bits or b"\0", np.uint8), count=len(chunk))  # of no bytes it gives noise
+        known = np.unpackbits(np.frombuffer(bits or b"\0", np.uint8), count=len(chunk)).tolist()  # b"" gives noise
         tokenizer = _load(self.tokenizer_file)
         spelling = {tokenizer.token_to_id(token) for token in MARKED} if splits_smiles(tokenizer) else set()
         filled = [bool(row.text or row.fault) for row in chunk]
