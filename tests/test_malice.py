@@ -124,6 +124,13 @@ def test_a_header_of_weights_that_claims_too_much(model, content):
         load_model(str(model), ExLMModel)
 
 
+@pytest.mark.parametrize("entry", ["vocab_size", "num_hidden_layers", "intermediate_size"])
+def test_a_configuration_that_claims_too_much(model, entry):
+    _change(model / "config.json", **{entry: 10**8})
+    with pytest.raises(InputError, match="claims more weights than its files can hold"):
+        load_model(str(model), ExLMModel)
+
+
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd"])
 def test_a_manifest_of_a_model_cannot_name_files_elsewhere(model, name):
     entry = {"bytes": 1, "sha256": "0"}

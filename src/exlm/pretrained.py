@@ -70,9 +70,8 @@ def verify(path: str) -> None:
 def load_model(
     path: str, model_class: type[Model], task_layers: int | None = None
 ) -> tuple[Model, PreTrainedTokenizerFast]:
-    """An ExLM and its tokenizer from a local directory, verified first if it has a manifest. A head that the directory
-    lacks gets random weights. `task_layers` replaces the configuration's unless it is None. InputError if it is not a
-    model directory, a file is damaged, or model and tokenizer do not match."""
+    """An ExLM and its tokenizer from a local directory, verified first if it has a manifest. A head that it lacks is
+    random. `task_layers` replaces the configuration's unless None. InputError if files are damaged or do not match."""
     verify(path)
     tokenizer = load_tokenizer(path)
     try:
@@ -81,9 +80,11 @@ def load_model(
             raise InputError(f"{path} holds a {config.model_type} model; give the directory of an ExLM, MLM or CTC")
         config.task_layers = config.task_layers if task_layers is None else task_layers
         if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
-            found = f"({len(tokenizer)} tokens, mask {tokenizer.mask_token_id})"
-            wanted = f"({config.vocab_size} tokens, mask {config.mask_token_id})"
-            raise InputError(f"the tokenizer in {path} {found} is not the model's {wanted}; restore the tokenizer")
+            found, wanted = (len(tokenizer), tokenizer.mask_token_id), (config.vocab_size, config.mask_token_id)
+            raise InputError(f"the tokenizer in {path} (tokens, mask: {found}) is not the model's {wanted}; restore it")
+        claimed = config.hidden_size * max(config.vocab_size, config.num_hidden_layers * config.intermediate_size)
+        if claimed > sum(file.stat().st_size for file in Path(path).glob("*.safetensors")):
+            raise ValueError("its config.json claims more weights than its files can hold")
         return model_class.from_pretrained(path, config=config, use_safetensors=True), tokenizer
     except InputError:
         raise

@@ -183,8 +183,7 @@ def batches_by_length(model: nn.Module, examples: Sequence[Example]) -> Iterator
     lengths = np.array([len(example["input_ids"]) for example in examples], dtype=int)
     order = np.argsort(-lengths, kind="stable")
     while len(order):
-        most = max(1, room // lengths[order[0]])
-        rows, order = np.split(order, [most if most <= len(order) else 2 ** (len(order).bit_length() - 1)])
+        rows, order = np.split(order, [min(max(1, room // lengths[order[0]]), 2 ** (len(order).bit_length() - 1))])
         yield rows
 
 
