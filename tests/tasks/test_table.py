@@ -134,7 +134,7 @@ def test_every_file_type_gives_the_same_table(tmp_path, suffix):
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path):
-    with pytest.raises(InputError, match="a.tsv: two columns are called 'y'; rename or remove one of them"):
+    with pytest.raises(InputError, match="a.tsv: two columns are called 'y'; rename or remove one"):
         read_frame(write(tmp_path / "a.tsv", "text\ty\ty\na\t1\t0\n"))
 
 
