@@ -4,7 +4,8 @@
 #
 #   EXLM_DATA=data OMP_NUM_THREADS=1 docs/results/evidence.sh [FOLDER]
 #
-# The results are lines of evidence.jsonl (pre-training) and probes.jsonl (linear models on the frozen encoders).
+# FOLDER then has the models and the results: lines of evidence.jsonl (pre-training) and of probes.jsonl (linear models on
+# the frozen encoders). The files of these names beside this script are copies of ours.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")") data=$(realpath "$EXLM_DATA")
 mkdir -p "${1:-runs/evidence}" && cd "${1:-runs/evidence}"
@@ -15,7 +16,11 @@ exec 9> prepare.lock && flock 9 # two scripts make no corpus at the same time
   --vocabulary_size 512 --documents blank --max_length 32 --output text
 exec 9>&-
 
-python "$here/learning.py" run "$here/evidence-jobs.jsonl" "$here/evidence.jsonl" --molecules molecules --text text \
-  --out models
+run() {
+  python "$here/learning.py" run "$1" evidence.jsonl --molecules molecules --text text --out models
+}
+head -n 6 "$here/evidence-jobs.jsonl" > first.jsonl # three pairs
+run first.jsonl
 python "$here/linear_probe.py" models/{mlm-5750,late-k2}-s{0,1,2} --layers 3 4 --data_dir "$data/molecules" \
-  --output "$here/probes.jsonl"
+  --output probes.jsonl
+run "$here/evidence-jobs.jsonl"
