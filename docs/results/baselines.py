@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
+from pages import fill, table
+
 from exlm.paper.values import MAIN_TABLES, SHARES, title
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.datasets import GLUE, MOLECULENET
@@ -39,11 +41,6 @@ def cell(result: dict[str, Any] | None) -> str:
     values, digits = seeds_of(result), 1 if result["metric"] in SHARES else 3
     spread = f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{stdev(values):.{digits}f}" if len(values) > 1 else " (1 seed)"
     return f"{fmean(values):.{digits}f}{spread}"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def classification(results: Results) -> str:
@@ -86,11 +83,7 @@ def main(runs: Path) -> None:
         "text": scores(results, texts, "selection metric on dev, %"),
         "costs": costs(results),
     }
-    page = PAGE.read_text(encoding="utf-8")
-    for name, part in parts.items():
-        begin, end = page.index(f"<!-- {name} -->\n"), page.index("<!-- end -->", page.index(f"<!-- {name} -->"))
-        page = f"{page[:begin]}<!-- {name} -->\n{part}\n{page[end:]}"
-    PAGE.write_text(page, encoding="utf-8")
+    fill(PAGE, parts)
 
 
 if __name__ == "__main__":

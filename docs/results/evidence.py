@@ -1,20 +1,18 @@
 """The comparisons of docs/results/evidence-plan.md: ExLM against the MLM of equal cost, paired by seed.
 
-    python docs/results/evidence.py pretraining docs/results/evidence.jsonl
-    python docs/results/evidence.py downstream probes.jsonl --exlm late-k2 --mlm mlm-5750
-
-The first reads the results of `learning.py run`, the second those of `linear_probe.py` or `finetuned.py`. What a plan
-decides beforehand (pairs, the rule for a win, what is chosen with the MLM's runs) is written here once.
+What the plan decides beforehand (pairs, the rule for a win, what is chosen with the MLM's runs) is written here once;
+`evidence_page.py` shows what comes out.
 """
 
-import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest
+from scipy.stats import binomtest, t
 
 PAIRS = {  # ExLM and the MLM of equal cost, by name without the seed; the mask ratio of their training
     ("late-k2", "mlm-5750"): "0.15",
@@ -43,9 +41,8 @@ def by_seed(records: list[Record], kind: str) -> dict[int, Record]:
 
 
 def cost(runs: dict[int, Record]) -> float:
-    """Processor seconds of a training, evaluations included: the most of all seeds, which have the same work. One that
-    was interrupted counts only what it did after it went on."""
-    return max(record["cpu"] for record in runs.values())
+    """Processor seconds of a training, evaluations included: the median of the seeds, which have the same work."""
+    return median(record["cpu"] for record in runs.values())
 
 
 def at_cost(mlm: Record, share: float, score: str, ratio: str) -> float:
@@ -58,32 +55,44 @@ def at_cost(mlm: Record, share: float, score: str, ratio: str) -> float:
     return final + float(np.interp(share * steps[-1], steps, values)) - values[-1]
 
 
-def compare_pretraining(records: list[Record], score: str) -> pd.DataFrame:
-    """A row for every pair that has runs: the mean scores, the paired differences, and who wins by the plan's rule."""
-    rows = []
-    for (exlm, mlm), ratio in PAIRS.items():
-        ours, theirs = by_seed(records, exlm), by_seed(records, mlm)
-        seeds = sorted(ours.keys() & theirs.keys())
-        if not seeds:
-            continue
-        share = cost(ours) / cost(theirs) if len(seeds) > 1 else float("nan")  # one run may have been interrupted
-        values = [(ours[s]["evaluation"][ratio][score], at_cost(theirs[s], share, score, ratio)) for s in seeds]
-        differences = np.array([own - other for own, other in values])
-        clear = len(seeds) > 1 and abs(differences.mean()) > LEVEL and len(set(np.sign(differences))) == 1
-        winner = "level" if not clear else "ExLM" if differences.mean() < 0 else "MLM"
-        rows.append(
-            {
-                "ExLM": exlm,
-                "MLM of equal cost": mlm,
-                "seeds": len(seeds),
-                "cost, ExLM / MLM": round(share, 3),
-                f"{score}, ExLM": round(float(np.mean([own for own, _ in values])), 4),
-                f"{score}, MLM": round(float(np.mean([other for _, other in values])), 4),
-                "differences": " ".join(f"{d:+.4f}" for d in differences),
-                "ahead": winner if len(seeds) > 1 else "one seed",
-            }
-        )
-    return pd.DataFrame(rows)
+@dataclass(frozen=True)
+class Pair:
+    """The scores of an ExLM and an MLM [seeds], and the ratio of their costs."""
+
+    exlm: np.ndarray
+    mlm: np.ndarray
+    cost: float
+
+    @property
+    def differences(self) -> np.ndarray:
+        """Positive where ExLM is better: its nll is lower."""
+        return self.mlm - self.exlm
+
+    @property
+    def verdict(self) -> str:
+        """The plan's rule for the joint nll: all seeds agree, and the mean difference is more than `LEVEL`."""
+        found = self.differences
+        if len(found) < 3:
+            return "too few seeds"
+        clear = abs(found.mean()) > LEVEL and len(set(np.sign(found))) == 1
+        return "level" if not clear else "ExLM" if found.mean() > 0 else "MLM"
+
+
+def pair(records: list[Record], exlm: str, mlm: str, score: str) -> Pair | None:
+    """The runs of these kinds that have a partner of the same seed; None if there are none."""
+    ours, theirs = by_seed(records, exlm), by_seed(records, mlm)
+    seeds, ratio = sorted(ours.keys() & theirs.keys()), PAIRS[exlm, mlm]
+    if not seeds:
+        return None
+    share = cost(ours) / cost(theirs)
+    own = [ours[seed]["evaluation"][ratio][score] for seed in seeds]
+    return Pair(np.array(own), np.array([at_cost(theirs[seed], share, score, ratio) for seed in seeds]), share)
+
+
+def student(values: np.ndarray) -> tuple[float, float]:
+    """95% interval of the mean of at least two values, which are taken as normal."""
+    half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean() - half), float(values.mean() + half)
 
 
 def chosen_with(mlm: pd.DataFrame) -> str:
@@ -94,25 +103,15 @@ def chosen_with(mlm: pd.DataFrame) -> str:
     return str(cells.rank()[complete].groupby(mlm["choice"]).mean().idxmax())
 
 
-def table_of_probes(records: list[Record], kind: str) -> pd.DataFrame:
-    """A row for every set, seed, and choice of layer and pooling of one kind of model."""
-    rows = []
-    for record in records:
-        name, _, seed = Path(record["model"]).name.rpartition("-s")
-        for pooling in ("mean", "mean and maximum") if name == kind else ():
-            choice = f"{pooling} after {record['layers']} layers"
-            rows.append({"set": record["set"], "seed": int(seed), "choice": choice, **record[pooling]})
-    return pd.DataFrame(rows)
-
-
-def table_of_finetunings(records: list[Record], kind: str) -> pd.DataFrame:
-    """A row for every set, seed, and choice of layer and rate: means over the seeds of the fine-tuning."""
+def table_of(records: list[Record], kind: str) -> pd.DataFrame:
+    """A row for every set, seed, and choice of layer and rate of one kind of model: means over the seeds of the
+    fine-tuning, where there was one."""
     rows = []
     for record in records:
         name, _, seed = Path(record["model"]).name.rpartition("-s")
         if name == kind:
-            choice = f"rate {record['rate']:g} after {record['layers']} layers"
-            rows.append({"set": record["set"], "seed": int(seed), "choice": choice} | _scores(record))
+            choice = f"{record['layers']} layers" + (f", rate {record['rate']:g}" if "rate" in record else "")
+            rows.append({"set": record["set"], "seed": int(seed), "choice": choice, **_scores(record)})
     return pd.DataFrame(rows).groupby(["set", "seed", "choice"], as_index=False).mean()
 
 
@@ -126,7 +125,8 @@ def compare_downstream(ours: pd.DataFrame, theirs: pd.DataFrame, choice: str) ->
     found = []
     for frame in (ours, theirs):
         found.append(frame[frame["choice"] == choice].pivot(index="set", columns="seed", values="test"))
-    own, other = found[0].align(found[1], join="inner")
+    own, other = (part.dropna() for part in found[0].align(found[1], join="inner"))
+    own, other = own.align(other, join="inner", axis=0)  # sets that have a result for every seed
     sign = pd.Series(np.where(own.index.isin(ERRORS), -1.0, 1.0), own.index)
     differences = (own - other).mul(sign, axis=0)
     spread = other.std(axis=1)
@@ -146,46 +146,29 @@ def interval(scaled: np.ndarray) -> tuple[float, float, float]:
     return float(scaled.mean()), float(low), float(high)
 
 
-def show_downstream(records: list[Record], exlm: str, mlm: str) -> str:
-    tabulate = table_of_finetunings if "rate" in records[0] else table_of_probes
-    theirs = tabulate(records, mlm)
+@dataclass(frozen=True)
+class Downstream:
+    """What a comparison of two kinds of models gave: the choice made with the MLM, a row for every set, the mean
+    difference over sets and seeds in s.d. with its interval, and the sign test over the sets."""
+
+    choice: str
+    table: pd.DataFrame
+    mean: float
+    low: float
+    high: float
+    wins: int
+    p: float
+
+    @property
+    def verdict(self) -> str:
+        return "ExLM" if self.low > 0 else "MLM" if self.high < 0 else "level"
+
+
+def downstream(records: list[Record], exlm: str, mlm: str) -> Downstream:
+    """The sets and seeds that have a result for both kinds of models with the choice that suits the MLM."""
+    theirs = table_of(records, mlm)
     choice = chosen_with(theirs)
-    table = compare_downstream(tabulate(records, exlm), theirs, choice)
+    table = compare_downstream(table_of(records, exlm), theirs, choice)
     scaled = table.filter(like="in s.d.").to_numpy()
-    mean, low, high = interval(scaled)
-    wins, tasks = int((scaled.mean(1) > 0).sum()), len(scaled)
-    sign_test = binomtest(wins, tasks).pvalue
-    verdict = "ExLM wins" if low > 0 else "the MLM wins" if high < 0 else "level"
-    lines = [
-        f"chosen with the MLM's runs: {choice}",
-        markdown(table.round(3).reset_index()),
-        f"mean over tasks {mean:+.2f} s.d., 95% interval {low:+.2f} to {high:+.2f}: {verdict}",
-        f"ExLM is ahead in {wins} of {tasks} tasks (sign test p = {sign_test:.2f})",
-    ]
-    return "\n\n".join(lines)
-
-
-def markdown(frame: pd.DataFrame) -> str:
-    rows = [list(frame.columns), ["---"] * len(frame.columns), *frame.to_numpy().tolist()]
-    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in rows)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    first = commands.add_parser("pretraining")
-    first.add_argument("results", type=Path)
-    second = commands.add_parser("downstream")
-    second.add_argument("results", type=Path)
-    second.add_argument("--exlm", required=True)
-    second.add_argument("--mlm", required=True)
-    options = parser.parse_args()
-    if options.command == "downstream":
-        print(show_downstream(read(options.results), options.exlm, options.mlm))
-        return
-    for score in ("joint_nll", "nll"):
-        print(markdown(compare_pretraining(read(options.results), score)), end="\n\n")
-
-
-if __name__ == "__main__":
-    main()
+    wins = int((scaled.mean(1) > 0).sum())
+    return Downstream(choice, table, *interval(scaled), wins, float(binomtest(wins, len(scaled)).pvalue))

@@ -2,6 +2,7 @@
 
     python docs/results/learning.py run learning-jobs.jsonl learning.jsonl --molecules CORPUS --text CORPUS
     python docs/results/learning.py show learning.jsonl --figure learning.png --kinds mlm all-k4
+    python docs/results/learning.py entropy learning.jsonl entropy.jsonl --molecules CORPUS --text CORPUS
 
 A job is a line of JSON: name, and what differs from 2 layers of 128 without dropout, 2,048 tokens per update, 1,200
 updates at a rate of 2e-3, initial weights of 0.06, rotary base 100, 15% masks. Several `run` may go side by side, and
@@ -25,6 +26,7 @@ import torch
 
 from exlm import ExLMForMaskedLM
 from exlm.errors import InputError
+from exlm.paper.measurements import measure_entropy
 from exlm.pretrain import evaluate, held_out_batches, pretrain
 from exlm.pretrained import load_model
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
@@ -42,14 +44,15 @@ NARROW: dict[str, Any] = {
 RATIOS = (0.15, 0.387)
 
 
+def data_of(job: dict[str, Any], corpora: dict[str, str]) -> DataConfig:
+    corpus = corpora[job.get("corpus", "molecules")]
+    sizes = {"tokens_per_batch": job.get("tokens", 2048), "repeat": job.get("repeat", 1), "eval_sequences": 1000}
+    return DataConfig(corpus, job.get("p", 0.15), **sizes)
+
+
 def trained(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> dict[str, Any]:
     """The job with what its model scores, its curve, and the processor time it took (evaluations included)."""
-    data = DataConfig(
-        corpora[job.get("corpus", "molecules")],
-        job.get("p", 0.15),
-        tokens_per_batch=job.get("tokens", 2048),
-        eval_sequences=1000,
-    )
+    data = data_of(job, corpora)
     steps = job.get("steps", 1200)
     optimizer = OptimizerConfig(job.get("lr", 2e-3), 60, weight_decay=0.01, clip_norm=1.0)
     train = LoopConfig(steps, optimizer, log_every=50, eval_every=job.get("eval_every", 200), save_every=500)
@@ -87,6 +90,20 @@ def run(jobs: Path, results: Path, corpora: dict[str, str], directory: Path) -> 
                     file.write(json.dumps(found) + "\n")
         except InputError as error:
             print(f"{job['name']} is left out: {error}", flush=True)
+
+
+def entropies(results: Path, output: Path, corpora: dict[str, str], directory: Path) -> None:
+    """For every result whose model is still there, the entropy in bits of its predictions of masked tokens and of its
+    states, with the share of masks of its training; what `output` has is not measured again."""
+    for job in map(json.loads, results.read_text().splitlines()):
+        place = directory / job["name"]
+        if job["name"] in finished(output) or not place.exists():
+            continue
+        network, tokenizer = load_model(str(place), ExLMForMaskedLM)
+        data = replace(data_of(job, corpora), eval_sequences=2000)
+        found = measure_entropy(network, held_out_batches(data, tokenizer, 99, 0, 1))
+        with output.open("a") as file:
+            file.write(json.dumps({"name": job["name"], **found}) + "\n")
 
 
 def finished(results: Path) -> set[str]:
@@ -146,25 +163,29 @@ def draw(results: list[dict[str, Any]], kinds: list[str], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    runner, shower = commands.add_parser("run"), commands.add_parser("show")
-    for name in ("jobs", "results"):
-        runner.add_argument(name, type=Path)
-    runner.add_argument("--molecules", required=True)
-    runner.add_argument("--text", required=True)
-    runner.add_argument("--out", type=Path, default=Path("runs/learning"))
+    for name, function, files in (("run", run, "jobs results"), ("entropy", entropies, "results output")):
+        command = commands.add_parser(name)
+        for file in files.split():
+            command.add_argument(file, type=Path)
+        command.add_argument("--molecules", required=True)
+        command.add_argument("--text", required=True)
+        command.add_argument("--out", dest="directory", type=Path, default=Path("runs/learning"))
+        command.set_defaults(function=function)
+    shower = commands.add_parser("show")
     shower.add_argument("results", type=Path)
     shower.add_argument("--figure", type=Path)
     shower.add_argument("--kinds", nargs="*", default=[])
-    options = parser.parse_args()
-    if options.command == "run":
-        run(options.jobs, options.results, {"molecules": options.molecules, "text": options.text}, options.out)
+    options = vars(parser.parse_args())
+    if options.pop("command") != "show":
+        function, corpora = options.pop("function"), {name: options.pop(name) for name in ("molecules", "text")}
+        function(corpora=corpora, **options)
         return
-    results = [json.loads(line) for line in options.results.read_text().splitlines()]
+    results = [json.loads(line) for line in options["results"].read_text().splitlines()]
     found = table(results).reset_index()
     for cells in (found.columns, ["---"] * len(found.columns), *found.to_numpy()):
         print("| " + " | ".join(map(str, cells)) + " |")
-    if options.figure:
-        draw(results, options.kinds, options.figure)
+    if options["figure"]:
+        draw(results, options["kinds"], options["figure"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,192 @@
+"""Fills the tables of docs/results/evidence.md from the results beside it, and draws their curves.
+
+    python docs/results/evidence_page.py
+
+The results are evidence.jsonl and entropy.jsonl of `learning.py`, probes.jsonl of `linear_probe.py` and finetuned.jsonl
+of `finetuned.py`.
+"""
+
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from evidence import ERRORS, PAIRS, Downstream, Record, by_seed, cost, downstream, pair, read, student
+from pages import fill, table
+
+HERE = Path(__file__).parent
+NAMES = {  # of the kinds of models, in the order of the plan
+    "mlm-5000": "MLM, 5,000 updates",
+    "mlm-5750": "MLM, 5,750 updates",
+    "late-k2": "ExLM k = 2, last layer expanded",
+    "mlm-5850": "MLM, 5,850 updates",
+    "all-k2": "ExLM k = 2, all layers expanded",
+    "paper-k2": "ExLM k = 2 as in the paper",
+    "mlm-6600-p387": "MLM, 6,600 updates",
+    "late-k2-p387": "ExLM k = 2, last layer expanded",
+    "mlm-11300-p387": "MLM, 11,300 updates",
+    "all-k4-p387": "ExLM k = 4, all layers expanded",
+    "text-mlm-5000": "MLM, 5,000 updates",
+    "text-mlm-8800": "MLM, 8,800 updates",
+    "text-all-k4": "ExLM k = 4, all layers expanded",
+    "long-mlm-66000-p387": "MLM, 66,000 updates",
+    "long-late-k2-50000-p387": "ExLM k = 2, last layer expanded, 50,000 updates",
+}
+LINES = {  # where models may be compared with each other
+    "molecules, 15% masks": ["mlm-5000", "mlm-5750", "late-k2", "mlm-5850", "all-k2", "paper-k2"],
+    "molecules, 38.7% masks": ["mlm-6600-p387", "late-k2-p387", "mlm-11300-p387", "all-k4-p387"],
+    "text, 15% masks": ["text-mlm-5000", "text-mlm-8800", "text-all-k4"],
+    "molecules, 38.7% masks, ten times as long": ["long-mlm-66000-p387", "long-late-k2-50000-p387"],
+}
+COMPARED = {"probes": "linear models on frozen features", "finetuned": "fine-tuning"}  # downstream, by file
+OURS, THEIRS = "late-k2", "mlm-5750"  # which models those are made of
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    return table(list(frame.columns), frame.to_numpy().tolist())
+
+
+def line_of(kind: str) -> str:
+    return next(line for line, kinds in LINES.items() if kind in kinds)
+
+
+def spread(values: list[float], digits: int = 3) -> str:
+    """Mean, and standard deviation if there are several."""
+    deviation = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{deviation}"
+
+
+def summary(records: list[Record], compared: dict[str, Downstream]) -> pd.DataFrame:
+    """The first table: every comparison in a row."""
+    rows = []
+    for exlm, mlm in PAIRS:
+        if found := pair(records, exlm, mlm, "joint_nll"):
+            differences, several = found.differences, len(found.differences) > 1
+            rows.append(
+                {
+                    "comparison": f"joint nll, {line_of(exlm)}: {NAMES[exlm]}",
+                    "ExLM": f"{found.exlm.mean():.3f}",
+                    "MLM of equal cost": f"{found.mlm.mean():.3f}",
+                    "ExLM better by": f"{differences.mean():+.3f} nats",
+                    "95% interval": "{:+.3f} to {:+.3f}".format(*student(differences)) if several else "",
+                    "seeds": len(differences),
+                    "ahead": found.verdict,
+                }
+            )
+    for name, found in compared.items():
+        seeds = found.table.filter(like="in s.d.").shape[1]
+        rows.append(
+            {
+                "comparison": f"{COMPARED[name]}, {len(found.table)} sets",
+                "ExLM": f"ahead in {found.wins}",
+                "MLM of equal cost": f"ahead in {len(found.table) - found.wins}",
+                "ExLM better by": f"{found.mean:+.2f} s.d.",
+                "95% interval": f"{found.low:+.2f} to {found.high:+.2f}",
+                "seeds": seeds,
+                "ahead": found.verdict,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def models(records: list[Record], entropies: dict[str, Record]) -> pd.DataFrame:
+    """Every kind of model: mean ± standard deviation over seeds, with the mask ratio of its training."""
+    rows = []
+    for line, kinds in LINES.items():
+        ratio = "0.387" if "38.7%" in line else "0.15"
+        for kind in kinds:
+            runs = by_seed(records, kind)
+            scores = [run["evaluation"][ratio] for run in runs.values()]
+            if not scores:
+                continue
+            row = {"corpus": line, "model": NAMES[kind], "seeds": len(scores)}
+            row |= {name: spread([found[name] for found in scores]) for name in ("accuracy", "nll", "joint_nll")}
+            own = [found["own_states"] for found in scores if "own_states" in found]
+            states = np.mean([found["by_state"] for found in scores], axis=0) if own else []
+            row |= {"own mask": spread(own) if own else "", "states": " ".join(f"{share:.2f}" for share in states)}
+            bits = [entropies[run["name"]] for run in runs.values() if run["name"] in entropies]
+            row["entropy, bits"] = spread([found["mean"] for found in bits], 2) if bits else ""
+            row["of single states"] = spread([found["states"]["mean"] for found in bits], 2) if bits and own else ""
+            rows.append(row | {"processor seconds": f"{cost(runs):,.0f}"})
+    return pd.DataFrame(rows).rename(columns={"joint_nll": "joint nll"})
+
+
+def pairs(records: list[Record]) -> pd.DataFrame:
+    """The paired differences by seed, in both scores."""
+    rows = []
+    for exlm, mlm in PAIRS:
+        found = {score: pair(records, exlm, mlm, score) for score in ("joint_nll", "nll")}
+        if first := found["joint_nll"]:
+            row: Record = {"ExLM": f"{line_of(exlm)}: {NAMES[exlm]}", "MLM": NAMES[mlm]}
+            row["cost, ExLM / MLM"] = f"{first.cost:.2f}"
+            for score, values in found.items():
+                shown = " ".join(f"{value:+.4f}" for value in values.differences) if values else ""
+                row[f"{score.replace('_', ' ')}: ExLM better by, by seed"] = shown
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def sets(found: Downstream) -> str:
+    """The table of a comparison downstream, and what it says in all."""
+    scores = found.table
+    shown = pd.DataFrame({"set": scores.index, "score": np.where(scores.index.isin(ERRORS), "RMSE", "ROC-AUC")})
+    for name, deviation in (("ExLM", "s.d."), ("MLM", "s.d. of MLM")):
+        both = zip(scores[name], scores[deviation], strict=True)
+        shown[name] = [f"{value:.3f} ± {error:.3f}" for value, error in both]
+    shown["ExLM better by"] = [f"{value:+.3f}" for value in scores["difference"]]
+    scaled = scores.filter(like="in s.d.")
+    shown["in s.d. of the MLM, by seed"] = [" ".join(f"{value:+.1f}" for value in row) for row in scaled.to_numpy()]
+    return (
+        f"{markdown(shown)}\n\nChosen with the MLM's runs on valid: {found.choice}. Mean over sets and seeds "
+        f"{found.mean:+.2f} s.d. (95% bootstrap interval {found.low:+.2f} to {found.high:+.2f}); ExLM is ahead in "
+        f"{found.wins} of {len(scores)} sets (sign test p = {found.p:.2f})."
+    )
+
+
+def draw(records: list[Record], path: Path) -> None:
+    """For every line of models: joint nll over updates and over processor time, and the states over updates."""
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    shown = {line: [k for k in kinds if by_seed(records, k)] for line, kinds in LINES.items()}
+    shown = {line: kinds for line, kinds in shown.items() if kinds}
+    figure, axes = plt.subplots(len(shown), 3, figsize=(14, 3.6 * len(shown)), constrained_layout=True, squeeze=False)
+    for (line, kinds), (updates, time, states) in zip(shown.items(), axes, strict=True):
+        for kind, colour in zip(kinds, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False):
+            runs = by_seed(records, kind)
+            for seed, run in sorted(runs.items()):
+                steps = np.array([point["step"] for point in run["curve"]])
+                losses = [point["joint_nll"] for point in run["curve"]]
+                label = NAMES[kind] if seed == min(runs) else None
+                updates.plot(steps, losses, color=colour, alpha=0.8, label=label)
+                time.plot(steps / steps[-1] * cost(runs) / 60, losses, color=colour, alpha=0.8)
+                if "by_state" in run["curve"][0]:
+                    states.plot(steps, [point["own_states"] for point in run["curve"]], color=colour, ls=":")
+                    states.plot(steps, [max(point["by_state"]) for point in run["curve"]], color=colour, alpha=0.8)
+        updates.set(title=f"{line}: joint nll over updates", xlabel="updates")
+        time.set(title="over processor time", xlabel="minutes of one core")
+        states.set(title="tokens on their own mask (dotted), on one state", xlabel="updates", ylim=(0, 1.05))
+        updates.legend(frameon=False, fontsize=8)
+        for axis in (updates, time):
+            axis.set_yscale("log")
+            axis.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%.2f"))
+            axis.yaxis.set_minor_formatter(matplotlib.ticker.FormatStrFormatter("%.2f"))
+        for axis in (updates, time, states):
+            axis.grid(alpha=0.3, which="both")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def main() -> None:
+    records = read(HERE / "evidence.jsonl")
+    results = {name: HERE / f"{name}.jsonl" for name in COMPARED}
+    compared = {name: downstream(read(path), OURS, THEIRS) for name, path in results.items() if path.exists()}
+    entropies = {record["name"]: record for record in read(HERE / "entropy.jsonl")}
+    parts = {"first": summary(records, compared), "pairs": pairs(records), "models": models(records, entropies)}
+    shown = {name: markdown(part) for name, part in parts.items()}
+    fill(HERE / "evidence.md", shown | {name: sets(found) for name, found in compared.items()})
+    draw(records, HERE / "evidence.png")
+
+
+if __name__ == "__main__":
+    main()
