@@ -166,9 +166,9 @@ class Downstream:
 
 def downstream(records: list[Record], exlm: str, mlm: str) -> Downstream:
     """The sets and seeds that have a result for both kinds of models with the choice that suits the MLM."""
-    theirs = table_of(records, mlm)
-    choice = chosen_with(theirs)
-    table = compare_downstream(table_of(records, exlm), theirs, choice)
+    first = [record for record in records if record.get("seed", 0) == 0]  # only these have every choice
+    choice = chosen_with(table_of(first, mlm))
+    table = compare_downstream(table_of(records, exlm), table_of(records, mlm), choice)
     scaled = table.filter(like="in s.d.").to_numpy()
     wins = int((scaled.mean(1) > 0).sum())
     return Downstream(choice, table, *interval(scaled), wins, float(binomtest(wins, len(scaled)).pvalue))

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# The runs of evidence-plan.md: some 20 hours of one core. What is done is skipped, so the script can be stopped and
+# The runs of evidence-plan.md: some 30 hours of one core. What is done is skipped, so the script can be stopped and
 # started again, and several may run side by side.
 #
 #   EXLM_DATA=data OMP_NUM_THREADS=1 docs/results/evidence.sh [FOLDER]
 #
-# FOLDER then has the models and the results: lines of evidence.jsonl (pre-training) and of probes.jsonl (linear models on
-# the frozen encoders). The files of these names beside this script are copies of ours.
+# FOLDER then has the models and the results: lines of evidence.jsonl (pre-training), probes.jsonl (linear models on the
+# frozen encoders), finetuned.jsonl and entropy.jsonl. The files of these names beside this script are copies of ours;
+# evidence_page.py makes the tables of evidence.md from them.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")") data=$(realpath "$EXLM_DATA")
 mkdir -p "${1:-runs/evidence}" && cd "${1:-runs/evidence}"
@@ -16,11 +17,15 @@ exec 9> prepare.lock && flock 9 # two scripts make no corpus at the same time
   --vocabulary_size 512 --documents blank --max_length 32 --output text
 exec 9>&-
 
-run() {
-  python "$here/learning.py" run "$1" evidence.jsonl --molecules molecules --text text --out models
-}
+corpora="--molecules molecules --text text --out models"
+run() { python "$here/learning.py" run "$1" evidence.jsonl $corpora; }
+probe() { python "$here/linear_probe.py" "$@" --data_dir "$data/molecules" --output probes.jsonl; }
+finetune() { python "$here/finetuned.py" "$@" --data_dir "$data/molecules" --output finetuned.jsonl; }
+
 head -n 6 "$here/evidence-jobs.jsonl" > first.jsonl # three pairs
 run first.jsonl
-python "$here/linear_probe.py" models/{mlm-5750,late-k2}-s{0,1,2} --layers 3 4 --data_dir "$data/molecules" \
-  --output probes.jsonl
+probe models/{mlm-5750,late-k2}-s{0,1,2} --layers 3 4
+finetune models/mlm-5750-s0 --layers 3 4 --rates 3e-4 1e-3 --seeds 0 --sets bbbp bace clintox sider esol freesolv
 run "$here/evidence-jobs.jsonl"
+probe models/mlm-p{150-r1,387-r2,622-r4,789-r8,622-r1,622-r2}-s{0,1,2} --layers 2
+python "$here/learning.py" entropy evidence.jsonl entropy.jsonl $corpora

@@ -75,11 +75,12 @@ def summary(records: list[Record], compared: dict[str, Downstream]) -> pd.DataFr
             )
     for name, found in compared.items():
         seeds = found.table.filter(like="in s.d.").shape[1]
+        means = found.table[~found.table.index.isin(ERRORS)].mean()
         rows.append(
             {
                 "comparison": f"{COMPARED[name]}, {len(found.table)} sets",
-                "ExLM": f"ahead in {found.wins}",
-                "MLM of equal cost": f"ahead in {len(found.table) - found.wins}",
+                "ExLM": f"mean ROC-AUC {means['ExLM']:.3f}, ahead in {found.wins}",
+                "MLM of equal cost": f"{means['MLM']:.3f}, ahead in {len(found.table) - found.wins}",
                 "ExLM better by": f"{found.mean:+.2f} s.d.",
                 "95% interval": f"{found.low:+.2f} to {found.high:+.2f}",
                 "seeds": seeds,
