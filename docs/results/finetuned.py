@@ -1,11 +1,12 @@
-"""Fine-tunings of several models on MoleculeNet with one protocol, for the comparisons of evidence-plan.md.
+"""Fine-tunings of several models with one protocol, on MoleculeNet or GLUE, for the comparisons of evidence-plan.md.
 
     python docs/results/finetuned.py models/mlm-s0 --layers 3 4 --rates 3e-4 1e-3 --seeds 0 --data_dir DATA \
         --output finetuned.jsonl
 
 Mean pooling, 32 rows per update, at most 20 epochs, stopped after 5 without a better score on valid; scaffold split, or
-random for the regressions. A line of JSON for every model, set, layer, rate and seed of the fine-tuning; what is there
-is not done again, and several such commands may run side by side.
+random for the regressions. (GLUE's test labels are not public: its scores are those on dev, which also chooses the
+epoch.) A line of JSON for every model, set, layer, rate and seed of the fine-tuning; what is there is not done again,
+and several such commands may run side by side.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from exlm.storage import lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 
+TEXTS = ("rte", "cola", "sts-b", "mrpc", "sst-2")
 SETS = ("bbbp", "bace", "clintox", "sider", "tox21", "esol", "lipophilicity", "freesolv")
 RANDOM = ("esol", "lipophilicity", "freesolv")  # sets with a random split
 KEY = ("set", "model", "layers", "rate", "seed")
@@ -32,12 +34,14 @@ KEY = ("set", "model", "layers", "rate", "seed")
 def scores(job: dict[str, Any], data_dir: str | None, folder: Path) -> dict[str, Any]:
     """The job with what the best epoch has on valid and test."""
     torch.set_num_threads(1)
-    task = TaskConfig(job["set"], data_dir=data_dir, split="random" if job["set"] in RANDOM else "scaffold")
+    split = {} if job["set"] in TEXTS else {"split": "random" if job["set"] in RANDOM else "scaffold"}
+    task = TaskConfig(job["set"], data_dir=data_dir, **split)
     train = FinetuneConfig(20, 32, job["rate"], 0.06, 0.1, 0.1, "mean", job["layers"], patience=5)
     report = finetune(str(folder), job["model"], task, train, [job["seed"]])
     [run], metric = report["runs"], report["metric"]
     shutil.rmtree(folder)
-    return {**job, "metric": metric, **{part: run["scores"][part][metric] for part in ("valid", "test")}}
+    found = {"test": run["scores"]["valid"]} | run["scores"]
+    return {**job, "metric": metric, **{part: found[part][metric] for part in ("valid", "test")}}
 
 
 def done(output: Path) -> set[tuple]:
@@ -51,7 +55,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, nargs="+", required=True)
     parser.add_argument("--rates", type=float, nargs="+", required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS + TEXTS)
     parser.add_argument("--data_dir")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--folder", type=Path, default=Path("finetuned"))
