@@ -78,10 +78,11 @@ class Pair:
         return "level" if not clear else "ExLM" if found.mean() > 0 else "MLM"
 
 
-def pair(records: list[Record], exlm: str, mlm: str, score: str) -> Pair | None:
-    """The runs of these kinds that have a partner of the same seed; None if there are none."""
+def pair(records: list[Record], exlm: str, mlm: str, score: str, ratio: str | None = None) -> Pair | None:
+    """The runs of these kinds that have a partner of the same seed, evaluated with this share of masks or that of their
+    training; None if there are none."""
     ours, theirs = by_seed(records, exlm), by_seed(records, mlm)
-    seeds, ratio = sorted(ours.keys() & theirs.keys()), PAIRS[exlm, mlm]
+    seeds, ratio = sorted(ours.keys() & theirs.keys()), ratio or PAIRS[exlm, mlm]
     if not seeds:
         return None
     share = cost(ours) / cost(theirs)

@@ -6,6 +6,7 @@ The results are evidence.jsonl and entropy.jsonl of `learning.py`, probes.jsonl 
 of `finetuned.py`.
 """
 
+from itertools import product
 from pathlib import Path
 
 import matplotlib
@@ -113,16 +114,16 @@ def models(records: list[Record], entropies: dict[str, Record]) -> pd.DataFrame:
 
 
 def pairs(records: list[Record]) -> pd.DataFrame:
-    """The paired differences by seed, in both scores."""
+    """The paired differences by seed in both scores, evaluated with both shares of masks."""
     rows = []
     for exlm, mlm in PAIRS:
-        found = {score: pair(records, exlm, mlm, score) for score in ("joint_nll", "nll")}
-        if first := found["joint_nll"]:
-            row: Record = {"ExLM": f"{line_of(exlm)}: {NAMES[exlm]}", "MLM": NAMES[mlm]}
-            row["cost, ExLM / MLM"] = f"{first.cost:.2f}"
-            for score, values in found.items():
-                shown = " ".join(f"{value:+.4f}" for value in values.differences) if values else ""
-                row[f"{score.replace('_', ' ')}: ExLM better by, by seed"] = shown
+        row: Record = {"ExLM": f"{line_of(exlm)}: {NAMES[exlm]}", "MLM": NAMES[mlm]}
+        for score, ratio in product(("joint_nll", "nll"), ("0.15", "0.387")):
+            if found := pair(records, exlm, mlm, score, ratio):
+                row["cost, ExLM / MLM"] = f"{found.cost:.2f}"
+                shown = " ".join(f"{value:+.3f}" for value in found.differences)
+                row[f"{score.replace('_', ' ')} with {100 * float(ratio):g}% masks"] = shown
+        if len(row) > 2:
             rows.append(row)
     return pd.DataFrame(rows)
 
