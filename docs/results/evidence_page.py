@@ -182,7 +182,8 @@ def draw(records: list[Record], path: Path) -> None:
 def main() -> None:
     records = read(HERE / "evidence.jsonl")
     results = {name: HERE / f"{name}.jsonl" for name in COMPARED}
-    compared = {name: downstream(read(path), OURS, THEIRS) for name, path in results.items() if path.exists()}
+    begun = {name: read(path) for name, path in results.items() if f"{OURS}-s" in path.read_text()}
+    compared = {name: downstream(found, OURS, THEIRS) for name, found in begun.items()}
     entropies = {record["name"]: record for record in read(HERE / "entropy.jsonl")}
     parts = {"first": summary(records, compared), "pairs": pairs(records), "models": models(records, entropies)}
     shown = {name: markdown(part) for name, part in parts.items()}
