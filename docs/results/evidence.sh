@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The runs of evidence-plan.md: some 30 hours of one core. What is done is skipped, so the script can be stopped and
-# started again, and several may run side by side.
+# The runs of evidence-plan.md so far: some 30 hours of one core. What is done is skipped, so the script can be stopped
+# and started again, and several may run side by side. The fine-tunings with what their grid chooses, and those on text,
+# are still missing here.
 #
 #   EXLM_DATA=data OMP_NUM_THREADS=1 docs/results/evidence.sh [FOLDER]
 #
