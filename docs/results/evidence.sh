@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# The runs of evidence-plan.md so far: some 30 hours of one core. What is done is skipped, so the script can be stopped
-# and started again, and several may run side by side. The fine-tunings with what their grid chooses, and those on text,
-# are still missing here.
+# The runs of evidence-plan.md: some 35 hours of one core. What is done is skipped, so the script can be stopped and
+# started again, and several may run side by side.
 #
 #   EXLM_DATA=data OMP_NUM_THREADS=1 docs/results/evidence.sh [FOLDER]
 #
 # FOLDER then has the models and the results: lines of evidence.jsonl (pre-training), probes.jsonl (linear models on the
-# frozen encoders), finetuned.jsonl and entropy.jsonl. The files of these names beside this script are copies of ours;
+# frozen encoders), finetuned-grid.jsonl and finetuned.jsonl (fine-tunings), and entropy.jsonl. The files of these names beside this script are copies of ours;
 # evidence_page.py makes the tables of evidence.md from them.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")") data=$(realpath "$EXLM_DATA")
@@ -21,12 +20,18 @@ exec 9>&-
 corpora="--molecules molecules --text text --out models"
 run() { python "$here/learning.py" run "$1" evidence.jsonl $corpora; }
 probe() { python "$here/linear_probe.py" "$@" --data_dir "$data/molecules" --output probes.jsonl; }
-finetune() { python "$here/finetuned.py" "$@" --data_dir "$data/molecules" --output finetuned.jsonl; }
+finetune() { python "$here/finetuned.py" "$@"; }
 
 head -n 6 "$here/evidence-jobs.jsonl" > first.jsonl # three pairs
 run first.jsonl
 probe models/{mlm-5750,late-k2}-s{0,1,2} --layers 3 4
-finetune models/mlm-5750-s0 --layers 3 4 --rates 3e-4 1e-3 --seeds 0 --sets bbbp bace clintox sider esol freesolv
+finetune models/mlm-5750-s0 --layers 3 4 --rates 3e-4 1e-3 --seeds 0 --sets bbbp bace clintox \
+  --data_dir "$data/molecules" --output finetuned-grid.jsonl
+# What evidence.py chooses from this grid:
+finetune models/{mlm-5750,late-k2}-s{0,1,2} --layers 4 --rates 1e-3 --data_dir "$data/molecules" --output finetuned.jsonl \
+  --sets bbbp bace clintox sider tox21 esol lipophilicity freesolv
 run "$here/evidence-jobs.jsonl"
 probe models/mlm-p{150-r1,387-r2,622-r4,789-r8,622-r1,622-r2}-s{0,1,2} --layers 2
 python "$here/learning.py" entropy evidence.jsonl entropy.jsonl $corpora
+finetune models/text-{mlm-8800,all-k4}-s{0,1,2} --layers 4 --rates 1e-3 --data_dir "$data/text/glue" --output finetuned.jsonl \
+  --sets rte cola sts-b mrpc sst-2

@@ -2,8 +2,8 @@
 
     python docs/results/evidence_page.py
 
-The results are evidence.jsonl and entropy.jsonl of `learning.py`, probes.jsonl of `linear_probe.py` and finetuned.jsonl
-of `finetuned.py`.
+The results are evidence.jsonl and entropy.jsonl of `learning.py`, probes.jsonl of `linear_probe.py`, finetuned-grid.jsonl
+and finetuned.jsonl of `finetuned.py`.
 """
 
 from itertools import product
@@ -12,7 +12,21 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pandas as pd
-from evidence import ERRORS, PAIRS, Downstream, Record, by_seed, cost, downstream, pair, read, student
+from evidence import (
+    ERRORS,
+    PAIRS,
+    REPEATED,
+    Downstream,
+    Record,
+    by_seed,
+    claim,
+    cost,
+    downstream,
+    pair,
+    read,
+    repeated,
+    student,
+)
 from pages import fill, table
 
 HERE = Path(__file__).parent
@@ -30,15 +44,29 @@ NAMES = {  # of the kinds of models, in the order of the plan
     "text-mlm-5000": "MLM, 5,000 updates",
     "text-mlm-8800": "MLM, 8,800 updates",
     "text-all-k4": "ExLM k = 4, all layers expanded",
-    "long-mlm-66000-p387": "MLM, 66,000 updates",
-    "long-late-k2-50000-p387": "ExLM k = 2, last layer expanded, 50,000 updates",
+    "long-mlm-26400-p387": "MLM, 26,400 updates",
+    "long-late-k2-20000-p387": "ExLM k = 2, last layer expanded, 20,000 updates",
 }
 LINES = {  # where models may be compared with each other
     "molecules, 15% masks": ["mlm-5000", "mlm-5750", "late-k2", "mlm-5850", "all-k2", "paper-k2"],
     "molecules, 38.7% masks": ["mlm-6600-p387", "late-k2-p387", "mlm-11300-p387", "all-k4-p387"],
     "text, 15% masks": ["text-mlm-5000", "text-mlm-8800", "text-all-k4"],
-    "molecules, 38.7% masks, ten times as long": ["long-mlm-66000-p387", "long-late-k2-50000-p387"],
+    "molecules, 38.7% masks, four times as long": ["long-mlm-26400-p387", "long-late-k2-20000-p387"],
 }
+PARTS = {  # line 9: ExLM with our settings, what differs from it, and the MLM
+    "small-k4": "ExLM k = 4, all layers expanded",
+    "small-k4-late": "only the last layer expanded",
+    "small-k4-not-sticky": "without sticky copies",
+    "small-k4-no-prior": "without the prior",
+    "small-k4-1d": "without 2D RoPE",
+    "small-k4-ctc": "without transitions",
+    "small-k4-sparse": "sparse DAG",
+    "small-k1": "k = 1",
+    "small-k2": "k = 2",
+    "small-k8": "k = 8",
+    "small-mlm": "MLM",
+}
+SCORES = ("accuracy", "nll", "joint_nll")
 COMPARED = {"probes": "linear models on frozen features", "finetuned": "fine-tuning"}  # downstream, by file
 OURS, THEIRS = "late-k2", "mlm-5750"  # which models those are made of
 
@@ -91,26 +119,62 @@ def summary(records: list[Record], compared: dict[str, Downstream]) -> pd.DataFr
     return pd.DataFrame(rows)
 
 
+def model(runs: dict[int, Record], ratio: str, entropies: dict[str, Record]) -> Record:
+    """A row of one kind of model: mean ± standard deviation over seeds, evaluated with this share of masks."""
+    scores = [run["evaluation"][ratio] for run in runs.values()]
+    row: Record = {"seeds": len(scores)}
+    row |= {name.replace("_", " "): spread([found[name] for found in scores]) for name in SCORES}
+    own = [found["own_states"] for found in scores if "own_states" in found]
+    states = np.mean([found["by_state"] for found in scores], axis=0) if own else []
+    row |= {"own mask": spread(own) if own else "", "states": " ".join(f"{share:.2f}" for share in states)}
+    bits = [entropies[run["name"]] for run in runs.values() if run["name"] in entropies]
+    row["entropy, bits"] = spread([found["mean"] for found in bits], 2) if bits else ""
+    row["of single states"] = spread([found["states"]["mean"] for found in bits], 2) if bits and own else ""
+    return row | {"processor seconds": f"{cost(runs):,.0f}"}
+
+
 def models(records: list[Record], entropies: dict[str, Record]) -> pd.DataFrame:
-    """Every kind of model: mean ± standard deviation over seeds, with the mask ratio of its training."""
+    """The models of lines 1 to 7, with the mask ratio of their training."""
     rows = []
     for line, kinds in LINES.items():
         ratio = "0.387" if "38.7%" in line else "0.15"
         for kind in kinds:
-            runs = by_seed(records, kind)
-            scores = [run["evaluation"][ratio] for run in runs.values()]
-            if not scores:
-                continue
-            row = {"corpus": line, "model": NAMES[kind], "seeds": len(scores)}
-            row |= {name: spread([found[name] for found in scores]) for name in ("accuracy", "nll", "joint_nll")}
-            own = [found["own_states"] for found in scores if "own_states" in found]
-            states = np.mean([found["by_state"] for found in scores], axis=0) if own else []
-            row |= {"own mask": spread(own) if own else "", "states": " ".join(f"{share:.2f}" for share in states)}
-            bits = [entropies[run["name"]] for run in runs.values() if run["name"] in entropies]
-            row["entropy, bits"] = spread([found["mean"] for found in bits], 2) if bits else ""
-            row["of single states"] = spread([found["states"]["mean"] for found in bits], 2) if bits and own else ""
-            rows.append(row | {"processor seconds": f"{cost(runs):,.0f}"})
-    return pd.DataFrame(rows).rename(columns={"joint_nll": "joint nll"})
+            if runs := by_seed(records, kind):
+                rows.append({"corpus": line, "model": NAMES[kind]} | model(runs, ratio, entropies))
+    return pd.DataFrame(rows)
+
+
+def parts(records: list[Record], entropies: dict[str, Record]) -> pd.DataFrame:
+    """The models of line 9, and by how much the joint nll of each seed is worse than that of the first kind."""
+    rows, full = [], by_seed(records, next(iter(PARTS)))
+    for kind, name in PARTS.items():
+        if runs := by_seed(records, kind):
+            row = {"model": name} | model(runs, "0.387", entropies)
+            losses = [_joint(runs[seed]) - _joint(full[seed]) for seed in sorted(runs.keys() & full.keys())]
+            rows.append(row | {"joint nll worse by": " ".join(f"{loss:+.3f}" for loss in losses)})
+    return pd.DataFrame(rows)
+
+
+def _joint(run: Record) -> float:
+    return run["evaluation"]["0.387"]["joint_nll"]
+
+
+def repetitions(probes: list[Record]) -> str:
+    """The mean score of the linear models of line 8, and what the plan's rule says of it."""
+    scores, rows = repeated(probes), []
+    for kind, (share, copies) in REPEATED.items():
+        row: Record = {"masks": f"{share:.1%}", "copies": copies, "without a visible copy": f"{share**copies:.1%}"}
+        row |= {"mean score": spread(list(scores[kind]), 2)}
+        rows.append(row | {"by seed": " ".join(f"{value:+.2f}" for value in scores[kind])})
+    return (
+        f"{markdown(pd.DataFrame(rows))}\n\nRange of the mean score along 62.2% masks, where corruption falls: "
+        f"{_by_seed(scores['corruption'])}; along 15% corruption, where the share of masks rises: "
+        f"{_by_seed(scores['masks'])} (by seed). By the rule of the plan the claim is **{claim(scores)}**."
+    )
+
+
+def _by_seed(values: pd.Series) -> str:
+    return ", ".join(f"{value:.2f}" for value in values)
 
 
 def pairs(records: list[Record]) -> pd.DataFrame:
@@ -181,12 +245,15 @@ def draw(records: list[Record], path: Path) -> None:
 
 def main() -> None:
     records = read(HERE / "evidence.jsonl")
-    results = {name: HERE / f"{name}.jsonl" for name in COMPARED}
-    begun = {name: read(path) for name, path in results.items() if f"{OURS}-s" in path.read_text()}
-    compared = {name: downstream(found, OURS, THEIRS) for name, found in begun.items()}
+    probes, grid, finetuned = (read(HERE / f"{name}.jsonl") for name in ("probes", "finetuned-grid", "finetuned"))
+    compared = {"probes": downstream(probes, OURS, THEIRS, probes)}
+    compared |= {"finetuned": downstream(finetuned, OURS, THEIRS, grid)} if finetuned else {}
     entropies = {record["name"]: record for record in read(HERE / "entropy.jsonl")}
-    parts = {"first": summary(records, compared), "pairs": pairs(records), "models": models(records, entropies)}
-    shown = {name: markdown(part) for name, part in parts.items()}
+    frames = {"first": summary(records, compared), "pairs": pairs(records), "models": models(records, entropies)}
+    frames |= {"parts": parts(records, entropies)} if by_seed(records, next(iter(PARTS))) else {}
+    shown = {name: markdown(frame) for name, frame in frames.items()}
+    if {Path(record["model"]).name.rpartition("-s")[0] for record in probes} >= REPEATED.keys():
+        shown["repeated"] = repetitions(probes)
     fill(HERE / "evidence.md", shown | {name: sets(found) for name, found in compared.items()})
     draw(records, HERE / "evidence.png")
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.frames import read_frame
+from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import load_model
 from exlm.tasks import inference
@@ -112,11 +113,14 @@ def main() -> None:
     options = parser.parse_args()
     there = map(json.loads, options.output.read_text().splitlines() if options.output.exists() else [])
     done = {(record["set"], record["model"], record["layers"]) for record in there}
-    with options.output.open("a") as file:
-        for name in options.sets:
-            for record in lines(name, options.models, options.layers, options.data_dir, done):
-                file.write(json.dumps(record) + "\n")
-                file.flush()
+    try:
+        with options.output.open("a") as file:
+            for name in options.sets:
+                for record in lines(name, options.models, options.layers, options.data_dir, done):
+                    file.write(json.dumps(record) + "\n")
+                    file.flush()
+    except InputError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":
