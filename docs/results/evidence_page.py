@@ -2,8 +2,8 @@
 
     python docs/results/evidence_page.py
 
-The results are evidence.jsonl and entropy.jsonl of `learning.py`, probes.jsonl of `linear_probe.py`, finetuned-grid.jsonl
-and finetuned.jsonl of `finetuned.py`.
+The results are evidence.jsonl and entropy.jsonl of `learning.py`, probes.jsonl of `linear_probe.py`, and
+finetuned-grid.jsonl and finetuned.jsonl of `finetuned.py`.
 """
 
 from itertools import product
