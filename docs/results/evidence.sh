@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The runs of evidence-plan.md: some 35 hours of one core. What is done is skipped, so the script can be stopped and
-# started again, and several may run side by side.
+# started again. (To use several cores, start `learning.py run` below several times; then the rest.)
 #
 #   EXLM_DATA=data OMP_NUM_THREADS=1 docs/results/evidence.sh [FOLDER]
 #
@@ -27,7 +27,7 @@ run first.jsonl
 probe models/{mlm-5750,late-k2}-s{0,1,2} --layers 3 4
 finetune models/mlm-5750-s0 --layers 3 4 --rates 3e-4 1e-3 --seeds 0 --sets bbbp bace clintox \
   --data_dir "$data/molecules" --output finetuned-grid.jsonl
-# What evidence.py chooses from this grid:
+# Four layers and 1e-3 is what evidence.py chooses from our grid; look whether it is so for yours.
 finetune models/{mlm-5750,late-k2}-s{0,1,2} --layers 4 --rates 1e-3 --data_dir "$data/molecules" --output finetuned.jsonl \
   --sets bbbp bace clintox sider tox21 esol lipophilicity freesolv
 run "$here/evidence-jobs.jsonl"
