@@ -14,6 +14,29 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest, t
 
+NAMES = {  # of the kinds of models of lines 1 to 7, by name without the seed
+    "mlm-5000": "MLM, 5,000 updates",
+    "mlm-5750": "MLM, 5,750 updates",
+    "late-k2": "ExLM k = 2, last layer expanded",
+    "mlm-5850": "MLM, 5,850 updates",
+    "all-k2": "ExLM k = 2, all layers expanded",
+    "paper-k2": "ExLM k = 2 as in the paper",
+    "mlm-6600-p387": "MLM, 6,600 updates",
+    "late-k2-p387": "ExLM k = 2, last layer expanded",
+    "mlm-11300-p387": "MLM, 11,300 updates",
+    "all-k4-p387": "ExLM k = 4, all layers expanded",
+    "text-mlm-5000": "MLM, 5,000 updates",
+    "text-mlm-8800": "MLM, 8,800 updates",
+    "text-all-k4": "ExLM k = 4, all layers expanded",
+    "long-mlm-26400-p387": "MLM, 26,400 updates",
+    "long-late-k2-20000-p387": "ExLM k = 2, last layer expanded, 20,000 updates",
+}
+LINES = {  # where models may be compared with each other
+    "molecules, 15% masks": ["mlm-5000", "mlm-5750", "late-k2", "mlm-5850", "all-k2", "paper-k2"],
+    "molecules, 38.7% masks": ["mlm-6600-p387", "late-k2-p387", "mlm-11300-p387", "all-k4-p387"],
+    "text, 15% masks": ["text-mlm-5000", "text-mlm-8800", "text-all-k4"],
+    "molecules, 38.7% masks, four times as long": ["long-mlm-26400-p387", "long-late-k2-20000-p387"],
+}
 PAIRS = {  # ExLM and the MLM of equal cost, by name without the seed; the mask ratio of their training
     ("late-k2", "mlm-5750"): "0.15",
     ("all-k2", "mlm-5850"): "0.15",
@@ -197,9 +220,8 @@ class Downstream:
         return "ExLM" if self.low > 0 else "MLM" if self.high < 0 else "level"
 
 
-def downstream(records: list[Record], exlm: str, mlm: str, grid: list[Record]) -> Downstream:
-    """The sets and seeds that have a result for both kinds of models with the choice that suits the MLM in the grid."""
-    choice = chosen_with(table_of(grid, mlm))
+def downstream(records: list[Record], exlm: str, mlm: str, choice: str) -> Downstream:
+    """The sets and seeds that have a result for both kinds of models with this choice of layers and rate."""
     table = compare_downstream(table_of(records, exlm), table_of(records, mlm), choice)
     scaled = table.filter(like="in s.d.").to_numpy()
     wins = int((scaled.mean(1) > 0).sum())

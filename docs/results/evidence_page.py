@@ -9,16 +9,18 @@ finetuned-grid.jsonl and finetuned.jsonl of `finetuned.py`.
 from itertools import product
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from evidence import (
     ERRORS,
+    LINES,
+    NAMES,
     PAIRS,
     REPEATED,
     Downstream,
     Record,
     by_seed,
+    chosen_with,
     claim,
     cost,
     downstream,
@@ -26,33 +28,12 @@ from evidence import (
     read,
     repeated,
     student,
+    table_of,
 )
+from evidence_figure import draw
 from pages import fill, table
 
 HERE = Path(__file__).parent
-NAMES = {  # of the kinds of models, in the order of the plan
-    "mlm-5000": "MLM, 5,000 updates",
-    "mlm-5750": "MLM, 5,750 updates",
-    "late-k2": "ExLM k = 2, last layer expanded",
-    "mlm-5850": "MLM, 5,850 updates",
-    "all-k2": "ExLM k = 2, all layers expanded",
-    "paper-k2": "ExLM k = 2 as in the paper",
-    "mlm-6600-p387": "MLM, 6,600 updates",
-    "late-k2-p387": "ExLM k = 2, last layer expanded",
-    "mlm-11300-p387": "MLM, 11,300 updates",
-    "all-k4-p387": "ExLM k = 4, all layers expanded",
-    "text-mlm-5000": "MLM, 5,000 updates",
-    "text-mlm-8800": "MLM, 8,800 updates",
-    "text-all-k4": "ExLM k = 4, all layers expanded",
-    "long-mlm-26400-p387": "MLM, 26,400 updates",
-    "long-late-k2-20000-p387": "ExLM k = 2, last layer expanded, 20,000 updates",
-}
-LINES = {  # where models may be compared with each other
-    "molecules, 15% masks": ["mlm-5000", "mlm-5750", "late-k2", "mlm-5850", "all-k2", "paper-k2"],
-    "molecules, 38.7% masks": ["mlm-6600-p387", "late-k2-p387", "mlm-11300-p387", "all-k4-p387"],
-    "text, 15% masks": ["text-mlm-5000", "text-mlm-8800", "text-all-k4"],
-    "molecules, 38.7% masks, four times as long": ["long-mlm-26400-p387", "long-late-k2-20000-p387"],
-}
 PARTS = {  # line 9: ExLM with our settings, what differs from it, and the MLM
     "small-k4": "ExLM k = 4, all layers expanded",
     "small-k4-late": "only the last layer expanded",
@@ -67,8 +48,13 @@ PARTS = {  # line 9: ExLM with our settings, what differs from it, and the MLM
     "small-mlm": "MLM",
 }
 SCORES = ("accuracy", "nll", "joint_nll")
-COMPARED = {"probes": "linear models on frozen features", "finetuned": "fine-tuning"}  # downstream, by file
-OURS, THEIRS = "late-k2", "mlm-5750"  # which models those are made of
+COMPARED = {  # downstream: the name, ExLM and MLM; text takes the layers and the rate of molecules
+    "probes": ("linear models on frozen features", "late-k2", "mlm-5750"),
+    "finetuned": ("fine-tuning, molecules", "late-k2", "mlm-5750"),
+    "finetuned-text": ("fine-tuning, text", "text-all-k4", "text-mlm-8800"),
+}
+METRICS = dict.fromkeys(("rte", "sst-2", "mrpc"), "accuracy") | {"cola": "Matthews", "sts-b": "Spearman"}
+METRICS |= dict.fromkeys(ERRORS, "RMSE")  # the other sets have ROC-AUC
 
 
 def markdown(frame: pd.DataFrame) -> str:
@@ -104,11 +90,12 @@ def summary(records: list[Record], compared: dict[str, Downstream]) -> pd.DataFr
             )
     for name, found in compared.items():
         seeds = found.table.filter(like="in s.d.").shape[1]
+        score = "score" if "text" in name else "ROC-AUC"
         means = found.table[~found.table.index.isin(ERRORS)].mean()
         rows.append(
             {
-                "comparison": f"{COMPARED[name]}, {len(found.table)} sets",
-                "ExLM": f"mean ROC-AUC {means['ExLM']:.3f}, ahead in {found.wins}",
+                "comparison": f"{COMPARED[name][0]}, {len(found.table)} sets",
+                "ExLM": f"mean {score} {means['ExLM']:.3f}, ahead in {found.wins}",
                 "MLM of equal cost": f"{means['MLM']:.3f}, ahead in {len(found.table) - found.wins}",
                 "ExLM better by": f"{found.mean:+.2f} s.d.",
                 "95% interval": f"{found.low:+.2f} to {found.high:+.2f}",
@@ -195,7 +182,7 @@ def pairs(records: list[Record]) -> pd.DataFrame:
 def sets(found: Downstream) -> str:
     """The table of a comparison downstream, and what it says in all."""
     scores = found.table
-    shown = pd.DataFrame({"set": scores.index, "score": np.where(scores.index.isin(ERRORS), "RMSE", "ROC-AUC")})
+    shown = pd.DataFrame({"set": scores.index, "score": [METRICS.get(name, "ROC-AUC") for name in scores.index]})
     for name, deviation in (("ExLM", "s.d."), ("MLM", "s.d. of MLM")):
         both = zip(scores[name], scores[deviation], strict=True)
         shown[name] = [f"{value:.3f} ± {error:.3f}" for value, error in both]
@@ -209,50 +196,24 @@ def sets(found: Downstream) -> str:
     )
 
 
-def draw(records: list[Record], path: Path) -> None:
-    """For every line of models: joint nll over updates and over processor time, and the states over updates."""
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    shown = {line: [k for k in kinds if by_seed(records, k)] for line, kinds in LINES.items()}
-    shown = {line: kinds for line, kinds in shown.items() if kinds}
-    figure, axes = plt.subplots(len(shown), 3, figsize=(14, 3.6 * len(shown)), constrained_layout=True, squeeze=False)
-    for (line, kinds), (updates, time, states) in zip(shown.items(), axes, strict=True):
-        for kind, colour in zip(kinds, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False):
-            runs = by_seed(records, kind)
-            for seed, run in sorted(runs.items()):
-                steps = np.array([point["step"] for point in run["curve"]])
-                losses = [point["joint_nll"] for point in run["curve"]]
-                label = NAMES[kind] if seed == min(runs) else None
-                updates.plot(steps, losses, color=colour, alpha=0.8, label=label)
-                time.plot(steps / steps[-1] * cost(runs) / 60, losses, color=colour, alpha=0.8)
-                if "by_state" in run["curve"][0]:
-                    states.plot(steps, [point["own_states"] for point in run["curve"]], color=colour, ls=":")
-                    states.plot(steps, [max(point["by_state"]) for point in run["curve"]], color=colour, alpha=0.8)
-        updates.set(title=f"{line}: joint nll over updates", xlabel="updates")
-        time.set(title="over processor time", xlabel="minutes of one core")
-        states.set(title="tokens on their own mask (dotted), on one state", xlabel="updates", ylim=(0, 1.05))
-        updates.legend(frameon=False, fontsize=8)
-        for axis in (updates, time):
-            axis.set_yscale("log")
-            axis.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%.2f"))
-            axis.yaxis.set_minor_formatter(matplotlib.ticker.FormatStrFormatter("%.2f"))
-        for axis in (updates, time, states):
-            axis.grid(alpha=0.3, which="both")
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+def kinds(results: list[Record]) -> set[str]:
+    """The kinds of models that have a result downstream."""
+    return {Path(record["model"]).name.rpartition("-s")[0] for record in results}
 
 
 def main() -> None:
     records = read(HERE / "evidence.jsonl")
     probes, grid, finetuned = (read(HERE / f"{name}.jsonl") for name in ("probes", "finetuned-grid", "finetuned"))
-    compared = {"probes": downstream(probes, OURS, THEIRS, probes)}
-    compared |= {"finetuned": downstream(finetuned, OURS, THEIRS, grid)} if finetuned else {}
+    results, compared = {"probes": (probes, probes)}, {}
+    for name, (_, exlm, mlm) in COMPARED.items():
+        tried, chosen = results.get(name, (finetuned, grid))
+        if {exlm, mlm} <= kinds(tried):
+            compared[name] = downstream(tried, exlm, mlm, chosen_with(table_of(chosen, "mlm-5750")))
     entropies = {record["name"]: record for record in read(HERE / "entropy.jsonl")}
     frames = {"first": summary(records, compared), "pairs": pairs(records), "models": models(records, entropies)}
     frames |= {"parts": parts(records, entropies)} if by_seed(records, next(iter(PARTS))) else {}
     shown = {name: markdown(frame) for name, frame in frames.items()}
-    if {Path(record["model"]).name.rpartition("-s")[0] for record in probes} >= REPEATED.keys():
+    if kinds(probes) >= REPEATED.keys():
         shown["repeated"] = repetitions(probes)
     fill(HERE / "evidence.md", shown | {name: sets(found) for name, found in compared.items()})
     draw(records, HERE / "evidence.png")

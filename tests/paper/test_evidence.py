@@ -96,6 +96,6 @@ def test_downstream_differences_are_in_standard_deviations_of_the_mlm_and_positi
         for seed, value in enumerate(values)
         for name, sign in (("bace", 1.0), ("freesolv", -1.0))
     ]
-    found = evidence.downstream(records, "exlm", "mlm", records)
+    found = evidence.downstream(records, "exlm", "mlm", "4 layers")
     assert found.mean == pytest.approx(1.0) and found.wins == 2 and found.verdict == "ExLM"
     assert np.allclose(found.table.filter(like="in s.d."), 1.0)
