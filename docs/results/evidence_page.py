@@ -66,8 +66,8 @@ def line_of(kind: str) -> str:
 
 
 def spread(values: list[float], digits: int = 3) -> str:
-    """Mean, and standard deviation if there are several."""
-    deviation = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    """Mean, and standard deviation if there are several; a line of a table does not break between them."""
+    deviation = f"\u00a0±\u00a0{np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
     return f"{np.mean(values):.{digits}f}{deviation}"
 
 
@@ -113,10 +113,10 @@ def model(runs: dict[int, Record], ratio: str, entropies: dict[str, Record]) -> 
     row |= {name.replace("_", " "): spread([found[name] for found in scores]) for name in SCORES}
     own = [found["own_states"] for found in scores if "own_states" in found]
     states = np.mean([found["by_state"] for found in scores], axis=0) if own else []
-    row |= {"own mask": spread(own) if own else "", "states": " ".join(f"{share:.2f}" for share in states)}
+    row |= {"own mask": f"{np.mean(own):.2f}" if own else "", "states": " ".join(f"{share:.2f}" for share in states)}
     bits = [entropies[run["name"]] for run in runs.values() if run["name"] in entropies]
-    row["entropy, bits"] = spread([found["mean"] for found in bits], 2) if bits else ""
-    row["of single states"] = spread([found["states"]["mean"] for found in bits], 2) if bits and own else ""
+    single = f" ({np.mean([found['states']['mean'] for found in bits]):.2f})" if bits and own else ""
+    row["entropy, bits"] = f"{np.mean([found['mean'] for found in bits]):.2f}{single}" if bits else ""
     return row | {"processor seconds": f"{cost(runs):,.0f}"}
 
 
@@ -127,7 +127,7 @@ def models(records: list[Record], entropies: dict[str, Record]) -> pd.DataFrame:
         ratio = "0.387" if "38.7%" in line else "0.15"
         for kind in kinds:
             if runs := by_seed(records, kind):
-                rows.append({"corpus": line, "model": NAMES[kind]} | model(runs, ratio, entropies))
+                rows.append({"model": f"{line}: {NAMES[kind]}"} | model(runs, ratio, entropies))
     return pd.DataFrame(rows)
 
 
@@ -136,9 +136,9 @@ def parts(records: list[Record], entropies: dict[str, Record]) -> pd.DataFrame:
     rows, full = [], by_seed(records, next(iter(PARTS)))
     for kind, name in PARTS.items():
         if runs := by_seed(records, kind):
-            row = {"model": name} | model(runs, "0.387", entropies)
             losses = [_joint(runs[seed]) - _joint(full[seed]) for seed in sorted(runs.keys() & full.keys())]
-            rows.append(row | {"joint nll worse by": " ".join(f"{loss:+.3f}" for loss in losses)})
+            row = {"model": name, "joint nll worse by": " ".join(f"{loss:+.3f}" for loss in losses)}
+            rows.append(row | model(runs, "0.387", entropies))
     return pd.DataFrame(rows)
 
 
