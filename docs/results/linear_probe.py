@@ -91,13 +91,17 @@ def lines(name: str, models: list[str], layers: list[int], data_dir: str | None,
     table = make_table(read_frame(task.dataset), task.dataset, task.text_column, task.label_columns, task.task_type)
     regression = task.task_type == "regression"
     task = replace(task, split="random" if regression else "scaffold")
+    prepared: dict[str, tuple[inference.Rows, Split]] = {}  # models of one corpus have the same tokens and splits
     for path in models:
         wanted = [n for n in layers if (name, path, n) not in done]
         if not wanted:
             continue
         network, tokenizer = load_model(path, ExLMModel)
-        rows = tokenize_rows(table, tokenizer, DEFAULT_LENGTH, molecules=True)
-        split = split_rows(task, rows, seed=0)
+        vocabulary = tokenizer.backend_tokenizer.to_str()
+        if vocabulary not in prepared:
+            rows = tokenize_rows(table, tokenizer, DEFAULT_LENGTH, molecules=True)
+            prepared[vocabulary] = rows, split_rows(task, rows, seed=0)
+        rows, split = prepared[vocabulary]
         for count in wanted:
             features = np.nan_to_num(embeddings(network, rows, tokenizer, count))
             yield {"set": name, "model": path, "layers": count, **probe(features, table.labels, split, regression)}
