@@ -171,7 +171,7 @@ def claim(scores: pd.DataFrame) -> str:
     """What `repeated` says of the paper's claim that corruption matters more than unreal tokens, by the plan's rule."""
     larger = scores["corruption"] > scores["masks"]
     if len(larger) < 3:
-        return "too few seeds"
+        return "undecided: fewer than three seeds"
     return "confirmed" if larger.all() else "not decided" if larger.any() else "refuted"
 
 
