@@ -97,6 +97,8 @@ def lines(name: str, models: list[str], layers: list[int], data_dir: str | None,
         if not wanted:
             continue
         network, tokenizer = load_model(path, ExLMModel)
+        if max(wanted) > network.config.num_hidden_layers:
+            raise InputError(f"{path} has {network.config.num_hidden_layers} layers; give --layers up to that")
         vocabulary = tokenizer.backend_tokenizer.to_str()
         if vocabulary not in prepared:
             rows = tokenize_rows(table, tokenizer, DEFAULT_LENGTH, molecules=True)
