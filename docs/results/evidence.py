@@ -205,7 +205,7 @@ def interval(scaled: np.ndarray) -> tuple[float, float, float]:
 @dataclass(frozen=True)
 class Downstream:
     """What a comparison of two kinds of models gave: the choice made with the MLM, a row for every set, the mean
-    difference over sets and seeds in s.d. with its interval, and the sign test over the sets."""
+    difference over sets and seeds in s.d. with its interval (NaN with one seed), and the sign test over the sets."""
 
     choice: str
     table: pd.DataFrame
@@ -216,7 +216,14 @@ class Downstream:
     p: float
 
     @property
+    def seeds(self) -> int:
+        """Of the pre-training."""
+        return self.table.filter(like="in s.d.").shape[1]
+
+    @property
     def verdict(self) -> str:
+        if self.seeds < 3:
+            return "too few seeds"
         return "ExLM" if self.low > 0 else "MLM" if self.high < 0 else "level"
 
 
@@ -224,5 +231,5 @@ def downstream(records: list[Record], exlm: str, mlm: str, choice: str) -> Downs
     """The sets and seeds that have a result for both kinds of models with this choice of layers and rate."""
     table = compare_downstream(table_of(records, exlm), table_of(records, mlm), choice)
     scaled = table.filter(like="in s.d.").to_numpy()
-    wins = int((scaled.mean(1) > 0).sum())
+    wins = int((table["difference"] > 0).sum())
     return Downstream(choice, table, *interval(scaled), wins, float(binomtest(wins, len(scaled)).pvalue))

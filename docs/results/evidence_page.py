@@ -89,7 +89,6 @@ def summary(records: list[Record], compared: dict[str, Downstream]) -> pd.DataFr
                 }
             )
     for name, found in compared.items():
-        seeds = found.table.filter(like="in s.d.").shape[1]
         score = "score" if "text" in name else "ROC-AUC"
         means = found.table[~found.table.index.isin(ERRORS)].mean()
         rows.append(
@@ -97,9 +96,9 @@ def summary(records: list[Record], compared: dict[str, Downstream]) -> pd.DataFr
                 "comparison": f"{COMPARED[name][0]}, {len(found.table)} sets",
                 "ExLM": f"mean {score} {means['ExLM']:.3f}, ahead in {found.wins}",
                 "MLM of equal cost": f"{means['MLM']:.3f}, ahead in {len(found.table) - found.wins}",
-                "ExLM better by": f"{found.mean:+.2f} s.d.",
-                "95% interval": f"{found.low:+.2f} to {found.high:+.2f}",
-                "seeds": seeds,
+                "ExLM better by": f"{found.mean:+.2f} s.d." if found.seeds > 1 else "",
+                "95% interval": f"{found.low:+.2f} to {found.high:+.2f}" if found.seeds > 1 else "",
+                "seeds": found.seeds,
                 "ahead": found.verdict,
             }
         )
@@ -185,14 +184,17 @@ def sets(found: Downstream) -> str:
     shown = pd.DataFrame({"set": scores.index, "score": [METRICS.get(name, "ROC-AUC") for name in scores.index]})
     for name, deviation in (("ExLM", "s.d."), ("MLM", "s.d. of MLM")):
         both = zip(scores[name], scores[deviation], strict=True)
-        shown[name] = [f"{value:.3f} ± {error:.3f}" for value, error in both]
+        shown[name] = [f"{value:.3f}" + (f" ± {error:.3f}" if found.seeds > 1 else "") for value, error in both]
     shown["ExLM better by"] = [f"{value:+.3f}" for value in scores["difference"]]
+    wins = f"ExLM is ahead in {found.wins} of {len(scores)} sets (sign test p = {found.p:.2f})."
+    chosen = f"Chosen with the MLM's runs on valid: {found.choice}."
+    if found.seeds == 1:
+        return f"{markdown(shown)}\n\n{chosen} One seed of pre-training; {wins}"
     scaled = scores.filter(like="in s.d.")
     shown["in s.d. of the MLM, by seed"] = [" ".join(f"{value:+.1f}" for value in row) for row in scaled.to_numpy()]
     return (
-        f"{markdown(shown)}\n\nChosen with the MLM's runs on valid: {found.choice}. Mean over sets and seeds "
-        f"{found.mean:+.2f} s.d. (95% bootstrap interval {found.low:+.2f} to {found.high:+.2f}); ExLM is ahead in "
-        f"{found.wins} of {len(scores)} sets (sign test p = {found.p:.2f})."
+        f"{markdown(shown)}\n\n{chosen} Mean over sets and seeds {found.mean:+.2f} s.d. (95% bootstrap interval "
+        f"{found.low:+.2f} to {found.high:+.2f}); {wins}"
     )
 
 

@@ -99,3 +99,16 @@ def test_downstream_differences_are_in_standard_deviations_of_the_mlm_and_positi
     found = evidence.downstream(records, "exlm", "mlm", "4 layers")
     assert found.mean == pytest.approx(1.0) and found.wins == 2 and found.verdict == "ExLM"
     assert np.allclose(found.table.filter(like="in s.d."), 1.0)
+
+
+def test_downstream_has_no_verdict_with_fewer_than_three_seeds():
+    scores = {"mlm": (0.70, 0.75), "exlm": (0.80, 0.90)}
+    records = [
+        {"set": "bace", "model": f"models/{kind}-s{seed}", "layers": 4, "valid": 0.5, "test": value}
+        for kind, values in scores.items()
+        for seed, value in enumerate(values)
+    ]
+    for seeds in (1, 2):
+        part = [record for record in records if int(record["model"][-1]) < seeds]
+        found = evidence.downstream(part, "exlm", "mlm", "4 layers")
+        assert (found.seeds, found.wins, found.verdict) == (seeds, 1, "too few seeds")
