@@ -5,8 +5,8 @@
 #   EXLM_DATA=data OMP_NUM_THREADS=1 docs/results/evidence.sh [FOLDER]
 #
 # FOLDER then has the models and the results: lines of evidence.jsonl (pre-training), probes.jsonl (linear models on the
-# frozen encoders), finetuned-grid.jsonl and finetuned.jsonl (fine-tunings), and entropy.jsonl. The files of these names beside this script are copies of ours;
-# evidence_page.py makes the tables of evidence.md from them.
+# frozen encoders), finetuned-grid.jsonl and finetuned.jsonl (fine-tunings), and entropy.jsonl. The files of these names
+# beside this script are copies of ours; evidence_page.py makes the tables of evidence.md from them.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")") data=$(realpath "$EXLM_DATA")
 mkdir -p "${1:-runs/evidence}" && cd "${1:-runs/evidence}"
@@ -25,6 +25,7 @@ finetune() { python "$here/finetuned.py" "$@"; }
 head -n 6 "$here/evidence-jobs.jsonl" > first.jsonl # three pairs
 run first.jsonl
 probe models/{mlm-5750,late-k2}-s{0,1,2} --layers 3 4
+probe models/{mlm-5750,late-k2}-s{0,1,2} --layers 3 4 --pooling mean_max
 finetune models/mlm-5750-s0 --layers 3 4 --rates 3e-4 1e-3 --seeds 0 --sets bbbp bace clintox \
   --data_dir "$data/molecules" --output finetuned-grid.jsonl
 # Four layers and 1e-3 is what evidence.py chooses from our grid; look whether it is so for yours.

@@ -50,6 +50,7 @@ PARTS = {  # line 9: ExLM with our settings, what differs from it, and the MLM
 SCORES = ("accuracy", "nll", "joint_nll")
 COMPARED = {  # downstream: the name, ExLM and MLM; text takes the layers and the rate of molecules
     "probes": ("linear models on frozen features", "late-k2", "mlm-5750"),
+    "pooled": ("linear models, mean and maximum", "late-k2", "mlm-5750"),
     "finetuned": ("fine-tuning, molecules", "late-k2", "mlm-5750"),
     "finetuned-text": ("fine-tuning, text", "text-all-k4", "text-mlm-8800"),
 }
@@ -206,7 +207,8 @@ def kinds(results: list[Record]) -> set[str]:
 def main() -> None:
     records = read(HERE / "evidence.jsonl")
     probes, grid, finetuned = (read(HERE / f"{name}.jsonl") for name in ("probes", "finetuned-grid", "finetuned"))
-    results, compared = {"probes": (probes, probes)}, {}
+    mean, pooled = ([record for record in probes if record["pooling"] == name] for name in ("mean", "mean_max"))
+    results, compared = {"probes": (mean, mean), "pooled": (pooled, pooled)}, {}
     for name, (_, exlm, mlm) in COMPARED.items():
         tried, chosen = results.get(name, (finetuned, grid))
         if {exlm, mlm} <= kinds(tried):
@@ -215,8 +217,8 @@ def main() -> None:
     frames = {"first": summary(records, compared), "pairs": pairs(records), "models": models(records, entropies)}
     frames |= {"parts": parts(records, entropies)} if by_seed(records, next(iter(PARTS))) else {}
     shown = {name: markdown(frame) for name, frame in frames.items()}
-    if kinds(probes) >= REPEATED.keys():
-        shown["repeated"] = repetitions(probes)
+    if kinds(mean) >= REPEATED.keys():
+        shown["repeated"] = repetitions(mean)
     fill(HERE / "evidence.md", shown | {name: sets(found) for name, found in compared.items()})
     draw(records, HERE / "evidence.png")
 

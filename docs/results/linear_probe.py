@@ -2,10 +2,10 @@
 
     python docs/results/linear_probe.py runs/late runs/mlm --layers 3 4 --data_dir DATA --output probes.jsonl
 
-For every set, model and layer: the mean over the tokens, standardised on the train part; the strength of
-regularisation is chosen for every task on valid. ROC-AUC of logistic regression (mean over the tasks that have both
-classes) or RMSE of ridge regression: scaffold split, or random for the regressions. One line of JSON each; lines that
-are there are not computed again.
+For every set, model and layer: the mean over the tokens (with `--pooling mean_max` also the maximum beside it),
+standardised on the train part; the strength of regularisation is chosen for every task on valid. ROC-AUC of logistic
+regression (mean over the tasks that have both classes) or RMSE of ridge regression: scaffold split, or random for the
+regressions. One line of JSON each; lines that are there are not computed again.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
@@ -36,17 +37,28 @@ from exlm.tasks.table import make_table
 SETS = ("bbbp", "bace", "clintox", "sider", "tox21", "toxcast", "muv", "esol", "lipophilicity", "freesolv")
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # C of scikit-learn's LogisticRegression; of ridge regression, 1 / alpha
 PARTS = ("train", "valid", "test")
+KEY = ("set", "model", "layers", "pooling")
+POOLINGS = {"mean": 1, "mean_max": 2}  # how often as wide as the network
 
 
-def embeddings(network: ExLMModel, rows: inference.Rows, tokenizer: PreTrainedTokenizerFast, layers: int) -> np.ndarray:
-    """[usable rows, D]: the mean over the tokens after so many layers."""
+def pooled(hidden: Tensor, real: Tensor, pooling: str) -> Tensor:
+    """[batch, D] of [batch, tokens, D]: the mean over the real tokens, or [batch, 2D] with their maximum beside it."""
+    mean = (hidden * real).sum(1) / real.sum(1)
+    if pooling == "mean":
+        return mean
+    return torch.cat([mean, hidden.masked_fill(~real, -torch.inf).amax(1)], dim=-1)
+
+
+def embeddings(
+    network: ExLMModel, rows: inference.Rows, tokenizer: PreTrainedTokenizerFast, layers: int, pooling: str
+) -> np.ndarray:
+    """[usable rows, D or 2D]: the tokens after so many layers, pooled."""
 
     def function(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         lattice = network.expand_unmasked(input_ids, attention_mask)
-        hidden, real = network.encode(lattice, depth=layers), lattice.attention_mask[..., None].bool()
-        return (hidden * real).sum(1) / real.sum(1)
+        return pooled(network.encode(lattice, depth=layers), lattice.attention_mask[..., None].bool(), pooling)
 
-    width, usable = network.config.hidden_size, np.flatnonzero(rows.usable)
+    width, usable = POOLINGS[pooling] * network.config.hidden_size, np.flatnonzero(rows.usable)
     return inference.run(network, function, width, rows, usable, tokenizer, precision="fp32").astype(float)
 
 
@@ -85,7 +97,9 @@ def probe(features: np.ndarray, labels: np.ndarray, split: Split, regression: bo
     return {"valid": float(valid), "test": float(test)}
 
 
-def lines(name: str, models: list[str], layers: list[int], data_dir: str | None, done: set[tuple]) -> Iterator[Any]:
+def lines(
+    name: str, models: list[str], layers: list[int], pooling: str, data_dir: str | None, done: set[tuple]
+) -> Iterator[Any]:
     """What is missing of a set: a record for every model and layer."""
     task, _ = resolve(TaskConfig(name, data_dir=data_dir))
     table = make_table(read_frame(task.dataset), task.dataset, task.text_column, task.label_columns, task.task_type)
@@ -93,7 +107,7 @@ def lines(name: str, models: list[str], layers: list[int], data_dir: str | None,
     task = replace(task, split="random" if regression else "scaffold")
     prepared: dict[str, tuple[inference.Rows, Split]] = {}  # models of one corpus have the same tokens and splits
     for path in models:
-        wanted = [n for n in layers if (name, path, n) not in done]
+        wanted = [n for n in layers if (name, path, n, pooling) not in done]
         if not wanted:
             continue
         network, tokenizer = load_model(path, ExLMModel)
@@ -105,8 +119,9 @@ def lines(name: str, models: list[str], layers: list[int], data_dir: str | None,
             prepared[vocabulary] = rows, split_rows(task, rows, seed=0)
         rows, split = prepared[vocabulary]
         for count in wanted:
-            features = np.nan_to_num(embeddings(network, rows, tokenizer, count))
-            yield {"set": name, "model": path, "layers": count, **probe(features, table.labels, split, regression)}
+            features = np.nan_to_num(embeddings(network, rows, tokenizer, count, pooling))
+            scores = probe(features, table.labels, split, regression)
+            yield {**dict(zip(KEY, (name, path, count, pooling), strict=True)), **scores}
 
 
 def main() -> None:
@@ -114,15 +129,16 @@ def main() -> None:
     parser.add_argument("models", nargs="+")
     parser.add_argument("--layers", type=int, nargs="+", required=True)
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    parser.add_argument("--pooling", default="mean", choices=POOLINGS)
     parser.add_argument("--data_dir")
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
     there = map(json.loads, options.output.read_text().splitlines() if options.output.exists() else [])
-    done = {(record["set"], record["model"], record["layers"]) for record in there}
+    done = {tuple(record[name] for name in KEY) for record in there}
     try:
         with options.output.open("a") as file:
             for name in options.sets:
-                for record in lines(name, options.models, options.layers, options.data_dir, done):
+                for record in lines(name, options.models, options.layers, options.pooling, options.data_dir, done):
                     file.write(json.dumps(record) + "\n")
                     file.flush()
     except InputError as error:
