@@ -121,7 +121,7 @@ def lines(
         for count in wanted:
             features = np.nan_to_num(embeddings(network, rows, tokenizer, count, pooling))
             scores = probe(features, table.labels, split, regression)
-            yield {**dict(zip(KEY, (name, path, count, pooling), strict=True)), **scores}
+            yield {"set": name, "model": path, "layers": count, "pooling": pooling, **scores}
 
 
 def main() -> None:
