@@ -48,10 +48,11 @@ PARTS = {  # line 9: ExLM with our settings, what differs from it, and the MLM
     "small-mlm": "MLM",
 }
 SCORES = ("accuracy", "nll", "joint_nll")
-COMPARED = {  # downstream: the name, ExLM and MLM; text takes the layers and the rate of molecules
+COMPARED = {  # downstream: the name, ExLM and MLM
     "probes": ("linear models on frozen features", "late-k2", "mlm-5750"),
     "pooled": ("linear models, mean and maximum", "late-k2", "mlm-5750"),
     "finetuned": ("fine-tuning, molecules", "late-k2", "mlm-5750"),
+    "probes-text": ("linear models, text", "text-all-k4", "text-mlm-8800"),
     "finetuned-text": ("fine-tuning, text", "text-all-k4", "text-mlm-8800"),
 }
 METRICS = dict.fromkeys(("rte", "sst-2", "mrpc"), "accuracy") | {"cola": "Matthews", "sts-b": "Spearman"}
@@ -208,11 +209,12 @@ def main() -> None:
     records = read(HERE / "evidence.jsonl")
     probes, grid, finetuned = (read(HERE / f"{name}.jsonl") for name in ("probes", "finetuned-grid", "finetuned"))
     mean, pooled = ([record for record in probes if record["pooling"] == name] for name in ("mean", "mean_max"))
-    results, compared = {"probes": (mean, mean), "pooled": (pooled, pooled)}, {}
+    results, compared = {"probes": (mean, mean), "pooled": (pooled, pooled), "probes-text": (mean, mean)}, {}
     for name, (_, exlm, mlm) in COMPARED.items():
         tried, chosen = results.get(name, (finetuned, grid))
         if {exlm, mlm} <= kinds(tried):
-            compared[name] = downstream(tried, exlm, mlm, chosen_with(table_of(chosen, "mlm-5750")))
+            chooses = mlm if mlm in kinds(chosen) else "mlm-5750"  # text is fine-tuned with the choice of molecules
+            compared[name] = downstream(tried, exlm, mlm, chosen_with(table_of(chosen, chooses)))
     entropies = {record["name"]: record for record in read(HERE / "entropy.jsonl")}
     frames = {"first": summary(records, compared), "pairs": pairs(records), "models": models(records, entropies)}
     frames |= {"parts": parts(records, entropies)} if by_seed(records, next(iter(PARTS))) else {}

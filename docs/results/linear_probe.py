@@ -3,9 +3,10 @@
     python docs/results/linear_probe.py runs/late runs/mlm --layers 3 4 --data_dir DATA --output probes.jsonl
 
 For every set, model and layer: the mean over the tokens (with `--pooling mean_max` also the maximum beside it),
-standardised on the train part; the strength of regularisation is chosen for every task on valid. ROC-AUC of logistic
-regression (mean over the tasks that have both classes) or RMSE of ridge regression: scaffold split, or random for the
-regressions. One line of JSON each; lines that are there are not computed again.
+standardised on the train part; the strength of regularisation is chosen for every task on valid. Molecules: ROC-AUC of
+logistic regression (mean over the tasks that have both classes) or RMSE of ridge regression; scaffold split, or random
+for the regressions. GLUE: its own metrics on dev, because the labels of its test part are not public; a tenth of train
+is valid. One line of JSON each; lines that are there are not computed again.
 """
 
 import argparse
@@ -18,23 +19,23 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.frames import read_frame
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import load_model
 from exlm.tasks import inference
 from exlm.tasks.classification import DEFAULT_LENGTH
 from exlm.tasks.config import TaskConfig, resolve
-from exlm.tasks.inference import tokenize_rows
-from exlm.tasks.labelled import split_rows
-from exlm.tasks.splits import Split
-from exlm.tasks.table import make_table
+from exlm.tasks.datasets import GLUE
+from exlm.tasks.inference import Rows, tokenize_rows
+from exlm.tasks.labelled import load_labelled, split_rows
+from exlm.tasks.metrics import METRICS, rank
+from exlm.tasks.splits import Split, random_split
 
-SETS = ("bbbp", "bace", "clintox", "sider", "tox21", "toxcast", "muv", "esol", "lipophilicity", "freesolv")
+MOLECULES = ("bbbp", "bace", "clintox", "sider", "tox21", "toxcast", "muv", "esol", "lipophilicity", "freesolv")
+TEXTS = ("rte", "cola", "sts-b", "mrpc", "sst-2")
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # C of scikit-learn's LogisticRegression; of ridge regression, 1 / alpha
 PARTS = ("train", "valid", "test")
 KEY = ("set", "model", "layers", "pooling")
@@ -50,7 +51,7 @@ def pooled(hidden: Tensor, real: Tensor, pooling: str) -> Tensor:
 
 
 def embeddings(
-    network: ExLMModel, rows: inference.Rows, tokenizer: PreTrainedTokenizerFast, layers: int, pooling: str
+    network: ExLMModel, rows: Rows, tokenizer: PreTrainedTokenizerFast, layers: int, pooling: str
 ) -> np.ndarray:
     """[usable rows, D or 2D]: the tokens after so many layers, pooled."""
 
@@ -63,38 +64,42 @@ def embeddings(
 
 
 def fitted(features: np.ndarray, values: np.ndarray, strength: float, regression: bool) -> Callable[..., np.ndarray]:
-    """A linear model of one task: from features to a value that is higher for a higher label."""
+    """A linear model of one task: from features to a value, or to the probability of label 1."""
     if regression:
         return Ridge(alpha=1 / strength).fit(features, values).predict
-    return LogisticRegression(C=strength, solver="newton-cholesky").fit(features, values).decision_function
+    model = LogisticRegression(C=strength, solver="newton-cholesky").fit(features, values)
+    return lambda rows: model.predict_proba(rows)[:, 1]
 
 
-def score(truth: np.ndarray, guess: np.ndarray, regression: bool) -> float:
-    """RMSE or ROC-AUC of one task; NaN where it has one class."""
-    if regression:
-        return float(np.sqrt(np.mean((truth - guess) ** 2)))
-    return float(roc_auc_score(truth, guess)) if len(set(truth)) > 1 else float("nan")
-
-
-def probe_task(features: np.ndarray, values: np.ndarray, split: Split, regression: bool) -> tuple[float, float]:
-    """The scores of one task on valid and test, with the strength that is best on valid; a score is NaN where its part
-    has one class, and both are where train has."""
+def probe_task(features: np.ndarray, values: np.ndarray, split: Split, metric: str) -> tuple[float, float]:
+    """The scores of one task on valid and test, with the strength that is best on valid; a score may be NaN where its
+    part has one class, and both are where train has."""
+    regression = metric in METRICS["regression"]
+    score = METRICS["regression" if regression else "binary"][metric]
     train, valid, test = (rows[~np.isnan(values[rows])] for rows in (split[part] for part in PARTS))
     found = []
     for strength in STRENGTHS if regression or len(set(values[train])) > 1 else ():
         guess = fitted(features[train], values[train], strength, regression)
-        found.append([score(values[rows], guess(features[rows]), regression) for rows in (valid, test)])
-    best = min if regression else max
-    return tuple(best(found, key=lambda pair: pair[0], default=(np.nan, np.nan)))
+        found.append([score(values[rows], guess(features[rows])) for rows in (valid, test)])
+    return tuple(max(found, key=lambda pair: rank(pair[0], metric), default=(np.nan, np.nan)))
 
 
-def probe(features: np.ndarray, labels: np.ndarray, split: Split, regression: bool) -> dict[str, float]:
+def probe(features: np.ndarray, labels: np.ndarray, split: Split, metric: str) -> dict[str, float]:
     """The mean scores over the tasks on valid and test."""
     rows = split["train"]
     spread = features[rows].std(0)
     scaled = (features - features[rows].mean(0)) / np.where(spread > 0, spread, 1.0)
-    valid, test = np.nanmean([probe_task(scaled, values, split, regression) for values in labels.T], axis=0)
+    valid, test = np.nanmean([probe_task(scaled, values, split, metric) for values in labels.T], axis=0)
     return {"valid": float(valid), "test": float(test)}
+
+
+def parts_of(task: TaskConfig, rows: Rows) -> Split:
+    """Train, valid and test."""
+    split = split_rows(task, rows, seed=0)
+    if task.dataset not in GLUE:
+        return split
+    carved = random_split(split["train"], (0.9, 0.1, 0.0), seed=0)
+    return {"train": carved["train"], "valid": carved["valid"], "test": split["valid"]}
 
 
 def lines(
@@ -102,10 +107,11 @@ def lines(
 ) -> Iterator[Any]:
     """What is missing of a set: a record for every model and layer."""
     task, _ = resolve(TaskConfig(name, data_dir=data_dir))
-    table = make_table(read_frame(task.dataset), task.dataset, task.text_column, task.label_columns, task.task_type)
-    regression = task.task_type == "regression"
-    task = replace(task, split="random" if regression else "scaffold")
-    prepared: dict[str, tuple[inference.Rows, Split]] = {}  # models of one corpus have the same tokens and splits
+    table, text = load_labelled(task)[0], task.dataset in GLUE
+    regression = table.task_type == "regression"
+    metric = GLUE[name].metric if text else "rmse" if regression else "roc_auc"
+    task = replace(task, split="parts" if text else "random" if regression else "scaffold")
+    prepared: dict[str, tuple[Rows, Split]] = {}  # models of one corpus have the same tokens and splits
     for path in models:
         wanted = [n for n in layers if (name, path, n, pooling) not in done]
         if not wanted:
@@ -115,12 +121,12 @@ def lines(
             raise InputError(f"{path} has {network.config.num_hidden_layers} layers; give --layers up to that")
         vocabulary = tokenizer.backend_tokenizer.to_str()
         if vocabulary not in prepared:
-            rows = tokenize_rows(table, tokenizer, DEFAULT_LENGTH, molecules=True)
-            prepared[vocabulary] = rows, split_rows(task, rows, seed=0)
+            rows = tokenize_rows(table, tokenizer, DEFAULT_LENGTH, molecules=not text)
+            prepared[vocabulary] = rows, parts_of(task, rows)
         rows, split = prepared[vocabulary]
         for count in wanted:
             features = np.nan_to_num(embeddings(network, rows, tokenizer, count, pooling))
-            scores = probe(features, table.labels, split, regression)
+            scores = probe(features, table.labels, split, metric)
             yield {"set": name, "model": path, "layers": count, "pooling": pooling, **scores}
 
 
@@ -128,7 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+")
     parser.add_argument("--layers", type=int, nargs="+", required=True)
-    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    parser.add_argument("--sets", nargs="+", default=MOLECULES, choices=MOLECULES + TEXTS)
     parser.add_argument("--pooling", default="mean", choices=POOLINGS)
     parser.add_argument("--data_dir")
     parser.add_argument("--output", type=Path, required=True)
