@@ -19,7 +19,7 @@ exec 9>&-
 
 corpora="--molecules molecules --text text --out models"
 run() { python "$here/learning.py" run "$1" evidence.jsonl $corpora; }
-probe() { python "$here/linear_probe.py" "$@" --data_dir "$data/molecules" --output probes.jsonl; }
+probe() { python "$here/linear_probe.py" --data_dir "$data/molecules" --output probes.jsonl "$@"; }
 finetune() { python "$here/finetuned.py" "$@"; }
 
 head -n 6 "$here/evidence-jobs.jsonl" > first.jsonl # three pairs
@@ -34,7 +34,6 @@ finetune models/{mlm-5750,late-k2}-s{0,1,2} --layers 4 --rates 1e-3 --data_dir "
 run "$here/evidence-jobs.jsonl"
 probe models/mlm-p{150-r1,387-r2,622-r4,789-r8,622-r1,622-r2}-s{0,1,2} --layers 2
 python "$here/learning.py" entropy evidence.jsonl entropy.jsonl $corpora
-python "$here/linear_probe.py" models/text-{mlm-8800,all-k4}-s{0,1,2} --layers 3 4 --data_dir "$data/text/glue" \
-  --output probes.jsonl --sets rte cola sts-b mrpc sst-2
+probe models/text-{mlm-8800,all-k4}-s{0,1,2} --layers 3 4 --data_dir "$data/text/glue" --sets rte cola sts-b mrpc sst-2
 finetune models/text-{mlm-8800,all-k4}-s{0,1,2} --layers 4 --rates 1e-3 --data_dir "$data/text/glue" --output finetuned.jsonl \
   --sets rte cola sts-b mrpc sst-2

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from finetuned import TEXTS
 from sklearn.linear_model import LogisticRegression, Ridge
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
@@ -35,7 +36,6 @@ from exlm.tasks.metrics import METRICS, rank
 from exlm.tasks.splits import Split, random_split
 
 MOLECULES = ("bbbp", "bace", "clintox", "sider", "tox21", "toxcast", "muv", "esol", "lipophilicity", "freesolv")
-TEXTS = ("rte", "cola", "sts-b", "mrpc", "sst-2")
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # C of scikit-learn's LogisticRegression; of ridge regression, 1 / alpha
 PARTS = ("train", "valid", "test")
 KEY = ("set", "model", "layers", "pooling")
@@ -94,7 +94,7 @@ def probe(features: np.ndarray, labels: np.ndarray, split: Split, metric: str) -
 
 
 def parts_of(task: TaskConfig, rows: Rows) -> Split:
-    """Train, valid and test."""
+    """Train, valid and test. Of GLUE, dev is test, and a tenth of train is valid."""
     split = split_rows(task, rows, seed=0)
     if task.dataset not in GLUE:
         return split
