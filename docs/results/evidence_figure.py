@@ -27,7 +27,7 @@ def draw(records: list[Record], path: Path) -> None:
                 if "by_state" in run["curve"][0]:
                     states.plot(steps, [point["own_states"] for point in run["curve"]], color=colour, ls=":")
                     states.plot(steps, [max(point["by_state"]) for point in run["curve"]], color=colour, alpha=0.8)
-        updates.set(title=f"{line}: joint nll over updates", xlabel="updates")
+        updates.set(title=f"{line}\njoint nll over updates", xlabel="updates")
         time.set(title="over processor time", xlabel="minutes of one core")
         states.set(title="tokens on their own mask (dotted), on one state", xlabel="updates", ylim=(0, 1.05))
         updates.legend(frameon=False, fontsize=8)
