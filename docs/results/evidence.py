@@ -30,12 +30,15 @@ NAMES = {  # of the kinds of models of lines 1 to 7, by name without the seed
     "text-all-k4": "ExLM k = 4, all layers expanded",
     "long-mlm-26400-p387": "MLM, 26,400 updates",
     "long-late-k2-20000-p387": "ExLM k = 2, last layer expanded, 20,000 updates",
+    "long-mlm-66000-p387": "MLM, 66,000 updates",
+    "long-late-k2-50000-p387": "ExLM k = 2, last layer expanded, 50,000 updates",
 }
 LINES = {  # where models may be compared with each other
     "molecules, 15% masks": ["mlm-5000", "mlm-5750", "late-k2", "mlm-5850", "all-k2", "paper-k2"],
     "molecules, 38.7% masks": ["mlm-6600-p387", "late-k2-p387", "mlm-11300-p387", "all-k4-p387"],
     "text, 15% masks": ["text-mlm-5000", "text-mlm-8800", "text-all-k4"],
     "molecules, 38.7% masks, four times as long": ["long-mlm-26400-p387", "long-late-k2-20000-p387"],
+    "molecules, 38.7% masks, ten times as long": ["long-mlm-66000-p387", "long-late-k2-50000-p387"],
 }
 PAIRS = {  # ExLM and the MLM of equal cost, by name without the seed; the mask ratio of their training
     ("late-k2", "mlm-5750"): "0.15",
@@ -45,6 +48,7 @@ PAIRS = {  # ExLM and the MLM of equal cost, by name without the seed; the mask 
     ("all-k4-p387", "mlm-11300-p387"): "0.387",
     ("text-all-k4", "text-mlm-8800"): "0.15",
     ("long-late-k2-20000-p387", "long-mlm-26400-p387"): "0.387",
+    ("long-late-k2-50000-p387", "long-mlm-66000-p387"): "0.387",
 }
 REPEATED = {  # line 8: the share of masks and the number of copies of every token
     "mlm-p150-r1": (0.15, 1),
