@@ -51,13 +51,13 @@ def info(path: str) -> str:
     return text
 
 
-def verify(path: str) -> dict[str, str]:
+def verify(path: str) -> None:
     """Compares every file of a corpus, checkpoint, model or run with the SHA-256 that was recorded when it was written.
 
     Args:
         path: a directory; all directories in it that have a manifest are checked.
 
-    Returns what is wrong by directory. InputError (exit status 2) if anything is, or if nothing can be checked."""
+    InputError (exit status 2) if anything is wrong, or if nothing can be checked."""
     found = {str(file.parent): problem(file.parent) for file in sorted(Path(path).rglob(MANIFEST))}
     if not found:
         raise InputError(f"{path} has no {MANIFEST}, so nothing in it can be checked; give what an exlm command wrote")
@@ -66,7 +66,6 @@ def verify(path: str) -> dict[str, str]:
     if damaged := sum(map(bool, found.values())):
         advice = "make them again or copy them from elsewhere (a run goes on from its newest undamaged checkpoint)"
         raise InputError(f"{damaged} of {len(found)} directories are damaged; {advice}")
-    return {}
 
 
 def doctor(directory: str | None = None) -> dict[str, str]:

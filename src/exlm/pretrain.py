@@ -107,17 +107,11 @@ def pretrain(
         if not distributed.is_main():
             return {}
         log = [record for record in read_log(directory / "log.jsonl") if record["kind"] == "train"]
-        result = {
-            "parameters": parameters,
-            "evaluation": {"step": train.steps, **final},
-            "training_seconds": sum(record["seconds"] for record in log),
-            "processor_seconds": sum(record.get("processor_seconds", record["seconds"]) for record in log),
-            "infeasible": sum(record["infeasible"] for record in log),
-            "identity": identity | settings,
-            "recipe": recipe,
-            "precision": settings["train.precision"],
-            "machine": machine(),
-        }
+        result: dict[str, Any] = {"parameters": parameters, "evaluation": {"step": train.steps, **final}}
+        result |= {"training_seconds": sum(record["seconds"] for record in log)}
+        result |= {"processor_seconds": sum(record.get("processor_seconds", record["seconds"]) for record in log)}
+        result |= {"infeasible": sum(record["infeasible"] for record in log), "machine": machine()}
+        result |= {"identity": identity | settings, "recipe": recipe, "precision": settings["train.precision"]}
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
         write_card(directory, result)

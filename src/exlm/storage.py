@@ -183,9 +183,6 @@ def machine() -> dict[str, Any]:
     lines = info.read_text().splitlines() if info.exists() else []
     name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # macOS has none
-    return {
-        "processor": f"{name}, {cores} cores",
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-    }
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    found = {"processor": f"{name}, {cores} cores", "device": device}
+    return found | {"torch": torch.__version__, "threads": torch.get_num_threads()}

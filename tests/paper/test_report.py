@@ -88,6 +88,61 @@ def test_mlm_plus_plus_has_the_updates_closest_to_the_measured_cost(tmp_path):
     assert groups["160"] == groups["100"] != groups["190"]  # a family of its own
 
 
+def test_without_a_measured_cost_mlm_plus_plus_took_about_as_long_as_exlm(tmp_path):
+    """An update of ExLM takes 72 s here, 100 of them as long as 200 updates of an MLM."""
+    pretraining(tmp_path, "exlm")
+    for steps in (110, 190, 400):
+        result = pretraining(tmp_path, f"mlm-{steps}", objective="mlm", steps=steps) / "result.json"
+        result.write_text(json.dumps(json.loads(result.read_text()) | {"training_seconds": 36.0 * steps}))
+    family = families(find_runs([str(tmp_path)]))[0]
+    assert [run.steps for cell in family.select("Vanilla MLM++") for run in family.cells[cell]] == [190]
+
+
+def test_each_mask_ratio_has_its_own_mlm_plus_plus(tmp_path):
+    for p, steps in ((0.15, 160), (0.387, 190)):
+        pretraining(tmp_path, f"exlm-{p}", p)
+        pretraining(tmp_path, f"mlm-{p}", p, objective="mlm", steps=steps)
+    family = families(find_runs([str(tmp_path)]))[0]
+    lengths = {cell.p: run.steps for cell in family.select("Vanilla MLM++") for run in family.cells[cell]}
+    assert lengths == {0.15: 160, 0.387: 190}
+
+
+def test_the_report_begins_with_exlm_beside_the_mlm_of_equal_cost(tmp_path):
+    for seed in range(3):
+        exlm = pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=2.0 + seed / 10)
+        mlm = pretraining(tmp_path, f"mlm-{seed}", objective="mlm", steps=190, seed=seed, joint=2.2 + seed / 10)
+        finetuning(tmp_path, f"exlm-rte-{seed}", exlm, "rte", [0.60, 0.61 + seed / 100])
+        finetuning(tmp_path, f"mlm-rte-{seed}", mlm, "rte", [0.70, 0.71 + seed / 100])
+    report([str(tmp_path)], str(tmp_path / "out"))
+    joint, task = read_csv(tmp_path / "out" / "tables" / "worth.csv")
+    difference, error = 0.2, math.sqrt(0.1**2 * 2 / 3)  # both models have the same standard deviation over 3 seeds
+    assert joint["score"] == "Joint nll" and float(joint["ExLM better by"]) == pytest.approx(difference)
+    assert joint["interval"] == f"{difference - 2 * error:+.3f} to {difference + 2 * error:+.3f}"
+    assert [float(joint[name]) for name in ("ExLM", "Vanilla MLM++", "cost")] == pytest.approx([2.1, 2.3, 2.0])
+    assert task["score"] == "RTE" and float(task["ExLM better by"]) == pytest.approx(-10.0)
+    assert (joint["ahead"], task["ahead"]) == ("ExLM", "Vanilla MLM++")
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert (
+        0 < page.index("Is ExLM worth its price?") < page.index("cost-curves.png") < page.index("Which findings show")
+    )
+    assert (tmp_path / "out" / "figures" / "cost-curves.png").is_file()
+
+
+def test_one_seed_decides_nothing_about_the_price_of_exlm(tmp_path):
+    pretraining(tmp_path, "exlm", joint=2.0)
+    pretraining(tmp_path, "mlm", objective="mlm", steps=190, joint=2.5)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    (row,) = read_csv(tmp_path / "out" / "tables" / "worth.csv")
+    assert row["interval"] == "" and row["ahead"] == "one seed, not decided"
+
+
+def test_without_an_mlm_of_equal_cost_the_report_does_not_compare_prices(tmp_path):
+    pretraining(tmp_path, "exlm", joint=2.0)
+    pretraining(tmp_path, "mlm", objective="mlm", joint=2.5)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    assert not (tmp_path / "out" / "tables" / "worth.csv").exists()
+
+
 def test_a_second_run_of_a_seed_is_left_out(tmp_path):
     pretraining(tmp_path, "a", max_position_embeddings=128)
     pretraining(tmp_path, "b", max_position_embeddings=256)
@@ -380,7 +435,7 @@ def test_the_page_is_whole_and_needs_nothing_else(grid):
 
 def test_figures_are_svg_and_png(grid):
     names = {path.name for path in (grid / "out" / "figures").iterdir()}
-    expected = {"repeated-mlm", "repeated-curves", "entropy", "sweep-curves"}
+    expected = {"cost-curves", "repeated-mlm", "repeated-curves", "entropy", "sweep-curves"}
     assert names == {f"{name}.{kind}" for name in expected for kind in ("svg", "png")}
     for path in (grid / "out" / "figures").iterdir():
         if path.suffix == ".svg":

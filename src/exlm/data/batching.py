@@ -151,8 +151,7 @@ class ExLMDataCollator(TrainerCallback):
     def __init__(self, tokenizer: PreTrainedTokenizerBase, mask_ratio: float = 0.15, seed: int = 0) -> None:
         if not 0 < mask_ratio < 1:
             raise InputError(f"mask_ratio is {mask_ratio}; it must lie strictly between 0 and 1")
-        self.tokenizer, self.mask_ratio, self.seed = tokenizer, mask_ratio, seed
-        self.epoch = 0
+        self.tokenizer, self.mask_ratio, self.seed, self.epoch = tokenizer, mask_ratio, seed, 0
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """input_ids, attention_mask, labels, each [rows, S]; labels -100 if unmasked. InputError without an index."""

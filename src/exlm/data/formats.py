@@ -65,7 +65,9 @@ def _csv(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 def _tsv(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     if _separator(name, "\t") != "\t":
         return _csv(name, header, pick)
-    return _records(_tsv_rows(name), header, pick, may_be_short=False)  # as in the files of GLUE
+    # Quotes are ordinary characters here, as in the files of GLUE, and so are carriage returns inside a line.
+    lines = (line.rstrip("\n").removesuffix("\r") for line in text_lines(name, newline="\n"))
+    return _records((line.split("\t") if line else [] for line in lines), header, pick, may_be_short=False)
 
 
 def _separator(name: str, usual: str) -> str:
@@ -97,13 +99,6 @@ def _csv_rows(name: str, separator: str) -> Iterator[list[Any]]:
         if row is None:
             return
         yield row
-
-
-def _tsv_rows(name: str) -> Iterator[list[Any]]:
-    """Quotes are ordinary characters here, and so are carriage returns inside a line."""
-    for line in text_lines(name, newline="\n"):
-        line = line.rstrip("\n").removesuffix("\r")
-        yield line.split("\t") if line else []
 
 
 def _xlsx(name: str, header: Header, pick: Pick) -> Iterator[Record]:

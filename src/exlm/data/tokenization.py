@@ -5,6 +5,7 @@ The same rows always give the same tokenizer. Ids: BOS 0, PAD 1, EOS 2, UNK 3, t
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -110,9 +111,7 @@ def _bpe(rows: list[str], size: int) -> PreTrainedTokenizerFast:
 def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
     learner = BertWordPieceTokenizer()
     # The trainer would number inner characters (`##a`) at random, and break ties by number. So it gets them in order.
-    counts: Counter[str] = Counter()
-    for row in rows:
-        counts.update(learner.normalize(row))
+    counts = Counter(chain.from_iterable(map(learner.normalize, rows)))
     alphabet = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
     alphabet = alphabet[: min(ALPHABET, (size - len(BERT)) // 4)]
     trainer = trainers.WordPieceTrainer(

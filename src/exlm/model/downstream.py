@@ -12,7 +12,7 @@ from exlm.model.heads import ExLMClassificationHead
 from exlm.model.modeling_exlm import ExLMModel, ExLMPreTrainedModel
 from exlm.model.objectives import classification_loss, span_loss
 from exlm.ops.elementwise import Dropout
-from exlm.ops.precision import at_least_float32
+from exlm.ops.precision import at_least_float32, linear
 
 
 class ExLMForSequenceClassification(ExLMPreTrainedModel):
@@ -74,9 +74,8 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         Hidden states are as those of `ExLMModel`; they end with the layer that the head reads."""
         trace = self.new_trace(output_hidden_states)
         hidden = self.dropout(self.exlm.read_states(input_ids, attention_mask, trace)[:, :: self.config.repeat])
-        with torch.autocast(hidden.device.type, enabled=False):
-            logits = self.classifier(hidden.to(self.classifier.weight.dtype))
-        logits, loss = logits.to(at_least_float32(logits.dtype)), None
+        logits, loss = linear(hidden, self.classifier), None
+        logits = logits.to(at_least_float32(logits.dtype))
         if labels is not None:
             total, count = classification_loss(logits, labels.to(logits.device), "single_label_classification")
             loss = total / count.clamp(min=1)
@@ -105,8 +104,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         Padding has a finite logit that is never chosen. Hidden states end with the layer that is read."""
         trace = self.new_trace(output_hidden_states)
         hidden = self.exlm.read_states(input_ids, attention_mask, trace)[:, :: self.config.repeat]
-        with torch.autocast(hidden.device.type, enabled=False):  # in bfloat16 different spans would have equal logits
-            logits = self.qa_outputs(hidden.to(self.qa_outputs.weight.dtype))
+        logits = linear(hidden, self.qa_outputs)  # in bfloat16 different spans would have equal logits
         logits = logits.to(at_least_float32(logits.dtype))
         if attention_mask is not None:
             padding = ~attention_mask.bool().to(logits.device)

@@ -72,25 +72,22 @@ def _joint_sums(scores: Tensor, links: Tensor, lattice: Lattice) -> dict[str, Te
         for x in (scores, free)
     )
     masked = lattice.target_is_mask.any(1)
-    return {
-        "joint_nll": (every - value)[masked].sum(),
-        "joint_nll_one_per_mask": (every_one - value_one)[masked].sum(),
-        "one_per_mask": (every_one - every)[masked].exp().sum(),
-        "sequences": masked.sum(),
-    }
+    nll, nll_one = (every - value)[masked].sum(), (every_one - value_one)[masked].sum()
+    share = (every_one - every)[masked].exp().sum()
+    return {"joint_nll": nll, "joint_nll_one_per_mask": nll_one, "one_per_mask": share, "sequences": masked.sum()}
 
 
 def summary(sums: dict[str, float]) -> dict[str, Any]:
     """Means of sums over all batches and processes, by the names of `result.json`."""
     masked = max(sums["masked"], 1.0)
-    nll, joint = sums["nll"] / masked, sums["joint_nll"] / masked
+    nll, joint = sums["nll"] / masked, sums["joint_nll"] / masked  # nats; perplexities stay finite, at most e^700
     result: dict[str, Any] = {
         "loss": sums["total"] / max(sums["count"], 1.0),
         "accuracy": sums["correct"] / masked,
         "nll": nll,
-        "perplexity": _perplexity(nll),
+        "perplexity": math.exp(min(nll, 700.0)),
         "joint_nll": joint,
-        "joint_perplexity": _perplexity(joint),
+        "joint_perplexity": math.exp(min(joint, 700.0)),
         "infeasible": sums["infeasible"],
     }
     if "sequences" in sums:
@@ -99,8 +96,3 @@ def summary(sums: dict[str, float]) -> dict[str, Any]:
         result["one_per_mask"] = sums["one_per_mask"] / max(sums["sequences"], 1.0)
         result |= {"own_states": sum(by_state), "by_state": by_state}
     return result
-
-
-def _perplexity(nll: float) -> float:
-    """e to the mean negative log-probability (nats), at most e^700 so that it stays finite."""
-    return math.exp(min(nll, 700.0))

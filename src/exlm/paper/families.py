@@ -1,17 +1,18 @@
 """Groups comparable runs into families, and averages their seeds for each cell of the paper's tables."""
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import fmean, median, stdev
+from statistics import fmean, median, stdev, variance
 from typing import Any
 
 from exlm.data.corpus import corpus_name
 from exlm.paper.analyze import Space
 from exlm.paper.page import Number
 from exlm.paper.runs import Finetuning, Pretraining, Runs
-from exlm.paper.values import CHOICES, COST_RATIO, DIGITS, MLM, PLUS, Setting, order
+from exlm.paper.values import CHOICES, DIGITS, MLM, PLUS, HeldOut, Setting, order
 from exlm.tasks.datasets import GLUE, MOLECULENET
 
 Scores = dict[str, list[float]]  # a number per fine-tuning seed
@@ -110,12 +111,30 @@ def mean_and_spread(runs: list[Scores], scores: Collection[str], of_medians: boo
     return Number(fmean(centers), spread, DIGITS.get(first, 1), centers)
 
 
+def standard_error(terms: Sequence[tuple[float, Number]]) -> float | None:
+    """The standard error of a sum of weighted cells, pooled over their pre-training seeds; None if a cell has one."""
+    seeds = [estimate.centers for _, estimate in terms]
+    if min(map(len, seeds)) < 2:
+        return None
+    pooled = sum((len(values) - 1) * variance(values) for values in seeds) / sum(len(values) - 1 for values in seeds)
+    return math.sqrt(pooled * sum(weight**2 / len(estimate.centers) for weight, estimate in terms))
+
+
+def verdict(difference: float, error: float | None) -> str:
+    """The verdict on a claim. It is decided if the sum is farther from 0 than two standard errors."""
+    if error is None:
+        return "one seed, not decided"
+    if abs(difference) <= 2 * error:
+        return "within the spread of seeds"
+    return "shows" if difference > 0 else "does not show"
+
+
 def families(runs: Runs) -> list[Family]:
     """Groups comparable runs; the largest family comes first. A family has the same settings, number of updates and
     choices of ExLM. An MLM has no such choices, so it joins every family that agrees in the rest. MLMs on repeated
-    tokens are compared with no ExLM, so they join only one family. MLM++ is a vanilla MLM with more updates: the one
-    whose number of updates is closest to the cost ratio, as measured in these runs or else the paper's, times the
-    family's. If runs of a cell share a seed, the lowest id is used."""
+    tokens are compared with no ExLM, so they join only one family. MLM++ is a vanilla MLM with more updates: for each p
+    the one whose number of updates is closest to the family's times the cost ratio that was measured in these runs, or
+    else the one whose training took the most similar time. If runs of a cell share a seed, the lowest id is used."""
     found: list[Family] = []
     everything = sorted(runs.pretrainings.values(), key=lambda run: (run.steps, run.seed, run.id))
     kinds = Counter((run.shared, run.steps, run.choices) for run in everything)
@@ -124,12 +143,14 @@ def families(runs: Runs) -> list[Family]:
             continue
         known = {run.id for other in found for run in other.runs}
         alike = [run for run in everything if run.shared == shared and run.choices <= choices]
-        ratio = next((runs.costs[run.study]["ratio"] for run in alike if run.study in runs.costs), COST_RATIO)
-        longer = {run.steps for run in alike if (run.cell.method, run.cell.r) == (MLM, 1) and run.steps > steps}
-        plus_steps = min(longer, key=lambda length: abs(length - ratio * steps), default=0) if choices else 0
+        ours = [run for run in alike if run.choices and run.steps == steps]
+        ratio = next((runs.costs[run.study]["ratio"] for run in alike if run.study in runs.costs), None)
+        plain = [run for run in alike if ours and (run.cell.method, run.cell.r) == (MLM, 1) and run.steps > steps]
+        nearest_last = sorted(plain, key=lambda run: _cost_apart(run, ours, ratio), reverse=True)
+        plus_steps = {run.cell.p: run.steps for run in nearest_last}
         chosen: dict[tuple[Setting, int], Pretraining] = {}  # by cell and seed
         for run in alike:
-            plus = run.steps == plus_steps and (run.cell.method, run.cell.r) == (MLM, 1)
+            plus = run.steps == plus_steps.get(run.cell.p) and (run.cell.method, run.cell.r) == (MLM, 1)
             if plus or (run.steps == steps and (run.cell.r == 1 or run.id not in known)):
                 cell = run.cell._replace(method=PLUS) if plus else run.cell
                 chosen.setdefault((cell, run.seed), replace(run, cell=cell, tunings={}))
@@ -151,6 +172,14 @@ def families(runs: Runs) -> list[Family]:
         for family in same:  # if labels are equal, adds the settings that differ; hashes are shortened
             family.label += "".join(f" · {name} = {value[:16]}" for name, value in sorted(family.shared - common))
     return sorted(found, key=lambda family: (-len(family.runs), family.label))
+
+
+def _cost_apart(mlm: Pretraining, ours: list[Pretraining], ratio: float | None) -> float:
+    """How far an MLM is from the cost of ExLM: in updates if the ratio of costs was measured, else in logged hours."""
+    if ratio is not None:
+        return abs(mlm.steps - ratio * ours[0].steps)
+    hours = [run.scores[HeldOut.HOURS] for run in ours if run.cell.p == mlm.cell.p]
+    return abs(mlm.scores[HeldOut.HOURS] - fmean(hours)) if hours else 0.0
 
 
 def _label(family: Family) -> str:

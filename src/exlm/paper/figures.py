@@ -3,6 +3,7 @@
 import io
 from collections.abc import Mapping, Sequence
 from itertools import product
+from statistics import fmean
 from typing import Any
 
 import matplotlib
@@ -12,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from exlm.paper.families import Family
 from exlm.paper.page import Figure
-from exlm.paper.values import CURVES, MLM, STYLE, TEXTS, HeldOut, Setting, percent, title
+from exlm.paper.values import CURVES, MLM, PLUS, STYLE, TEXTS, HeldOut, Setting, percent, title
 from exlm.train.tracking import read_log
 
 POINTS = 100  # drawn points of a curve, about; few, so that the files stay small
@@ -101,8 +102,18 @@ def sweep_curves(family: Family) -> list[Figure]:
     return _training_curves("sweep-curves", family, names, list(CURVES)[1:])
 
 
-def _training_curves(name: str, family: Family, names: Mapping[Setting, str], titles: Sequence[str]) -> list[Figure]:
-    """Plots the logged numbers over the updates: a row of panels for each mask ratio that has several cells with logs.
+@styled
+def cost_curves(family: Family) -> list[Figure]:
+    """Joint perplexity over the hours of training, of ExLM, the MLM and MLM++ at the mask ratios that have MLM++."""
+    ratios = {cell.p for cell in family.select(PLUS)}
+    names = {cell: cell.label for cell in family.select("ExLM", MLM, PLUS) if cell.p in ratios}
+    return _training_curves("cost-curves", family, names, ["joint perplexity"], over="hours of training")
+
+
+def _training_curves(
+    name: str, family: Family, names: Mapping[Setting, str], titles: Sequence[str], over: str = "updates"
+) -> list[Figure]:
+    """Plots the logged numbers over updates or hours: a row of panels for each mask ratio of several cells with logs.
     `names` are the labels of the lines. A number without any log gets no column, without columns there is no figure."""
     curves = {}  # of each cell, means over seeds: a row per update, a column per key and kind of record
     for cell in names:
@@ -111,6 +122,8 @@ def _training_curves(name: str, family: Family, names: Mapping[Setting, str], ti
             named = [{"loss" if key.endswith("_loss") else key: value for key, value in r.items()} for r in records]
             means = pd.DataFrame(named).groupby(["step", "kind"]).mean(numeric_only=True)
             curves[cell] = pd.DataFrame(means.unstack()).dropna(axis=1, how="all")
+            if over != "updates":  # all updates of a run are taken as equally long
+                curves[cell].index *= fmean(run.scores[HeldOut.HOURS] / run.steps for run in family.cells[cell])
     rows = {p: [cell for cell in curves if cell.p == p] for p in sorted({cell.p for cell in curves})}
     rows = {p: cells for p, cells in rows.items() if len(cells) > 1}
     shown = [cell for cells in rows.values() for cell in cells]
@@ -129,5 +142,5 @@ def _training_curves(name: str, family: Family, names: Mapping[Setting, str], ti
     for axis in grid[:, 0]:
         axis.legend()
     for axis in grid[-1]:
-        axis.set_xlabel("updates")
+        axis.set_xlabel(over)
     return [_figure(name, family, plot)]

@@ -110,14 +110,10 @@ def measure_corruption(batches: Iterable[dict[str, Tensor]], p: float, repeat: i
         lengths.append(batch["attention_mask"].sum(1) // repeat - 2)  # BOS and EOS are never masked
         corrupted.append((batch["labels"] != IGNORED).unflatten(1, (-1, repeat)).all(2).sum(1))
     share, expected = (torch.cat(corrupted) / torch.cat(lengths)).double().numpy(), p**repeat
-    return {
-        "mean": float(share.mean()),
-        "std": float(share.std()),
-        "sequences": len(share),
-        "tokens": int(torch.cat(lengths).sum()),
-        "predicted": expected,
-        "predicted_std": math.sqrt(expected * (1 - expected) * float((1 / torch.cat(lengths).double()).mean())),
-    }
+    variance = expected * (1 - expected) * float((1 / torch.cat(lengths).double()).mean())
+    measured = {"mean": float(share.mean()), "std": float(share.std())}
+    measured |= {"sequences": len(share), "tokens": int(torch.cat(lengths).sum())}
+    return measured | {"predicted": expected, "predicted_std": math.sqrt(variance)}
 
 
 def measure_cost(output: Path, **settings: Any) -> None:
@@ -148,16 +144,10 @@ def compare(
         speed = {"seconds_per_step": taken.mean(), "tokens_per_second": tokens.sum() / taken.sum()}
         models[name] = speed | {"peak_memory_bytes": memory}
     clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
-    return {
-        "machine": machine(),
-        "mask_ratio": data.mask_ratio,
-        "num_states": model.num_states,
-        "pairs": steps,
-        "clock": "GPU time" if device == "cuda" else clock,
-        "models": models,
-        "ratio": times[1].sum() / times[0].sum(),
-        "ratio_quartiles": np.quantile(times[1] / times[0], (0.25, 0.75)).tolist(),
-    }
+    result = {"machine": machine(), "mask_ratio": data.mask_ratio, "num_states": model.num_states, "pairs": steps}
+    result |= {"clock": "GPU time" if device == "cuda" else clock, "models": models}
+    quartiles = np.quantile(times[1] / times[0], (0.25, 0.75)).tolist()
+    return result | {"ratio": times[1].sum() / times[0].sum(), "ratio_quartiles": quartiles}
 
 
 def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior: Prior) -> Iterator[tuple[Call, int]]:

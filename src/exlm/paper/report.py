@@ -7,7 +7,7 @@ from shlex import quote
 from exlm.errors import InputError
 from exlm.paper import tables
 from exlm.paper.families import Family, families
-from exlm.paper.figures import entropy_bars, repeated_figures, sweep_curves
+from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.page import Figure, Section, Table, write_report
 from exlm.paper.runs import Finetuning, find_runs
 from exlm.paper.values import MAIN_TABLES, TEXTS, texts
@@ -54,10 +54,13 @@ def report(runs: list[str], output: str = "report") -> None:
         cases,
         cost,
     ]
-    claims, every_run, not_run = (Section(*texts("sections", name)) for name in ("claims", "runs", "not-run"))
+    named = ("worth", "claims", "runs", "not-run")
+    worth, claims, every_run, not_run = (Section(*texts("sections", name)) for name in named)
+    if (table := tables.worth_table(groups)).rows:
+        worth.blocks = [table, *(figure for family in groups for figure in cost_curves(family))]
     claims.blocks = [table for table in (tables.claims_table(groups),) if table.rows]
     every_run.blocks = [table for table in (tables.runs_table(groups, found.baselines), left_out) if table.rows]
-    shown = [section for section in (claims, *experiments, every_run) if section.blocks]
+    shown = [section for section in (worth, claims, *experiments, every_run) if section.blocks]
     not_run.missing = [(section.title, section.start) for section in experiments if not section.blocks]
     shown += [not_run] if not_run.missing else []
     write_report(Path(output), TEXTS["title"], [TEXTS["lead"], summary], shown)

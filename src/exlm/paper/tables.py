@@ -1,12 +1,11 @@
 """The tables of the report: the paper's tables and claims with our numbers, the cost of training, and all runs."""
 
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import fmean, variance
+from statistics import fmean
 
 from exlm.paper import values as paper
-from exlm.paper.families import Family, mean_and_spread
+from exlm.paper.families import Family, mean_and_spread, standard_error, verdict
 from exlm.paper.page import PAPER, Number, Row, Table
 from exlm.paper.runs import Finetuning, Runs, device
 from exlm.paper.values import MLM, PLUS, TEXTS, HeldOut, Setting, percent, rank, texts, title
@@ -142,22 +141,24 @@ def efficiency_table(runs: Runs) -> Table:
     return Table("efficiency", *texts("tables", "efficiency"), rows)
 
 
-def standard_error(terms: Sequence[tuple[float, Number]]) -> float | None:
-    """The standard error of a sum of weighted cells, pooled over their pre-training seeds; None if a cell has one."""
-    seeds = [estimate.centers for _, estimate in terms]
-    if min(map(len, seeds)) < 2:
-        return None
-    pooled = sum((len(values) - 1) * variance(values) for values in seeds) / sum(len(values) - 1 for values in seeds)
-    return math.sqrt(pooled * sum(weight**2 / len(estimate.centers) for weight, estimate in terms))
-
-
-def verdict(difference: float, error: float | None) -> str:
-    """The verdict on a claim. It is decided if the sum is farther from 0 than two standard errors."""
-    if error is None:
-        return "one seed, not decided"
-    if abs(difference) <= 2 * error:
-        return "within the spread of seeds"
-    return "shows" if difference > 0 else "does not show"
+def worth_table(families: Sequence[Family]) -> Table:
+    """ExLM beside the MLM of equal cost (MLM++), in joint nll and in the mean over the tasks that both have."""
+    rows: list[Row] = []
+    for family, cell in ((each, cell) for each in families for cell in each.select("ExLM")):
+        both = cell, Setting(PLUS, 1, cell.p)
+        tasks = [task for task in family.shares if len(family.estimates(both, task)) == 2]
+        hours = [estimate.value for estimate in family.estimates(both, HeldOut.HOURS).values()]
+        for sign, scores in ((-1, [HeldOut.JOINT_NLL]), (1, tasks)):
+            if len(found := family.estimates(both, *scores)) == 2:
+                (exlm, mlm), digits = found.values(), 3 if sign < 0 else 2
+                gain, error = sign * (exlm.value - mlm.value), standard_error([(1, exlm), (-1, mlm)])
+                low, high = (f"{gain + side * (error or 0.0):+.{digits}f}" for side in (-2, 2))
+                ahead = {"shows": "ExLM", "does not show": PLUS}.get(said := verdict(gain, error), said)
+                row: Row = {"group": family.label, "model": cell.description, "score": ", ".join(map(title, scores))}
+                row |= {"ExLM": exlm, PLUS: mlm, "ExLM better by": Number(gain, digits=digits)}
+                row |= {"interval": None if error is None else f"{low} to {high}", "ahead": ahead}
+                rows.append(row | {"cost": Number(hours[0] / hours[1], digits=2)} | sources(family, cell))
+    return Table("worth", *texts("tables", "worth"), rows)
 
 
 def claims_table(families: Sequence[Family]) -> Table:
@@ -226,9 +227,8 @@ def left_out_table(runs: Runs, families: Sequence[Family]) -> Table:
     used |= {tuning.id for tuning in tunings_used}
     shared = {(tuning.task, tuning.shared) for tuning in tunings_used}
     found = [(path, "damaged", reason) for path, reason in runs.damaged.items()]
-    for run in runs.pretrainings.values():
-        if run.id not in used:
-            found.append((run.path, "another run has its seed", f"{run.cell.description}, seed {run.seed}"))
+    repeated = [run for run in runs.pretrainings.values() if run.id not in used]
+    found += [(run.path, "another run has its seed", f"{run.cell.description}, seed {run.seed}") for run in repeated]
     for model, tuning in ((model, tuning) for model, tunings in runs.finetunings.items() for tuning in tunings):
         if tuning.id not in used:
             name = "/".join(Path(tuning.result["settings"]["model"]).parts[-3:])

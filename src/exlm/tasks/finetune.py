@@ -3,7 +3,6 @@
 `results.json` (REPORT) has the results of all seeds, of a grid those of its best cell CELL (else CELL is ""). Every
 `CELL/seed-N` has one model, what this seed gave (RESULT), its predictions and its log."""
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -207,12 +206,9 @@ def best_seed(report: dict[str, Any]) -> int:
 
 def seed_directories(path: str) -> list[Path]:
     """The directories of a fine-tuning's models, one per seed (of the best cell), or `path` itself if it has none."""
-    directory = Path(path)
-    try:
-        report = json.loads((directory / REPORT).read_text())
-        found = [directory / report["best"] / f"seed-{seed}" for seed in report["seeds"]]
-    except (OSError, ValueError, KeyError):
-        found = sorted(directory.glob("seed-*"))
+    directory, report = Path(path), storage.read(Path(path) / REPORT)
+    found = [directory / report["best"] / f"seed-{seed}" for seed in report.get("seeds", ())]
+    found = found or sorted(directory.glob("seed-*"))
     return [run_dir for run_dir in found if (run_dir / "config.json").is_file()] or [directory]
 
 
@@ -221,7 +217,6 @@ def best_seed_directory(path: str) -> Path:
     run_dirs = seed_directories(path)
     if len(run_dirs) == 1:
         return run_dirs[0]
-    if not (Path(path) / REPORT).is_file():
+    if not (report := storage.read(Path(path) / REPORT)):
         raise InputError(f"the fine-tuning in {path} is not finished; run the same command again, then start from it")
-    report = json.loads((Path(path) / REPORT).read_text())
     return Path(path) / report["best"] / f"seed-{best_seed(report)}"

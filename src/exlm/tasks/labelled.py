@@ -82,15 +82,12 @@ class LabelledTask:
         """What a seed's result has of its predictions [rows, outputs]: rows, scores and scores of each label, by part.
         Writes the predictions for every row, except for a train part that has its own file."""
         self._write_predictions(run_dir, split, predictions)
+        sizes = {name: len(chosen) for name, chosen in split.items()}
+        result = {"split": sizes, "split_sha256": split_hash(split), "left_out": int((~self.rows.usable).sum())}
         reported = {name: chosen for name, chosen in split.items() if name != "train"}
-        return {
-            "split": {name: len(chosen) for name, chosen in split.items()},
-            "split_sha256": split_hash(split),
-            "left_out": int((~self.rows.usable).sum()),
-            "rdkit": rdkit.__version__,
-            "scores": {name: self.score(predictions, chosen) for name, chosen in reported.items()},
-            "labels": {name: self._label_scores(predictions, chosen) for name, chosen in reported.items()},
-        }
+        scores = {name: self.score(predictions, chosen) for name, chosen in reported.items()}
+        labels = {name: self._label_scores(predictions, chosen) for name, chosen in reported.items()}
+        return result | {"rdkit": rdkit.__version__, "scores": scores, "labels": labels}
 
     def _label_scores(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         """The metric of every label on some rows, NaN where it is not defined; {} if there is only one label."""
