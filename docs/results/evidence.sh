@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The runs of evidence-plan.md: some 35 hours of one core. What is done is skipped, so the script can be stopped and
+# The runs of evidence-plan.md: some 40 hours of one core. What is done is skipped, so the script can be stopped and
 # started again. (To use several cores, start `learning.py run` below several times; then the rest.)
 #
 #   EXLM_DATA=data OMP_NUM_THREADS=1 docs/results/evidence.sh [FOLDER]
