@@ -222,7 +222,8 @@ def main() -> None:
     if kinds(mean) >= REPEATED.keys():
         shown["repeated"] = repetitions(mean)
     fill(HERE / "evidence.md", shown | {name: sets(found) for name, found in compared.items()})
-    draw(records, HERE / "evidence.png")
+    draw(records, HERE / "evidence.png", over_time=True)
+    draw(records, HERE / "evidence-updates.png", over_time=False)
 
 
 if __name__ == "__main__":
