@@ -31,6 +31,9 @@ finetune models/mlm-5750-s0 --layers 3 4 --rates 3e-4 1e-3 --seeds 0 --sets bbbp
 # Four layers and 1e-3 is what evidence.py chooses from our grid; look whether it is so for yours.
 finetune models/{mlm-5750,late-k2}-s{0,1,2} --layers 4 --rates 1e-3 --data_dir "$data/molecules" --output finetuned.jsonl \
   --sets bbbp bace clintox sider tox21 esol lipophilicity freesolv
+for set in esol freesolv lipophilicity; do # the other sets have their scaffold split in baselines-jobs.sh
+  exlm baseline ecfp-rf $set --data_dir "$data/molecules" --split random --output "baselines/$set"
+done
 run "$here/evidence-jobs.jsonl"
 probe models/mlm-p{150-r1,387-r2,622-r4,789-r8,622-r1,622-r2}-s{0,1,2} --layers 2
 python "$here/learning.py" entropy evidence.jsonl entropy.jsonl $corpora

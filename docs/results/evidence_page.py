@@ -91,8 +91,9 @@ def summary(records: list[Record], compared: dict[str, Downstream]) -> pd.DataFr
                 }
             )
     for name, found in compared.items():
-        score = "score" if "text" in name else "ROC-AUC"
-        means = found.table[~found.table.index.isin(ERRORS)].mean()
+        shares = found.table[~found.table.index.isin(ERRORS)]
+        score = "score" if "text" in name else f"ROC-AUC of {len(shares)}"
+        means = shares.mean()
         rows.append(
             {
                 "comparison": f"{COMPARED[name][0]}, {len(found.table)} sets",
