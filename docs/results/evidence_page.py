@@ -92,12 +92,12 @@ def summary(records: list[Record], compared: dict[str, Downstream]) -> pd.DataFr
             )
     for name, found in compared.items():
         shares = found.table[~found.table.index.isin(ERRORS)]
-        score = "score" if "text" in name else f"ROC-AUC of {len(shares)}"
+        score = "score" if "text" in name else f"ROC-AUC of {len(shares)} sets"
         means = shares.mean()
         rows.append(
             {
                 "comparison": f"{COMPARED[name][0]}, {len(found.table)} sets",
-                "ExLM": f"mean {score} {means['ExLM']:.3f}, ahead in {found.wins}",
+                "ExLM": f"{means['ExLM']:.3f} (mean {score}), ahead in {found.wins}",
                 "MLM of equal cost": f"{means['MLM']:.3f}, ahead in {len(found.table) - found.wins}",
                 "ExLM better by": f"{found.mean:+.2f} s.d." if found.seeds > 1 else "",
                 "95% interval": f"{found.low:+.2f} to {found.high:+.2f}" if found.seeds > 1 else "",
