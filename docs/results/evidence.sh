@@ -35,6 +35,8 @@ for set in esol freesolv lipophilicity; do # the other sets have their scaffold 
   exlm baseline ecfp-rf $set --data_dir "$data/molecules" --split random --output "baselines/$set"
 done
 run "$here/evidence-jobs.jsonl"
+probe models/long-{mlm-26400,late-k2-20000}-p387-s{0,1,2} --layers 3 4 --sets bbbp bace clintox sider tox21 esol \
+  lipophilicity freesolv
 probe models/mlm-p{150-r1,387-r2,622-r4,789-r8,622-r1,622-r2}-s{0,1,2} --layers 2
 python "$here/learning.py" entropy evidence.jsonl entropy.jsonl $corpora
 probe models/text-{mlm-8800,all-k4}-s{0,1,2} --layers 3 4 --data_dir "$data/text/glue" --sets rte cola sts-b mrpc sst-2

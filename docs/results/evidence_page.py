@@ -52,6 +52,7 @@ COMPARED = {  # downstream: the name, ExLM and MLM
     "probes": ("linear models on frozen features", "late-k2", "mlm-5750"),
     "pooled": ("linear models, mean and maximum", "late-k2", "mlm-5750"),
     "finetuned": ("fine-tuning, molecules", "late-k2", "mlm-5750"),
+    "probes-long": ("linear models, 38.7% masks, four times as long", "long-late-k2-20000-p387", "long-mlm-26400-p387"),
     "probes-text": ("linear models, text", "text-all-k4", "text-mlm-8800"),
     "finetuned-text": ("fine-tuning, text", "text-all-k4", "text-mlm-8800"),
 }
@@ -210,7 +211,8 @@ def main() -> None:
     records = read(HERE / "evidence.jsonl")
     probes, grid, finetuned = (read(HERE / f"{name}.jsonl") for name in ("probes", "finetuned-grid", "finetuned"))
     mean, pooled = ([record for record in probes if record["pooling"] == name] for name in ("mean", "mean_max"))
-    results, compared = {"probes": (mean, mean), "pooled": (pooled, pooled), "probes-text": (mean, mean)}, {}
+    results = dict.fromkeys(("probes", "probes-long", "probes-text"), (mean, mean)) | {"pooled": (pooled, pooled)}
+    compared = {}
     for name, (_, exlm, mlm) in COMPARED.items():
         tried, chosen = results.get(name, (finetuned, grid))
         if {exlm, mlm} <= kinds(tried):
