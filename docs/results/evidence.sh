@@ -8,7 +8,7 @@
 # frozen encoders), finetuned-grid.jsonl and finetuned.jsonl (fine-tunings), and entropy.jsonl. The files of these names
 # beside this script are copies of ours; evidence_page.py makes the tables of evidence.md from them.
 set -euo pipefail
-here=$(dirname "$(realpath "$0")") data=$(realpath "$EXLM_DATA")
+here=$(dirname "$(realpath "$0")") data=$(realpath "${EXLM_DATA:?must name the folder with the data}")
 mkdir -p "${1:-runs/evidence}" && cd "${1:-runs/evidence}"
 
 exec 9> prepare.lock && flock 9 # two scripts make no corpus at the same time

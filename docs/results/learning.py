@@ -178,6 +178,9 @@ def main() -> None:
     options = vars(parser.parse_args())
     if options.pop("command") != "show":
         function, corpora = options.pop("function"), {name: options.pop(name) for name in ("molecules", "text")}
+        needed = options["jobs" if function is run else "results"]
+        if not needed.is_file():
+            parser.error(f"{needed} does not exist; give a file with a line of JSON for every job or result")
         function(corpora=corpora, **options)
         return
     results = [json.loads(line) for line in options["results"].read_text().splitlines()]
