@@ -21,7 +21,7 @@ from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import in_precision, used_precision
 from exlm.pretrained import load_tokenizer, save_model
-from exlm.randomness import Purpose, mix
+from exlm.randomness import Purpose, draw
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig, expanded_length, identity_of
 from exlm.storage import finished_result, lock, machine, plain, problem, write_json, write_yaml
 from exlm.train import distributed
@@ -149,8 +149,8 @@ def held_out_batches(
     corpus = Corpus(data.corpus, "valid")
     if not len(corpus):
         raise InputError(f"{corpus_name(data.corpus)} has no held-out sequences; prepare it with --held_out 0.1")
-    draw = np.argsort(mix(seed, Purpose.HELD_OUT, np.arange(len(corpus))), kind="stable")
-    chosen = draw[: data.eval_sequences or len(corpus)]
+    order = np.argsort(draw(Purpose.HELD_OUT, seed, np.arange(len(corpus))), kind="stable")
+    chosen = order[: data.eval_sequences or len(corpus)]
     chosen, parts = chosen[np.argsort(-corpus.lengths[chosen], kind="stable")], []
     while len(chosen):
         # An evaluation holds the predictions of every token, so it takes no more tokens than a micro-batch.

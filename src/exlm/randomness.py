@@ -1,4 +1,7 @@
-"""All randomness of training as pure functions of (seed, epoch or step, example or micro-batch, purpose)."""
+"""All randomness of training as pure functions of (purpose, seed, epoch or step, example or micro-batch).
+
+A draw begins with its purpose, so that a seed of one purpose never stands where an epoch of another does: two draws of
+any two runs are equal only if two 64-bit hashes happen to be."""
 
 from enum import IntEnum
 
@@ -15,6 +18,13 @@ class Purpose(IntEnum):
     DROPOUT = 5
     HELD_OUT = 6
     TRAIN_ROWS = 7
+    MASK_SHARE = 8
+    SAMPLED_FILLING = 9
+
+
+def draw(purpose: Purpose, seed: int, *counters: int | np.ndarray) -> np.ndarray:
+    """Random bits: uint64 of the broadcast shape of the counters, such as an epoch and the numbers of examples."""
+    return mix(purpose, seed, *counters)
 
 
 def mix(*parts: int | np.ndarray) -> np.ndarray:

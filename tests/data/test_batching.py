@@ -7,7 +7,7 @@ import pytest
 
 from exlm import InputError
 from exlm.data.batching import MaskedBatches, mask_tokens
-from exlm.randomness import mix, uniform
+from exlm.randomness import Purpose, draw, mix, uniform
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 99
 TOKENIZER = SimpleNamespace(bos_token_id=BOS, pad_token_id=PAD, eos_token_id=EOS, mask_token_id=MASK)
@@ -78,6 +78,14 @@ def test_random_bits_are_uniform_and_independent():
     assert abs(draws.mean() - 0.5) < 0.005 and abs(draws.var() - 1 / 12) < 0.002
     assert abs(np.corrcoef(draws[:, :-1].ravel(), draws[:, 1:].ravel())[0, 1]) < 0.015
     assert abs(np.corrcoef(draws[:-1].ravel(), draws[1:].ravel())[0, 1]) < 0.015
+
+
+def test_no_two_purposes_share_a_stream():
+    """Whatever the seed, epoch and example, also where a seed has the number of a purpose."""
+    counters = np.meshgrid(*[np.arange(12)] * 3, indexing="ij")
+    streams = [draw(purpose, *counters) for purpose in Purpose] + [draw(p, *counters[:2])[..., 0] for p in Purpose]
+    bits = np.concatenate([stream.ravel() for stream in streams])
+    assert len(np.unique(bits)) == len(bits)
 
 
 @pytest.mark.parametrize("budget,groups", [(512, 1), (2048, 2), (5000, 2), (9000, 4)])

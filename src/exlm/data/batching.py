@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from exlm.data.corpus import Corpus
 from exlm.errors import InputError
-from exlm.randomness import Purpose, mix, uniform
+from exlm.randomness import Purpose, draw, uniform
 
 IGNORED = -100  # label of tokens that were not masked, as in PyTorch's cross entropy
 LENGTH_STEP = 4  # sequences are sorted by length in steps of so many tokens: about 3% padding on molecules
@@ -73,9 +73,9 @@ class MaskedBatches:
     def _epoch(self, epoch: int) -> list[list[np.ndarray]]:
         """All batches of one epoch. A batch is a list of groups, a group an array of example numbers. Groups sorted by
         length form layers of `steps` groups; a batch takes a random one of each layer that has enough."""
-        key = mix(self.seed, epoch, Purpose.ORDER, np.arange(len(self.lengths)))
+        key = draw(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths)))
         groups = np.split(np.lexsort((key, -(self.lengths // LENGTH_STEP))), self._starts[1:])
-        key = mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(groups)))
+        key = draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(groups)))
         firsts = range(0, len(groups), self.steps)
         layers = [first + np.argsort(key[first : first + self.steps]) for first in firsts]
         return [[groups[layer[i]] for layer in layers if i < len(layer)] for i in range(self.steps)]
@@ -122,10 +122,10 @@ def mask_tokens(
     attention = np.arange(ids.shape[1]) < (lengths[:, None] + 2) * repeat
     free = attention & ~np.isin(ids, (bos, eos))
     available = free.sum(1)
-    draw = uniform(mix(seed, epoch, Purpose.MASK_COUNT, examples))
-    count = np.minimum(np.floor(ratio * available + draw).astype(np.int64), available)
+    rounding = uniform(draw(Purpose.MASK_COUNT, seed, epoch, examples))
+    count = np.minimum(np.floor(ratio * available + rounding).astype(np.int64), available)
     position = np.arange(ids.shape[1]) - repeat  # the first token after BOS is number 0
-    key = mix(seed, epoch, Purpose.MASK_POSITIONS, examples[:, None], position)
+    key = draw(Purpose.MASK_POSITIONS, seed, epoch, examples[:, None], position)
     key[~free] = np.iinfo(np.uint64).max
     rank = np.argsort(np.argsort(key, axis=1, kind="stable"), axis=1, kind="stable")
     masked = rank < count[:, None]

@@ -18,7 +18,7 @@ from exlm.filling import search
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrained import load_model
-from exlm.randomness import mix
+from exlm.randomness import Purpose, draw
 
 Record = dict[str, Any]
 
@@ -193,7 +193,9 @@ def fill_graph(
         if options.method == "viterbi":
             result = search.viterbi(paths, length)
         elif options.method == "sample":
-            generator = torch.Generator().manual_seed(int(mix(options.seed, line, length)) >> 1)
+            generator = torch.Generator().manual_seed(
+                int(draw(Purpose.SAMPLED_FILLING, options.seed, line, length)) >> 1
+            )
             result = search.sample(paths, length, options.n_best, generator)
         else:
             result = search.beam_search(paths, length, options.n_best, options.beam)

@@ -13,7 +13,7 @@ import rdkit
 from exlm.data.columns import listed
 from exlm.data.frames import read_frame, with_columns, write_frame
 from exlm.errors import InputError
-from exlm.randomness import Purpose, mix
+from exlm.randomness import Purpose, draw
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
 from exlm.tasks.inference import Rows, TextKind, check_kind
@@ -135,6 +135,6 @@ def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
             raise InputError(f"{task.dataset}: {what}")
         del split[name]
     if task.train_rows is not None and task.train_rows < len(split["train"]):
-        order = np.argsort(mix(seed, Purpose.TRAIN_ROWS, split["train"]), kind="stable")
+        order = np.argsort(draw(Purpose.TRAIN_ROWS, seed, split["train"]), kind="stable")
         split["train"] = np.sort(split["train"][order[: task.train_rows]])
     return split

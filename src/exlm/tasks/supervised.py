@@ -11,7 +11,7 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from exlm.randomness import Purpose, mix
+from exlm.randomness import Purpose, draw
 from exlm.storage import KEPT, replacing, sync
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.metrics import rank
@@ -39,13 +39,13 @@ class ShuffledBatches:
 
     def _epoch(self, epoch: int) -> list[np.ndarray]:
         """The batches of an epoch, as indices."""
-        shuffled = self.rows[np.argsort(mix(self.seed, epoch, Purpose.ORDER, self.rows))]
+        shuffled = self.rows[np.argsort(draw(Purpose.ORDER, self.seed, epoch, self.rows))]
         lengths, batches = np.asarray(self.lengths), list[np.ndarray]()
         for start in range(0, len(shuffled), window := self.batch_size * BUCKETED_BATCHES):
             rows = shuffled[start : start + window]
             rows = rows[np.argsort(lengths[rows], kind="stable")]
             batches += [rows[i : i + self.batch_size] for i in range(0, len(rows), self.batch_size)]
-        order = np.argsort(mix(self.seed, epoch, Purpose.BATCH_ORDER, np.arange(len(batches))))
+        order = np.argsort(draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(batches))))
         return [batches[i] for i in order]
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.ops.precision import autocast, training_products
-from exlm.randomness import Purpose, mix
+from exlm.randomness import Purpose, draw
 from exlm.train import checkpoint, distributed
 from exlm.train.optim import OptimizerConfig, build_optimizer, learning_rate
 from exlm.train.tracking import GO_ON, Sums, Tracker, clocks
@@ -168,7 +168,7 @@ def update(
     device = next(model.parameters()).device
     found, tokens = torch.zeros(3, dtype=torch.float64, device=device), 0
     for i, (number, batch) in enumerate(micro_batches, 1):
-        torch.manual_seed(int(mix(seed, Purpose.DROPOUT, step, number)) >> 1)
+        torch.manual_seed(int(draw(Purpose.DROPOUT, seed, step, number)) >> 1)
         last = i == len(micro_batches)  # gradients of those before are added up in this process only
         alone = nullcontext() if last or not isinstance(model, DistributedDataParallel) else model.no_sync()
         with alone, training_products(device, config.precision):
