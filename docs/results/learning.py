@@ -27,7 +27,7 @@ import torch
 from exlm import ExLMForMaskedLM
 from exlm.errors import InputError
 from exlm.paper.measurements import measure_entropy
-from exlm.pretrain import evaluate, held_out_batches, pretrain
+from exlm.pretrain import held_out_batches, pretrain, score_held_out
 from exlm.pretrained import load_model
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.storage import lock
@@ -65,7 +65,7 @@ def trained(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> di
     scores = {}
     for ratio in RATIOS:
         held_out = replace(data, mask_ratio=ratio, eval_sequences=2000)
-        scores[str(ratio)] = evaluate(network, list(held_out_batches(held_out, tokenizer, 99, 0, 1)))
+        scores[str(ratio)] = score_held_out(network, list(held_out_batches(held_out, tokenizer, 99, 0, 1)))
     curve = [record for record in read_log(place / "log.jsonl") if record["kind"] == "eval"]
     for path in place.glob("checkpoint-*"):
         shutil.rmtree(path)

@@ -1,6 +1,7 @@
 """Models as ONNX files, which run without PyTorch."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from exlm.errors import InputError, optional
 from exlm.model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification, ExLMForTokenClassification
-from exlm.model.modeling_exlm import ExLMModel
+from exlm.model.modeling_exlm import ExLMModel, on_axes
 from exlm.ops.expansion import Lattice
 from exlm.ops.precision import exact_level
 from exlm.pretrained import load_model, verify
@@ -84,7 +85,12 @@ class _Fixed(nn.Module):
         ids, real = (x.repeat_interleave(config.repeat, 1) for x in (input_ids, attention_mask.bool()))
         index = torch.arange(ids.shape[1]).expand_as(ids)
         none = torch.zeros_like(index)
-        positions = index[..., None] if config.rotary == "1d" else torch.stack([index, none], -1)
         unused: dict[str, Any] = dict.fromkeys(("state_index", "ordinal", "targets", "target_index"), none)
         unused |= dict.fromkeys(("state_lengths", "target_lengths"), none[:, 0])
-        return Lattice(ids, real, positions, copy=none, source=index, first=index, target_is_mask=~real, **unused)
+        words = index[..., None]
+        lattice = Lattice(ids, real, words, copy=none, source=index, first=index, target_is_mask=~real, **unused)
+        expanded = on_axes(lattice, config.rotary_axes(copies=config.expands))
+        if not config.plain_layers:
+            return expanded
+        plain = on_axes(lattice, config.rotary_axes(copies=False))
+        return plain if config.read_layers <= config.plain_layers else replace(expanded, plain=plain)

@@ -22,7 +22,7 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import in_precision, used_precision
 from exlm.pretrained import load_tokenizer, save_model
 from exlm.randomness import Purpose, draw
-from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig, expanded_length, identity_of
+from exlm.recipe import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig, expanded_length, identity_of
 from exlm.storage import finished_result, lock, machine, plain, problem, write_json, write_yaml
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig, fit
@@ -38,6 +38,7 @@ def pretrain(
     train: LoopConfig = LoopConfig(),
     seed: int = 0,
     prior: PriorConfig = PriorConfig(),
+    evaluate: EvaluateConfig = EvaluateConfig(),
     compile: bool = False,
     resume_anyway: bool = False,
     device: str = "auto",
@@ -51,13 +52,14 @@ def pretrain(
         train: length of the run, optimizer, precision, evaluation and checkpoints.
         seed: seed of initial weights, order, masks and dropout.
         prior: order prior of the links between states, and its schedule. An MLM has none.
+        evaluate: what is measured once more at the end.
         compile: compile the encoder layers with torch.compile.
         resume_anyway: continue from a checkpoint although training settings (not data or model) have changed.
         device: auto, cpu, cuda or cuda:NUMBER.
 
     Returns the content of `result.json`."""
     recipe = plain({"output": output, "data": data, "model": model, "prior": prior, "train": train, "seed": seed})
-    recipe |= {"compile": compile}
+    recipe |= {"evaluate": plain(evaluate), "compile": compile}
     corpus = Corpus(data.corpus, "train")
     corpus.verify()
     tokenizer = load_tokenizer(corpus.path)
@@ -86,7 +88,10 @@ def pretrain(
         held_out = list(held_out_batches(data, tokenizer, seed, rank, world))
 
         def measure(_: torch.nn.Module, step: int) -> dict[str, Any]:
-            values = evaluate(network, held_out, prior.at(step, train.steps))
+            now = prior.at(step, train.steps)
+            values = score_held_out(network, held_out, now)
+            if step == train.steps:
+                values |= evaluate_by_masks(network, tokenizer, data, evaluate, seed, now, rank, world)
             if distributed.is_main():
                 tqdm.write(f"step {step}: {_describe_scores(values)}")
                 sys.stdout.flush()
@@ -146,22 +151,74 @@ def held_out_batches(
     data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int, rank: int, world: int
 ) -> Iterator[dict[str, Tensor]]:
     """This process's share of the held-out sequences, masked the same way in every run with this seed."""
+    corpus, order = _held_out(data, seed)
+    for rows in _rows_of_batches(corpus, order[: data.eval_sequences or len(corpus)], data)[rank::world]:
+        yield mask_tokens(*corpus.gather(rows), rows, tokenizer, seed, HELD_OUT_EPOCH, data.mask_ratio, data.repeat)
+
+
+def _held_out(data: DataConfig, seed: int) -> tuple[Corpus, np.ndarray]:
+    """The held-out sequences of a corpus, and their numbers in the order in which evaluations take them."""
     corpus = Corpus(data.corpus, "valid")
     if not len(corpus):
         raise InputError(f"{corpus_name(data.corpus)} has no held-out sequences; prepare it with --held_out 0.1")
-    order = np.argsort(draw(Purpose.HELD_OUT, seed, np.arange(len(corpus))), kind="stable")
-    chosen = order[: data.eval_sequences or len(corpus)]
-    chosen, parts = chosen[np.argsort(-corpus.lengths[chosen], kind="stable")], []
-    while len(chosen):
-        # An evaluation holds the predictions of every token, so it takes no more tokens than a micro-batch.
-        size = max(1, data.tokens_per_micro_batch // ((int(corpus.lengths[chosen[0]]) + 2) * data.repeat))
-        parts.append(chosen[:size])
-        chosen = chosen[size:]
-    for part in parts[rank::world]:
-        yield mask_tokens(*corpus.gather(part), part, tokenizer, seed, HELD_OUT_EPOCH, data.mask_ratio, data.repeat)
+    return corpus, np.argsort(draw(Purpose.HELD_OUT, seed, np.arange(len(corpus))), kind="stable")
 
 
-def evaluate(model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Prior | None = None) -> dict[str, Any]:
+def _rows_of_batches(corpus: Corpus, rows: np.ndarray, data: DataConfig) -> list[np.ndarray]:
+    """The numbers of the sequences of each batch, the longest first. An evaluation holds the predictions of every
+    token, so a batch has no more tokens than a micro-batch."""
+    rows, batches = rows[np.argsort(-corpus.lengths[rows], kind="stable")], []
+    while len(rows):
+        size = max(1, data.tokens_per_micro_batch // ((int(corpus.lengths[rows[0]]) + 2) * data.repeat))
+        batches.append(rows[:size])
+        rows = rows[size:]
+    return batches
+
+
+def evaluate_by_masks(
+    model: ExLMForMaskedLM,
+    tokenizer: PreTrainedTokenizerBase,
+    data: DataConfig,
+    config: EvaluateConfig,
+    seed: int,
+    prior: Prior | None = None,
+    rank: int = 0,
+    world: int = 1,
+) -> dict[str, Any]:
+    """`nll_by_masks` and `joint_nll_by_masks`: nats per masked token of held-out sequences with exactly m masked
+    tokens, by m; and `by_masks_sequences`, how many sequences were judged. All are judged at every m. So that a third
+    of its tokens stays visible, a sequence needs 1.5 m tokens; an m for which none is long enough is left out."""
+    corpus, order = _held_out(data, seed)
+    tokens = corpus.lengths[order].astype(np.int64) * data.repeat
+    numbers = [masks for masks in config.by_masks if 1.5 * masks <= tokens.max()]
+    if left_out := sorted(set(config.by_masks) - set(numbers)):
+        tqdm.write(f"no held-out sequence is long enough to be judged with {', '.join(map(str, left_out))} masks")
+    if not numbers:
+        return {}
+    rows = order[tokens >= 1.5 * max(numbers)][: config.sequences]
+    scores = {}
+    for masks in numbers:
+        batches = [
+            mask_tokens(
+                *corpus.gather(batch_rows),
+                batch_rows,
+                tokenizer,
+                seed,
+                HELD_OUT_EPOCH,
+                data.mask_ratio,
+                data.repeat,
+                masks,
+            )
+            for batch_rows in _rows_of_batches(corpus, rows, data)[rank::world]
+        ]
+        scores[str(masks)] = score_held_out(model, batches, prior)
+    by_masks = {f"{name}_by_masks": {m: score[name] for m, score in scores.items()} for name in ("nll", "joint_nll")}
+    return {**by_masks, "by_masks_sequences": len(rows)}
+
+
+def score_held_out(
+    model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Prior | None = None
+) -> dict[str, Any]:
     """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`), and the mean objective. The
     objective has its own name (`exlm_loss`), because only that of an MLM is the logarithm of the perplexity. `batches`
     are this process's share; `prior` replaces the configuration's. The model is put in evaluation mode."""

@@ -1,9 +1,10 @@
 """The settings of a pre-training: data and masks, architecture, and the prior of the links between states."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from exlm.data.batching import MaskRatio, share_bounds
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ArchitectureConfig as ArchitectureConfig  # also a part of a recipe
 from exlm.model.heads import Prior
@@ -20,33 +21,61 @@ class DataConfig:
 
     Attributes:
         corpus: directory written by `exlm prepare`, or several of one tokenizer that are read as one.
-        mask_ratio: share of tokens replaced by [MASK].
+        mask_ratio: share of tokens replaced by [MASK], or a range [0.02, 0.6] from which every sequence draws its own.
         repeat: copies of each token, masked one by one (Repeated MLM); fine-tuning then repeats its input too.
         tokens_per_batch: upper bound of sequences x longest sequence in one update, over all processes, without copies.
         tokens_per_micro_batch: the same for one forward and backward pass, with copies; smaller needs less memory.
         eval_sequences: held-out sequences used in an evaluation; 0 takes all."""
 
     corpus: str | list[str]
-    mask_ratio: float = 0.15
+    mask_ratio: MaskRatio = 0.15
     repeat: int = 1
     tokens_per_batch: int = 65536
     tokens_per_micro_batch: int = 16384
     eval_sequences: int = 2000
 
     def __post_init__(self) -> None:
-        if not 0 < self.mask_ratio < 1:
-            raise InputError(f"mask_ratio is {self.mask_ratio}; it must lie strictly between 0 and 1")
+        share_bounds(self.mask_ratio)
         if not 1 <= self.repeat <= 64:
             raise InputError(f"repeat is {self.repeat}; it must lie between 1 and 64")
         if self.tokens_per_batch < 8 or self.tokens_per_micro_batch < 8:
             raise InputError("tokens_per_batch and tokens_per_micro_batch must be at least 8")
+
+    @property
+    def one_mask_ratio(self) -> float:
+        """The share of masks of the paper's experiments, which compare one share with another; InputError if it is a
+        range."""
+        if not isinstance(self.mask_ratio, float | int):
+            raise InputError(
+                f"mask_ratio is the range {self.mask_ratio}, but an analysis needs one share; give a number"
+            )
+        return float(self.mask_ratio)
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """What is measured once more at the end of a pre-training, beside the scores of every evaluation.
+
+    Attributes:
+        by_masks: numbers of masks. Held-out sequences are judged with exactly so many masked tokens, each time the same
+            sequences. A task has no mask at all, a filling a few: a model should be good at every number. [] for none.
+        sequences: the most held-out sequences that are judged for it."""
+
+    by_masks: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16])
+    sequences: int = 500
+
+    def __post_init__(self) -> None:
+        if any(masks < 1 for masks in self.by_masks) or self.sequences < 1:
+            raise InputError(
+                "evaluate.by_masks and evaluate.sequences must be at least 1; give [] for no number of masks"
+            )
 
 
 def expanded_length(tokens: int, data: DataConfig, model: ArchitectureConfig) -> int:
     """The most positions to which a masked sequence of so many tokens, without BOS and EOS, can expand."""
     if model.states_per_boundary > 1:  # a packed sequence can consist of BOS and EOS tokens, which all have k states
         return (tokens + 2) * data.repeat * model.states_per_boundary
-    masks = math.ceil(data.mask_ratio * (tokens * data.repeat))
+    masks = math.ceil(share_bounds(data.mask_ratio)[1] * (tokens * data.repeat))
     return (tokens + 2) * data.repeat + masks * (model.states_per_mask - 1)
 
 

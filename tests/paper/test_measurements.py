@@ -17,7 +17,7 @@ from exlm.paper.measurements import (
     measure_corruption,
     measure_entropy,
 )
-from exlm.pretrain import evaluate, held_out_batches
+from exlm.pretrain import held_out_batches, score_held_out
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig
 from tests.paper.fake_runs import fixed_count_of_masks
@@ -86,7 +86,7 @@ def test_where_targets_stand_agrees_with_sampled_paths(corpus, switches):
         for parameter in model.transition.parameters():
             parameter.add_(0.5 * torch.randn_like(parameter))
     batch = {name: values[:1] for name, values in batches_of(corpus, 0.2)[0].items()}
-    found = evaluate(model, [batch])
+    found = score_held_out(model, [batch])
     lattice = model.exlm.expand(**batch)
     with torch.no_grad():
         links = model.transition(model.states(lattice), lattice)

@@ -25,7 +25,7 @@ from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.heads import Prior
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.pretrain import evaluate, held_out_batches, pretrain
+from exlm.pretrain import held_out_batches, pretrain, score_held_out
 from exlm.pretrained import load_model, load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig, expanded_length
 from exlm.storage import plain, problem, write_manifest
@@ -473,7 +473,7 @@ def test_what_remains_of_a_prior_is_part_of_the_model(recipe, decay, remains):
     model, tokenizer = load_model(recipe["output"], ExLMForMaskedLM)
     assert model.config.order_prior == remains and model.config.sticky_prior == remains * 0.3
     batches = list(held_out_batches(recipe["data"], tokenizer, recipe["seed"], 0, 1))
-    again = evaluate(model, batches)
+    again = score_held_out(model, batches)
     for name in ("exlm_loss", "nll", "joint_nll", "own_states", "one_per_mask"):
         assert again[name] == pytest.approx(result["evaluation"][name], rel=1e-6)
     before = [record for record in curves(recipe["output"]) if record["kind"] == "eval"][0]

@@ -27,6 +27,19 @@ TOKENS_OF_GROUP = 2048  # on a CPU, groups half as large took 17 to 28% more tim
 TOKENS_OF_HALF = 1024  # smaller batches still have two groups if each has this many tokens, so that lengths mix
 
 
+MaskRatio = float | tuple[float, float]  # a share of masked tokens, or a range from which each sequence draws its own
+
+
+def share_bounds(ratio: MaskRatio) -> tuple[float, float]:
+    """The smallest and the largest share of masked tokens; InputError if they are no shares."""
+    low, high = ratio if isinstance(ratio, tuple | list) else (ratio, ratio)
+    if not 0 < low <= high < 1:
+        raise InputError(
+            f"mask_ratio is {ratio}; it must lie strictly between 0 and 1, or be a range of such numbers as [0.02, 0.6]"
+        )
+    return low, high
+
+
 @dataclass(eq=False)
 class MaskedBatches:
     """The micro-batches of every step, for one process of `world`. InputError if the longest sequence does not fit a
@@ -38,7 +51,7 @@ class MaskedBatches:
     tokens_per_batch: int
     # About so many tokens, copies included, are in memory at once. This and `repeat` do not change a step's sequences.
     tokens_per_micro_batch: int
-    mask_ratio: float  # see `mask_tokens`
+    mask_ratio: MaskRatio  # see `mask_tokens`
     seed: int  # of the order and the masks
     rank: int = 0  # number of this process, which gets the micro-batches rank, rank + world, ...
     world: int = 1  # number of processes
@@ -105,15 +118,17 @@ def mask_tokens(
     tokenizer: PreTrainedTokenizerBase,
     seed: int,
     epoch: int,
-    ratio: float,
+    ratio: MaskRatio,
     repeat: int = 1,
+    masks: int | None = None,
 ) -> dict[str, Tensor]:
     """input_ids, attention_mask and labels, each [n, S], for masked language modelling; labels are -100 without a mask.
 
     `tokens` [n, longest] are padded on the right and have no special tokens, `lengths` [n] counts them, and `examples`
     [n] are their numbers in the data set. A share of `ratio` of each sequence's tokens is masked, on average, as seed,
-    epoch and example alone decide. BOS and EOS are added and never masked, not even between packed documents. Every
-    token is repeated `repeat` times, each copy masked on its own (Repeated MLM, section 3.1 of the paper)."""
+    epoch and example alone decide; of a range, every sequence draws its share uniformly. `masks` asks for exactly so
+    many masked tokens instead. BOS and EOS are added and never masked, not even between packed documents. Every token
+    is repeated `repeat` times, each copy masked on its own (Repeated MLM, section 3.1 of the paper)."""
     ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     ids[:, 0] = bos
@@ -123,7 +138,10 @@ def mask_tokens(
     free = attention & ~np.isin(ids, (bos, eos))
     available = free.sum(1)
     rounding = uniform(draw(Purpose.MASK_COUNT, seed, epoch, examples))
-    count = np.minimum(np.floor(ratio * available + rounding).astype(np.int64), available)
+    low, high = share_bounds(ratio)
+    share = low + (high - low) * uniform(draw(Purpose.MASK_SHARE, seed, epoch, examples))
+    count = np.floor(share * available + rounding).astype(np.int64) if masks is None else masks
+    count = np.minimum(count, available)
     position = np.arange(ids.shape[1]) - repeat  # the first token after BOS is number 0
     key = draw(Purpose.MASK_POSITIONS, seed, epoch, examples[:, None], position)
     key[~free] = np.iinfo(np.uint64).max
@@ -145,12 +163,11 @@ class ExLMDataCollator(TrainerCallback):
 
     Args:
         tokenizer: with BOS, EOS, padding and [MASK], as `exlm.pretrained.load_tokenizer` gives it.
-        mask_ratio: share of each row's tokens that become [MASK].
+        mask_ratio: share of each row's tokens that become [MASK], or a range from which each row draws its own.
         seed: of the masks."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, mask_ratio: float = 0.15, seed: int = 0) -> None:
-        if not 0 < mask_ratio < 1:
-            raise InputError(f"mask_ratio is {mask_ratio}; it must lie strictly between 0 and 1")
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, mask_ratio: MaskRatio = 0.15, seed: int = 0) -> None:
+        share_bounds(mask_ratio)
         self.tokenizer, self.mask_ratio, self.seed, self.epoch = tokenizer, mask_ratio, seed, 0
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:

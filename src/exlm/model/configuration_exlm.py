@@ -21,8 +21,13 @@ class ArchitectureConfig:
             language model on the same encoder (one state per mask, no transitions: the paper's RoBERTa* and
             SMILES-BERT*); `ctc` is ExLM without transitions, each mask aligned alone with `<unk>` as blank.
         num_states: k, hidden states per [MASK]. Ignored by `mlm`.
-        rotary: `2d` rotates half of each head by the word position and half by the state index; `1d` rotates all
-            of it by the position in the expanded sequence (ExLM without 2D RoPE).
+        rotary: `2d` (paper) rotates a share of each head's features by the state index and the others by the word
+            position, in every layer; ordinary tokens have index 0, so in an MLM half of the features carry no position.
+            `full` does so only in layers that read copies; in the others (all of an MLM, those before a late expansion)
+            every feature rotates by the word position. `1d` rotates all features by the position in the expanded
+            sequence (ExLM without 2D RoPE; the paper does not define it).
+        state_share: share of each head's features that rotate by the state index: 0, or 1/n with a whole n; the paper:
+            1/2. With 0, copies of a mask are told apart by their embedding alone (`copy_embedding`).
         dag: `full` links every state to all later ones; `sparse` only to states of other masks.
         transition: `gated` mixes one distribution per head (the authors' release); `single` is the paper's equation.
         boundary_states: states of BOS and of EOS, 1 (paper) or `k` (release).
@@ -44,7 +49,8 @@ class ArchitectureConfig:
 
     objective: Literal["exlm", "mlm", "ctc"] = "exlm"
     num_states: int = 4
-    rotary: Literal["2d", "1d"] = "2d"
+    rotary: Literal["2d", "full", "1d"] = "2d"
+    state_share: float = 0.5
     dag: Literal["full", "sparse"] = "full"
     transition: Literal["gated", "single"] = "gated"
     boundary_states: Literal[1, "k"] = 1
@@ -87,6 +93,12 @@ class ArchitectureConfig:
         if not self.expands or self.expanded_layers == "all":
             return 0
         return self.num_hidden_layers - int(self.expanded_layers)
+
+    def rotary_axes(self, copies: bool) -> int:
+        """Axes of the rotary positions in layers that read copies of masks, or none: 1 (word) or 2 (word, state)."""
+        if self.rotary == "1d" or self.state_share == 0:
+            return 1
+        return 2 if copies or self.rotary == "2d" else 1
 
     def build(self, tokenizer: Any, repeat: int = 1, prior: Prior = NO_PRIOR) -> "ExLMConfig":
         """The model's configuration for a tokenizer; `prior` is the order prior at the end of training."""
@@ -142,13 +154,17 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
             **dict.fromkeys(strengths, (lambda x: 0 <= x < math.inf, "be 0 or a positive number")),
             "expanded_layers": (lambda x: x == "all" or x in layers, f"be all, or from 1 to {self.num_hidden_layers}"),
             **dict.fromkeys(rates, (lambda x: 0 <= x < 1, "lie in [0, 1)")),
+            "state_share": (
+                lambda x: x == 0 or (0 < x <= 0.5 and 1 / x % 1 == 0),
+                "be 0, 0.5, 0.25, 0.125 or other 1/n",
+            ),
         }
         for name, (fulfilled_by, rule) in rules.items():
             if not fulfilled_by(getattr(self, name)):
                 raise InputError(f"{name} is {getattr(self, name)}; it must {rule}")
-        axes = 2 if self.rotary == "2d" else 1
-        if self.hidden_size % (2 * axes * self.num_attention_heads):
-            wanted = f"{2 * axes} x {self.num_attention_heads} heads for {self.rotary} rotary positions"
+        blocks = round(1 / self.state_share) if self.rotary_axes(copies=True) == 2 else 1
+        if self.hidden_size % (2 * blocks * self.num_attention_heads):
+            wanted = f"{2 * blocks} x {self.num_attention_heads} heads for {self.rotary} rotary positions"
             raise InputError(f"hidden_size {self.hidden_size} must be a multiple of {wanted}")
 
     @property

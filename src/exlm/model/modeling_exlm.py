@@ -46,6 +46,13 @@ class CopyEmbedding(nn.Embedding):
         super().__init__(rows, width, padding_idx=0, _weight=torch.zeros(rows, width))  # no random draw
 
 
+def on_axes(lattice: Lattice, axes: int) -> Lattice:
+    """The lattice with positions on so many rotary axes, of which the second is the copy's index."""
+    word = lattice.position_ids[..., 0]
+    positions = word[..., None] if axes == 1 else torch.stack([word, lattice.copy], dim=-1)
+    return replace(lattice, position_ids=positions)
+
+
 class ExLMModel(ExLMPreTrainedModel):
     """The encoder. Inputs are ordinary token ids; the model expands the [MASK] tokens."""
 
@@ -75,12 +82,12 @@ class ExLMModel(ExLMPreTrainedModel):
         inner = (config.bos_token_id, config.eos_token_id) if config.states_per_boundary > 1 else ()
         layout = partial(expand, input_ids, mask, pad_token_id=config.pad_token_id or 0, rotary=config.rotary)
         lattice = layout(masked, config.states_per_mask, config.states_per_boundary, labels, boundary_ids=inner)
-        if config.plain_layers:
-            return replace(lattice, plain=layout(torch.zeros_like(masked), 1, 1))
         if not config.expands:  # its [MASK] has no state index, like any other token
-            words = lattice.position_ids * (torch.arange(lattice.position_ids.shape[-1], device=mask.device) == 0)
-            return replace(lattice, position_ids=words, copy=torch.zeros_like(lattice.copy))
-        return lattice
+            lattice = replace(lattice, copy=torch.zeros_like(lattice.copy))
+        if config.plain_layers:
+            plain = layout(torch.zeros_like(masked), 1, 1)
+            lattice = replace(lattice, plain=on_axes(plain, config.rotary_axes(copies=False)))
+        return on_axes(lattice, config.rotary_axes(copies=config.expands))
 
     def expand_unmasked(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Lattice:
         """The input of a task: no token is expanded, not even [MASK]; each is repeated `config.repeat` times."""
@@ -172,7 +179,7 @@ class ExLMModel(ExLMPreTrainedModel):
         own = self.embeddings.weight.dtype
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else own
         head_dim = config.hidden_size // config.num_attention_heads
-        cos, sin = rotary_tables(layout.position_ids, head_dim, config.rotary_base)
+        cos, sin = rotary_tables(layout.position_ids, head_dim, config.rotary_base, config.state_share)
         tables = cos.to(dtype), sin.to(dtype)
         if trace == []:  # the embedding
             trace.append(at_tokens(layout.unpack(hidden), lattice))

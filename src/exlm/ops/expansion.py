@@ -35,7 +35,9 @@ class Lattice:
 
     input_ids: Tensor  # [B, L] expanded token ids, padded on the right
     attention_mask: Tensor  # [B, L] bool, true on real positions
-    position_ids: Tensor  # [B, L, A] on the rotary axes: word and state, or the index in the expanded sequence
+    position_ids: (
+        Tensor  # [B, L, A] on the rotary axes: word and state, the word, or the index in the expanded sequence
+    )
     copy: Tensor  # [B, L] state index: 0 on ordinary tokens, 1..k on expanded ones
     source: Tensor  # [B, L] the input token each position was copied from
     first: Tensor  # [B, S] position of the first copy of each input token in the expanded sequence
@@ -75,7 +77,7 @@ def expand(
     labels: Tensor | None = None,
     pad_token_id: int = 0,
     boundary_ids: tuple[int | None, ...] = (),
-    rotary: Literal["2d", "1d"] = "2d",
+    rotary: Literal["2d", "full", "1d"] = "2d",
 ) -> Lattice:
     """Copies every masked token, BOS and EOS, and lays out the lattice.
 
@@ -90,7 +92,7 @@ def expand(
         labels: [B, S] original tokens at the masked positions; by default the input's tokens.
         pad_token_id: fills the expanded sequence on the right.
         boundary_ids: tokens that count as BOS or EOS inside a sequence too, as in pairs and packed documents (release).
-        rotary: `2d` gives each position its word and its state, `1d` its index in the expanded sequence."""
+        rotary: `2d` and `full` give each position its word and its state, `1d` its index in the expanded sequence."""
     real = attention_mask.bool()
     order, masked = real.cumsum(1), masked & real
     outer = real & ((order == 1) | (order == order[:, -1:]))

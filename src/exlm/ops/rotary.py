@@ -1,7 +1,7 @@
 """Rotary position embedding over one or two axes (RoFormer, Su et al. 2021; 2D form: paper, section 4.2).
 
-In two dimensions the first half of each head's features rotates by the word position, the second half by the
-state index, so that attention scores depend on differences of words and on differences of states."""
+In two dimensions the first features of each head rotate by the word position, the others by the state index, so that
+attention scores depend on differences of words and on differences of states. In the paper each axis has one half."""
 
 from typing import Any
 
@@ -10,21 +10,37 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
-def rotary_tables(positions: Tensor, head_dim: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:
+def rotary_tables(
+    positions: Tensor, head_dim: int, base: float = 10000.0, state_share: float = 0.5
+) -> tuple[Tensor, Tensor]:
     """Cosines and sines for `apply_rotary`, always in float32: half precision loses far positions.
 
+    A head's features are cut into blocks of equal width, and each block pairs its first half with its second. With one
+    axis there is one block. With two there are n = 1 / `state_share`: the last is that of the state index, and the word
+    position has the n - 1 before it, over which one sequence of wavelengths is spread.
+
     Args:
-        positions: [B, L, A] integer coordinates on A axes; every axis gets `head_dim / A` features.
-        head_dim: features of one attention head, a multiple of 2 A.
+        positions: [B, L, A] integer coordinates on A = 1 or 2 axes, the word and the state.
+        head_dim: features of one attention head, a multiple of 2 A or, with two axes, of 2 n.
         base: the longest wavelength is 2 pi times this.
+        state_share: share of the features that turn by the state, 1/n with a whole n > 1; the paper: 1/2.
 
     Returns:
-        cos and sin, each [B, L, A, 2, head_dim / 2A]; the sine of the first of each pair is negated."""
-    width = head_dim // positions.shape[-1]
-    exponent = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
-    angle = positions[..., None].float() * base**-exponent  # [B, L, A, width / 2]
+        cos and sin, each [B, L, blocks, 2, width / 2]; the sine of the first of each pair is negated."""
+    blocks = 1 if positions.shape[-1] == 1 else round(1 / state_share)
+    width = head_dim // blocks
+    angle = _angles(positions[..., 0], max(1, blocks - 1) * width, base).unflatten(-1, (-1, width // 2))
+    if blocks > 1:
+        of_state = _angles(positions[..., 1], width, base).unsqueeze(-2)
+        angle = torch.cat([angle, of_state], dim=-2)  # [B, L, blocks, width / 2]
     cos, sin = angle.cos(), angle.sin()
     return torch.stack([cos, cos], dim=-2), torch.stack([-sin, sin], dim=-2)
+
+
+def _angles(position: Tensor, features: int, base: float) -> Tensor:
+    """[B, L, features / 2] the angles of positions [B, L], one for each pair of features."""
+    exponent = torch.arange(0, features, 2, device=position.device, dtype=torch.float32) / features
+    return position[..., None].float() * base**-exponent
 
 
 def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

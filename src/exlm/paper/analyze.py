@@ -98,6 +98,7 @@ def analyze(
     recipe = {name: value for name, value in locals().items() if name not in ("experiment", "own_processes")}
     if cost_steps < 1:
         raise InputError(f"cost_steps is {cost_steps}; it must be at least 1")
+    data = replace(data, mask_ratio=data.one_mask_ratio)
     models = variants(experiment, data, model, train, space)
     if experiment != "efficiency" and not (models and seeds and pretrain_seeds):
         known = ", ".join(get_args(Experiment))
@@ -169,7 +170,7 @@ def variants(
         found[f"{changed.objective}-p{100 * p:g}{copies}{ending}"] = settings
 
     if experiment == "ablations":  # paper, section 5.3 and appendix
-        p, steps = data.mask_ratio, max(train.optimizer.warmup_steps, round(train.steps * cost_ratio), 1)
+        p, steps = data.one_mask_ratio, max(train.optimizer.warmup_steps, round(train.steps * cost_ratio), 1)
         add(p, objective="mlm")
         add(p, objective="exlm")
         add(p, objective="ctc")

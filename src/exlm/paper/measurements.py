@@ -29,7 +29,7 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.objectives import visits
 from exlm.ops.precision import in_precision
 from exlm.paper.jobs import in_own_process
-from exlm.pretrain import complete_batch, evaluate, held_out_batches, pretraining_loss
+from exlm.pretrain import complete_batch, held_out_batches, pretraining_loss, score_held_out
 from exlm.pretrained import load_model, load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.storage import finished_result, machine, plain, write_json
@@ -47,11 +47,14 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
     distributed.to_device(model)
     batches = list(held_out_batches(data, tokenizer, seed, 0, 1))
-    settings, alignment = {"mask_ratio": data.mask_ratio, "repeat": data.repeat}, None
+    settings, alignment = {"mask_ratio": data.one_mask_ratio, "repeat": data.repeat}, None
     if model.transition is not None:
-        found = evaluate(model, batches)
+        found = score_held_out(model, batches)
         alignment = {"own": found["own_states"], "by_state": found["by_state"]}
-    entropies, corruption = measure_entropy(model, batches), measure_corruption(batches, data.mask_ratio, data.repeat)
+    entropies, corruption = (
+        measure_entropy(model, batches),
+        measure_corruption(batches, data.one_mask_ratio, data.repeat),
+    )
     result = {"entropy": settings | entropies, "corruption": settings | corruption, "alignment": alignment}
     write_json(run_dir / "measurements.json", result)
 
@@ -144,7 +147,7 @@ def compare(
         speed = {"seconds_per_step": taken.mean(), "tokens_per_second": tokens.sum() / taken.sum()}
         models[name] = speed | {"peak_memory_bytes": memory}
     clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
-    result = {"machine": machine(), "mask_ratio": data.mask_ratio, "num_states": model.num_states, "pairs": steps}
+    result = {"machine": machine(), "mask_ratio": data.one_mask_ratio, "num_states": model.num_states, "pairs": steps}
     result |= {"clock": "GPU time" if device == "cuda" else clock, "models": models}
     quartiles = np.quantile(times[1] / times[0], (0.25, 0.75)).tolist()
     return result | {"ratio": times[1].sum() / times[0].sum(), "ratio_quartiles": quartiles}

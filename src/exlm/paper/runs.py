@@ -142,7 +142,7 @@ def _method(model: ArchitectureConfig) -> str:
     """The paper's name for a model with these switches. If the paper does not have the objective, its own name."""
     if model.objective not in ("exlm", "ctc"):
         return MLM if model.objective == "mlm" else model.objective
-    without = ["Transitions"] * (not model.has_links) + ["2D RoPE"] * (model.rotary != "2d")
+    without = ["Transitions"] * (not model.has_links) + ["2D RoPE"] * (model.rotary == "1d")
     sparse = model.dag == "sparse" and model.has_links
     return "ExLM" + (f" w/o {' and '.join(without)}" if without else "") + " w/ Sparse DAG" * sparse
 

@@ -79,15 +79,17 @@ class Tracker:
         self.log(step, "train", values | further)
 
     def log(self, step: int, kind: str, values: dict[str, Any]) -> None:
-        """Writes a record of numbers and lists of numbers; `kind` is train or eval."""
+        """Writes a record of numbers, and of lists or dictionaries of numbers; `kind` is train or eval."""
         if not self.active:
             return
         self.file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
         self.file.flush()
         for name, value in values.items():
-            parts = {f"/{i}": part for i, part in enumerate(value, 1)} if isinstance(value, list) else {"": value}
-            for ending, part in parts.items():
-                self.board.add_scalar(f"{kind}/{name}{ending}", part, step)
+            if isinstance(value, list):
+                value = dict(enumerate(value, 1))
+            numbers = {f"/{key}": number for key, number in value.items()} if isinstance(value, dict) else {"": value}
+            for ending, number in numbers.items():
+                self.board.add_scalar(f"{kind}/{name}{ending}", number, step)
 
     def close(self) -> None:
         self.bar.close()
