@@ -27,9 +27,9 @@ import torch
 from exlm import ExLMForMaskedLM
 from exlm.errors import InputError
 from exlm.paper.measurements import measure_entropy
-from exlm.pretrain import held_out_batches, pretrain, score_held_out
+from exlm.pretrain import evaluate_by_masks, held_out_batches, pretrain, score_held_out
 from exlm.pretrained import load_model
-from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.recipe import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
 from exlm.storage import lock
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
@@ -47,7 +47,8 @@ RATIOS = (0.15, 0.387)
 def data_of(job: dict[str, Any], corpora: dict[str, str]) -> DataConfig:
     corpus = corpora[job.get("corpus", "molecules")]
     sizes = {"tokens_per_batch": job.get("tokens", 2048), "repeat": job.get("repeat", 1), "eval_sequences": 1000}
-    return DataConfig(corpus, job.get("p", 0.15), **sizes)
+    share = job.get("p", 0.15)
+    return DataConfig(corpus, tuple(share) if isinstance(share, list) else share, **sizes)
 
 
 def trained(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> dict[str, Any]:
@@ -55,21 +56,24 @@ def trained(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> di
     data = data_of(job, corpora)
     steps = job.get("steps", 1200)
     optimizer = OptimizerConfig(job.get("lr", 2e-3), 60, weight_decay=0.01, clip_norm=1.0)
-    train = LoopConfig(steps, optimizer, log_every=50, eval_every=job.get("eval_every", 200), save_every=500)
+    train = LoopConfig(steps, optimizer, log_every=50, eval_every=job.get("eval_every", 0), save_every=500)
     torch.set_num_threads(1)
     place, start = directory / job["name"], time.process_time()
     model = ArchitectureConfig(**{**NARROW, **job["model"]})
-    pretrain(str(place), data, model, train, job.get("seed", 0), PriorConfig(**job.get("prior", {})))
+    nothing_more = EvaluateConfig(by_masks=[])
+    pretrain(str(place), data, model, train, job.get("seed", 0), PriorConfig(**job.get("prior", {})), nothing_more)
     seconds = time.process_time() - start
     network, tokenizer = load_model(str(place), ExLMForMaskedLM)
     scores = {}
     for ratio in RATIOS:
         held_out = replace(data, mask_ratio=ratio, eval_sequences=2000)
         scores[str(ratio)] = score_held_out(network, list(held_out_batches(held_out, tokenizer, 99, 0, 1)))
+    counts = EvaluateConfig(sequences=1000)
+    by_masks = evaluate_by_masks(network, tokenizer, data, counts, seed=99)
     curve = [record for record in read_log(place / "log.jsonl") if record["kind"] == "eval"]
     for path in place.glob("checkpoint-*"):
         shutil.rmtree(path)
-    return {**job, "cpu": seconds, "evaluation": scores, "curve": curve}
+    return {**job, "cpu": seconds, "evaluation": scores, **by_masks, "curve": curve}
 
 
 def run(jobs: Path, results: Path, corpora: dict[str, str], directory: Path) -> None:

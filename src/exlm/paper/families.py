@@ -131,7 +131,7 @@ def verdict(difference: float, error: float | None) -> str:
 
 def families(runs: Runs) -> list[Family]:
     """Groups comparable runs; the largest family comes first. A family has the same settings, number of updates and
-    choices of ExLM. An MLM has no such choices, so it joins every family that agrees in the rest. MLMs on repeated
+    choices of ExLM. An MLM has only positions of them, so it joins every family that agrees in these and in the rest. MLMs on repeated
     tokens are compared with no ExLM, so they join only one family. MLM++ is a vanilla MLM with more updates: for each p
     the one whose number of updates is closest to the family's times the cost ratio that was measured in these runs, or
     else the one whose training took the most similar time. If runs of a cell share a seed, the lowest id is used."""
@@ -143,7 +143,7 @@ def families(runs: Runs) -> list[Family]:
             continue
         known = {run.id for other in found for run in other.runs}
         alike = [run for run in everything if run.shared == shared and run.choices <= choices]
-        ours = [run for run in alike if run.choices and run.steps == steps]
+        ours = [run for run in alike if run.cell.method != MLM and run.steps == steps]
         ratio = next((runs.costs[run.study]["ratio"] for run in alike if run.study in runs.costs), None)
         plain = [run for run in alike if ours and (run.cell.method, run.cell.r) == (MLM, 1) and run.steps > steps]
         nearest_last = sorted(plain, key=lambda run: _cost_apart(run, ours, ratio), reverse=True)
@@ -192,6 +192,7 @@ def _label(family: Family) -> str:
         f"{run.model.num_hidden_layers} layers × {run.model.hidden_size}",
         f"{'–'.join(dict.fromkeys([sizes[0], sizes[-1]]))}M parameters",
         f"{family.steps:,} updates of {data['tokens_per_batch']:,} tokens",
+        *(f"{name} = {value}" for name, value in family.shared if name == "data.mask_ratio"),
         *(f"{name} = {value}" for name, value in sorted(family.choices, key=str) if value != CHOICES[name]),
     ]
     return " · ".join(words)

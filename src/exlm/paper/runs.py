@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from exlm.data.batching import share_bounds
 from exlm.errors import InputError
 from exlm.paper.values import CHOICES, EVALUATION, MLM, SHARES, VARIED, HeldOut, Setting
 from exlm.recipe import ArchitectureConfig
@@ -114,20 +115,26 @@ def _pretraining(result: Json, path: Path, runs: Runs) -> Pretraining | None:
     data = recipe["data"]
     known = {entry.name for entry in fields(ArchitectureConfig)}  # earlier recipes have others, and lack some
     model = ArchitectureConfig(**{key: value for key, value in recipe["model"].items() if key in known})
-    own = "" if model.has_links else "model." if model.expands else "none"  # the beginning of its choices
+    own = "" if model.has_links else "model." if model.expands else "model.rotary"  # the beginning of its choices
     choices = {key: identity.get(key, usual) for key, usual in CHOICES.items() if key.startswith(own)}
+    if model.rotary == "1d":  # the ablation belongs to runs with either kind of positions
+        del choices["model.rotary"]
     scores: dict[str, float] = {HeldOut.HOURS: result["training_seconds"] / 3600}
     scores |= {name: factor * found[key] for name, (key, factor) in EVALUATION.items() if key in found}
+    shares = share_bounds(data["mask_ratio"])
+    shared = {key: value for key, value in identity.items() if key not in VARIED}
+    if shares[0] < shares[1]:  # such runs are compared among themselves, in the cell of their mean share
+        shared["data.mask_ratio"] = shares
     run = Pretraining(
         id=_identifier(identity),
         path=path,
         result=result,
         model=model,
-        cell=Setting(_method(model), model.states_per_mask, data["mask_ratio"], data.get("repeat", 1)),
+        cell=Setting(_method(model), model.states_per_mask, sum(shares) / 2, data.get("repeat", 1)),
         steps=recipe["train"]["steps"],
         seed=recipe["seed"],
         choices=frozenset((key, tuple(v) if isinstance(v, list) else v) for key, v in choices.items()),
-        shared=frozenset((key, json.dumps(value)) for key, value in identity.items() if key not in VARIED),
+        shared=frozenset((key, json.dumps(value)) for key, value in shared.items()),
         scores=scores | (runs.read(path / "measurements.json", _measured) or {}),
         weights=runs.read(path / "manifest.json", _fingerprint),
         study=next((parent.parent for parent in path.parents if parent.name == "pretrain"), None),
