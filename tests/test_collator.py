@@ -30,13 +30,14 @@ def rows_of(corpus, tokenizer, numbers) -> list[dict]:
     ]
 
 
+@pytest.mark.parametrize("ratio", [0.3, (0.02, 0.6)])
 @pytest.mark.parametrize("epoch", [0, 3])
-def test_the_masks_are_those_of_exlm_pretrain(corpus, tokenizer, epoch):
-    collator = ExLMDataCollator(tokenizer, mask_ratio=0.3, seed=5)
+def test_the_masks_are_those_of_exlm_pretrain(corpus, tokenizer, epoch, ratio):
+    collator = ExLMDataCollator(tokenizer, mask_ratio=ratio, seed=5)
     collator.epoch = epoch
     found = collator(rows_of(corpus, tokenizer, [7, 2, 11]))
     rows = np.array([7, 2, 11])
-    expected = mask_tokens(*Corpus(corpus).gather(rows), rows, tokenizer, 5, epoch, 0.3)
+    expected = mask_tokens(*Corpus(corpus).gather(rows), rows, tokenizer, 5, epoch, ratio)
     assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
     bare = [{**row, "input_ids": row["input_ids"][1:-1]} for row in rows_of(corpus, tokenizer, [7, 2, 11])]
     assert torch.equal(collator(bare)["input_ids"], found["input_ids"])

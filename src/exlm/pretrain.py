@@ -21,8 +21,16 @@ from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import in_precision, used_precision
 from exlm.pretrained import load_tokenizer, save_model
-from exlm.randomness import Purpose, draw
-from exlm.recipe import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig, expanded_length, identity_of
+from exlm.randomness import STREAMS, Purpose, draw
+from exlm.recipe import (
+    EARLIER,
+    ArchitectureConfig,
+    DataConfig,
+    EvaluateConfig,
+    PriorConfig,
+    expanded_length,
+    identity_of,
+)
 from exlm.storage import finished_result, lock, machine, plain, problem, write_json, write_yaml
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig, fit
@@ -70,7 +78,7 @@ def pretrain(
         settings["train.precision"] = used_precision(distributed.device(device), train.precision)
         if model.has_links:
             settings |= identity_of(recipe, "prior")
-        finished = finished_result(directory / "result.json", "identity", identity | settings)
+        finished = finished_result(directory / "result.json", "identity", identity | settings, earlier=EARLIER)
         if finished and problem(directory) is None:
             print(f"{directory} is finished already: {_describe(finished)}")
             return finished
@@ -105,7 +113,7 @@ def pretrain(
             return [(number, complete_batch(network, batch, now)) for number, batch in masked(step)]
 
         parameters = network.num_parameters(only_trainable=True)
-        kept = identity if resume_anyway else identity | settings
+        kept = (identity if resume_anyway else identity | settings) | {"random streams": STREAMS}
         name, description = f"{model.objective}_loss", f"{model.objective} {parameters / 1e6:.1f}M"
         run = (network, pretraining_loss, micro_batches, train, directory, seed)
         final = fit(*run, measure, kept, name, description) or measure(network, train.steps)

@@ -7,6 +7,8 @@ from enum import IntEnum
 
 import numpy as np
 
+STREAMS = 2  # the version of all draws: a run begun with another version cannot go on exactly
+
 
 class Purpose(IntEnum):
     """What a draw is for; draws for different purposes are independent."""

@@ -14,6 +14,8 @@ REPORTING = (
     "log_every", "eval_every", "save_every", "keep_checkpoints", "max_wait", "eval_sequences", "corpus", "warmup_ratio"
 )  # fmt: skip
 
+EARLIER = {"model.state_share": 0.5}  # settings that runs of earlier versions did not record, with what held for them
+
 
 @dataclass(frozen=True)
 class DataConfig:

@@ -132,14 +132,17 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def finished_result(path: Path, entry: str, settings: dict[str, Any]) -> dict[str, Any] | None:
+def finished_result(
+    path: Path, entry: str, settings: dict[str, Any], earlier: dict[str, Any] | None = None
+) -> dict[str, Any] | None:
     """What a finished run wrote into the JSON file `path`, or None where there is no such run. InputError if the
-    settings in its `entry` are not `settings`; the message names the first one that differs."""
+    settings in its `entry` are not `settings`; the message names the first one that differs. `earlier` are the values
+    of settings that runs of earlier versions did not record."""
     result = read(path)
     if entry not in result:
         return None
     for name, value in settings.items():
-        if (before := result[entry].get(name)) != value:
+        if (before := result[entry].get(name, (earlier or {}).get(name))) != value:
             change = f"({name}): {repr(before)[:80]} instead of {repr(value)[:80]}"
             raise InputError(f"{path.parent} holds a finished run with other settings {change}; choose another output")
     return result

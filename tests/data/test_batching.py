@@ -57,6 +57,37 @@ def test_high_ratios(ratio):
     assert masked.mean() == pytest.approx(ratio, abs=0.01)
 
 
+def test_of_a_range_each_sequence_draws_its_own_share():
+    masked = _masked(Sequences(lengths=[50] * 20000), range(20000), (0.1, 0.5))
+    share = masked.mean(1)
+    assert share.mean() == pytest.approx(0.3, abs=0.005) and share.std() == pytest.approx(0.4 / 12**0.5, abs=0.005)
+    assert share.min() == 0.1 and share.max() == 0.5
+    alone = _masked(Sequences(lengths=[50] * 20000), [7], (0.1, 0.5))
+    assert np.array_equal(alone[0], masked[7])
+    assert not np.array_equal(
+        share, _masked(Sequences(lengths=[50] * 20000), range(20000), (0.1, 0.5), epoch=1).mean(1)
+    )
+
+
+def test_a_range_of_one_number_is_that_share():
+    source = Sequences(300)
+    assert np.array_equal(_masked(source, range(300), (0.3, 0.3)), _masked(source, range(300), 0.3))
+
+
+def test_so_many_masks_as_asked_for():
+    source = Sequences(lengths=[3, 30, 60])
+    batch = masked_batch(source, np.arange(3), TOKENIZER, 0, 0, 0.15, masks=4)
+    more = masked_batch(source, np.arange(3), TOKENIZER, 0, 0, 0.15, masks=8)
+    assert (batch["labels"] != -100).sum(1).tolist() == [3, 4, 4]
+    assert ((batch["labels"] == -100) | (more["labels"] != -100)).all()  # the first four of the eight
+
+
+@pytest.mark.parametrize("wrong", [0.0, 1.0, (0.5, 0.2), (0.0, 0.5), (0.2, 1.0)])
+def test_what_is_no_share_is_refused(wrong):
+    with pytest.raises(InputError, match="mask_ratio is"):
+        _masked(Sequences(3), range(3), wrong)
+
+
 def test_masks_change_with_seed_epoch_and_example_and_with_nothing_else():
     source = Sequences(lengths=[30, 40, 50, 30])
     base = _masked(source, [0, 1, 2], 0.3)

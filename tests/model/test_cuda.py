@@ -6,7 +6,14 @@ import torch
 from exlm import ExLMForMaskedLM, ExLMForSequenceClassification
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-SWITCHES = [{}, {"rotary": "1d"}, {"dag": "sparse", "boundary_states": "k"}, {"objective": "mlm"}, {"objective": "ctc"}]
+SWITCHES = [
+    {},
+    {"rotary": "1d"},
+    {"rotary": "full", "expanded_layers": 1},
+    {"dag": "sparse", "boundary_states": "k"},
+    {"objective": "mlm"},
+    {"objective": "ctc"},
+]
 SWITCHES += [
     {"order_prior": 10.0, "sticky_prior": 3.0, "copy_embedding": 0.1},
     {"order_prior": 10.0, "sticky_prior": 3.0, "copy_embedding": 0.1, "expanded_layers": 1},

@@ -14,6 +14,7 @@ LAYOUTS = [
     {"rotary": "1d", "boundary_states": "k"},
     {"num_hidden_layers": 1},
     {"expanded_layers": 1, "copy_embedding": 0.5},
+    {"expanded_layers": 1, "copy_embedding": 0.5, "rotary": "full", "state_share": 0.25},
     {"expanded_layers": 1, "boundary_states": "k", "rotary": "1d"},
 ]
 

@@ -25,6 +25,10 @@ SWITCHES = [
     {"num_states": 1},
     {"num_states": 8, "boundary_states": "k"},
     {"rotary": "1d"},
+    {"rotary": "full", "state_share": 0.25},
+    {"rotary": "full", "expanded_layers": 1, "state_share": 0.25},
+    {"state_share": 0, "copy_embedding": 0.5},
+    {"objective": "mlm", "rotary": "full"},
     {"dag": "sparse"},
     {"transition": "single"},
     {"transition": "single", "dag": "sparse", "boundary_states": "k"},
@@ -48,6 +52,26 @@ def test_every_switch_gives_finite_losses_and_gradients(tiny_config, tiny_batch,
     unused = {name for name, p in model.named_parameters() if p.grad is None}
     assert not unused
     assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_an_mlm_with_positions_in_all_features_has_ordinary_rotary_positions(tiny_config, tiny_batch):
+    """It is RoFormer's MLM to the last digit: the state axis takes nothing, whatever share an ExLM would give it."""
+    logits = []
+    for positions in ({"rotary": "full", "state_share": 0.25}, {"rotary": "1d"}, {"rotary": "2d"}):
+        torch.manual_seed(0)
+        model = ExLMForMaskedLM(tiny_config(objective="mlm", **positions)).eval()
+        logits.append(model(**tiny_batch).logits[tiny_batch["attention_mask"].bool()])
+    assert torch.equal(logits[0], logits[1]) and not torch.allclose(logits[0], logits[2])
+
+
+def test_positions_before_a_late_expansion_are_those_of_words_alone(tiny_config, tiny_batch):
+    model = ExLMForMaskedLM(tiny_config(rotary="full", expanded_layers=1, state_share=0.25))
+    lattice = model.exlm.expand(**tiny_batch)
+    assert lattice.plain.position_ids.shape[-1] == 1 and lattice.position_ids.shape[-1] == 2
+    with pytest.raises(InputError, match="state_share is 0.3; it must be 0, 0.5, 0.25"):
+        tiny_config(state_share=0.3)
+    with pytest.raises(InputError, match="must be a multiple of 16 x"):
+        tiny_config(state_share=0.125, hidden_size=16)
 
 
 @pytest.mark.parametrize("switches", SWITCHES, ids=ids)

@@ -1,5 +1,6 @@
 """2D rotary positions: scores depend on differences along each axis."""
 
+import pytest
 import torch
 
 from exlm.ops.rotary import apply_rotary, rotary_tables
@@ -28,6 +29,25 @@ def test_each_axis_turns_its_own_half():
     by_state = apply_rotary(x, *rotary_tables(torch.tensor([[[0, 5]]]), 16))
     assert torch.equal(by_word[..., 8:], x[..., 8:]) and not torch.allclose(by_word[..., :8], x[..., :8])
     assert torch.equal(by_state[..., :8], x[..., :8])
+
+
+@pytest.mark.parametrize("share", [0.25, 0.125])
+def test_a_smaller_share_turns_by_the_state(share):
+    x, ordinary = torch.randn(1, 1, 1, 16), round(16 * (1 - share))
+    by_state = apply_rotary(x, *rotary_tables(torch.tensor([[[0, 5]]]), 16, state_share=share))
+    assert torch.equal(by_state[..., :ordinary], x[..., :ordinary])
+    assert not (by_state[..., ordinary:] == x[..., ordinary:]).any()
+    by_word = apply_rotary(x, *rotary_tables(torch.tensor([[[5, 0]]]), 16, state_share=share))
+    assert torch.equal(by_word[..., ordinary:], x[..., ordinary:])
+    assert not (by_word[..., :ordinary] == x[..., :ordinary]).any()
+
+
+def test_the_wavelengths_of_each_axis_are_those_of_its_width():
+    """As many angles as pairs of features, from 1 down by one factor, whatever blocks they are cut into."""
+    cos, _ = rotary_tables(torch.tensor([[[1, 1]]]), 32, state_share=0.25)
+    angle = cos.acos().flatten(0, 2)[:, 0]  # [blocks, width / 2]
+    expected = torch.cat([10000.0 ** (-torch.arange(0, n, 2) / n) for n in (24, 8)])
+    torch.testing.assert_close(angle.flatten(), expected, atol=1e-3, rtol=0)  # acos loses digits of small angles
 
 
 def test_one_axis_is_the_rotary_embedding_of_roformer():

@@ -23,11 +23,13 @@ from exlm.data.batching import MaskedBatches, mask_tokens
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
+from exlm.model.evaluation import evaluate_batch
 from exlm.model.heads import Prior
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrain import held_out_batches, pretrain, score_held_out
 from exlm.pretrained import load_model, load_tokenizer
-from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig, expanded_length
+from exlm.recipe import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig, expanded_length
+from exlm.randomness import Purpose, draw
 from exlm.storage import plain, problem, write_manifest
 from exlm.train import checkpoint
 from exlm.train.loop import LoopConfig
@@ -479,6 +481,29 @@ def test_what_remains_of_a_prior_is_part_of_the_model(recipe, decay, remains):
     before = [record for record in curves(recipe["output"]) if record["kind"] == "eval"][0]
     assert before["own_states"] > 0.99  # half-way through, with all of the prior
     assert (result["evaluation"]["own_states"] > 0.99) == (decay is None)
+
+
+@pytest.mark.parametrize("objective", ["exlm", "mlm"])
+def test_the_end_of_a_run_says_nll_by_the_number_of_masks(recipe, objective):
+    recipe["model"] = replace(recipe["model"], objective=objective)
+    recipe["data"] = replace(recipe["data"], mask_ratio=(0.05, 0.6))
+    evaluation = pretrain(**recipe, evaluate=EvaluateConfig(by_masks=[1, 4, 500], sequences=9))["evaluation"]
+    assert evaluation["nll_by_masks"].keys() == {"1", "4"}  # no molecule has 500 tokens
+    assert evaluation["nll_by_masks"]["1"] == pytest.approx(evaluation["joint_nll_by_masks"]["1"], rel=1e-4)
+    assert evaluation["by_masks_sequences"] == 9
+    logged = [record for record in curves(recipe["output"]) if record["kind"] == "eval"]
+    assert logged[-1]["nll_by_masks"] == evaluation["nll_by_masks"]
+    assert all("nll_by_masks" not in record for record in logged[:-1])
+
+    model, tokenizer = load_model(recipe["output"], ExLMForMaskedLM)
+    held_out = Corpus(recipe["data"].corpus, "valid")
+    order = np.argsort(draw(Purpose.HELD_OUT, recipe["seed"], np.arange(len(held_out))))
+    rows = np.array([i for i in order if held_out.lengths[i] >= 6][:9])
+    for masks, nll in evaluation["nll_by_masks"].items():
+        batch = mask_tokens(*held_out.gather(rows), rows, tokenizer, recipe["seed"], -1, 0.5, masks=int(masks))
+        assert (batch["labels"] != -100).sum() == 9 * int(masks)
+        sums = evaluate_batch(model.eval(), batch)
+        assert sums["nll"] / sums["masked"] == pytest.approx(nll, rel=1e-5)
 
 
 def test_a_prior_that_has_fallen_to_zero_leaves_the_papers_model(recipe, tmp_path):
