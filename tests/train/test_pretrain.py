@@ -28,8 +28,8 @@ from exlm.model.heads import Prior
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrain import held_out_batches, pretrain, score_held_out
 from exlm.pretrained import load_model, load_tokenizer
-from exlm.recipe import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig, expanded_length
 from exlm.randomness import Purpose, draw
+from exlm.recipe import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig, expanded_length
 from exlm.storage import plain, problem, write_manifest
 from exlm.train import checkpoint
 from exlm.train.loop import LoopConfig

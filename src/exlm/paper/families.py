@@ -131,10 +131,11 @@ def verdict(difference: float, error: float | None) -> str:
 
 def families(runs: Runs) -> list[Family]:
     """Groups comparable runs; the largest family comes first. A family has the same settings, number of updates and
-    choices of ExLM. An MLM has only positions of them, so it joins every family that agrees in these and in the rest. MLMs on repeated
-    tokens are compared with no ExLM, so they join only one family. MLM++ is a vanilla MLM with more updates: for each p
-    the one whose number of updates is closest to the family's times the cost ratio that was measured in these runs, or
-    else the one whose training took the most similar time. If runs of a cell share a seed, the lowest id is used."""
+    choices of ExLM. An MLM has of these only its positions, so it joins every family that agrees in these and in the
+    rest. MLMs on repeated tokens are compared with no ExLM, so they join only one family. MLM++ is a vanilla MLM with
+    more updates: for each p the one whose number of updates is closest to the family's times the cost ratio that was
+    measured in these runs, or else the one whose training took the most similar time. If runs of a cell share a seed,
+    the lowest id is used."""
     found: list[Family] = []
     everything = sorted(runs.pretrainings.values(), key=lambda run: (run.steps, run.seed, run.id))
     kinds = Counter((run.shared, run.steps, run.choices) for run in everything)
