@@ -1,13 +1,13 @@
 """The runs behind docs/results/learning.md: does a small ExLM learn, and beside which MLM?
 
     python docs/results/learning.py run learning-jobs.jsonl learning.jsonl --molecules CORPUS --text CORPUS
-    python docs/results/learning.py show learning.jsonl --figure learning.png --kinds mlm all-k4
+    python docs/results/learning.py show learning.jsonl --kinds mlm-full-p387 late-k2-2d-p387 --figure learning.png
     python docs/results/learning.py entropy learning.jsonl entropy.jsonl --molecules CORPUS --text CORPUS
 
 A job is a line of JSON: name, and what differs from 2 layers of 128 without dropout, 2,048 tokens per update, 1,200
 updates at a rate of 2e-3, initial weights of 0.06, rotary base 100, 15% masks. Several `run` may go side by side, and
 whatever was interrupted goes on; every model is evaluated on the same 2,000 held-out sequences with 15% and with 38.7%
-masks.
+masks, and on 1,000 with exactly 1, 2, 4, 8 and 16 masks.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 import torch
 
@@ -116,50 +117,51 @@ def finished(results: Path) -> set[str]:
     return {json.loads(line)["name"] for line in lines}
 
 
-def table(results: list[dict[str, Any]]) -> pd.DataFrame:
-    """Mean over seeds of every kind of model, the spread of the joint nll beside it."""
+def cell(values: list[float]) -> str:
+    """The mean over seeds of pre-training, and their standard deviation if there are several."""
+    mean = f"{np.mean(values):.3f}".lstrip("0")
+    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.3f}".replace("± 0", "± ")
+
+
+def table(results: list[dict[str, Any]], kinds: list[str]) -> pd.DataFrame:
+    """A row for each kind of model: nll and joint nll with two shares of masks, and nll by the number of masks."""
     rows = []
-    for found in results:
-        kind, seed = found["name"].rsplit("-s", 1)
-        row: dict[str, Any] = {"model": kind, "seed": int(seed)}
-        for ratio in RATIOS:
-            scores, share = found["evaluation"][str(ratio)], f"{100 * ratio:g}%"
-            row |= {f"{share} {name}": scores[name] for name in ("accuracy", "nll", "joint_nll")}
-            row |= {f"{share} own": scores.get("own_states", 1.0)}
-        states = found["evaluation"]["0.15"].get("by_state", [])
-        rows.append(row | {"states": " ".join(f"{share:.2f}" for share in states)})
-    frame = pd.DataFrame(rows)
-    numbers = [name for name in frame if name not in ("model", "seed", "states")]
-    grouped = frame.groupby("model", sort=False)
-    result = grouped[numbers].mean().round(3)
-    for ratio in RATIOS:
-        name = f"{100 * ratio:g}% joint_nll"
-        result[f"{name} s.d."] = grouped[name].std().round(3)
-    return result.assign(seeds=grouped.size(), states=grouped["states"].first())
+    for kind in kinds or dict.fromkeys(kind_of(result) for result in results):
+        seeds = [result for result in results if kind_of(result) == kind]
+        row = {"model": kind, "seeds": str(len(seeds))}
+        for ratio in map(str, RATIOS):
+            for score in ("nll", "joint_nll"):
+                of_seeds = [result["evaluation"][ratio][score] for result in seeds]
+                row[f"{100 * float(ratio):g}%: {score.replace('_', ' ')}"] = cell(of_seeds)
+        for masks in ("1", "4", "16"):
+            row[f"{masks} masks: joint nll"] = cell([result["joint_nll_by_masks"][masks] for result in seeds])
+        rows.append(row | {"minutes": f"{np.mean([result['cpu'] for result in seeds]) / 60:.1f}"})
+    return pd.DataFrame(rows)
+
+
+def kind_of(result: dict[str, Any]) -> str:
+    """The name of a job without its seed."""
+    return result["name"].rsplit("-s", 1)[0]
 
 
 def draw(results: list[dict[str, Any]], kinds: list[str], path: Path) -> None:
-    """Accuracy, joint nll and own-mask share over updates, a line per seed."""
+    """Joint nll by the number of masks, a line for each kind of model: the mean over seeds, and every seed as a dot."""
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 3, figsize=(13, 3.8), constrained_layout=True)
-    colours = dict(zip(kinds, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
-    titles = {"accuracy": "held-out accuracy", "joint_nll": "joint nll (nats per masked token)"}
-    titles["own_states"] = "share on states of the own mask"
-    for axis, (name, title) in zip(axes, titles.items(), strict=True):
-        named = set()
-        for found in results:
-            kind = found["name"].rsplit("-s", 1)[0]
-            if kind in colours and name in found["curve"][0]:
-                label = None if kind in named else kind
-                steps = [record["step"] for record in found["curve"]]
-                axis.plot(steps, [r[name] for r in found["curve"]], color=colours[kind], label=label, alpha=0.8)
-                named.add(kind)
-        axis.set(title=title, xlabel="updates")
-        axis.grid(alpha=0.3)
-    axes[2].set_ylim(0, 1.05)
-    axes[0].legend(frameon=False)
+    figure, axis = plt.subplots(figsize=(6.5, 4), constrained_layout=True)
+    styles = ["-o", "--s", ":^", "-.D", "-v", "--P", ":X", "-.*"]
+    for kind, style in zip(kinds, styles, strict=False):
+        scores = [result["joint_nll_by_masks"] for result in results if kind_of(result) == kind]
+        counts = [int(masks) for masks in scores[0]]
+        values = np.array([list(of_seed.values()) for of_seed in scores])
+        [line] = axis.plot(counts, values.mean(0), style, label=f"{kind} ({len(scores)} seeds)", markersize=5)
+        axis.plot(counts, values.T, ".", color=line.get_color(), alpha=0.35, markersize=4)
+    axis.set(xscale="log", xticks=counts, xticklabels=counts)
+    axis.set(xlabel="masks in a sequence", ylabel="joint nll, nats per masked token")
+    axis.minorticks_off()
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, fontsize=8)
     figure.savefig(path, dpi=130)
     plt.close(figure)
 
@@ -188,7 +190,7 @@ def main() -> None:
         function(corpora=corpora, **options)
         return
     results = [json.loads(line) for line in options["results"].read_text().splitlines()]
-    found = table(results).reset_index()
+    found = table(results, options["kinds"])
     for cells in (found.columns, ["---"] * len(found.columns), *found.to_numpy()):
         print("| " + " | ".join(map(str, cells)) + " |")
     if options["figure"]:
