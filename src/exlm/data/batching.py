@@ -168,7 +168,20 @@ class ExLMDataCollator(TrainerCallback):
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, mask_ratio: MaskRatio = 0.15, seed: int = 0) -> None:
         share_bounds(mask_ratio)
-        self.tokenizer, self.mask_ratio, self.seed, self.epoch = tokenizer, mask_ratio, seed, 0
+        self.tokenizer, self.mask_ratio, self.seed = tokenizer, mask_ratio, seed
+        self._epoch = torch.zeros((), dtype=torch.int64)
+        self.epoch = 0
+
+    @property
+    def epoch(self) -> int:
+        """The epoch whose masks are drawn; set it before an epoch begins if no Trainer does."""
+        return int(self._epoch)
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        # Workers of a DataLoader have copies of the collator, and persistent ones keep theirs from epoch to epoch. In
+        # shared memory they all see the same number.
+        self._epoch.share_memory_().fill_(epoch)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """input_ids, attention_mask, labels, each [rows, S]; labels -100 if unmasked. InputError without an index."""
