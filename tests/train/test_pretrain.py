@@ -282,6 +282,51 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(recipe, whole, monkeypatc
     assert same(run, whole)
 
 
+@pytest.fixture
+def without_dropout(recipe):
+    recipe["model"] = replace(recipe["model"], hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return recipe
+
+
+def test_a_run_that_is_out_of_memory_goes_on_with_smaller_micro_batches(without_dropout, whole, monkeypatch, tmp_path):
+    import exlm.pretrain as module
+
+    small_enough, calls = module.pretraining_loss, []
+
+    def loss(model, batch):
+        calls.append(1)
+        if len(calls) > 10:
+            raise torch.OutOfMemoryError("simulated")
+        return small_enough(model, batch)
+
+    monkeypatch.setattr(module, "pretraining_loss", loss)
+    with pytest.raises(TrainingStopped, match="out of memory at step .*; lower tokens_per_micro_batch"):
+        pretrain(**without_dropout)
+    monkeypatch.undo()
+    data = replace(without_dropout["data"], tokens_per_micro_batch=100)
+    pretrain(**{**without_dropout, "data": data})
+    for name, tensor in weights(without_dropout["output"]).items():
+        torch.testing.assert_close(tensor, weights(whole)[name], atol=2e-5, rtol=1e-4)
+
+
+def test_records_of_how_batches_were_cut_are_taken(recipe, whole):
+    """Runs that hold their micro-batches among their settings are finished, and their checkpoints go on."""
+    again = {**recipe, "output": str(whole), "data": replace(recipe["data"], tokens_per_micro_batch=200)}
+    for path in (whole / "result.json", *whole.glob("checkpoint-*/state.json")):
+        record = json.loads(path.read_text())
+        record["identity"]["data.tokens_per_micro_batch"] = 300
+        path.write_text(json.dumps(record))
+        if path.name == "state.json":
+            write_manifest(path.parent, [p for p in path.parent.iterdir() if p.name != "manifest.json"])
+    write_manifest(whole, [whole / name for name in json.loads((whole / "manifest.json").read_text())["files"]])
+    before = (whole / "model.safetensors").stat().st_mtime_ns
+    pretrain(**again)
+    assert (whole / "model.safetensors").stat().st_mtime_ns == before
+    (whole / "result.json").unlink()
+    pretrain(**again)
+    assert (whole / "result.json").exists()
+
+
 def test_nothing_but_damaged_checkpoints_is_an_error(recipe, whole):
     (whole / "result.json").unlink()
     for path in checkpoint.candidates(whole):
