@@ -282,6 +282,16 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(recipe, whole, monkeypatc
     assert same(run, whole)
 
 
+def test_a_checkpoint_can_be_damaged_several_times(recipe, whole):
+    (whole / "result.json").unlink()
+    for _ in range(3):
+        damage_flip(whole / "checkpoint-00000010")
+        pretrain(**{**recipe, "output": str(whole)})
+        (whole / "result.json").unlink()
+    damaged = "damaged-checkpoint-00000010"
+    assert {path.name for path in whole.glob("damaged-*")} == {damaged, f"{damaged}-2", f"{damaged}-3"}
+
+
 @pytest.fixture
 def without_dropout(recipe):
     recipe["model"] = replace(recipe["model"], hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
