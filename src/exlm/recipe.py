@@ -46,6 +46,8 @@ class DataConfig:
             raise InputError(f"repeat is {self.repeat}; it must lie between 1 and 64")
         if self.tokens_per_batch < 8 or self.tokens_per_micro_batch < 8:
             raise InputError("tokens_per_batch and tokens_per_micro_batch must be at least 8")
+        if self.eval_sequences < 0:
+            raise InputError(f"eval_sequences is {self.eval_sequences}; it must be 0 (all) or more")
 
     @property
     def one_mask_ratio(self) -> float:

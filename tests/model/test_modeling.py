@@ -284,6 +284,10 @@ def test_classifiers_read_masks_as_ordinary_tokens_and_load_pretrained_encoders(
         ({"order_prior": -1.0}, "order_prior is -1.0; it must be 0 or a positive number"),
         ({"expanded_layers": 3}, "expanded_layers is 3; it must be all, or from 1 to 2"),
         ({"expanded_layers": "some"}, "expanded_layers is some"),
+        ({"max_position_embeddings": -5}, "max_position_embeddings is -5; it must be at least 1"),
+        ({"initializer_range": -1.0}, "initializer_range is -1.0; it must be 0 or a positive number"),
+        ({"rotary_base": 0.0}, "rotary_base is 0.0; it must be a positive number"),
+        ({"objective": "ctc", "unk_token_id": None}, "ctc has <unk> as its blank, but the tokenizer has no unk token"),
     ],
 )
 def test_impossible_configurations_say_what_is_wrong(tiny_config, change, message):

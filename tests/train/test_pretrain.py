@@ -506,6 +506,19 @@ def test_a_warm_up_given_as_a_share_is_the_same_run(recipe):
         pretrain(**{**recipe, "train": replace(recipe["train"], optimizer=optimizer)})
 
 
+def test_a_tokenizer_without_the_blank_of_ctc_is_refused_at_the_start(corpus):
+    tokenizer = load_tokenizer(corpus)
+    tokenizer.unk_token = None
+    with pytest.raises(InputError, match="no unk token; add it"):
+        ArchitectureConfig(objective="ctc").build(tokenizer)
+    assert ArchitectureConfig(objective="exlm").build(tokenizer).unk_token_id is None
+
+
+def test_a_negative_number_of_held_out_sequences_is_refused(corpus):
+    with pytest.raises(InputError, match="eval_sequences is -5; it must be 0"):
+        DataConfig(str(corpus), eval_sequences=-5)
+
+
 def test_a_device_that_is_not_there_is_named(recipe):
     with pytest.raises(InputError, match="device is cuda:99; it must be auto or cpu"):
         pretrain(**recipe, device="cuda:99")
