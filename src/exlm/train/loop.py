@@ -3,8 +3,8 @@
 Its inputs are a model, a function from an update's number to its micro-batches, and a loss. The loss returns a sum, the
 count it was summed over, and the number of skipped sequences. The loop does not depend on masks, lattices or tasks.
 Sums are added over micro-batches and processes and divided once by the global count. Every micro-batch seeds dropout
-by (seed, step, number), so resuming is exact, bit for bit. How a batch is divided changes an update by rounding and by
-what dropout drops: other units, with the same probabilities."""
+by (seed, step, number), so on a CPU resuming is exact, bit for bit; a GPU adds some sums in any order. How a batch is
+divided changes an update by rounding and by what dropout drops: other units, with the same probabilities."""
 
 import math
 import signal
