@@ -42,7 +42,7 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
             pooled = self.exlm.encode(lattice, first, real, depth, trace)[:, 0]
         else:
             hidden = self.exlm.encode(lattice, depth=depth, trace=trace)
-            # Of a token with several states (BOS and EOS with `boundary_states: k`) the first counts, as in `embedding`.
+            # Where BOS and EOS have k states, the first stands for the token, as in `embedding`.
             weight = (lattice.attention_mask & (lattice.copy <= 1))[..., None].to(hidden)
             pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
         logits = self.classifier(pooled)
