@@ -3,8 +3,8 @@
     python examples/hf_trainer.py TEXTS TOKENIZER OUTPUT [STEPS]
 
 TEXTS is a text file with one SMILES string or sentence per line, TOKENIZER a directory with a tokenizer, such as a
-corpus of `exlm prepare`. The loop of `exlm pretrain` adds batches of equal token counts, exact resume and verified
-checkpoints; this shows that nothing else depends on it.
+corpus of `exlm prepare`. The loop of `exlm pretrain` adds batches of equal token counts, resuming that is exact on a
+CPU, and verified checkpoints; this shows that nothing else depends on it.
 """
 
 import sys

@@ -1,11 +1,13 @@
 """Pre-training with the Trainer: the masks, and the example on streamed texts."""
 
+import pickle
 import runpy
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 from transformers import AutoModelForMaskedLM, Trainer, TrainingArguments
 
 from exlm import ExLMDataCollator, ExLMForMaskedLM, InputError
@@ -54,6 +56,19 @@ def test_masks_depend_on_seed_epoch_and_index_alone(corpus, tokenizer):
     assert not torch.equal(ExLMDataCollator(tokenizer, seed=2)(rows)["labels"], together)
 
 
+def test_workers_that_persist_hear_of_every_epoch(corpus, tokenizer):
+    rows = rows_of(corpus, tokenizer, range(4))
+    collator = pickle.loads(pickle.dumps(ExLMDataCollator(tokenizer)))
+    loader = DataLoader(
+        rows, collate_fn=collator, num_workers=1, persistent_workers=True, multiprocessing_context="spawn"
+    )
+    alone = ExLMDataCollator(tokenizer)
+    for epoch in range(3):
+        collator.epoch = alone.epoch = epoch
+        labels = [batch["labels"] for batch in loader]
+        assert all(map(torch.equal, labels, [alone([row])["labels"] for row in rows]))
+
+
 def test_wrong_use_is_explained(tokenizer):
     with pytest.raises(InputError, match="remove_unused_columns=False"):
         ExLMDataCollator(tokenizer)([{"input_ids": [4, 5]}])
@@ -96,3 +111,26 @@ def test_the_epoch_of_a_resumed_training(corpus, tokenizer, tmp_path):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6") if resumed else None)
     assert [epoch for epoch, _ in seen[False]] == [0] * 4 + [1] * 4 + [2] * 4
     assert seen[True][-6:] == seen[False][-6:]
+
+
+def test_a_trainers_workers_change_no_mask(corpus, tokenizer, tmp_path):
+    sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    config = ArchitectureConfig(**sizes).build(tokenizer)
+    seen: dict[int, list[torch.Tensor]] = {0: [], 2: []}
+
+    class Recorder(Trainer):
+        def training_step(self, model, inputs, *rest):
+            seen[self.args.dataloader_num_workers].append(inputs["labels"])
+            return super().training_step(model, inputs, *rest)
+
+    for workers, labels in seen.items():
+        collator = ExLMDataCollator(tokenizer)
+        arguments = TrainingArguments(
+            str(tmp_path), per_device_train_batch_size=4, num_train_epochs=3, report_to=[], save_strategy="no",
+            remove_unused_columns=False, use_cpu=True, disable_tqdm=True, dataloader_num_workers=workers,
+            dataloader_persistent_workers=workers > 0,
+        )  # fmt: skip
+        rows = rows_of(corpus, tokenizer, range(8))
+        Recorder(ExLMForMaskedLM(config), arguments, collator, rows, callbacks=[collator]).train()
+        assert len(labels) == 6
+    assert all(map(torch.equal, seen[0], seen[2]))

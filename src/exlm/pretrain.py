@@ -37,6 +37,10 @@ from exlm.train.loop import LoopConfig, fit
 from exlm.train.tracking import read_log
 
 HELD_OUT_EPOCH = -1  # held-out data are always masked in the same way
+MEMORY_ADVICE = (
+    "lower tokens_per_micro_batch and start the run again, it goes on; "
+    "the result changes by rounding alone, or with dropout by which units are dropped"
+)
 
 
 def pretrain(
@@ -115,8 +119,19 @@ def pretrain(
         parameters = network.num_parameters(only_trainable=True)
         kept = (identity if resume_anyway else identity | settings) | {"random streams": STREAMS}
         name, description = f"{model.objective}_loss", f"{model.objective} {parameters / 1e6:.1f}M"
-        run = (network, pretraining_loss, micro_batches, train, directory, seed)
-        final = fit(*run, measure, kept, name, description) or measure(network, train.steps)
+        final = fit(
+            model=network,
+            loss=pretraining_loss,
+            batches=micro_batches,
+            config=train,
+            directory=directory,
+            seed=seed,
+            evaluate=measure,
+            identity=kept,
+            loss_name=name,
+            description=description,
+            memory_advice=MEMORY_ADVICE,
+        ) or measure(network, train.steps)
         if not distributed.is_main():
             return {}
         log = [record for record in read_log(directory / "log.jsonl") if record["kind"] == "train"]

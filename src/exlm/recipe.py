@@ -9,9 +9,11 @@ from exlm.errors import InputError
 from exlm.model.configuration_exlm import ArchitectureConfig as ArchitectureConfig  # also a part of a recipe
 from exlm.model.heads import Prior
 
-# Settings that do not change what a run computes, or that another setting contains.
+# Settings that do not change what a run computes, or that another setting contains. Micro-batches change rounding and
+# which units are dropped; a run that is out of memory could not go on if they had to stay.
 REPORTING = (
-    "log_every", "eval_every", "save_every", "keep_checkpoints", "max_wait", "eval_sequences", "corpus", "warmup_ratio"
+    "log_every", "eval_every", "save_every", "keep_checkpoints", "max_wait", "eval_sequences", "corpus", "warmup_ratio",
+    "tokens_per_micro_batch",
 )  # fmt: skip
 
 EARLIER = {"model.state_share": 0.5}  # settings that runs of earlier versions did not record, with what held for them
@@ -26,7 +28,9 @@ class DataConfig:
         mask_ratio: share of tokens replaced by [MASK], or a range [0.02, 0.6] from which every sequence draws its own.
         repeat: copies of each token, masked one by one (Repeated MLM); fine-tuning then repeats its input too.
         tokens_per_batch: upper bound of sequences x longest sequence in one update, over all processes, without copies.
+            One update of an epoch may have up to 7 sequences more, but less than twice as many tokens.
         tokens_per_micro_batch: the same for one forward and backward pass, with copies; smaller needs less memory.
+            It may change when a run is resumed.
         eval_sequences: held-out sequences used in an evaluation; 0 takes all."""
 
     corpus: str | list[str]
@@ -42,6 +46,8 @@ class DataConfig:
             raise InputError(f"repeat is {self.repeat}; it must lie between 1 and 64")
         if self.tokens_per_batch < 8 or self.tokens_per_micro_batch < 8:
             raise InputError("tokens_per_batch and tokens_per_micro_batch must be at least 8")
+        if self.eval_sequences < 0:
+            raise InputError(f"eval_sequences is {self.eval_sequences}; it must be 0 (all) or more")
 
     @property
     def one_mask_ratio(self) -> float:
@@ -112,8 +118,8 @@ class PriorConfig:
 
 
 def identity_of(recipe: dict[str, Any], section: str) -> dict[str, Any]:
-    """The settings of a section of a recipe that a resumed run must share, by `section.name`. Settings that only change
-    where a run is stored or when it reports are left out."""
+    """The settings of a section of a recipe that a resumed run must share, by `section.name`. Those in REPORTING
+    are left out."""
     flat: dict[str, Any] = {}
     for key, value in recipe[section].items():
         if isinstance(value, dict):

@@ -131,6 +131,22 @@ def test_an_epoch_holds_every_example_once_within_the_budget(budget, groups):
     assert sum(sizes) > 0.9 * budget * (len(batches) - 2)  # the budget is used
 
 
+def test_of_a_tiny_corpus_too_only_one_step_exceeds_the_budget_and_by_little():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        shortest = rng.integers(1, 60)
+        lengths = rng.integers(shortest, shortest + rng.integers(1, 200), rng.integers(1, 60))
+        budget = int((lengths.max() + 2) * rng.uniform(1, 12))
+        plan = _batches(Sequences(lengths=lengths), budget)
+        batches = plan.epoch(0)
+        assert sorted(np.concatenate([group for batch in batches for group in batch])) == list(range(len(lengths)))
+        tokens = [sum(len(group) * plan.lengths[group].max() for group in batch) for batch in batches]
+        exceeding = [step for step, number in enumerate(tokens) if number > budget]
+        assert len(exceeding) <= 1 and max(tokens) < budget + plan.tokens_per_group
+        for step in exceeding:
+            assert tokens[step] <= budget + 7 * max(plan.lengths[group].max() for group in batches[step])
+
+
 def test_padding_stays_below_six_percent():
     plan = _batches(Sequences(lengths=np.random.default_rng(0).integers(20, 60, 5000)), 4096)
     padded = sum(len(group) * plan.lengths[group].max() for batch in plan.epoch(0) for group in batch)

@@ -437,6 +437,7 @@ def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
         (("MODEL", TWO, "--n_best", "0"), "n_best is 0"),
         (("MODEL", TWO, "--method", "greedy"), "greedy"),
         (("MODEL", TWO, "--output", "fills.csv"), "must end in .jsonl"),
+        (("MODEL", TWO, "--tokens_per_batch", "-5"), "tokens_per_batch is -5; it must be at least 1"),
         (("/nowhere", TWO), "/nowhere does not exist"),
         ((), "give MODEL before the options"),
     ],

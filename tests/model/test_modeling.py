@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
@@ -273,6 +274,20 @@ def test_classifiers_read_masks_as_ordinary_tokens_and_load_pretrained_encoders(
     assert isinstance(AutoModel.from_pretrained(tmp_path), ExLMModel)
 
 
+@pytest.mark.parametrize("switches", [{}, {"repeat": 2}, {"expanded_layers": 1, "task_layers": 2}])
+@pytest.mark.parametrize("boundary_states", [1, "k"])
+def test_a_classifier_and_an_embedding_take_the_same_mean(tiny_config, tiny_batch, boundary_states, switches):
+    config = tiny_config(
+        boundary_states=boundary_states, classifier_pooling="mean", num_labels=2, initializer_range=0.5, **switches
+    )
+    model = ExLMForSequenceClassification(config).eval()
+    model.classifier = nn.Identity()
+    ids, mask = tiny_batch["input_ids"], tiny_batch["attention_mask"]
+    ids[0, 3] = config.eos_token_id  # between the texts of a pair
+    for side in (ids, mask), (ids.flip(1), mask.flip(1)):
+        torch.testing.assert_close(model(*side).logits, model.exlm.embedding(*side), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     "change,message",
     [
@@ -284,6 +299,10 @@ def test_classifiers_read_masks_as_ordinary_tokens_and_load_pretrained_encoders(
         ({"order_prior": -1.0}, "order_prior is -1.0; it must be 0 or a positive number"),
         ({"expanded_layers": 3}, "expanded_layers is 3; it must be all, or from 1 to 2"),
         ({"expanded_layers": "some"}, "expanded_layers is some"),
+        ({"max_position_embeddings": -5}, "max_position_embeddings is -5; it must be at least 1"),
+        ({"initializer_range": -1.0}, "initializer_range is -1.0; it must be 0 or a positive number"),
+        ({"rotary_base": 0.0}, "rotary_base is 0.0; it must be a positive number"),
+        ({"objective": "ctc", "unk_token_id": None}, "ctc has <unk> as its blank, but the tokenizer has no unk token"),
     ],
 )
 def test_impossible_configurations_say_what_is_wrong(tiny_config, change, message):

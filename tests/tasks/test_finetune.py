@@ -12,7 +12,7 @@ import torch
 from transformers import AutoConfig
 
 from exlm import InputError
-from exlm.errors import Interrupted
+from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import load_model, load_tokenizer, save_model
@@ -247,6 +247,15 @@ def test_the_best_epoch_and_patience_survive_a_crash(tmp_path, asked, step):
     with pytest.raises(Crash):
         train("cut", again)
     assert train("cut", again) == whole
+
+
+def test_the_advice_when_memory_runs_out_names_settings_of_fine_tuning(pretrained, table, tmp_path, monkeypatch):
+    def too_large(*arguments, **named):
+        raise torch.OutOfMemoryError("simulated")
+
+    monkeypatch.setattr(ExLMModel, "encode", too_large)
+    with pytest.raises(TrainingStopped, match="out of memory at step 1, .*; lower batch_size, or max_length"):
+        run(pretrained, table, tmp_path, ["nitrogen"])
 
 
 def test_the_best_epoch_on_valid_is_the_one_kept(pretrained, table, tmp_path):

@@ -282,6 +282,61 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(recipe, whole, monkeypatc
     assert same(run, whole)
 
 
+def test_a_checkpoint_can_be_damaged_several_times(recipe, whole):
+    (whole / "result.json").unlink()
+    for _ in range(3):
+        damage_flip(whole / "checkpoint-00000010")
+        pretrain(**{**recipe, "output": str(whole)})
+        (whole / "result.json").unlink()
+    damaged = "damaged-checkpoint-00000010"
+    assert {path.name for path in whole.glob("damaged-*")} == {damaged, f"{damaged}-2", f"{damaged}-3"}
+
+
+@pytest.fixture
+def without_dropout(recipe):
+    recipe["model"] = replace(recipe["model"], hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return recipe
+
+
+def test_a_run_that_is_out_of_memory_goes_on_with_smaller_micro_batches(without_dropout, whole, monkeypatch, tmp_path):
+    import exlm.pretrain as module
+
+    small_enough, calls = module.pretraining_loss, []
+
+    def loss(model, batch):
+        calls.append(1)
+        if len(calls) > 10:
+            raise torch.OutOfMemoryError("simulated")
+        return small_enough(model, batch)
+
+    monkeypatch.setattr(module, "pretraining_loss", loss)
+    with pytest.raises(TrainingStopped, match="out of memory at step .*; lower tokens_per_micro_batch"):
+        pretrain(**without_dropout)
+    monkeypatch.undo()
+    data = replace(without_dropout["data"], tokens_per_micro_batch=100)
+    pretrain(**{**without_dropout, "data": data})
+    for name, tensor in weights(without_dropout["output"]).items():
+        torch.testing.assert_close(tensor, weights(whole)[name], atol=2e-5, rtol=1e-4)
+
+
+def test_records_of_how_batches_were_cut_are_taken(recipe, whole):
+    """Runs that hold their micro-batches among their settings are finished, and their checkpoints go on."""
+    again = {**recipe, "output": str(whole), "data": replace(recipe["data"], tokens_per_micro_batch=200)}
+    for path in (whole / "result.json", *whole.glob("checkpoint-*/state.json")):
+        record = json.loads(path.read_text())
+        record["identity"]["data.tokens_per_micro_batch"] = 300
+        path.write_text(json.dumps(record))
+        if path.name == "state.json":
+            write_manifest(path.parent, [p for p in path.parent.iterdir() if p.name != "manifest.json"])
+    write_manifest(whole, [whole / name for name in json.loads((whole / "manifest.json").read_text())["files"]])
+    before = (whole / "model.safetensors").stat().st_mtime_ns
+    pretrain(**again)
+    assert (whole / "model.safetensors").stat().st_mtime_ns == before
+    (whole / "result.json").unlink()
+    pretrain(**again)
+    assert (whole / "result.json").exists()
+
+
 def test_nothing_but_damaged_checkpoints_is_an_error(recipe, whole):
     (whole / "result.json").unlink()
     for path in checkpoint.candidates(whole):
@@ -449,6 +504,19 @@ def test_a_warm_up_given_as_a_share_is_the_same_run(recipe):
     with pytest.raises(InputError, match=r"\(train.optimizer.warmup_steps\): 3 instead of 5"):
         optimizer = replace(optimizer, warmup_ratio=0.5)
         pretrain(**{**recipe, "train": replace(recipe["train"], optimizer=optimizer)})
+
+
+def test_a_tokenizer_without_the_blank_of_ctc_is_refused_at_the_start(corpus):
+    tokenizer = load_tokenizer(corpus)
+    tokenizer.unk_token = None
+    with pytest.raises(InputError, match="no unk token; add it"):
+        ArchitectureConfig(objective="ctc").build(tokenizer)
+    assert ArchitectureConfig(objective="exlm").build(tokenizer).unk_token_id is None
+
+
+def test_a_negative_number_of_held_out_sequences_is_refused(corpus):
+    with pytest.raises(InputError, match="eval_sequences is -5; it must be 0"):
+        DataConfig(str(corpus), eval_sequences=-5)
 
 
 def test_a_device_that_is_not_there_is_named(recipe):

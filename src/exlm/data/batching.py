@@ -21,7 +21,9 @@ from exlm.randomness import Purpose, draw, uniform
 
 IGNORED = -100  # label of tokens that were not masked, as in PyTorch's cross entropy
 LENGTH_STEP = 4  # sequences are sorted by length in steps of so many tokens: about 3% padding on molecules
-SMALLEST_GROUP = 8  # sequences; if fewer are left at the end, they join the group before, which then exceeds its budget
+# Sequences. If fewer are left at the end, and fewer than the group before them has, they join that group. So it exceeds
+# its budget, but less than twice, and no group is much smaller than its budget allows.
+SMALLEST_GROUP = 8
 GROUPS = 4  # most groups of a batch; each group has sequences of other lengths
 TOKENS_OF_GROUP = 2048  # on a CPU, groups half as large took 17 to 28% more time per token (model: 2 x 128)
 TOKENS_OF_HALF = 1024  # smaller batches still have two groups if each has this many tokens, so that lengths mix
@@ -47,7 +49,8 @@ class MaskedBatches:
 
     source: Corpus
     tokenizer: PreTrainedTokenizerBase  # tells the ids of BOS, EOS, padding and [MASK]
-    # Most tokens of a step. BOS, EOS and padding count, as in fairseq's --max-tokens; copies do not.
+    # Most tokens of a step. BOS, EOS and padding count, as in fairseq's --max-tokens; copies do not. Only the step with
+    # an epoch's shortest group may have more: at most SMALLEST_GROUP - 1 sequences, and less than `tokens_per_group`.
     tokens_per_batch: int
     # About so many tokens, copies included, are in memory at once. This and `repeat` do not change a step's sequences.
     tokens_per_micro_batch: int
@@ -72,8 +75,9 @@ class MaskedBatches:
         starts, end = [], 0
         while end < len(bounds):
             starts.append(end)
-            end += max(1, self.tokens_per_group // min(int(bounds[end]), longest))
-            if len(bounds) - end < SMALLEST_GROUP:
+            size = max(1, self.tokens_per_group // min(int(bounds[end]), longest))
+            end += size
+            if len(bounds) - end < min(SMALLEST_GROUP, size):
                 end = len(bounds)
         self._starts = np.array(starts)
         self.steps = -(-len(starts) // groups_per_batch)  # of an epoch
@@ -168,7 +172,20 @@ class ExLMDataCollator(TrainerCallback):
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, mask_ratio: MaskRatio = 0.15, seed: int = 0) -> None:
         share_bounds(mask_ratio)
-        self.tokenizer, self.mask_ratio, self.seed, self.epoch = tokenizer, mask_ratio, seed, 0
+        self.tokenizer, self.mask_ratio, self.seed = tokenizer, mask_ratio, seed
+        self._epoch = torch.zeros((), dtype=torch.int64)
+        self.epoch = 0
+
+    @property
+    def epoch(self) -> int:
+        """The epoch whose masks are drawn; set it before an epoch begins if no Trainer does."""
+        return int(self._epoch)
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        # Workers of a DataLoader have copies of the collator, and persistent ones keep theirs from epoch to epoch. In
+        # shared memory they all see the same number.
+        self._epoch.share_memory_().fill_(epoch)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """input_ids, attention_mask, labels, each [rows, S]; labels -100 if unmasked. InputError without an index."""

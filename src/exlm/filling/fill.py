@@ -60,6 +60,8 @@ def fill(
         raise InputError("give either texts after the model or --file, a file with one text per line")
     if output and Path(output).suffix != ".jsonl":
         raise InputError(f"cannot write {output}; the name must end in .jsonl")
+    if tokens_per_batch < 1:
+        raise InputError(f"tokens_per_batch is {tokens_per_batch}; it must be at least 1")
     if file is not None:
         # a file of another kind has a text on each line
         source = find_sources([file], header)[0][0] if format_of(file) else Source(file, "lines", None)

@@ -144,8 +144,11 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
             allowed = get_args(kind)
             if get_origin(kind) is Literal and getattr(self, name) not in allowed:
                 raise InputError(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(str, allowed))}")
-        sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "repeat")
-        strengths = ("copy_embedding", "order_prior", "sticky_prior")
+        sizes = (
+            "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "repeat",
+            "max_position_embeddings",
+        )  # fmt: skip
+        strengths = ("copy_embedding", "order_prior", "sticky_prior", "initializer_range")
         rates = ("hidden_dropout_prob", "attention_probs_dropout_prob", "activation_dropout", "classifier_dropout")
         layers = range(1, self.num_hidden_layers + 1)
         rules: dict[str, tuple[Callable[[Any], bool], str]] = {
@@ -153,6 +156,7 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
             "num_states": (lambda x: 1 <= x <= 64, "lie between 1 and 64"),
             **dict.fromkeys(strengths, (lambda x: 0 <= x < math.inf, "be 0 or a positive number")),
             "expanded_layers": (lambda x: x == "all" or x in layers, f"be all, or from 1 to {self.num_hidden_layers}"),
+            "rotary_base": (lambda x: 0 < x < math.inf, "be a positive number"),
             **dict.fromkeys(rates, (lambda x: 0 <= x < 1, "lie in [0, 1)")),
             "state_share": (
                 lambda x: x == 0 or (0 < x <= 0.5 and 1 / x % 1 == 0),
@@ -166,6 +170,11 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
         if self.hidden_size % (2 * blocks * self.num_attention_heads):
             wanted = f"{2 * blocks} x {self.num_attention_heads} heads for {self.rotary} rotary positions"
             raise InputError(f"hidden_size {self.hidden_size} must be a multiple of {wanted}")
+        if self.objective == "ctc" and self.unk_token_id is None:
+            raise InputError(
+                "the objective ctc has <unk> as its blank, but the tokenizer has no unk token; "
+                "add it with tokenizer.add_special_tokens and save the tokenizer again, or use another objective"
+            )
 
     @property
     def read_layers(self) -> int:

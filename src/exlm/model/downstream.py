@@ -42,7 +42,8 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
             pooled = self.exlm.encode(lattice, first, real, depth, trace)[:, 0]
         else:
             hidden = self.exlm.encode(lattice, depth=depth, trace=trace)
-            weight = lattice.attention_mask[..., None].to(hidden)
+            # Where BOS and EOS have k states, the first stands for the token, as in `embedding`.
+            weight = (lattice.attention_mask & (lattice.copy <= 1))[..., None].to(hidden)
             pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
         logits = self.classifier(pooled)
         if labels is not None:

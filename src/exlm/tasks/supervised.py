@@ -20,6 +20,7 @@ from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
 from exlm.train.optim import OptimizerConfig
 
 UNFINISHED = "unfinished"  # in the directory of a seed whose training is not finished (`storage.unfinished`)
+MEMORY_ADVICE = "lower batch_size, or max_length of the task; both change the result"
 BUCKETED_BATCHES = 8  # so many batches at a time: their shuffled rows are sorted by length and cut into batches
 
 
@@ -95,7 +96,18 @@ def train_best_epoch(
     distributed.to_device(network, device)
     run_dir.mkdir(parents=True, exist_ok=True)
     name = "/".join(run_dir.parts[-2:])
-    fit(network, loss, batches, config, run_dir, batches.seed, evaluate, description=name, checkpoints=kept)
+    fit(
+        model=network,
+        loss=loss,
+        batches=batches,
+        config=config,
+        directory=run_dir,
+        seed=batches.seed,
+        evaluate=evaluate,
+        description=name,
+        checkpoints=kept,
+        memory_advice=MEMORY_ADVICE,
+    )
     load_model(network, weights)
     network.eval()
     return best_epoch

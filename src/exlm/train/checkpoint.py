@@ -73,7 +73,7 @@ def resume(
         raise InputError(f"no checkpoint verifies ({path}: {damaged[path]}); delete {directory} to start again")
     for other, reason in damaged.items() if distributed.is_main() else ():
         print(f"warning: {other} is passed over and set aside: {reason}", flush=True)
-        other.rename(other.with_name(f"damaged-{other.name}"))
+        _set_aside(other)
     state = json.loads((path / "state.json").read_text())
     for name, value in identity.items():
         if (before := state["identity"].get(name)) != value:
@@ -86,6 +86,16 @@ def resume(
         name, _, key = name.partition("/")
         optimizer.state[parameters[name]][key] = moment.to(parameters[name].device)
     return state
+
+
+def _set_aside(path: Path) -> None:
+    """Renames a damaged checkpoint to `damaged-NAME`, or to `damaged-NAME-2` and so on if an earlier one is there."""
+    aside = path.with_name(f"damaged-{path.name}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"damaged-{path.name}-{number}")
+    path.rename(aside)
 
 
 def _model_tensors(model: nn.Module) -> dict[str, Tensor]:

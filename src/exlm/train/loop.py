@@ -2,8 +2,9 @@
 
 Its inputs are a model, a function from an update's number to its micro-batches, and a loss. The loss returns a sum, the
 count it was summed over, and the number of skipped sequences. The loop does not depend on masks, lattices or tasks.
-Sums are added over micro-batches and processes and divided once by the global count, so an update does not depend on
-how its batch is divided. Every micro-batch seeds dropout by (seed, step, number), so resuming is exact, bit for bit."""
+Sums are added over micro-batches and processes and divided once by the global count. Every micro-batch seeds dropout
+by (seed, step, number), so on a CPU resuming is exact, bit for bit; a GPU adds some sums in any order. How a batch is
+divided changes an update by rounding and by what dropout drops: other units, with the same probabilities."""
 
 import math
 import signal
@@ -86,6 +87,7 @@ def fit(
     loss_name: str = "loss",
     description: str = "train",
     checkpoints: Path | None = None,
+    memory_advice: str = "make the micro-batches smaller",
 ) -> dict[str, Any] | None:
     """Trains `model` in place, resuming from the newest undamaged checkpoint.
 
@@ -97,10 +99,12 @@ def fit(
         evaluate: (model, finished updates) -> metrics on held-out data.
         identity: settings that must be equal between a checkpoint and this run. None: the caller sees to that.
         loss_name, description: the names of the loss and of the run in the log and beside the progress bar.
+        memory_advice: what to do if memory runs out, for the message.
 
     Returns the metrics of the last update, or None if the run was complete already. TrainingStopped if the loss is not
-    finite or every update skips sequences (the last good checkpoint is kept), Interrupted at SIGINT or SIGTERM (after a
-    checkpoint, unless `save_every` is 0), InputError if a checkpoint belongs to another run or cannot be written."""
+    finite, every update skips sequences or memory runs out (the last good checkpoint is kept), Interrupted at SIGINT or
+    SIGTERM (after a checkpoint, unless `save_every` is 0), InputError if a checkpoint belongs to another run or cannot
+    be written."""
     optimizer = build_optimizer(model, config.optimizer)
     checkpoints = checkpoints or directory
     state = checkpoint.resume(checkpoints, model, optimizer, identity or {}) if config.save_every else None
@@ -113,7 +117,9 @@ def fit(
     with closing(tracker), on_signals(received.append, once=True):
         model.train()
         for step, micro_batches in _ahead(batches, state["step"], config.steps):
-            sums, norm, stop = update(wrapped, optimizer, loss, micro_batches, config, seed, step, received, advice)
+            sums, norm, stop = update(
+                wrapped, optimizer, loss, micro_batches, config, seed, step, received, advice, memory_advice
+            )
             done, last = step + 1, step + 1 == config.steps
             tracker.add(sums, done)
             if last or done % config.log_every == 0:
@@ -161,6 +167,7 @@ def update(
     step: int,
     received: Sequence[int] = (),
     advice: str = GO_ON,
+    memory_advice: str = "make the micro-batches smaller",
 ) -> tuple[Sums, float, int]:
     """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are those of `fit`.
     Returns the sums, the gradient's norm before clipping, and the signal that asks for a stop (0: none), one of those
@@ -180,8 +187,7 @@ def update(
                 if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
                     rows, length = batch["attention_mask"].shape
                     where = f"out of memory at step {step + 1}, in {rows} sequences of up to {length} tokens ({error})"
-                    advice = "lower tokens_per_micro_batch, which changes the result by rounding alone"
-                    raise TrainingStopped(f"{where}; {advice}") from error
+                    raise TrainingStopped(f"{where}; {memory_advice}") from error
                 raise
         found += torch.stack([value.double() for value in (total.detach(), count, skipped)])
         tokens += int(batch["attention_mask"].sum())  # on the host, as all batches
