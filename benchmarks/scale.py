@@ -120,10 +120,14 @@ def show_memory() -> None:
     print("| recipe | tokens per micro-batch | weights and optimizer | kept for the backward pass | at most |")
     print("| --- | --- | --- | --- | --- |")
     for recipe in recipes():
-        model, memory = memory_of_recipe(recipe)
-        name = f"{recipe} ({model.name})" if model.name else recipe
-        sizes = " | ".join(f"{value / 1e9:.1f}" for value in (memory.state, memory.kept, memory.peak))
-        print(f"| {name} | {model.data.tokens_per_micro_batch:,} | {sizes} |")
+        print(memory_row(recipe, *memory_of_recipe(recipe)))
+
+
+def memory_row(recipe: str, model: Model, memory: Memory) -> str:
+    """A row of the second table."""
+    name = f"{recipe} ({model.name})" if model.name else recipe
+    sizes = " | ".join(f"{value / 1e9:.1f}" for value in (memory.state, memory.kept, memory.peak))
+    return f"| {name} | {model.data.tokens_per_micro_batch:,} | {sizes} |"
 
 
 def _time(hours: float) -> str:
