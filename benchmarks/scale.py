@@ -1,51 +1,133 @@
-"""What the paper's runs need on 1, 8 and 64 GPUs, by the cost model: python benchmarks/scale.py
+"""What the recipes need: the hours of the paper's runs on 1, 8 and 64 GPUs, and the memory of every pre-training.
+
+    python benchmarks/scale.py
 
 Nothing is measured here. The hours follow from the floating-point operations of a step (`cost.step_flops`) and an
-assumed utilisation; the memory from the parameters and from what products keep for the backward pass.
+assumed utilisation, the memory from the shapes of a micro-batch (`memory.py`).
 """
 
-from dataclasses import replace
+import re
+from pathlib import Path
+from typing import NamedTuple, get_args
 
-from cost import Shape, parts, step_flops
+import yaml
 
+from cost import FLOAT32, Objective, step_flops
+from exlm.cli import settings
+from exlm.paper.analyze import Experiment, variants
+from exlm.recipe import ArchitectureConfig, DataConfig
+from memory import CPU, GPU, Memory, memory_of, parameters, shape_of
+
+RECIPES = Path(__file__).parents[1] / "recipes"
 PEAK, UTILISATION = 790e12, 0.4  # bfloat16 operations a second that products reach on an H100, and the share assumed
 GPUS = (1, 8, 64)
-TEXT, MOLECULES = 50265, 369  # sizes of the vocabularies
-# name: objective, tokens per update, per micro-batch, updates, states per mask, width, layers, heads, inner width,
-# vocabulary, tokens of a sequence
+TYPICAL_MOLECULE = 46  # tokens
+CORPORA = {  # name: tokens of the longest sequence and of the vocabulary
+    "corpus/text-512": (512, 50265),
+    "corpus/text-128": (128, 50265),
+    "corpus/text-32": (32, 512),
+    "corpus/text": (128, 16384),
+    "corpus/molecules": (512, 369),
+    "corpus/proteins": (512, 33),
+    "demo-output/corpus": (512, 369),
+}
+SHORTER = {"molecules/analysis-small": 128}  # the longest sequence of a recipe that wants a corpus with shorter ones
 RUNS = {
-    "molecules, SMILES-BERT": ("mlm", 65536, 32768, 120_000, 1, 768, 9, 12, 2048, MOLECULES, 46),
-    "molecules, ExLM (k = 2)": ("exlm", 65536, 32768, 120_000, 2, 768, 9, 12, 2048, MOLECULES, 46),
-    "text, base, RoBERTa": ("mlm", 2**20, 65536, 125_000, 1, 768, 12, 12, 3072, TEXT, 512),
-    "text, base, ExLM (k = 4)": ("exlm", 2**20, 65536, 125_000, 4, 768, 12, 12, 3072, TEXT, 512),
-    "text, large, RoBERTa": ("mlm", 2**20, 32768, 125_000, 1, 1024, 24, 16, 4096, TEXT, 512),
-    "text, large, ExLM (k = 4)": ("exlm", 2**20, 32768, 125_000, 4, 1024, 24, 16, 4096, TEXT, 512),
+    "molecules, SMILES-BERT": "molecules/paper-smiles-bert",
+    "molecules, ExLM (k = 2)": "molecules/paper-exlm",
+    "text, base, RoBERTa": "text/paper-base-roberta",
+    "text, base, ExLM (k = 4)": "text/paper-base-exlm",
+    "text, large, RoBERTa": "text/paper-large-roberta",
+    "text, large, ExLM (k = 4)": "text/paper-large-exlm",
 }
 
 
-def main() -> None:
-    """Prints the table of docs/scale.md."""
-    print("| run | " + " | ".join(f"{n} GPU{'s' * (n > 1)}" for n in GPUS) + " | memory, GB | one checkpoint, GB |")
-    print("| --- " * (len(GPUS) + 3) + "|")
-    for name, (
-        objective,
-        update,
-        micro,
-        steps,
-        states,
-        width,
-        layers,
-        heads,
-        inner,
-        vocabulary,
-        length,
-    ) in RUNS.items():
-        shape = Shape(update // length, length, 0.15, states, width, layers, heads, inner, vocabulary)
+class Model(NamedTuple):
+    """A pre-training of a recipe; of an analysis, one of many."""
+
+    name: str
+    data: DataConfig
+    model: ArchitectureConfig
+    longest: int  # tokens of a sequence
+    vocabulary: int
+
+
+def for_a_gpu(recipe: str) -> bool:
+    """Whether a recipe is meant for one GPU with 80 GB; all others are for a laptop."""
+    return re.search("paper|release", recipe) is not None
+
+
+def models_of(recipe: str) -> list[Model]:
+    """What a recipe pre-trains: one model, or those of all its experiments."""
+    path = RECIPES / f"{recipe}.yaml"
+    options = yaml.safe_load(path.read_text())
+    longest, vocabulary = CORPORA[options["data"]["corpus"]]
+    longest = SHORTER.get(recipe, longest)
+    if "space" not in options:
+        options = settings("pretrain", ["--config", str(path)])
+        return [Model("", options["data"], options["model"], longest, vocabulary)]
+    options = settings("analyze", ["sweep", "--config", str(path)])
+    models: dict[str, Model] = {}
+    for experiment in get_args(Experiment):
+        varied = variants(
+            experiment,
+            data=options["data"],
+            model=options["model"],
+            train=options["train"],
+            space=options["space"],
+        )
+        for name, run in varied.items():
+            models[name] = Model(name, run["data"], run["model"], longest, vocabulary)
+    return list(models.values())
+
+
+def recipes() -> list[str]:
+    """The names of all recipes that pre-train something, those for a GPU first."""
+    paths = [path for path in RECIPES.glob("*/*.yaml") if "data" in yaml.safe_load(path.read_text())]
+    names = [path.relative_to(RECIPES).with_suffix("").as_posix() for path in paths]
+    return sorted(names, key=lambda name: (not for_a_gpu(name), name))
+
+
+def memory_of_recipe(recipe: str) -> tuple[Model, Memory]:
+    """The model of a recipe that needs most memory, and its memory: on a GPU in bfloat16, or on the CPU of a laptop in
+    bfloat16 or float32, whichever needs more."""
+    machine, elements = (GPU, (2,)) if for_a_gpu(recipe) else (CPU, (2, 4))
+    needs = [
+        (model, memory_of(*model[1:], machine=machine, element=element))
+        for model in models_of(recipe)
+        for element in elements
+    ]
+    return max(needs, key=lambda need: need[1].peak)
+
+
+def show_hours() -> None:
+    """Prints the first table of docs/scale.md."""
+    print("| run | " + " | ".join(f"{n} GPU{'s' * (n > 1)}" for n in GPUS) + " | one checkpoint, GB |")
+    print("| --- " * (len(GPUS) + 2) + "|")
+    for name, recipe in RUNS.items():
+        (run,) = models_of(recipe)
+        length = TYPICAL_MOLECULE if recipe.startswith("molecules") else run.longest
+        objective: Objective = "exlm" if run.model.expands else "mlm"
+        steps = settings("pretrain", ["--config", str(RECIPES / f"{recipe}.yaml")])["train"].steps
+        shape = shape_of(run.data, run.model, length, run.vocabulary, tokens=run.data.tokens_per_batch)
         hours = steps * step_flops(shape, objective) / (PEAK * UTILISATION) / 3600
-        parameters = vocabulary * width + layers * (4 * width**2 + 2 * width * inner)
-        saved = sum(part.saved for part in parts(replace(shape, batch=micro // length), objective).values())
-        memory = (16 * parameters + 2 * saved) / 1e9  # weights, gradients, moments; norms and activations keep as much
-        print(f"| {name} | {' | '.join(_time(hours / n) for n in GPUS)} | {memory:.0f} | {12 * parameters / 1e9:.1f} |")
+        checkpoint = 3 * FLOAT32 * parameters(run.model, run.vocabulary) / 1e9  # weights and two moments
+        print(f"| {name} | {' | '.join(_time(hours / n) for n in GPUS)} | {checkpoint:.1f} |")
+
+
+def show_memory() -> None:
+    """Prints the second table of docs/scale.md."""
+    print("| recipe | tokens per micro-batch | weights and optimizer | kept for the backward pass | at most |")
+    print("| --- | --- | --- | --- | --- |")
+    for recipe in recipes():
+        print(memory_row(recipe, *memory_of_recipe(recipe)))
+
+
+def memory_row(recipe: str, model: Model, memory: Memory) -> str:
+    """A row of the second table."""
+    name = f"{recipe} ({model.name})" if model.name else recipe
+    sizes = " | ".join(f"{value / 1e9:.1f}" for value in (memory.state, memory.kept, memory.peak))
+    return f"| {name} | {model.data.tokens_per_micro_batch:,} | {sizes} |"
 
 
 def _time(hours: float) -> str:
@@ -55,4 +137,6 @@ def _time(hours: float) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    show_hours()
+    print()
+    show_memory()

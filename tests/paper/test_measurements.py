@@ -10,6 +10,7 @@ import torch
 from exlm import ExLMConfig, ExLMForMaskedLM, ExLMForSequenceClassification
 from exlm.model.downstream import ExLMForQuestionAnswering
 from exlm.ops.alignment import sample
+from exlm.paper import measurements
 from exlm.paper.measurements import (
     batch_entropies,
     compare,
@@ -107,6 +108,27 @@ def test_where_targets_stand_agrees_with_sampled_paths(corpus, switches):
     assert found["own_states"] == pytest.approx(sum(found["by_state"]))
     if switches.get("dag") == "sparse":
         assert found["own_states"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("objective", ["exlm", "mlm", "ctc"])
+def test_entropy_is_measured_in_pieces_of_bounded_size(corpus, objective, monkeypatch):
+    model, batches = model_of(corpus, num_states=3, objective=objective), batches_of(corpus, 0.3)
+    whole, sizes = measure_entropy(model, batches), []
+
+    def noting(log_probabilities):
+        sizes.append(log_probabilities.numel())
+        return entropy(log_probabilities)
+
+    limit = 5_000
+    monkeypatch.setattr(measurements, "entropy", noting)
+    monkeypatch.setattr(measurements, "LOGITS", limit)
+    pieces = measure_entropy(model, batches)
+    assert 1000 < max(sizes) <= limit and len(sizes) > 3 * len(batches)
+    assert pieces["tokens"] == whole["tokens"]
+    for name in ("mean", "std", "stderr"):
+        assert pieces[name] == pytest.approx(whole[name], abs=1e-6)
+        if objective == "exlm":
+            assert pieces["states"][name] == pytest.approx(whole["states"][name], abs=1e-6)
 
 
 def test_without_transitions_the_entropy_is_that_of_the_marginals(corpus):

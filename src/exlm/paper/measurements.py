@@ -39,6 +39,7 @@ from exlm.train.optim import build_optimizer
 
 Call = Callable[[], object]
 WARM_UP = 3  # steps
+LOGITS = 2**25  # of all states measured at a time; their entropy takes four times as many numbers in float64, 1 GB
 
 
 def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
@@ -64,7 +65,11 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
     without a visible copy. `states` has the same three numbers for the entropy of ExLM's states."""
     model.eval()
     with in_precision(model.device, "fp32"):
-        found = [batch_entropies(model, batch) for batch in tqdm(batches, desc="entropy", unit="batch")]
+        found = [
+            batch_entropies(model, piece)
+            for batch in tqdm(batches, desc="entropy", unit="batch")
+            for piece in in_pieces(model, batch)
+        ]
 
     def summary(name: str) -> dict[str, float]:
         values = torch.cat([entropies[name] for entropies in found])
@@ -74,6 +79,15 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
     tokens = sum(len(entropies["mixture"]) for entropies in found)
     states = summary("states") if model.transition is not None else None
     return {**summary("mixture"), "tokens": tokens, "states": states}
+
+
+def in_pieces(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """The batch, as many sequences at a time as have `LOGITS` logits. One sequence may have more."""
+    masks = int((batch["labels"] != IGNORED).sum(1).max())
+    states = masks * model.config.states_per_mask + 2 * model.config.states_per_boundary
+    size = max(1, LOGITS // (states * model.config.vocab_size))
+    for start in range(0, len(batch["labels"]), size):
+        yield {name: values[start : start + size] for name, values in batch.items()}
 
 
 @torch.no_grad()
