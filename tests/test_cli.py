@@ -4,12 +4,14 @@ import ast
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 
+from exlm import ExLMConfig
 from exlm.cli import build_parser, full_options
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.paper.analyze import variants
@@ -37,6 +39,25 @@ def test_every_recipe_parses_and_builds(path):
             model = ExLMForMaskedLM(config.model.build(train_smiles_tokenizer(["CCO"])))
         assert model.num_parameters() > 1e5
         assert config.train.optimizer.warmup_steps < config.train.steps
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_our_own_mlm_has_positions_in_all_features_and_the_papers_in_half(path, tiny_batch):
+    """Also when it is made of the recipe of an ExLM: with one seed it is the MLM with ordinary rotary positions."""
+    command, config = parse(path)
+    if command == "finetune":
+        pytest.skip("it has no positions of its own")
+    small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    mlm = replace(config.model, objective="mlm", max_position_embeddings=64, **small)
+    mlm = replace(mlm, expanded_layers="all" if mlm.expanded_layers == "all" else 1)
+    logits = {}
+    for rotary in (mlm.rotary, "1d"):
+        torch.manual_seed(0)
+        architecture = replace(mlm, rotary=rotary, initializer_range=0.1)
+        model = ExLMForMaskedLM(ExLMConfig(**vars(architecture), vocab_size=30, mask_token_id=29)).eval()
+        logits[rotary] = model(**tiny_batch).logits[tiny_batch["attention_mask"].bool()]
+    of_the_paper = path.stem.startswith(("paper", "release")) or path.stem == "analysis-paper"
+    assert torch.equal(logits[mlm.rotary], logits["1d"]) == (not of_the_paper)
 
 
 def test_the_papers_recipes_have_the_papers_size_and_differ_in_the_objective_alone():
