@@ -71,8 +71,8 @@ def log_distributions(model, ids, labels):
     weights = [math.prod(float(links[u, v]) for u, v in itertools.pairwise(path)) for path in paths]
 
     def probability(chosen):
-        emitted = (w * math.prod(float(words[path[i], y]) for i, y in chosen) for w, path in zip(weights, paths))
-        return sum(emitted) / sum(weights)
+        emitted = [math.prod(float(words[path[i], y]) for i, y in chosen) for path in paths]
+        return sum(w * p for w, p in zip(weights, emitted, strict=True)) / sum(weights)
 
     marginals = [[probability([(i, y)]) for y in range(VOCABULARY)] for i in range(inner + 2)]
     return lattice, masks, probability, torch.tensor(marginals, dtype=torch.float64)
@@ -138,7 +138,7 @@ def test_a_prior_in_place_of_the_configurations_counts(build):
 
 def test_masks_are_spread_evenly_and_of_equal_ones_the_left_come_first():
     certainty = torch.tensor([[0.9, 0.5, 0.7, 0.5, 0.7, 0.5, 0.9], [0.9, 0.1, 0.2, 0.9, 0.9, 0.9, 0.9]])
-    masks = torch.tensor([[False, True, True, True, True, True, False], [False, True, True, False, False, False, False]])
+    masks = torch.tensor([[0, 1, 1, 1, 1, 1, 0], [0, 1, 1, 0, 0, 0, 0]]).bool()
     sizes, left = [], masks
     for passes_left in (3, 2, 1):
         revealed = most_certain(certainty, left, passes_left)

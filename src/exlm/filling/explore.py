@@ -59,6 +59,8 @@ def explore(
     if path.suffix not in (".html", ".svg", *CONVERTERS):
         raise InputError(f"cannot write {output}; the name must end in .html, .svg, .pdf or .png")
     converters = optional("vl_convert", "figures", f"writing {output}") if path.suffix in CONVERTERS else None
+    if chosen.passes != 1:
+        raise InputError(f"passes is {chosen.passes}, but explore shows the states of one pass; leave passes out")
     if words < 1 or not 0 <= threshold < 1:
         raise InputError(f"words is {words} and threshold is {threshold}; give at least 1 word, and 0 <= threshold < 1")
     network, tokenizer = texts.load_for_filling(model)

@@ -45,9 +45,11 @@ def fill(
         file: a file of such texts, in place of texts, in any format that `exlm prepare` reads (with another ending: a
             text on each line), or `-` for standard input.
         output: JSONL file to write: line, text, fillings (text, tokens of each mask, probability, log_probability),
-            exact (beam: whether it is proven that no more probable filling was missed), kept, warning and problem.
+            exact (beam: whether it is proven that no more probable filling was missed), kept, passes (how many passes
+            of the network it took), warning and problem.
             Fillings of molecules also have valid: whether RDKit reads them. Without a file, a table is printed.
-        states: add the states of every mask, each with the probability that a path visits it and its top words.
+        states: add the states of every mask in the first pass, each with the probability that a path visits it and
+            its top words.
         tokens_per_batch: how many expanded tokens one forward pass may have.
         text_column: column of a table to read; found by its name where absent.
         header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...

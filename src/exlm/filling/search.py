@@ -62,6 +62,19 @@ def kept(graph: Graph) -> float:
     return min(1.0, float((some - every).exp()))
 
 
+def summed_out(graph: Graph, revealed: Tensor) -> Graph:
+    """The graph of the `revealed` masks [M] (bool) of `one_per_mask`, with all tokens of the other masks summed out: a
+    link leads over the states of the masks between, which emit nothing."""
+    links = graph.links
+    for mask in (~revealed).nonzero()[:, 0]:
+        between = graph.mask == mask
+        over = links[:, between, None] + links[between]  # from every state over one of these to every state
+        links = torch.logaddexp(links, over.logsumexp(1))
+    visited = F.pad(revealed, (1, 1), value=True)  # BOS, the masks, EOS
+    number, stays = visited.cumsum(0) - 2, visited[graph.mask + 1]
+    return Graph(graph.probs[stays], links[stays][:, stays], number[graph.mask[stays] + 1])
+
+
 def ways(links: Tensor, tokens: int) -> Tensor:
     """Log-probabilities [m + 2, N] to go from each state to the last one in exactly 0, 1, .. or m + 1 steps. Row
     m + 1 - i is log R_i. The first entry of the last row is log Z_m; it is -inf if no path has m tokens."""

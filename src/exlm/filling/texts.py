@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -15,8 +16,10 @@ from exlm.data.encoding import unknown_tokens
 from exlm.data.tokenization import splits_smiles
 from exlm.errors import InputError
 from exlm.filling import search
+from exlm.filling.passes import Beginning, Reading, beam_in_passes, sample_in_passes
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.model.passes import Passes, passes_needed
 from exlm.pretrained import load_model
 from exlm.randomness import Purpose, draw
 
@@ -41,8 +44,11 @@ class FillOptions:
             paths with one state in every mask are used, and each mask gets one token. `kept` is the share that they
             have of the probability of all paths with as many tokens. If it is below a half, `warning` says that these
             probabilities tell little about the model. For models without transitions it is 1, with `free` null.
-        beam: how many beginnings of fillings to keep after each token.
-        seed: the seed of the samples."""
+        beam: how many beginnings of fillings to keep after each token, and after each pass.
+        seed: the seed of the samples.
+        passes: in how many passes of the network to fill the masks. Each pass reveals the masks that the model is most
+            certain of, as even a number as possible, and later ones read their tokens. A text with fewer masks takes
+            fewer passes; `all` reveals one mask in each. Not with `free`, `tokens` or `viterbi`."""
 
     n_best: int = 5
     method: Literal["beam", "viterbi", "sample"] = "beam"
@@ -50,6 +56,7 @@ class FillOptions:
     free: bool = False
     beam: int = 64
     seed: int = 0
+    passes: Passes = 1
     lengths: range | None = field(init=False, default=None)  # the numbers of tokens that `tokens` names
 
     def __post_init__(self) -> None:
@@ -61,12 +68,31 @@ class FillOptions:
             if not self.lengths or 0 in self.lengths:
                 raise InputError(f"tokens is {self.tokens}; give a number from 1, or a range as 2-4")
             self.free = True
+        self._check_passes()
+
+    def _check_passes(self) -> None:
+        if self.passes == 1:
+            return
+        if self.passes != "all" and not (isinstance(self.passes, int) and self.passes > 1):
+            raise InputError(f"passes is {self.passes}; give a number from 1, or all to reveal one mask in each pass")
+        if self.free:
+            raise InputError(
+                f"passes is {self.passes}, but with free or tokens a mask may hold no token that a pass could reveal; "
+                "leave passes at 1, or leave out free and tokens"
+            )
+        if self.method == "viterbi":
+            raise InputError(
+                f"passes is {self.passes}, but viterbi finds a path through the states of one pass; "
+                "use the method beam or sample"
+            )
 
 
 class Example(NamedTuple):
-    """A text as tokens, how many positions it takes in the encoder, and why it cannot be filled (None: it can)."""
+    """A text as tokens, the places of its masks, how many positions it takes in the encoder, and why it cannot be
+    filled (None: it can)."""
 
     ids: list[int]
+    masks: list[int]
     length: int
     problem: str | None
 
@@ -104,11 +130,25 @@ def fill_texts(
         chunk = texts[start : start + TEXTS]
         examples = encode(network, tokenizer, chunk)
         records: list[Record] = [
-            dict(line=line, text=text, fillings=[], exact=None, kept=None, warning=None, problem=example.problem)
+            dict(
+                line=line,
+                text=text,
+                fillings=[],
+                exact=None,
+                kept=None,
+                passes=None,
+                warning=None,
+                problem=example.problem,
+            )
             for line, (text, example) in enumerate(zip(chunk, examples, strict=True), start + 1)
         ]
         for i, graph in all_graphs(network, tokenizer, examples, tokens_per_batch):
-            records[i] |= fill_graph(graph, examples[i].ids, tokenizer, options, start + i + 1)
+            line = start + i + 1
+            if options.passes == 1:
+                records[i] |= fill_graph(graph, examples[i].ids, tokenizer, options, line)
+            else:
+                read = partial(read_beginnings, network, tokenizer, tokens_per_batch)
+                records[i] |= fill_in_passes(graph, examples[i], read, tokenizer, options, line)
             if states and records[i]["fillings"]:
                 described = describe_states(graph, options, 5, tokenizer.convert_ids_to_tokens)
                 rows = list(zip(graph.mask.tolist(), described, strict=True))
@@ -132,7 +172,8 @@ def encode(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: 
             problem = f"too long: it expands to {length} positions, the model's most is {most}"
         elif tokenizer.unk_token_id in ids:
             problem = unknown_tokens(text, tokenizer)
-        examples.append(Example(ids, length, problem))
+        masks = [place for place, token in enumerate(ids) if token == tokenizer.mask_token_id]
+        examples.append(Example(ids, masks, length, problem))
     return examples
 
 
@@ -154,8 +195,11 @@ def all_graphs(
 def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrainedTokenizerFast) -> list[Graph]:
     """A graph for each example, from one forward pass: what the model says about its masks. It is on the CPU."""
     unpadded = {"input_ids": [example.ids for example in examples]}
-    batch = tokenizer.pad(unpadded, return_tensors="pt", return_attention_mask=True)
-    lattice = network.exlm.expand(batch["input_ids"], batch["attention_mask"])
+    batch = tokenizer.pad(unpadded, return_tensors="pt", return_attention_mask=True, padding_side="right")
+    masked = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
+    for row, example in enumerate(examples):
+        masked[row, example.masks] = True
+    lattice = network.exlm.expand(batch["input_ids"], batch["attention_mask"], masked)
     hidden = network.states(lattice)
     lattice = lattice.to(hidden.device)
     if not network.config.has_links:  # masks are independent of each other, and each has one state
@@ -170,6 +214,32 @@ def graphs(network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrai
         for b, n in enumerate(lengths.tolist())
     ]
     return result if network.config.has_links else [search.one_per_mask(graph) for graph in result]
+
+
+def read_beginnings(
+    network: ExLMForMaskedLM,
+    tokenizer: PreTrainedTokenizerFast,
+    tokens_per_batch: int,
+    beginnings: Sequence[Beginning],
+) -> Iterator[Reading]:
+    """What the network says about beginnings of fillings of one text, in their order."""
+    config = network.config
+    examples = []
+    for beginning in beginnings:
+        length = len(beginning.ids) + len(beginning.masks) * (config.states_per_mask - 1)
+        length += 2 * (config.states_per_boundary - 1)
+        examples.append(Example(beginning.ids, beginning.masks, length, None))
+    # All are equally long, so their order is kept.
+    for number, graph in all_graphs(network, tokenizer, examples, tokens_per_batch):
+        yield Reading(graph, _places(network, examples[number]))
+
+
+def _places(network: ExLMForMaskedLM, example: Example) -> list[int]:
+    """The places in the text that have states: its masks, and with k boundary states also a revealed BOS or EOS."""
+    config = network.config
+    ends = {config.bos_token_id, config.eos_token_id} if config.states_per_boundary > 1 else set()
+    inside = range(1, len(example.ids) - 1)
+    return [place for place in inside if place in example.masks or example.ids[place] in ends]
 
 
 def searched(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float]]:
@@ -188,7 +258,7 @@ def fill_graph(
     if not lengths:
         wished = options.tokens or graph.masks
         return {"problem": f"no path puts {wished} tokens into its masks ({len(graph.links) - 2} states)"}
-    record: Record = {"fillings": [], "exact": True if options.method == "beam" else None}
+    record: Record = {"fillings": [], "exact": True if options.method == "beam" else None, "passes": 1}
     for length, chance in lengths.items():
         if options.method == "viterbi":
             result = search.viterbi(paths, length)
@@ -219,6 +289,40 @@ def fill_graph(
         record["kept"] = search.kept(graph)
         record["warning"] = LITTLE_KEPT if record["kept"] < 0.5 else None
     return record
+
+
+def fill_in_passes(
+    graph: Graph,
+    example: Example,
+    read: Callable[[list[Beginning]], Iterator[Reading]],
+    tokenizer: PreTrainedTokenizerFast,
+    options: FillOptions,
+    line: int = 1,
+) -> Record:
+    """The same in several passes, of which `graph` is the first; `read` makes the others (`exlm.filling.passes`)."""
+    passes = passes_needed(options.passes, len(example.masks))
+    start, first = Beginning(example.ids, example.masks, 0.0), Reading(graph, example.masks)
+    if options.method == "sample":
+        seed = options.seed, line, len(example.masks)
+        result = sample_in_passes(start, first, read, passes, options.n_best, seed)
+    else:
+        result = beam_in_passes(start, first, read, passes, options.n_best, options.beam)
+    fillings = [
+        {
+            "text": tokenizer.decode(filled.ids[1:-1]),
+            "tokens": [[tokenizer.convert_ids_to_tokens(filled.ids[place])] for place in example.masks],
+            "probability": math.exp(filled.log_prob),
+            "log_probability": filled.log_prob,
+        }
+        for filled in result.filled
+    ]
+    return {
+        "fillings": fillings,
+        "exact": result.proven if options.method == "beam" else None,
+        "kept": result.kept,
+        "passes": passes,
+        "warning": LITTLE_KEPT if result.kept < 0.5 else None,
+    }
 
 
 def filled_in(ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[list[int]]:

@@ -1,7 +1,7 @@
 """Joint likelihood of masked tokens in several passes of the network, exact for every objective.
 
-The policy: each pass reads the text with all tokens that earlier passes revealed, and reveals those masks that it is most
-certain of. So the masks of a pass depend on what is known, never on what is still masked, and
+The policy: each pass reads the text with all tokens that earlier passes revealed, and reveals those masks that it is
+most certain of. So the masks of a pass depend on what is known, never on what is still masked, and
 
     p(y in T passes) = product over passes of p(tokens revealed in the pass | text, tokens revealed earlier)
 
@@ -70,9 +70,7 @@ def nll_in_passes(
     return nll
 
 
-def _one_pass(
-    model: ExLMForMaskedLM, lattice: Lattice, passes_left: int, prior: Prior | None
-) -> tuple[Tensor, Tensor]:
+def _one_pass(model: ExLMForMaskedLM, lattice: Lattice, passes_left: int, prior: Prior | None) -> tuple[Tensor, Tensor]:
     """Which targets [batch, targets] the pass reveals, and -log of their joint probability [batch]."""
     states = model.states(lattice)
     lattice = lattice.to(states.device)

@@ -1,0 +1,122 @@
+"""Fillings in several passes of the network, by the policy of `exlm.model.passes`: each pass reveals the masks that are
+most certain, and the next one reads their tokens. As in `exlm fill` in one pass, only paths with one state in each mask
+count. A filling's probability is the product over its passes, and exact: every pass sums over all tokens of the masks
+that it does not reveal."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from exlm.filling import search
+from exlm.filling.search import Fillings, Graph
+from exlm.model.passes import most_certain
+from exlm.randomness import mix
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """A text of which some masks are revealed."""
+
+    ids: list[int]
+    masks: list[int]  # the places that are still masked
+    log_prob: float  # of the revealed tokens together
+
+
+class Reading(NamedTuple):
+    """What the network says about a beginning."""
+
+    graph: Graph
+    places: list[int]  # in the text, of the graph's masks and of what else has states there, from left to right
+
+
+class InPasses(NamedTuple):
+    """Filled texts: the best first, but samples in the order in which they were drawn."""
+
+    filled: list[Beginning]
+    proven: bool  # whether no missing filling is more probable than the last one; only `beam_in_passes` proves it
+    kept: float  # the smallest share of paths with one state in each mask (`search.kept`) in any pass
+
+
+Read = Callable[[list[Beginning]], Iterable[Reading]]
+
+
+def beam_in_passes(start: Beginning, first: Reading, read: Read, passes: int, n_best: int, width: int) -> InPasses:
+    """The `n_best` most probable fillings that a beam search finds; each pass keeps the `width` best beginnings.
+
+    A beginning is at least as probable as all fillings that continue it. So the search has proven that it found the
+    best if the n-th filling is at least as probable as every beginning that was dropped or not listed."""
+    beginnings, missed, kept = [start], -math.inf, 1.0
+    readings: Iterable[Reading] = [first]
+    for passes_left in range(passes, 0, -1):
+        size = n_best if passes_left == 1 else width
+        longer = list[Beginning]()
+        for beginning, reading in zip(beginnings, readings, strict=True):
+            places, paths = _revealed(beginning, reading, passes_left)
+            fillings = search.beam_search(paths, len(places), size, width)
+            longer += _continued(beginning, places, fillings)
+            missed = max(missed, beginning.log_prob + _most_unlisted(fillings, size))
+            kept = min(kept, search.kept(reading.graph))
+        longer.sort(key=lambda beginning: -beginning.log_prob)
+        missed = max([missed, *(dropped.log_prob for dropped in longer[size : size + 1])])
+        beginnings = longer[:size]
+        readings = read(beginnings)
+    proven = len(beginnings) == n_best and beginnings[-1].log_prob >= missed
+    return InPasses(beginnings, proven or missed == -math.inf, kept)
+
+
+def sample_in_passes(
+    start: Beginning, first: Reading, read: Read, passes: int, count: int, seed: tuple[int, ...]
+) -> InPasses:
+    """`count` fillings drawn pass by pass; `seed`, the pass and the number of the beginning decide each draw."""
+    beginnings, kept = [start], 1.0
+    readings: Iterable[Reading] = [first]
+    for passes_left in range(passes, 0, -1):
+        longer = list[Beginning]()
+        draws = count // len(beginnings)  # all from the start, then one from each beginning
+        for number, (beginning, reading) in enumerate(zip(beginnings, readings, strict=True)):
+            places, paths = _revealed(beginning, reading, passes_left)
+            generator = torch.Generator().manual_seed(int(mix(*seed, passes_left, number)) >> 1)
+            longer += _continued(beginning, places, search.sample(paths, len(places), draws, generator))
+            kept = min(kept, search.kept(reading.graph))
+        beginnings = longer
+        readings = read(beginnings)
+    return InPasses(beginnings, False, kept)
+
+
+def certainty(graph: Graph) -> Tensor:
+    """The marginal probability [masks] of every mask's most probable token, over the paths of the graph."""
+    return (search.visits(graph, graph.masks)[1:-1] @ graph.probs).amax(1)
+
+
+def _revealed(beginning: Beginning, reading: Reading, passes_left: int) -> tuple[list[int], Graph]:
+    """The places that the next pass reveals, and the graph of their masks alone."""
+    paths = search.one_per_mask(reading.graph)
+    masked = torch.tensor([place in beginning.masks for place in reading.places])
+    revealed = most_certain(certainty(paths)[None], masked[None], passes_left)[0]
+    places = [place for place, now in zip(reading.places, revealed.tolist(), strict=True) if now]
+    return places, search.summed_out(paths, revealed)
+
+
+def _continued(beginning: Beginning, places: list[int], fillings: Fillings) -> list[Beginning]:
+    """The beginning with each of the fillings of these places."""
+    masks = [place for place in beginning.masks if place not in places]
+    continued = []
+    for tokens, log_prob in zip(fillings.tokens.tolist(), fillings.log_prob.tolist(), strict=True):
+        ids = list(beginning.ids)
+        for place, token in zip(places, tokens, strict=True):
+            ids[place] = token
+        continued.append(Beginning(ids, masks, beginning.log_prob + log_prob))
+    return continued
+
+
+def _most_unlisted(fillings: Fillings, size: int) -> float:
+    """How probable a filling that a search for the `size` best did not list can be at most (logarithm)."""
+    if not fillings.proven:
+        return 0.0
+    if len(fillings.tokens) < size:
+        return -math.inf  # there are no others
+    return float(fillings.log_prob[-1])
