@@ -19,6 +19,8 @@ from exlm.errors import InputError
 from exlm.model.evaluation import evaluate_batch, no_sums, summary
 from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.model.passes import Passes, nll_in_passes
+from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision, used_precision
 from exlm.pretrained import load_tokenizer, save_model
 from exlm.randomness import STREAMS, Purpose, draw
@@ -104,6 +106,7 @@ def pretrain(
             values = score_held_out(network, held_out, now)
             if step == train.steps:
                 values |= evaluate_by_masks(network, tokenizer, data, evaluate, seed, now, rank, world)
+                values |= evaluate_in_passes(network, held_out, evaluate.passes, now)
             if distributed.is_main():
                 tqdm.write(f"step {step}: {_describe_scores(values)}")
                 sys.stdout.flush()
@@ -237,6 +240,29 @@ def evaluate_by_masks(
         scores[str(masks)] = score_held_out(model, batches, prior)
     by_masks = {f"{name}_by_masks": {m: score[name] for m, score in scores.items()} for name in ("nll", "joint_nll")}
     return {**by_masks, "by_masks_sequences": len(rows)}
+
+
+def evaluate_in_passes(
+    model: ExLMForMaskedLM,
+    batches: list[dict[str, Tensor]],
+    passes: list[Passes],
+    prior: Prior | None = None,
+) -> dict[str, Any]:
+    """`joint_nll_in_passes`: nats per masked token of all masked tokens of a sequence together, by the number of passes
+    (`exlm.model.passes`). `batches` are those of `joint_nll`, which is that of one pass. Empty without `passes`."""
+    if not passes:
+        return {}
+    model.eval()
+    nats = dict.fromkeys(map(str, passes), 0.0)
+    masked = 0.0
+    with in_precision(next(model.parameters()).device, "fp32"):
+        for batch in batches:
+            masked += float((batch["labels"] != IGNORED).sum())
+            for number in passes:
+                nats[str(number)] += float(nll_in_passes(model, batch, number, prior).sum())
+    masked, *totals = distributed.sum_over_processes([masked, *nats.values()])
+    per_token = [total / max(masked, 1.0) for total in totals]
+    return {"joint_nll_in_passes": dict(zip(nats, per_token, strict=True))}
 
 
 def score_held_out(

@@ -8,6 +8,7 @@ from exlm.data.batching import MaskRatio, share_bounds
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ArchitectureConfig as ArchitectureConfig  # also a part of a recipe
 from exlm.model.heads import Prior
+from exlm.model.passes import Passes
 
 # Settings that do not change what a run computes, or that another setting contains. Micro-batches change rounding and
 # which units are dropped; a run that is out of memory could not go on if they had to stay.
@@ -67,16 +68,22 @@ class EvaluateConfig:
     Attributes:
         by_masks: numbers of masks. Held-out sequences are judged with exactly so many masked tokens, each time the same
             sequences. A task has no mask at all, a filling a few: a model should be good at every number. [] for none.
-        sequences: the most held-out sequences that are judged for it."""
+        sequences: the most held-out sequences that are judged for it.
+        passes: in how many passes of the network all masked tokens are judged together, such as [1, 2, 4, all], on the
+            sequences of `joint_nll`, which is that of one pass; each pass reveals the masks that are most certain. The
+            time is that of an evaluation for every pass."""
 
     by_masks: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16])
     sequences: int = 500
+    passes: list[Passes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if any(masks < 1 for masks in self.by_masks) or self.sequences < 1:
             raise InputError(
                 "evaluate.by_masks and evaluate.sequences must be at least 1; give [] for no number of masks"
             )
+        if any(passes != "all" and passes < 1 for passes in self.passes):
+            raise InputError(f"evaluate.passes is {self.passes}; give numbers from 1, or all, as in [1, 2, 4, all]")
 
 
 def expanded_length(tokens: int, data: DataConfig, model: ArchitectureConfig) -> int:

@@ -35,11 +35,13 @@ def pretraining(
     machine: dict | None = MACHINE,
     rate: float = 1e-3,
     joint: float | None = None,
+    passes: dict | None = None,
     warmup: int | None = None,
     prior: dict | None = None,
     **model: Any,
 ) -> Path:
-    """One finished pre-training; `entropy` adds measurements, `joint` the joint nll; `warmup` makes an earlier one."""
+    """One finished pre-training; `entropy` adds measurements, `joint` the joint nll, `passes` that in several passes;
+    `warmup` makes an earlier one."""
     data = {"corpus": corpus, "mask_ratio": p, "tokens_per_batch": 4096} | ({"repeat": r} if r else {})
     switches = MODEL | model
     identity = {f"model.{key}": value for key, value in switches.items()}
@@ -52,6 +54,7 @@ def pretraining(
         identity["transition_warmup"] = warmup
     evaluation = {"step": steps, "loss": 3.0, "accuracy": accuracy, "perplexity": 50.0, "infeasible": 0.0}
     together = {} if joint is None else _together(joint, switches)
+    together |= {} if passes is None else {"joint_nll_in_passes": passes}
     result = {
         "parameters": 1_000_000,
         "evaluation": evaluation | together,

@@ -98,6 +98,18 @@ def test_without_a_measured_cost_mlm_plus_plus_took_about_as_long_as_exlm(tmp_pa
     assert [run.steps for cell in family.select("Vanilla MLM++") for run in family.cells[cell]] == [190]
 
 
+def test_joint_nll_in_several_passes_stands_beside_that_in_one(tmp_path):
+    pretraining(tmp_path, "exlm", joint=2.0, passes={"1": 2.0, "2": 1.9, "all": 1.7})
+    pretraining(
+        tmp_path, "mlm", objective="mlm", steps=190, joint=2.2, passes={"1": 2.2, "2": 1.8, "4": 1.6, "all": 1.5}
+    )
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = read_csv(tmp_path / "out" / "tables" / "worth.csv")
+    scores = {row["score"]: (float(row["ExLM"]), float(row["Vanilla MLM++"])) for row in rows}
+    in_passes = {"Joint nll in 2 passes": (1.9, 1.8), "Joint nll, one mask per pass": (1.7, 1.5)}
+    assert scores == {"Joint nll": (2.0, 2.2), **in_passes}  # ExLM was not measured in 4
+
+
 def test_each_mask_ratio_has_its_own_mlm_plus_plus(tmp_path):
     for p, steps in ((0.15, 160), (0.387, 190)):
         pretraining(tmp_path, f"exlm-{p}", p)

@@ -617,6 +617,20 @@ def test_a_result_says_what_its_numbers_are(recipe):
     assert mlm["evaluation"]["joint_nll"] == mlm["evaluation"]["nll"] and "own_states" not in mlm["evaluation"]
 
 
+@pytest.mark.parametrize("objective", ["exlm", "mlm"])
+def test_all_masked_tokens_are_judged_in_several_passes_on_request(recipe, objective):
+    recipe["model"] = replace(recipe["model"], objective=objective)
+    recipe["evaluate"] = EvaluateConfig(by_masks=[], passes=[1, 2, "all"])
+    evaluation = pretrain(**recipe)["evaluation"]
+    in_passes = evaluation["joint_nll_in_passes"]
+    assert [*in_passes] == ["1", "2", "all"] and len(set(in_passes.values())) == 3
+    assert in_passes["1"] == pytest.approx(evaluation["joint_nll"], rel=1e-5)
+    records = [record for record in curves(recipe["output"]) if record["kind"] == "eval"]
+    assert "joint_nll_in_passes" not in records[0] and records[-1]["joint_nll_in_passes"] == in_passes
+    with pytest.raises(InputError, match=r"evaluate.passes is \[0\]; give numbers from 1, or all"):
+        EvaluateConfig(passes=[0])
+
+
 def test_a_float32_run_does_not_depend_on_the_process(recipe, tmp_path, rounding_processor):
     """Where the process allows products of bfloat16 operands, a float32 run has none."""
     recipe["train"] = replace(recipe["train"], steps=3)

@@ -14,7 +14,7 @@ from torch import Tensor
 from exlm.filling import search
 from exlm.filling.search import Fillings, Graph
 from exlm.model.passes import most_certain
-from exlm.randomness import mix
+from exlm.randomness import Purpose, draw
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class InPasses(NamedTuple):
 
     filled: list[Beginning]
     proven: bool  # whether no missing filling is more probable than the last one; only `beam_in_passes` proves it
-    kept: float  # the smallest share of paths with one state in each mask (`search.kept`) in any pass
+    kept: float  # the smallest share of paths with one state in each mask (`search.kept`) in what was read
 
 
 Read = Callable[[list[Beginning]], Iterable[Reading]]
@@ -53,16 +53,19 @@ def beam_in_passes(start: Beginning, first: Reading, read: Read, passes: int, n_
     readings: Iterable[Reading] = [first]
     for passes_left in range(passes, 0, -1):
         size = n_best if passes_left == 1 else width
-        longer = list[Beginning]()
+        best = list[Beginning]()
         for beginning, reading in zip(beginnings, readings, strict=True):
+            if len(best) == size and beginning.log_prob <= best[-1].log_prob:
+                missed = max(missed, beginning.log_prob)  # neither this nor a later beginning can enter the best
+                break
             places, paths = _revealed(beginning, reading, passes_left)
             fillings = search.beam_search(paths, len(places), size, width)
-            longer += _continued(beginning, places, fillings)
-            missed = max(missed, beginning.log_prob + _most_unlisted(fillings, size))
+            longer = sorted([*best, *_continued(beginning, places, fillings)], key=lambda x: -x.log_prob)
+            best, dropped = longer[:size], longer[size:]
+            unlisted = beginning.log_prob + _most_unlisted(fillings, size)
+            missed = max([missed, unlisted, *(x.log_prob for x in dropped[:1])])
             kept = min(kept, search.kept(reading.graph))
-        longer.sort(key=lambda beginning: -beginning.log_prob)
-        missed = max([missed, *(dropped.log_prob for dropped in longer[size : size + 1])])
-        beginnings = longer[:size]
+        beginnings = best
         readings = read(beginnings)
     proven = len(beginnings) == n_best and beginnings[-1].log_prob >= missed
     return InPasses(beginnings, proven or missed == -math.inf, kept)
@@ -79,7 +82,8 @@ def sample_in_passes(
         draws = count // len(beginnings)  # all from the start, then one from each beginning
         for number, (beginning, reading) in enumerate(zip(beginnings, readings, strict=True)):
             places, paths = _revealed(beginning, reading, passes_left)
-            generator = torch.Generator().manual_seed(int(mix(*seed, passes_left, number)) >> 1)
+            bits = draw(Purpose.SAMPLED_FILLING, *seed, passes_left, number)
+            generator = torch.Generator().manual_seed(int(bits) >> 1)
             longer += _continued(beginning, places, search.sample(paths, len(places), draws, generator))
             kept = min(kept, search.kept(reading.graph))
         beginnings = longer

@@ -120,7 +120,13 @@ def _pretraining(result: Json, path: Path, runs: Runs) -> Pretraining | None:
     if model.rotary == "1d":  # the ablation belongs to runs with either kind of positions
         del choices["model.rotary"]
     scores: dict[str, float] = {HeldOut.HOURS: result["training_seconds"] / 3600}
-    scores |= {name: factor * found[key] for name, (key, factor) in EVALUATION.items() if key in found}
+    numbers = found | {
+        f"{name}/{key}": value
+        for name, by_key in found.items()
+        if isinstance(by_key, dict)
+        for key, value in by_key.items()
+    }
+    scores |= {name: factor * numbers[key] for name, (key, factor) in EVALUATION.items() if key in numbers}
     shares = share_bounds(data["mask_ratio"])
     shared = {key: value for key, value in identity.items() if key not in VARIED}
     if shares[0] < shares[1]:  # such runs are compared among themselves, in the cell of their mean share

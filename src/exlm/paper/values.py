@@ -21,7 +21,10 @@ class HeldOut(StrEnum):
     PERPLEXITY = "Perplexity"  # of each masked token by itself
     NLL = "Marginal nll"
     JOINT_PERPLEXITY = "Joint perplexity"  # of all masked tokens of a sequence together, per token
-    JOINT_NLL = "Joint nll"
+    JOINT_NLL = "Joint nll"  # in one pass of the network
+    JOINT_NLL_2 = "Joint nll in 2 passes"
+    JOINT_NLL_4 = "Joint nll in 4 passes"
+    JOINT_NLL_ALL = "Joint nll, one mask per pass"
     OWN_MASK = "Own mask, %"
     ENTROPY = "Entropy, bits"
     STATE_ENTROPY = "Entropy per state, bits"

@@ -1,0 +1,228 @@
+"""Fillings in several passes: all of them together, the best, samples, and the command."""
+
+import itertools
+import json
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
+
+from exlm import ExLMConfig, ExLMForMaskedLM, InputError
+from exlm.filling import search
+from exlm.filling.explore import explore
+from exlm.filling.passes import Beginning, Reading, beam_in_passes
+from exlm.filling.texts import (
+    FillOptions,
+    encode,
+    fill_in_passes,
+    fill_texts,
+    graphs,
+    load_for_filling,
+    read_beginnings,
+)
+from exlm.model.passes import nll_in_passes
+from exlm_command import main
+from tests.filling.test_filling import GRAPHS, enumerate_fillings, random_graph, save
+
+TWO = "CC(=O)[MASK]c1cccc[MASK]1"
+WORDS = ["<s>", "<pad>", "</s>", "<unk>", "c", "<mask>"]  # [MASK] and the end of a sequence can be filled in, too
+ONE_PATH = [  # models whose paths all have one state in each mask, so that `fill` and `joint_nll` count the same paths
+    {"num_states": 1},
+    {"objective": "mlm"},
+    {"objective": "ctc", "num_states": 2},
+    {"num_states": 2, "order_prior": 60.0},
+]
+OTHERS = [{"num_states": 3}, {"num_states": 2, "dag": "sparse"}, {"num_states": 2, "boundary_states": "k"}]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    words = Tokenizer(WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>"))
+    words.pre_tokenizer = WhitespaceSplit()
+    ends = [("<s>", WORDS.index("<s>")), ("</s>", WORDS.index("</s>"))]
+    words.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
+    names = {
+        "bos_token": "<s>",
+        "pad_token": "<pad>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "mask_token": "<mask>",
+    }
+    return PreTrainedTokenizerFast(tokenizer_object=words, **names)
+
+
+@pytest.fixture
+def filled(tokenizer):
+    """A function that fills [MASK][MASK]...: the model, and ids with log-probabilities."""
+
+    def fill(switches, masks, passes, n_best=10**4, width=64):
+        torch.manual_seed(3)
+        sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+        settings = {"max_position_embeddings": 64, "initializer_range": 0.6, "mask_token_id": tokenizer.mask_token_id}
+        network = (
+            ExLMForMaskedLM(ExLMConfig(vocab_size=len(WORDS), **sizes, **{**settings, **switches})).double().eval()
+        )
+        (example,) = encode(network, tokenizer, [" [MASK]" * masks])
+        (graph,) = graphs(network, [example], tokenizer)
+        start, first = Beginning(example.ids, example.masks, 0.0), Reading(graph, example.masks)
+        read = partial(read_beginnings, network, tokenizer, 4096)
+        return network, beam_in_passes(start, first, read, min(passes, masks), n_best, width)
+
+    return fill
+
+
+def nll(network, tokenizer, ids, passes):
+    """-log-probability of filled texts by the evaluation's likelihood."""
+    labels = torch.tensor(ids)
+    labels[:, [0, -1]] = -100
+    masked = torch.where(labels == -100, torch.tensor(ids), tokenizer.mask_token_id)
+    batch = {"input_ids": masked, "attention_mask": torch.ones_like(masked), "labels": labels}
+    return nll_in_passes(network, batch, passes)
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3])
+@pytest.mark.parametrize("switches", [*ONE_PATH, *OTHERS], ids=str)
+def test_a_wide_beam_lists_all_fillings_once_with_the_probabilities_of_the_policy(filled, tokenizer, switches, passes):
+    network, result = filled(switches, masks=3, passes=passes)
+    assert len({tuple(x.ids) for x in result.filled}) == len(result.filled) == len(WORDS) ** 3 and result.proven
+    values = torch.tensor([x.log_prob for x in result.filled], dtype=torch.float64)
+    assert float(values.exp().sum()) == pytest.approx(1.0, abs=1e-9) and (values.diff() <= 0).all()
+    if switches in ONE_PATH:
+        expected = -nll(network, tokenizer, [x.ids for x in result.filled], passes)
+        likely = expected > -60  # a mixture in float64 ends there, or the prior's other paths begin
+        torch.testing.assert_close(values[likely], expected[likely], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+@pytest.mark.parametrize("switches", [{"num_states": 3}, {"objective": "mlm"}], ids=str)
+def test_what_a_narrow_beam_calls_proven_is_true(filled, switches, width):
+    proven = 0
+    every_filling = {passes: filled(switches, masks=3, passes=passes)[1] for passes in (2, 3)}
+    for (passes, every), n_best in itertools.product(every_filling.items(), (1, 2, 3)):
+        _, result = filled(switches, masks=3, passes=passes, n_best=n_best, width=width)
+        values, best = ([x.log_prob for x in found.filled] for found in (result, every))
+        assert all(value <= other + 1e-9 for value, other in zip(values, best, strict=False))
+        if result.proven:
+            assert values == pytest.approx(best[:n_best], abs=1e-9)
+        proven += result.proven
+    assert proven >= (width == 4)
+
+
+@pytest.mark.parametrize("case", ["three masks", "sparse", "one per mask", "one per mask, several boundary states"])
+def test_masks_are_summed_out_over_all_their_tokens(case):
+    graph = search.one_per_mask(GRAPHS[case][0])
+    every, log_f = enumerate_fillings(graph, graph.masks)
+    probabilities = (log_f - log_f.logsumexp(0)).exp().view([graph.probs.shape[1]] * graph.masks)
+    for revealed in itertools.product([False, True], repeat=graph.masks):
+        chosen = search.summed_out(graph, torch.tensor(revealed))
+        assert chosen.masks == sum(revealed)
+        dropped = [mask for mask, now in enumerate(revealed) if not now]
+        expected = probabilities.sum(dropped) if dropped else probabilities
+        if chosen.masks:
+            tokens = torch.tensor(list(itertools.product(range(graph.probs.shape[1]), repeat=chosen.masks)))
+            torch.testing.assert_close(search.log_probability(chosen, tokens).exp(), expected.flatten())
+
+
+def test_many_masks_are_summed_out_without_underflow():
+    graph = search.one_per_mask(random_graph(13, masks=100, k=2, spread=9.0))
+    revealed = torch.arange(100) == 60
+    tokens = torch.arange(5)[:, None]
+    assert search.log_probability(search.summed_out(graph, revealed), tokens).logsumexp(0).abs() < 1e-9
+
+
+def test_samples_follow_the_policy(filled, tokenizer):
+    network, every = filled({"num_states": 2}, masks=2, passes=2)
+    example = encode(network, tokenizer, [" [MASK]" * 2])[0]
+    (graph,) = graphs(network, [example], tokenizer)
+    read = partial(read_beginnings, network, tokenizer, 4096)
+    count = 200
+    options = FillOptions(n_best=count, method="sample", passes=2)
+    record = fill_in_passes(graph, example, read, tokenizer, options)
+    drawn = [
+        tuple(tokenizer.convert_tokens_to_ids(mask[0]) for mask in entry["tokens"]) for entry in record["fillings"]
+    ]
+    values = {tuple(x.ids[1:-1]): x.log_prob for x in every.filled}
+    assert [entry["log_probability"] for entry in record["fillings"]] == pytest.approx([values[y] for y in drawn])
+    assert record["exact"] is None and record["passes"] == 2 and len(drawn) == count
+    expected = torch.tensor([*values.values()], dtype=torch.float64).exp()
+    frequency = torch.tensor([drawn.count(y) / count for y in values], dtype=torch.float64)
+    error = (expected * (1 - expected) / count).sqrt()
+    assert ((frequency - expected).abs() <= 4 * error + 1 / count).all()
+    few = replace(options, n_best=10)
+    first, again, other = (fill_in_passes(graph, example, read, tokenizer, few, line) for line in (1, 1, 2))
+    assert first == again != other
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("model"), num_states=1)
+
+
+def test_a_filling_has_the_joint_likelihood_of_its_passes_and_says_how_many(model):
+    network, tokenizer = load_for_filling(str(model))
+    texts = [TWO, "CC[MASK]O", "C[MASK]CC[MASK]C[MASK]C[MASK]C", "CCO"]
+    for wished, taken in ((1, [1, 1, 1]), (3, [2, 1, 3]), ("all", [2, 1, 4])):
+        options = FillOptions(passes=wished, n_best=3, beam=8)
+        *records, problem = fill_texts(network, tokenizer, texts, options)
+        assert [record["passes"] for record in records] == taken and problem["passes"] is None
+        for text, record in zip(texts, records, strict=False):
+            ids = tokenizer(text.replace("[MASK]", "<mask>"), return_tensors="pt")
+            masked = ids["input_ids"] == tokenizer.mask_token_id
+            for entry in record["fillings"]:
+                spelled = (tokenizer.convert_tokens_to_string(mask) for mask in entry["tokens"])
+                assert entry["text"] == text.replace("[MASK]", "{}").format(*spelled)
+                labels = torch.full_like(ids["input_ids"], -100)
+                tokens = [token for (token,) in entry["tokens"]]
+                labels[masked] = torch.tensor(tokenizer.convert_tokens_to_ids(tokens))
+                expected = nll_in_passes(network, {**ids, "labels": labels}, wished)
+                assert entry["log_probability"] == pytest.approx(-float(expected), abs=1e-4)
+
+
+def test_a_text_with_one_mask_is_filled_the_same_way_in_any_number_of_passes(model):
+    network, tokenizer = load_for_filling(str(model))
+    once, often = (
+        next(fill_texts(network, tokenizer, ["CC[MASK]O"], FillOptions(passes=passes), states=True))
+        for passes in (1, 4)
+    )
+    assert once == often
+
+
+def test_the_output_says_how_many_passes_it_took(capsys, model, tmp_path):
+    main(["fill", str(model), TWO, "CC[MASK]O", "--passes", "4", "--n_best", "2"])
+    assert capsys.readouterr().out.count("filled in 2 passes of the network") == 1
+    main(["fill", str(model), TWO])
+    assert "passes" not in capsys.readouterr().out
+    target = tmp_path / "fills.jsonl"
+    main(["fill", str(model), TWO, "--passes", "all", "--method", "sample", "--output", str(target)])
+    (record,) = map(json.loads, target.read_text().splitlines())
+    assert record["passes"] == 2 and len(record["fillings"]) == 5 and record["kept"] == 1
+
+
+@pytest.mark.parametrize(
+    "options, reason",
+    [
+        ("--passes 0", "passes is 0; give a number from 1"),
+        ("--passes 2 --free true", "leave passes at 1, or leave out free and tokens"),
+        ("--passes 2 --tokens 3", "leave passes at 1, or leave out free and tokens"),
+        ("--passes all --method viterbi", "use the method beam or sample"),
+    ],
+)
+def test_passes_that_make_no_sense_are_told_in_one_sentence(capsys, model, options, reason):
+    with pytest.raises(SystemExit):
+        main(["fill", str(model), TWO, *options.split()])
+    error = capsys.readouterr().err
+    assert reason in error and len(error.strip().splitlines()) == 1
+
+
+def test_a_look_inside_is_of_one_pass(model):
+    with pytest.raises(InputError, match="explore shows the states of one pass"):
+        explore(str(model), TWO, passes=2)
