@@ -4,9 +4,9 @@ agreement   two masks that must hold the same one of four letters
 chain       four masks (x, x+1, x+2, x+3) of ten letters, modulo 10
 pairs       four masks (x, x+1, y, y+1), two pairs that know nothing of each other
 
-A mixture of softmaxes over one mask is no richer than one softmax, so nothing but what masks know of each other pulls the
-copies of a mask apart, and at the start they are alike. With one state in each mask, what the masks on both sides of a
-link tell each other is at most ln k nats: the best that k states can do is to share the letters evenly.
+A mixture of softmaxes over one mask is no richer than one softmax, so nothing but what masks know of each other pulls
+the copies of a mask apart, and at the start they are alike. With one state in each mask, what the masks on both sides
+of a link tell each other is at most ln k nats: the best that k states can do is to share the letters evenly.
 
 Agreement, nats for both masks together: 2.773 if they are independent, 1.73 with two of the letters on one state, 1.386
 at best. Chain and pairs are those of VMD (arXiv 2510.23606), which has a latent variable for the whole sequence.
@@ -101,7 +101,7 @@ def train(
 @torch.no_grad()
 def valid_share(model: ExLMForMaskedLM, letters: Tensor, samples: int = 10_000) -> float:
     """The share of samples, drawn in one pass, that are among the sequences."""
-    example = batch(letters[:1])
+    example = {name: tensor[:1] for name, tensor in batch(letters).items()}
     lattice = model.exlm.expand(**example)
     states = model.states(lattice)
     probs = model.head(states)[0].double().softmax(-1)

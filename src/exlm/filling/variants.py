@@ -36,7 +36,8 @@ def score(
     """Scores mutations of proteins: the log-odds of the mutant's residues against the wild type's.
 
     The table gets three columns: `score` is the sum over the mutated positions, each judged by itself; `joint_score`
-    judges them together, by the likelihood of `exlm fill` (equal without transitions); `problem`, why there is none.
+    judges them together, by the likelihood of `exlm fill` in one pass (equal without transitions); `problem`, why there
+    is none.
 
     Args:
         model: a pre-trained model of proteins.

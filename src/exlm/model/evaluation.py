@@ -3,8 +3,8 @@
 Marginal numbers judge every masked token alone. Joint numbers judge all masked tokens of a sequence together, which is
 the purpose of transitions. Let f be the sum over all paths that emit the tokens (without the emissions of BOS and EOS),
 and Z_m the same sum with all emissions 1. Then f / Z_m is the tokens' probability among all fillings with as many
-tokens, m. Both sums can also be restricted to paths that give each mask one token. An MLM's tokens are independent: its
-joint probability is a product."""
+tokens, m. Both sums can also be restricted to paths that give each mask one token. In one pass, an MLM's tokens are
+independent: its joint probability is a product. `exlm.model.passes` judges all masked tokens in several passes."""
 
 import math
 from typing import Any
