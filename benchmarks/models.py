@@ -21,6 +21,7 @@ from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.model.masked_lm import ExLMMaskedLMOutput
 from exlm.ops.precision import autocast, training_products
 from exlm.train.distributed import keep_freed_memory
+from exlm.train.loop import recompute_layers
 from exlm.train.optim import OptimizerConfig, build_optimizer
 
 Batch = dict[str, Tensor]
@@ -46,6 +47,7 @@ class Contender:
         dropout: of hidden states and of attention.
         attention: implementation of a peer's attention, sdpa or eager.
         compile: layers through torch.compile.
+        again: layers are computed again in the backward pass (gradient checkpointing).
     """
 
     name: str
@@ -53,6 +55,7 @@ class Contender:
     dropout: float = 0.0
     attention: str = "sdpa"
     compile: bool = False
+    again: bool = False
 
 
 def random_batch(shape: Shape, seed: int = 0) -> Batch:
@@ -124,6 +127,8 @@ def build_model(shape: Shape, contender: Contender, device: str) -> nn.Module:
     if contender.compile:
         for layer in layers(model):
             layer.compile(dynamic=True)
+    if contender.again:
+        recompute_layers(model)
     return model.to(device).train()
 
 

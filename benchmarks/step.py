@@ -25,7 +25,8 @@ QUEUED = 5  # steps of one measurement on CUDA, so that the host prepares one wh
 
 def contenders(shape: Shape, options: Namespace) -> list[Contender]:
     """What a comparison puts side by side; the first is the base of the ratios."""
-    ours = Contender("mlm", options.precision, options.dropout, compile=options.compile)
+    again = options.gradient_checkpointing
+    ours = Contender("mlm", options.precision, options.dropout, compile=options.compile, again=again)
     if options.comparison == "exlm":
         return [ours, dataclasses.replace(ours, name="exlm")]
     if options.comparison == "peers":
@@ -125,6 +126,7 @@ def main() -> None:
     parser.add_argument("--precision", default="bf16", choices=("auto", "bf16", "fp32"))
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--compile", action="store_true", help="layers through torch.compile")
+    parser.add_argument("--gradient-checkpointing", action="store_true", help="compute the layers again")
     parser.add_argument("--no-memory", action="store_true", help="skip peak memory")
     parser.add_argument("--peak-flops", type=float, default=790e12, help="operations per second of the GPU")
     options = parser.parse_args()

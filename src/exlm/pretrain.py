@@ -33,8 +33,9 @@ from exlm.recipe import (
     expanded_length,
     identity_of,
 )
+from exlm.start import start_fingerprint, take_weights
 from exlm.storage import finished_result, lock, machine, plain, problem, write_json, write_yaml
-from exlm.train import distributed
+from exlm.train import checkpoint, distributed
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.tracking import read_log
 
@@ -43,6 +44,7 @@ MEMORY_ADVICE = (
     "lower tokens_per_micro_batch and start the run again, it goes on; "
     "the result changes by rounding alone, or with dropout by which units are dropped"
 )
+NO_START = {"start": None}  # of a run that started from no weights; earlier results do not say it
 
 
 def pretrain(
@@ -53,6 +55,7 @@ def pretrain(
     seed: int = 0,
     prior: PriorConfig = PriorConfig(),
     evaluate: EvaluateConfig = EvaluateConfig(),
+    start_from: str | None = None,
     compile: bool = False,
     resume_anyway: bool = False,
     device: str = "auto",
@@ -67,34 +70,42 @@ def pretrain(
         seed: seed of initial weights, order, masks and dropout.
         prior: order prior of the links between states, and its schedule. An MLM has none.
         evaluate: what is measured once more at the end.
+        start_from: directory of a pre-trained model of this library; what fits is taken from it, the rest is drawn.
         compile: compile the encoder layers with torch.compile.
         resume_anyway: continue from a checkpoint although training settings (not data or model) have changed.
         device: auto, cpu, cuda or cuda:NUMBER.
 
     Returns the content of `result.json`."""
     recipe = plain({"output": output, "data": data, "model": model, "prior": prior, "train": train, "seed": seed})
-    recipe |= {"evaluate": plain(evaluate), "compile": compile}
+    recipe |= {"evaluate": plain(evaluate), "start_from": start_from, "compile": compile}
     corpus = Corpus(data.corpus, "train")
     corpus.verify()
     tokenizer = load_tokenizer(corpus.path)
     directory = Path(output)
     with distributed.process_group(train.max_wait) as (rank, world), lock(directory) if rank == 0 else nullcontext():
         identity = {"tokenizer": corpus.tokenizer_hash, "corpus": corpus.corpus_hash, **identity_of(recipe, "model")}
+        identity |= {"start": start_fingerprint(start_from)} if start_from else {}
         settings = identity_of(recipe, "train") | identity_of(recipe, "data") | {"seed": seed}
         settings["train.precision"] = used_precision(distributed.device(device), train.precision)
         if model.has_links:
             settings |= identity_of(recipe, "prior")
-        finished = finished_result(directory / "result.json", "identity", identity | settings, earlier=EARLIER)
+        same_run = NO_START | identity | settings
+        finished = finished_result(directory / "result.json", "identity", same_run, earlier=EARLIER)
         if finished and problem(directory) is None:
             print(f"{directory} is finished already: {_describe(finished)}")
             return finished
         check_positions(data, model)
-        if rank == 0 and not (directory / "recipe.yaml").exists():
-            write_yaml(directory / "recipe.yaml", recipe)
         torch.manual_seed(seed)
         config = model.build(tokenizer, data.repeat, prior.at(train.steps, train.steps))
         config.molecules, config.standardize = corpus.molecules, corpus.standardize
         network = ExLMForMaskedLM(config)
+        goes_on = train.save_every > 0 and bool(checkpoint.candidates(directory))
+        if start_from and not goes_on:
+            line = take_weights(network, tokenizer, start_from)
+            if rank == 0:
+                print(line)
+        if rank == 0 and not (directory / "recipe.yaml").exists():
+            write_yaml(directory / "recipe.yaml", recipe)
         distributed.to_device(network, device)
         if compile:
             for layer in network.exlm.layers:
@@ -120,7 +131,7 @@ def pretrain(
             return [(number, complete_batch(network, batch, now)) for number, batch in masked(step)]
 
         parameters = network.num_parameters(only_trainable=True)
-        kept = (identity if resume_anyway else identity | settings) | {"random streams": STREAMS}
+        kept = NO_START | (identity if resume_anyway else identity | settings) | {"random streams": STREAMS}
         name, description = f"{model.objective}_loss", f"{model.objective} {parameters / 1e6:.1f}M"
         final = fit(
             model=network,

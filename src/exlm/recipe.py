@@ -14,7 +14,7 @@ from exlm.model.passes import Passes
 # which units are dropped; a run that is out of memory could not go on if they had to stay.
 REPORTING = (
     "log_every", "eval_every", "save_every", "keep_checkpoints", "max_wait", "eval_sequences", "corpus", "warmup_ratio",
-    "tokens_per_micro_batch",
+    "tokens_per_micro_batch", "gradient_checkpointing",
 )  # fmt: skip
 
 EARLIER = {"model.state_share": 0.5}  # settings that runs of earlier versions did not record, with what held for them

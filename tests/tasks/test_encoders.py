@@ -96,6 +96,19 @@ def test_results_are_those_of_an_exlm_run(tuned, exlm_report):
     assert written["runs"][0]["split"]["train"] == 24 and written["runs"][0]["split"]["valid"] == 12
 
 
+def test_layers_computed_again_give_the_same_model(model, tuned, family, files, tmp_path):
+    output, report = tuned
+    again = replace(FAST, gradient_checkpointing=True)
+    if family in ("albert", "xlnet"):  # transformers cannot do it
+        with pytest.raises(InputError, match="cannot compute its layers again; leave out gradient_checkpointing"):
+            run(model, files, tmp_path, again)
+        return
+    assert run(model, files, tmp_path, again)["runs"][0]["scores"] == report["runs"][0]["scores"]
+    left, right = (load_file(path / "seed-0/model.safetensors") for path in (output, tmp_path))
+    for name in left:
+        torch.testing.assert_close(left[name], right[name], atol=1e-6, rtol=1e-5)
+
+
 def test_predict_gives_the_predictions_of_the_run(tuned, files, tmp_path):
     output, report = tuned
     recorded = pd.read_csv(output / "seed-0/predictions.csv")

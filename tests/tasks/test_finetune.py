@@ -109,6 +109,17 @@ def test_results_predictions_and_report_agree(pretrained, table, tmp_path):
     assert invalid["row"].tolist() == [6] and set(invalid["action"]) == {"left out"}
 
 
+def test_layers_computed_again_give_the_same_bits_and_count_as_the_same_run(pretrained, table, tmp_path):
+    task = TaskConfig(str(table), label_columns=["nitrogen"], split="random")
+    once = replace(FAST, epochs=1)
+    again = replace(once, gradient_checkpointing=True)
+    report = finetune(str(tmp_path / "once"), str(pretrained), task, once, [0])
+    assert finetune(str(tmp_path / "once"), str(pretrained), task, again, [0]) == report  # it is finished
+    finetune(str(tmp_path / "again"), str(pretrained), task, again, [0])
+    left, right = ((tmp_path / path / "model.safetensors").read_bytes() for path in ("once", "again"))
+    assert left == right
+
+
 def test_doubtful_rows_can_be_kept(pretrained, table, tmp_path):
     run(pretrained, table, tmp_path, ["nitrogen"], on_invalid="keep")
     frame = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")

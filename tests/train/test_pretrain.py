@@ -225,17 +225,21 @@ def test_without_dropout_the_update_does_not_depend_on_how_the_batch_is_cut(reci
 
 
 def test_two_processes_equal_one_with_accumulation(recipe, whole, tmp_path):
-    path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(plain(recipe)))
+    """From the same start; the two compute their layers a second time in the backward pass."""
+    recipe["start_from"] = str(whole)
+    alone = pretrain(**{**recipe, "output": str(tmp_path / "alone")})
+    path, again = tmp_path / "recipe.yaml", replace(recipe["train"], gradient_checkpointing=True)
+    path.write_text(yaml.safe_dump(plain(recipe | {"train": again})))
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(
-        [*launcher, "-m", "exlm", "pretrain", str(path)], check=True, env=environment, stderr=subprocess.DEVNULL
-    )
-    left, right = weights(recipe["output"]), weights(whole)
+    command = [*launcher, "-m", "exlm", "pretrain", str(path)]
+    said = subprocess.run(command, check=True, env=environment, text=True, capture_output=True).stdout
+    assert said.count("start from") == 1
+    assert json.loads(Path(recipe["output"], "result.json").read_text())["identity"] == alone["identity"]
+    left, right = weights(recipe["output"]), weights(tmp_path / "alone")
     for name in left:
         torch.testing.assert_close(left[name], right[name], atol=2e-5, rtol=1e-4)
-    for ours, theirs in zip(curves(recipe["output"]), curves(whole), strict=True):
+    for ours, theirs in zip(curves(recipe["output"]), curves(tmp_path / "alone"), strict=True):
         assert ours["exlm_loss"] == pytest.approx(theirs["exlm_loss"], rel=1e-4)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import varlen
 from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.ops.elementwise import Dropout, dropout
@@ -150,7 +151,7 @@ class ExLMAttention(nn.Module):
         return heads.permute(2, 0, 3, 1, 4).unbind(0)
 
 
-class ExLMLayer(nn.Module):
+class ExLMLayer(GradientCheckpointingLayer):
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)

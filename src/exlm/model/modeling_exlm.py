@@ -23,6 +23,7 @@ class ExLMPreTrainedModel(PreTrainedModel):
     _input_embed_layer = "embeddings"
     _no_split_modules = ["ExLMLayer"]
     _supports_sdpa = True
+    supports_gradient_checkpointing = True
     # An encoder may be loaded with another head than it was trained with.
     _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^transition\.", r"^classifier\.", r"^qa_outputs\."]
 

@@ -118,11 +118,17 @@ def finished_runs(
 ) -> dict[tuple[str, int], Result | None]:
     """The results of all runs by cell and seed, None for a run that is not finished; InputError if settings differ."""
     return {
-        (name, seed): storage.finished_result(run_dir / RESULT, "settings", settings | {"train": plain(hyper)})
+        (name, seed): storage.finished_result(run_dir / RESULT, "settings", _with_hyper(settings, hyper))
         for name, hyper in grid.items()
         for seed in seeds
         for run_dir in [directory / name / f"seed-{seed}"]
     }
+
+
+def _with_hyper(settings: dict[str, Any], hyper: Any) -> dict[str, Any]:
+    """The settings that two runs must share to be the same, with those hyper-parameters that change the numbers."""
+    numbers = {name: value for name, value in plain(hyper).items() if name != "gradient_checkpointing"}
+    return settings | {"train": numbers}
 
 
 def run_grid(
@@ -144,7 +150,7 @@ def run_grid(
 
     def train(name: str, seed: int) -> Result:
         run_dir = directory / name / f"seed-{seed}"
-        begun: Result = {"seed": seed, "settings": settings | {"train": plain(grid[name])}}
+        begun: Result = {"seed": seed, "settings": _with_hyper(settings, grid[name])}
         with storage.unfinished(run_dir / UNFINISHED, begun):
             try:
                 result = begun | train_seed(run_dir, grid[name], seed)

@@ -73,7 +73,15 @@ def train_best_epoch(
     steps = hyper.epochs * every
     warmup = int(hyper.warmup_ratio * steps)
     optimizer = OptimizerConfig(hyper.learning_rate, warmup, weight_decay=hyper.weight_decay, clip_norm=hyper.clip_norm)
-    config = LoopConfig(steps, optimizer, hyper.precision, log_every=every, eval_every=every, save_every=every)
+    config = LoopConfig(
+        steps=steps,
+        optimizer=optimizer,
+        precision=hyper.precision,
+        log_every=every,
+        eval_every=every,
+        save_every=every,
+        gradient_checkpointing=hyper.gradient_checkpointing,
+    )
     kept = run_dir / UNFINISHED / KEPT
     weights, best, best_epoch = kept / "best.safetensors", -np.inf, 0
     if weights.exists():  # its epoch may be later than the newest checkpoint; then it is repeated, with the same score

@@ -50,7 +50,9 @@ class LoopConfig:
         save_every: updates between checkpoints, with one more at the end; 0 saves none, so no run can be resumed.
         keep_checkpoints: how many of the newest checkpoints are kept.
         max_infeasible_steps: stop after this many updates in a row with sequences that had to be skipped.
-        max_wait: seconds that a process waits for the others before it stops."""
+        max_wait: seconds that a process waits for the others before it stops.
+        gradient_checkpointing: keep only the inputs of every layer and compute the layers a second time in the backward
+            pass: less memory, a third more time, the same numbers."""
 
     steps: int = 1000
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -61,6 +63,7 @@ class LoopConfig:
     keep_checkpoints: int = 2
     max_infeasible_steps: int = 20
     max_wait: int = 600
+    gradient_checkpointing: bool = False
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(("steps", "log_every", "keep_checkpoints", "max_infeasible_steps", "max_wait"), 1)
@@ -105,6 +108,8 @@ def fit(
     finite, every update skips sequences or memory runs out (the last good checkpoint is kept), Interrupted at SIGINT or
     SIGTERM (after a checkpoint, unless `save_every` is 0), InputError if a checkpoint belongs to another run or cannot
     be written."""
+    if config.gradient_checkpointing:
+        recompute_layers(model)
     optimizer = build_optimizer(model, config.optimizer)
     checkpoints = checkpoints or directory
     state = checkpoint.resume(checkpoints, model, optimizer, identity or {}) if config.save_every else None
@@ -144,6 +149,19 @@ def fit(
                 where = f"interrupted after step {done} of {config.steps}"
                 raise Interrupted(stop, f"{where}; run the same command {aim}")
     return values
+
+
+def recompute_layers(model: nn.Module) -> None:
+    """Makes a Hugging Face model keep only its layers' inputs and compute the layers again in the backward pass, with
+    the same dropout. InputError if its class cannot."""
+    # transformers renamed the method, and warns of the earlier name where it has both.
+    renamed = hasattr(model, "activation_checkpointing_enable")
+    enable = getattr(model, "activation_checkpointing_enable" if renamed else "gradient_checkpointing_enable")
+    try:
+        enable({"use_reentrant": False})
+    except ValueError as error:
+        name = type(model).__name__
+        raise InputError(f"{name} cannot compute its layers again; leave out gradient_checkpointing") from error
 
 
 def _ahead(batches: MicroBatches, start: int, steps: int) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:
