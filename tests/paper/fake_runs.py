@@ -24,7 +24,7 @@ def write(path: Path, content: Any) -> None:
 def pretraining(
     root: Path,
     name: str,
-    p: float = 0.15,
+    p: float | list[float] = 0.15,
     r: int | None = None,
     steps: int = 100,
     seed: int = 0,
@@ -36,6 +36,7 @@ def pretraining(
     rate: float = 1e-3,
     joint: float | None = None,
     passes: dict | None = None,
+    by_masks: dict | None = None,
     warmup: int | None = None,
     prior: dict | None = None,
     **model: Any,
@@ -55,6 +56,7 @@ def pretraining(
     evaluation = {"step": steps, "loss": 3.0, "accuracy": accuracy, "perplexity": 50.0, "infeasible": 0.0}
     together = {} if joint is None else _together(joint, switches)
     together |= {} if passes is None else {"joint_nll_in_passes": passes}
+    together |= {} if by_masks is None else {"nll_by_masks": by_masks}
     result = {
         "parameters": 1_000_000,
         "evaluation": evaluation | together,
@@ -74,7 +76,7 @@ def pretraining(
         record
         for step in range(1, 11)
         for record in (
-            {"step": step * steps // 10, "kind": "train", "loss": 3 + 3 * p ** (r or 1) * math.exp(-step / 3)}
+            {"step": step * steps // 10, "kind": "train", "loss": 3 + 3 * np.mean(p) ** (r or 1) * math.exp(-step / 3)}
             | {"tokens": 40960.0, "seconds": 4.0 + step % 2},
             {"step": step * steps // 10, "kind": "eval", "accuracy": accuracy * step / 10, "perplexity": 100.0 / step}
             | together,

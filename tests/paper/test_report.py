@@ -110,6 +110,32 @@ def test_joint_nll_in_several_passes_stands_beside_that_in_one(tmp_path):
     assert scores == {"Joint nll": (2.0, 2.2), **in_passes}  # ExLM was not measured in 4
 
 
+def test_nll_by_the_number_of_masks_stands_in_a_table_of_its_own(tmp_path):
+    for seed, one in ((0, 0.5), (1, 0.7)):
+        pretraining(tmp_path, f"exlm-{seed}", seed=seed, by_masks={"1": one, "4": 0.4})
+    pretraining(tmp_path, "mlm", objective="mlm", by_masks={"1": 0.3, "4": 0.45})
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = {row["model"]: row for row in read_csv(tmp_path / "out" / "tables" / "masks.csv")}
+    assert {model: float(row["nll at 1 mask"]) for model, row in rows.items()} == {
+        "ExLM, k = 4, p = 15%": pytest.approx(0.6), "Vanilla MLM, p = 15%": 0.3,
+    }  # fmt: skip
+    assert not rows["Vanilla MLM, p = 15%"]["nll at 16 masks"]  # not measured
+
+
+def test_positions_in_all_features_and_ranges_of_masks_are_compared_among_themselves(tmp_path):
+    for name, switches in {"2d": {}, "full": {"rotary": "full"}}.items():
+        pretraining(tmp_path, f"exlm-{name}", **switches)
+        pretraining(tmp_path, f"mlm-{name}", objective="mlm", **switches)
+        pretraining(tmp_path, f"range-{name}", p=[0.02, 0.6], **switches)
+    pretraining(tmp_path, "ablated", rotary="1d")
+    groups = families(find_runs([str(tmp_path)]))
+    names = {frozenset(run.path.name for run in group.runs) for group in groups}
+    pair = {f: frozenset({f"exlm-{f}", f"mlm-{f}", "ablated"}) for f in ("2d", "full")}
+    assert names == {*pair.values(), frozenset({"range-2d"}), frozenset({"range-full"})}
+    [full] = [group for group in groups if {run.path.name for run in group.runs} == pair["full"]]
+    assert "model.rotary = full" in full.label
+
+
 def test_each_mask_ratio_has_its_own_mlm_plus_plus(tmp_path):
     for p, steps in ((0.15, 160), (0.387, 190)):
         pretraining(tmp_path, f"exlm-{p}", p)

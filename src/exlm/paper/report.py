@@ -58,6 +58,7 @@ def report(runs: list[str], output: str = "report") -> None:
     worth, claims, every_run, not_run = (Section(*texts("sections", name)) for name in named)
     if (table := tables.worth_table(groups)).rows:
         worth.blocks = [table, *(figure for family in groups for figure in cost_curves(family))]
+    worth.blocks += [table for table in (tables.masks_table(groups),) if table.rows]
     claims.blocks = [table for table in (tables.claims_table(groups),) if table.rows]
     every_run.blocks = [table for table in (tables.runs_table(groups, found.baselines), left_out) if table.rows]
     shown = [section for section in (worth, claims, *experiments, every_run) if section.blocks]

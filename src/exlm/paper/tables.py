@@ -12,6 +12,7 @@ from exlm.paper.values import MLM, PLUS, TEXTS, HeldOut, Setting, percent, rank,
 
 EVALUATED = (HeldOut.ACCURACY, HeldOut.PERPLEXITY, HeldOut.JOINT_PERPLEXITY, HeldOut.OWN_MASK)
 JOINT = (HeldOut.JOINT_NLL, HeldOut.JOINT_NLL_2, HeldOut.JOINT_NLL_4, HeldOut.JOINT_NLL_ALL)
+BY_MASKS = tuple(score for score in paper.EVALUATION if score.startswith("nll at"))
 PAPER_COLUMNS = tuple(PAPER + name for name in (*map(title, paper.ABLATION_TASKS), "avg.", "GPU hours"))
 
 
@@ -162,6 +163,17 @@ def worth_table(families: Sequence[Family]) -> Table:
                 row |= {"interval": None if error is None else f"{low} to {high}", "ahead": ahead}
                 rows.append(row | {"cost": Number(hours[0] / hours[1], digits=2)} | sources(family, cell))
     return Table("worth", *texts("tables", "worth"), rows)
+
+
+def masks_table(families: Sequence[Family]) -> Table:
+    """Marginal nll by the number of masks: a model should be good with few masks, of which a task has none."""
+    rows: list[Row] = []
+    for family, cell in ((each, cell) for each in families for cell in each.cells):
+        scores: Row = {score: family.estimate(cell, score) for score in BY_MASKS}
+        if any(scores.values()):
+            start: Row = {"group": family.label, "model": cell.description}
+            rows.append(start | scores | sources(family, cell))
+    return Table("masks", *texts("tables", "masks"), rows)
 
 
 def claims_table(families: Sequence[Family]) -> Table:
