@@ -25,12 +25,16 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from exlm import ExLMForMaskedLM
+from exlm.data import batching
+from exlm.data.batching import mask_tokens
 from exlm.errors import InputError
 from exlm.paper.measurements import measure_entropy
 from exlm.pretrain import evaluate_by_masks, evaluate_in_passes, held_out_batches, pretrain, score_held_out
 from exlm.pretrained import load_model
+from exlm.randomness import mix, uniform
 from exlm.recipe import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
 from exlm.storage import lock
 from exlm.train.loop import LoopConfig
@@ -53,6 +57,15 @@ def data_of(job: dict[str, Any], corpora: dict[str, str]) -> DataConfig:
     return DataConfig(corpus, tuple(share) if isinstance(share, list) else share, **sizes)
 
 
+def one_mask_in_a_tenth(*arguments: Any, **options: Any) -> dict[str, Tensor]:
+    """`mask_tokens`, but a tenth of the sequences has one mask, whatever the share of masks."""
+    batch = mask_tokens(*arguments, **options)
+    _, _, examples, *_ = arguments
+    few = uniform(mix(options["seed"], options["epoch"], examples)) < 0.1
+    alone = mask_tokens(*arguments, **options, masks=1)
+    return {name: torch.where(torch.from_numpy(few)[:, None], alone[name], batch[name]) for name in batch}
+
+
 def trained(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> dict[str, Any]:
     """The job with what its model scores, its curve, and the processor time it took (evaluations included)."""
     data = data_of(job, corpora)
@@ -62,6 +75,8 @@ def trained(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> di
     torch.set_num_threads(1)
     place, start = directory / job["name"], time.process_time()
     model = ArchitectureConfig(**{**NARROW, **job["model"]})
+    if job.get("one_mask_in_a_tenth"):  # this process trains one model alone
+        batching.mask_tokens = one_mask_in_a_tenth
     nothing_more = EvaluateConfig(by_masks=[])
     pretrain(str(place), data, model, train, job.get("seed", 0), PriorConfig(**job.get("prior", {})), nothing_more)
     seconds = time.process_time() - start
