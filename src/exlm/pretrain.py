@@ -42,7 +42,8 @@ from exlm.train.tracking import read_log
 HELD_OUT_EPOCH = -1  # held-out data are always masked in the same way
 MEMORY_ADVICE = (
     "lower tokens_per_micro_batch and start the run again, it goes on; "
-    "the result changes by rounding alone, or with dropout by which units are dropped"
+    "the result changes by rounding alone, or with dropout by which units are dropped; "
+    "train.gradient_checkpointing saves memory, too, and does not change it"
 )
 NO_START = {"start": None}  # of a run that started from no weights; earlier results do not say it
 

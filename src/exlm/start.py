@@ -12,7 +12,8 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrained import fingerprint, load_model, verify
 
 SIZES = ("hidden_size", "num_attention_heads", "intermediate_size")
-POSITIONS = ("rotary", "rotary_base")  # other positions fit the same weights, but mean something else to them
+# Weights fit other positions as well, but were learned with these, so the line says where they differ.
+POSITIONS = ("rotary", "state_share", "rotary_base")
 ROWS_OF_TOKENS = ("exlm.embeddings.weight", "head.decoder.bias")
 ROWS_OF_NUMBERS = ("exlm.copies.weight", "transition.positions.weight")  # by state index and by position
 

@@ -20,7 +20,9 @@ from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
 from exlm.train.optim import OptimizerConfig
 
 UNFINISHED = "unfinished"  # in the directory of a seed whose training is not finished (`storage.unfinished`)
-MEMORY_ADVICE = "lower batch_size, or max_length of the task; both change the result"
+MEMORY_ADVICE = (
+    "lower batch_size, or max_length of the task; both change the result (train.gradient_checkpointing does not)"
+)
 BUCKETED_BATCHES = 8  # so many batches at a time: their shuffled rows are sorted by length and cut into batches
 
 
