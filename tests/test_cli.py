@@ -275,7 +275,7 @@ ALLOWED = {
     "train": {"train", "ops"} | FILES,
     "tasks": {"tasks", "model", "data", "train", "ops", "about"} | FILES,
     "filling": {"filling", "model", "data", "train", "ops"} | FILES,
-    "paper": {"paper", "filling", "tasks", "model", "data", "train", "ops", "pretrain", "recipe"} | FILES,
+    "paper": {"paper", "filling", "tasks", "model", "data", "train", "ops", "pretrain", "held_out", "recipe"} | FILES,
 }
 
 

@@ -31,8 +31,9 @@ from exlm import ExLMForMaskedLM
 from exlm.data import batching
 from exlm.data.batching import mask_tokens
 from exlm.errors import InputError
+from exlm.held_out import evaluate_by_masks, evaluate_in_passes, held_out_batches, score_held_out
 from exlm.paper.measurements import measure_entropy
-from exlm.pretrain import evaluate_by_masks, evaluate_in_passes, held_out_batches, pretrain, score_held_out
+from exlm.pretrain import pretrain
 from exlm.pretrained import load_model
 from exlm.randomness import mix, uniform
 from exlm.recipe import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig

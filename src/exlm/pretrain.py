@@ -1,29 +1,24 @@
 """Pre-training: from a recipe to a Hugging Face model directory."""
 
 import sys
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerBase
 
 from exlm.about import write_card
-from exlm.data.batching import MaskedBatches, mask_tokens
+from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import SPLITS, Corpus, corpus_name
 from exlm.errors import InputError
-from exlm.model.evaluation import evaluate_batch, no_sums, summary
+from exlm.held_out import evaluate_by_masks, evaluate_in_passes, held_out_batches, score_held_out
 from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.model.passes import Passes, nll_in_passes
-from exlm.ops.expansion import IGNORED
-from exlm.ops.precision import in_precision, used_precision
+from exlm.ops.precision import used_precision
 from exlm.pretrained import load_tokenizer, save_model
-from exlm.randomness import STREAMS, Purpose, draw
+from exlm.randomness import STREAMS
 from exlm.recipe import (
     EARLIER,
     ArchitectureConfig,
@@ -39,7 +34,6 @@ from exlm.train import checkpoint, distributed
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.tracking import read_log
 
-HELD_OUT_EPOCH = -1  # held-out data are always masked in the same way
 MEMORY_ADVICE = (
     "lower tokens_per_micro_batch and start the run again, it goes on; "
     "the result changes by rounding alone, or with dropout by which units are dropped; "
@@ -183,115 +177,6 @@ def pretraining_loss(model: torch.nn.Module, batch: dict[str, Any]) -> tuple[Ten
     """The loss of any objective: (sum, count, sequences without an alignment)."""
     output = model(**batch)
     return output.total, output.count, output.infeasible
-
-
-def held_out_batches(
-    data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int, rank: int, world: int
-) -> Iterator[dict[str, Tensor]]:
-    """This process's share of the held-out sequences, masked the same way in every run with this seed."""
-    corpus, order = _held_out(data, seed)
-    for rows in _rows_of_batches(corpus, order[: data.eval_sequences or len(corpus)], data)[rank::world]:
-        yield mask_tokens(*corpus.gather(rows), rows, tokenizer, seed, HELD_OUT_EPOCH, data.mask_ratio, data.repeat)
-
-
-def _held_out(data: DataConfig, seed: int) -> tuple[Corpus, np.ndarray]:
-    """The held-out sequences of a corpus, and their numbers in the order in which evaluations take them."""
-    corpus = Corpus(data.corpus, "valid")
-    if not len(corpus):
-        raise InputError(f"{corpus_name(data.corpus)} has no held-out sequences; prepare it with --held_out 0.1")
-    return corpus, np.argsort(draw(Purpose.HELD_OUT, seed, np.arange(len(corpus))), kind="stable")
-
-
-def _rows_of_batches(corpus: Corpus, rows: np.ndarray, data: DataConfig) -> list[np.ndarray]:
-    """The numbers of the sequences of each batch, the longest first. An evaluation holds the predictions of every
-    token, so a batch has no more tokens than a micro-batch."""
-    rows, batches = rows[np.argsort(-corpus.lengths[rows], kind="stable")], []
-    while len(rows):
-        size = max(1, data.tokens_per_micro_batch // ((int(corpus.lengths[rows[0]]) + 2) * data.repeat))
-        batches.append(rows[:size])
-        rows = rows[size:]
-    return batches
-
-
-def evaluate_by_masks(
-    model: ExLMForMaskedLM,
-    tokenizer: PreTrainedTokenizerBase,
-    data: DataConfig,
-    config: EvaluateConfig,
-    seed: int,
-    prior: Prior | None = None,
-    rank: int = 0,
-    world: int = 1,
-) -> dict[str, Any]:
-    """`nll_by_masks` and `joint_nll_by_masks`: nats per masked token of held-out sequences with exactly m masked
-    tokens, by m; and `by_masks_sequences`, how many sequences were judged. All are judged at every m. So that a third
-    of its tokens stays visible, a sequence needs 1.5 m tokens; an m for which none is long enough is left out."""
-    corpus, order = _held_out(data, seed)
-    tokens = corpus.lengths[order].astype(np.int64) * data.repeat
-    numbers = [masks for masks in config.by_masks if 1.5 * masks <= tokens.max()]
-    if left_out := sorted(set(config.by_masks) - set(numbers)):
-        tqdm.write(f"no held-out sequence is long enough to be judged with {', '.join(map(str, left_out))} masks")
-    if not numbers:
-        return {}
-    rows = order[tokens >= 1.5 * max(numbers)][: config.sequences]
-    scores = {}
-    for masks in numbers:
-        batches = [
-            mask_tokens(
-                *corpus.gather(batch_rows),
-                batch_rows,
-                tokenizer,
-                seed,
-                HELD_OUT_EPOCH,
-                data.mask_ratio,
-                data.repeat,
-                masks,
-            )
-            for batch_rows in _rows_of_batches(corpus, rows, data)[rank::world]
-        ]
-        scores[str(masks)] = score_held_out(model, batches, prior)
-    by_masks = {f"{name}_by_masks": {m: score[name] for m, score in scores.items()} for name in ("nll", "joint_nll")}
-    return {**by_masks, "by_masks_sequences": len(rows)}
-
-
-def evaluate_in_passes(
-    model: ExLMForMaskedLM,
-    batches: list[dict[str, Tensor]],
-    passes: list[Passes],
-    prior: Prior | None = None,
-) -> dict[str, Any]:
-    """`joint_nll_in_passes`: nats per masked token of all masked tokens of a sequence together, by the number of passes
-    (`exlm.model.passes`). `batches` are those of `joint_nll`, which is that of one pass. Empty without `passes`."""
-    if not passes:
-        return {}
-    model.eval()
-    nats = dict.fromkeys(map(str, passes), 0.0)
-    masked = 0.0
-    with in_precision(next(model.parameters()).device, "fp32"):
-        for batch in batches:
-            masked += float((batch["labels"] != IGNORED).sum())
-            for number in passes:
-                nats[str(number)] += float(nll_in_passes(model, batch, number, prior).sum())
-    masked, *totals = distributed.sum_over_processes([masked, *nats.values()])
-    per_token = [total / max(masked, 1.0) for total in totals]
-    return {"joint_nll_in_passes": dict(zip(nats, per_token, strict=True))}
-
-
-def score_held_out(
-    model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Prior | None = None
-) -> dict[str, Any]:
-    """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`), and the mean objective. The
-    objective has its own name (`exlm_loss`), because only that of an MLM is the logarithm of the perplexity. `batches`
-    are this process's share; `prior` replaces the configuration's. The model is put in evaluation mode."""
-    model.eval()
-    sums = no_sums(model.config)
-    with in_precision(next(model.parameters()).device, "fp32"):
-        for batch in batches:
-            part = evaluate_batch(model, batch, prior)
-            sums = {name: sums[name] + part[name] for name in sums}
-    totals = distributed.sum_over_processes(list(sums.values()))
-    found = summary(dict(zip(sums, totals, strict=True)))
-    return {f"{model.config.objective}_loss": found.pop("loss"), **found}
 
 
 def _describe(result: dict[str, Any]) -> str:

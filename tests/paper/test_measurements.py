@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from exlm import ExLMConfig, ExLMForMaskedLM, ExLMForSequenceClassification
+from exlm.held_out import held_out_batches, score_held_out
 from exlm.model.downstream import ExLMForQuestionAnswering
 from exlm.ops.alignment import sample
 from exlm.paper import measurements
@@ -18,7 +19,6 @@ from exlm.paper.measurements import (
     measure_corruption,
     measure_entropy,
 )
-from exlm.pretrain import held_out_batches, score_held_out
 from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig
 from tests.paper.fake_runs import fixed_count_of_masks

@@ -23,10 +23,11 @@ from exlm.data.batching import MaskedBatches, mask_tokens
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
+from exlm.held_out import held_out_batches, score_held_out
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.heads import Prior
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.pretrain import held_out_batches, pretrain, score_held_out
+from exlm.pretrain import pretrain
 from exlm.pretrained import load_model, load_tokenizer
 from exlm.randomness import Purpose, draw
 from exlm.recipe import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig, expanded_length
