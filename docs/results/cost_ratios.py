@@ -1,4 +1,4 @@
-"""What an update of the small models costs beside one of the MLM: the ratios behind "equal cost" in learning.md.
+"""What an update of the small models costs beside one of the MLM: the ratios behind "equal cost" in order-prior.md.
 
     OMP_NUM_THREADS=1 python docs/results/cost_ratios.py CORPUS --layers 2 4 6
 
