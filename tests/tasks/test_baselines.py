@@ -15,9 +15,8 @@ from exlm import InputError
 from exlm.about import info
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.paper.report import report
-from exlm.tasks import baseline_models as programs
-from exlm.tasks.baseline_models import interpreter
-from exlm.tasks.baselines import BASELINES, baseline
+from exlm.tasks import baselines as programs
+from exlm.tasks.baselines import BASELINES, baseline, interpreter
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.metrics import evaluate
 
