@@ -30,10 +30,11 @@ from exlm.tasks import inference
 from exlm.tasks.classification import DEFAULT_LENGTH
 from exlm.tasks.config import TaskConfig, resolve
 from exlm.tasks.datasets import GLUE
-from exlm.tasks.inference import Rows, tokenize_rows
+from exlm.tasks.inference import tokenize_rows
 from exlm.tasks.labelled import load_labelled, split_rows
 from exlm.tasks.metrics import METRICS, rank
 from exlm.tasks.splits import Split, random_split
+from exlm.tasks.table import LabelledTable
 
 MOLECULES = ("bbbp", "bace", "clintox", "sider", "tox21", "toxcast", "muv", "esol", "lipophilicity", "freesolv")
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # C of scikit-learn's LogisticRegression; of ridge regression, 1 / alpha
@@ -51,7 +52,7 @@ def pooled(hidden: Tensor, real: Tensor, pooling: str) -> Tensor:
 
 
 def embeddings(
-    network: ExLMModel, rows: Rows, tokenizer: PreTrainedTokenizerFast, layers: int, pooling: str
+    network: ExLMModel, table: LabelledTable, tokenizer: PreTrainedTokenizerFast, layers: int, pooling: str
 ) -> np.ndarray:
     """[usable rows, D or 2D]: the tokens after so many layers, pooled."""
 
@@ -59,8 +60,8 @@ def embeddings(
         lattice = network.expand_unmasked(input_ids, attention_mask)
         return pooled(network.encode(lattice, depth=layers), lattice.attention_mask[..., None].bool(), pooling)
 
-    width, usable = POOLINGS[pooling] * network.config.hidden_size, np.flatnonzero(rows.usable)
-    return inference.run(network, function, width, rows, usable, tokenizer, precision="fp32").astype(float)
+    width, usable = POOLINGS[pooling] * network.config.hidden_size, np.flatnonzero(table.usable)
+    return inference.run(network, function, width, table, usable, tokenizer, precision="fp32").astype(float)
 
 
 def fitted(features: np.ndarray, values: np.ndarray, strength: float, regression: bool) -> Callable[..., np.ndarray]:
@@ -93,9 +94,9 @@ def probe(features: np.ndarray, labels: np.ndarray, split: Split, metric: str) -
     return {"valid": float(valid), "test": float(test)}
 
 
-def parts_of(task: TaskConfig, rows: Rows) -> Split:
+def parts_of(task: TaskConfig, table: LabelledTable) -> Split:
     """Train, valid and test. Of GLUE, dev is test, and a tenth of train is valid."""
-    split = split_rows(task, rows, seed=0)
+    split = split_rows(task, table, seed=0)
     if task.dataset not in GLUE:
         return split
     carved = random_split(split["train"], (0.9, 0.1, 0.0), seed=0)
@@ -111,7 +112,7 @@ def lines(
     regression = table.task_type == "regression"
     metric = GLUE[name].metric if text else "rmse" if regression else "roc_auc"
     task = replace(task, split="parts" if text else "random" if regression else "scaffold")
-    prepared: dict[str, tuple[Rows, Split]] = {}  # models of one corpus have the same tokens and splits
+    prepared: dict[str, tuple[LabelledTable, Split]] = {}  # models of one corpus have the same tokens and splits
     for path in models:
         wanted = [n for n in layers if (name, path, n, pooling) not in done]
         if not wanted:

@@ -71,12 +71,12 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         known = text_kind(network.config)
         molecules = check_kind(texts, known.molecules, self.molecules, "the input")
         table = make_table(pd.DataFrame({"text": texts}), "the input", "text", [])
-        rows = tokenize_rows(table, tokenizer, self.max_length, molecules, how=known.standardize)
-        if self.on_invalid == "error" and not rows.usable.all():
-            row = int(np.argmin(rows.usable))
-            reason = f"row {row + 1}, value {texts[row]!r}, cannot be used: {rows.problems[row]}"
+        table = tokenize_rows(table, tokenizer, self.max_length, molecules, how=known.standardize)
+        if self.on_invalid == "error" and not table.usable.all():
+            row = int(np.argmin(table.usable))
+            reason = f"row {row + 1}, value {texts[row]!r}, cannot be used: {table.problems[row]}"
             raise InputError(f"{reason}; correct it, or set on_invalid to nan")
-        return embeddings(network, tokenizer, rows, self.pooling)
+        return embeddings(network, tokenizer, table, self.pooling)
 
     @property
     def _n_features_out(self) -> int:

@@ -23,6 +23,7 @@ from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder_tokenizer, load_finetuned
 from exlm.tasks.finetune import finetune
+from exlm.tasks.table import make_table
 from tests.tasks.tiny_models import FAMILIES, LINES, pairs, predicted, questions, save_family
 
 FAST = FinetuneConfig(
@@ -124,13 +125,13 @@ def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
     frame = pd.read_csv(files / "both.csv")
     examples = inference.tokenize(frame["text"].tolist(), tokenizer, frame["second"].tolist(), 64)
     assert len({len(example["input_ids"]) for example in examples}) > 3
-    rows = inference.Rows(None, examples, [""] * len(examples), [""] * len(examples))
+    table = replace(make_table(frame, "both.csv", "text", []), examples=examples)
 
     def logits(tokens_per_batch: int, precision: str) -> np.ndarray:
         function = lambda **batch: network(**batch).logits  # noqa: E731
         monkeypatch.setattr(inference, "TOKENS_PER_BATCH", tokens_per_batch)
         every = np.arange(len(examples))
-        return inference.run(network, function, network.config.num_labels, rows, every, tokenizer, precision)
+        return inference.run(network, function, network.config.num_labels, table, every, tokenizer, precision)
 
     alone = logits(1, "fp32")
     np.testing.assert_allclose(logits(10**6, "fp32"), alone, atol=2e-5)

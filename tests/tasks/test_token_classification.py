@@ -16,7 +16,6 @@ from exlm.recipe import ArchitectureConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
-from exlm.tasks.inference import Rows
 from exlm.tasks.predict import evaluate
 from exlm.tasks.table import make_table
 from exlm.tasks.token_labels import RESIDUE, WORD, first_tokens, spelled, unit_logits
@@ -156,8 +155,7 @@ def test_settings_that_do_not_fit_are_named(biologist, tmp_path):
 
 def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
     frame = pd.DataFrame({"sequence": ["MKV", "", "AC"]})
-    table = make_table(frame, "a.csv", "sequence", [])
-    rows = Rows(table, [], ["wrong"] * 3, [""] * 3)
+    table = replace(make_table(frame, "a.csv", "sequence", []), problems=["wrong"] * 3)
     task = {"unit": RESIDUE, "classes": ["H", "E"]}
-    found = unit_logits(None, rows, np.flatnonzero(rows.usable), task, None)
+    found = unit_logits(None, table, np.flatnonzero(table.usable), task, None)
     assert found.shape == (3, 3, 2) and np.isnan(found).all() and spelled(found, table.texts, task) == ["", "", ""]

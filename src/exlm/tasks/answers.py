@@ -14,8 +14,9 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 from exlm.errors import Diverged, InputError
 from exlm.model.objectives import span_loss
 from exlm.ops.precision import in_precision
-from exlm.tasks.inference import Example, batches_by_length, model_inputs, pad
+from exlm.tasks.inference import batches_by_length, model_inputs, pad
 from exlm.tasks.supervised import ShuffledBatches
+from exlm.tasks.table import Example
 
 Problem = tuple[int, str, str]  # row, question or answer, what is wrong with it
 

@@ -28,7 +28,7 @@ from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.storage import lock, plain
 from exlm.tasks.config import TaskConfig, identity, resolve
 from exlm.tasks.finetune import run_task
-from exlm.tasks.inference import Rows, TextKind
+from exlm.tasks.inference import TextKind
 from exlm.tasks.labelled import LabelledTask
 from exlm.tasks.metrics import rank
 from exlm.tasks.table import LabelledTable, TaskType
@@ -281,19 +281,19 @@ class BaselineTask(LabelledTask):
         packages = self.baseline.environment
         self.python = interpreter(packages, environments) if packages else None
 
-    def read_rows(self, table: LabelledTable) -> Rows:
-        """The rows without tokens. What RDKit cannot parse is left out."""
+    def read_rows(self, table: LabelledTable) -> LabelledTable:
+        """The table without tokens. What RDKit cannot parse is left out."""
         found = table.problems
         if self.task.molecules and self.task.on_invalid == "keep":
             raise InputError("a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip")
         if self.task.molecules:
             found = [reason or molecule_problem(text) or "" for reason, text in zip(found, table.texts, strict=True)]
-        return Rows(table, [], found, found)
+        return replace(table, problems=found, caveats=found, divided=table.usable)
 
     def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> dict[str, Any]:
         """Trains with one seed. Returns what `record` tells and the seconds it took."""
         run_dir.mkdir(parents=True, exist_ok=True)
-        table, split, used = self.rows.table, self.split(seed), np.flatnonzero(self.rows.usable)
+        table, split, used = self.table, self.split(seed), np.flatnonzero(self.table.usable)
         known = np.isin(np.arange(len(table.texts)), [*split["train"], *split["valid"]])
         labels = np.where(known[:, None], table.labels, np.nan)
         learned = np.flatnonzero(~np.isnan(labels[split["train"]]).all(0))  # the other tasks have no label in train

@@ -18,7 +18,7 @@ from exlm.pretrained import save_model
 from exlm.storage import write_text
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import Models, fold_units, load_config, load_encoder, load_encoder_tokenizer
-from exlm.tasks.inference import Rows, model_inputs, pad, text_kind, tokenize_rows
+from exlm.tasks.inference import model_inputs, pad, text_kind, tokenize_rows
 from exlm.tasks.labelled import LabelledTask
 from exlm.tasks.metrics import as_rows
 from exlm.tasks.predictions import TRAINING_MOLECULES, as_predictions, fit_temperature, predict_logits, predict_table
@@ -45,7 +45,7 @@ class Classification(LabelledTask):
         self.new_network = partial(load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from)
         super().__init__(task, text_kind(load_config(model)))
 
-    def read_rows(self, table: LabelledTable) -> Rows:
+    def read_rows(self, table: LabelledTable) -> LabelledTable:
         molecules, keep = bool(self.task.molecules), self.task.on_invalid == "keep"
         return tokenize_rows(table, self.tokenizer, self.max_length, molecules, keep, self.task.standardize or "none")
 
@@ -53,8 +53,7 @@ class Classification(LabelledTask):
         """Trains with one seed and keeps the epoch that is best on valid. Returns it, and what `record` tells."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
-        rows, table = self.rows, self.rows.table
-        split = self.split(seed)
+        table, split = self.table, self.split(seed)
         task = self._saved_task(split["train"], hyper)
         targets = (table.labels - task["mean"]) / task["std"]
         targets = targets[:, 0] if targets.shape[1] == 1 else targets
@@ -62,7 +61,7 @@ class Classification(LabelledTask):
         problem_type = PROBLEM_TYPE.get(table.task_type, "multi_label_classification")
 
         def collate(chosen: np.ndarray) -> dict[str, Tensor]:
-            batch = pad([rows.examples[row] for row in chosen], self.tokenizer)
+            batch = pad([table.examples[row] for row in chosen], self.tokenizer)
             return batch | {"labels": self.labels_of(batch, targets[chosen], chosen)}
 
         def loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,16 +70,16 @@ class Classification(LabelledTask):
             return total, count, torch.zeros_like(count)
 
         def validate(model: nn.Module) -> dict[str, float]:
-            logits = predict_logits(model, rows, split["valid"], task, self.tokenizer)
+            logits = predict_logits(model, table, split["valid"], task, self.tokenizer)
             return self.score(as_predictions(logits, task), split["valid"])
 
         labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
         network = self.new_network(hyper, labels | {"problem_type": problem_type, "task": task})
-        lengths = [len(example["input_ids"]) for example in rows.examples]
+        lengths = [len(example["input_ids"]) for example in table.examples]
         batches = ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate)
         best_epoch = train_best_epoch(network, loss, batches, run_dir, hyper, validate, self.metric, self.device)
-        wanted = rows.usable if table.parts is None else rows.usable & (table.parts != "train")
-        logits = predict_logits(network, rows, np.flatnonzero(wanted), task, self.tokenizer)
+        wanted = table.usable if table.parts is None else table.usable & (table.parts != "train")
+        logits = predict_logits(network, table, np.flatnonzero(wanted), task, self.tokenizer)
         predictions = as_predictions(logits, task)
         if table.task_type == "regression":
             task = fold_units(network, task)
@@ -99,7 +98,7 @@ class Classification(LabelledTask):
 
     def _saved_task(self, train: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
         """What is needed to predict with the model. `mean` and `std` [tasks] are those of the training labels."""
-        table = self.rows.table
+        table = self.table
         mean, std = np.zeros(len(table.label_columns)), np.ones(len(table.label_columns))
         if table.task_type == "regression":
             labels = table.labels[train]
@@ -127,7 +126,7 @@ class TokenClassification(Classification):
         super().__init__(model, replace(task, label_columns=[], molecules=False), from_scratch, start_from)
         self.task = replace(self.task, label_columns=self.columns)
 
-    def read_rows(self, table: LabelledTable) -> Rows:
+    def read_rows(self, table: LabelledTable) -> LabelledTable:
         mask = self.task.mask_column
         check_columns(table.frame, self.task.dataset, *self.columns, mask)
         unit = WORD if any(len(text.split()) > 1 for text in table.texts) else RESIDUE

@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data import frames
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.pretrained import fingerprint, load_model
-from exlm.tasks.inference import ReadOptions, Rows, check_kind, run, text_kind, tokenize_rows
-from exlm.tasks.table import make_table
+from exlm.tasks.inference import ReadOptions, check_kind, run, text_kind, tokenize_rows
+from exlm.tasks.table import LabelledTable, make_table
 from exlm.train import distributed
 
 Pooling = Literal["mean", "first"]
@@ -52,10 +52,10 @@ def embed(
 
     def write(frame: pd.DataFrame, path: Path) -> dict[str, int]:
         table, begin = make_table(frame, input, first.text_column, []), frame.index[0] == 0
-        rows = tokenize_rows(table, tokenizer, max_length, molecules, keep, known.standardize, begin)
-        rows.check(input, chosen.on_invalid, begin)
-        _write(path, rows, embeddings(network, tokenizer, rows, pooling, f"embed, from row {frame.index[0] + 1}"))
-        return rows.counts("embedded")
+        table = tokenize_rows(table, tokenizer, max_length, molecules, keep, known.standardize, begin)
+        table.check(input, chosen.on_invalid, begin)
+        _write(path, table, embeddings(network, tokenizer, table, pooling, f"embed, from row {frame.index[0] + 1}"))
+        return table.counts("embedded")
 
     settings |= {"weights": fingerprint(model)}
     counts = frames.write_in_parts(input, chosen.header, target, settings, write)
@@ -63,11 +63,10 @@ def embed(
     return target
 
 
-def _write(path: Path, rows: Rows, vectors: np.ndarray) -> None:
+def _write(path: Path, table: LabelledTable, vectors: np.ndarray) -> None:
     """Writes a part of the result. A .csv file has its header line in the first part alone, a .npy file nowhere."""
-    table = rows.table
     text = {} if table.text_column == "text" else {"text": table.texts}
-    columns = {"row": table.frame.index} | text | {"problem": rows.problems}
+    columns = {"row": table.frame.index} | text | {"problem": table.problems}
     if path.suffix == ".csv":
         columns |= {f"embedding {i}": values for i, values in enumerate(vectors.T)}
     frame = frames.with_columns(table.frame, columns)
@@ -81,8 +80,12 @@ def _write(path: Path, rows: Rows, vectors: np.ndarray) -> None:
 
 
 def embeddings(
-    network: ExLMModel, tokenizer: PreTrainedTokenizerFast, rows: Rows, pooling: Pooling, progress: str | None = None
+    network: ExLMModel,
+    tokenizer: PreTrainedTokenizerFast,
+    table: LabelledTable,
+    pooling: Pooling,
+    progress: str | None = None,
 ) -> np.ndarray:
     """The vectors [rows, width] float32, NaN for rows that cannot be used."""
-    usable, width = np.flatnonzero(rows.usable), network.config.hidden_size
-    return run(network, partial(network.embedding, pooling=pooling), width, rows, usable, tokenizer, "fp32", progress)
+    usable, width = np.flatnonzero(table.usable), network.config.hidden_size
+    return run(network, partial(network.embedding, pooling=pooling), width, table, usable, tokenizer, "fp32", progress)

@@ -2,11 +2,10 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -18,13 +17,11 @@ from exlm.data.tokenization import splits_residues
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMPreTrainedModel
 from exlm.ops.precision import in_precision
-from exlm.tasks.table import LabelledTable
+from exlm.tasks.table import Example, LabelledTable, OnInvalid
 
 TOKENS_PER_BATCH = 16384
 LEAST_SAMPLE = 10  # texts that must be there to say that they are no molecules
 NO_PROTEIN = "not a protein"
-OnInvalid = Literal["error", "skip", "keep"]
-Example = dict[str, np.ndarray]  # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 
 
 @dataclass(frozen=True)
@@ -44,44 +41,6 @@ class ReadOptions:
     header: bool = True
     on_invalid: OnInvalid = "skip"
     device: str = "auto"
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A table's rows as tokens."""
-
-    table: LabelledTable
-    examples: list[Example]  # [rows]
-    problems: list[str]  # [rows] why a row is left out, "" if it is not
-    caveats: list[str]  # [rows] what else is wrong with a row, "" if nothing
-
-    @property
-    def usable(self) -> np.ndarray:
-        """Which rows can be used: [rows] bool."""
-        return np.array(self.problems, dtype=object) == ""
-
-    def counts(self, done: str) -> dict[str, int]:
-        """How many rows can be used, for which something is `done`, and how many cannot."""
-        usable = int(self.usable.sum())
-        return {f"rows {done}": usable, "marked in the column problem": len(self.problems) - usable}
-
-    def report(self) -> pd.DataFrame:
-        """All rows with something wrong: file (`part`, "" where there is one), row (from 1), value, reason, action."""
-        table, usable = self.table, self.usable
-        found = pd.DataFrame({"part": "" if table.parts is None else table.parts, "value": table.texts})
-        found.insert(1, "row", table.frame.index.get_level_values(-1) + 1)
-        found["reason"] = np.where(usable, self.caveats, self.problems)
-        found["action"] = np.where(usable, "kept", "left out")
-        return found[found["reason"] != ""]
-
-    def check(self, path: str, on_invalid: OnInvalid, begin: bool = True) -> None:
-        """InputError if none of the rows that `begin` the file `path` can be used, or with `error` if one is wrong."""
-        found = self.report()
-        if (self.usable.any() or not begin) and (found.empty or on_invalid != "error"):
-            return
-        what = "row" if self.usable.any() else "no row can be used, the first: row"
-        first = found.iloc[0]
-        raise InputError(f"{path}: {what} {first.row}, value {str(first.value)[:80]!r}: {first.reason}; correct it")
 
 
 class TextKind(NamedTuple):
@@ -119,10 +78,11 @@ def tokenize_rows(
     keep: bool = False,
     how: Standardize = "none",
     check: bool = True,
-) -> Rows:
-    """Tokens of every row, of molecules after they were standardized. Over-long molecules are left out; unless `keep`,
-    so is what RDKit cannot parse, and what the tokenizer of proteins does not know. Over-long text is cut. No other row
-    is lost for the vocabulary. Caveats: not a molecule, cut text, unknown tokens, one text of a pair is empty.
+) -> LabelledTable:
+    """The table with the tokens of every row, of molecules after they were standardized. Over-long molecules are left
+    out; unless `keep`, so is what RDKit cannot parse, and what the tokenizer of proteins does not know. Over-long text
+    is cut. No other row is lost for the vocabulary. Caveats: not a molecule, cut text, unknown tokens, one text of a
+    pair is empty.
     With `check`, InputError if most texts are no proteins and the model is of proteins."""
     proteins = splits_residues(tokenizer.backend_tokenizer) and not keep
     texts, pairs = table.texts, table.pairs
@@ -151,7 +111,7 @@ def tokenize_rows(
     if check and len(strange) > max(LEAST_SAMPLE - 1, sum(map(bool, texts)) / 2):
         advice = "choose another text_column or another model (on_invalid=keep uses them all the same)"
         raise InputError(f"the model was trained on proteins, and most texts are none ({strange[0]}); {advice}")
-    return Rows(table, examples, problems, caveats)
+    return replace(table, examples=examples, problems=problems, caveats=caveats, divided=table.usable)
 
 
 def tokenize(
@@ -191,7 +151,7 @@ def run(
     model: nn.Module,
     function: Callable[..., Tensor],
     width: int,
-    rows: Rows,
+    table: LabelledTable,
     chosen: np.ndarray,
     tokenizer: PreTrainedTokenizerFast,
     precision: str = "auto",
@@ -200,8 +160,8 @@ def run(
     """`function(**batch) -> [n, width]` of the chosen rows, without gradients: [all rows, width], NaN for others."""
     model.eval()
     device = next(model.parameters()).device
-    result = np.full((len(rows.examples), width), np.nan, dtype=np.float32)
-    examples = [rows.examples[row] for row in chosen]
+    result = np.full((len(table.examples), width), np.nan, dtype=np.float32)
+    examples = [table.examples[row] for row in chosen]
     with torch.inference_mode(), tqdm(total=len(chosen), desc=progress, unit="row", disable=not progress) as bar:
         for numbers in batches_by_length(model, examples):
             batch = pad([examples[number] for number in numbers], tokenizer)

@@ -16,7 +16,7 @@ from exlm.errors import InputError
 from exlm.randomness import Purpose, draw
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
-from exlm.tasks.inference import Rows, TextKind, check_kind
+from exlm.tasks.inference import TextKind, check_kind
 from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
 from exlm.tasks.predictions import prediction_values
 from exlm.tasks.splits import Split, make_split, random_split, split_hash
@@ -26,7 +26,7 @@ from exlm.tasks.table import LabelledTable, make_table
 class LabelledTask:
     """A labelled table, how it is split, and how predictions for it are scored and recorded (`kinds.py`)."""
 
-    read_rows: Callable[[LabelledTable], Rows]  # what can be used of the table, by the completed `task`
+    read_rows: Callable[[LabelledTable], LabelledTable]  # says what can be used of it, by the completed `task`
     train_seed: Callable[[Path, Any, int], dict[str, Any]]
 
     def __init__(self, task: TaskConfig, trained_on: TextKind) -> None:
@@ -44,12 +44,11 @@ class LabelledTask:
         self.metric = task.metric or main_metric
         if self.metric not in (known := METRICS[table.task_type]):
             raise InputError(f"a {table.task_type} task has no metric {self.metric!r}; use one of {', '.join(known)}")
-        self.rows = self.read_rows(table)
-        table = self.rows.table
-        self.invalid = self.rows.report()
+        self.table = table = self.read_rows(table)
+        self.invalid = table.report()
         if task.train_rows is not None:
             differences.append(f"at most {task.train_rows} rows of the train part are used")
-        differences += molnet_differences(task.dataset, len(table.texts), self.rows.usable.sum())
+        differences += molnet_differences(task.dataset, len(table.texts), table.usable.sum())
         frame = table.frame.astype(str) if table.parts is None else table.frame.astype(str).assign(**{"": table.parts})
         content = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()  # cells and parts
         digest = hashlib.sha256("\t".join(map(str, frame.columns)).encode() + content).hexdigest()
@@ -61,7 +60,7 @@ class LabelledTask:
 
     def split(self, seed: int) -> Split:
         """The usable rows by part. InputError if nothing can be learned, or if valid cannot choose what is best."""
-        table, split = self.rows.table, split_rows(self.task, self.rows, seed)
+        table, split = self.table, split_rows(self.task, self.table, seed)
         empty = np.isnan(table.labels[split["train"]]).all(0)
         if table.task_type == "regression" and empty.any():
             column = table.label_columns[int(np.argmax(empty))]
@@ -75,15 +74,14 @@ class LabelledTask:
 
     def score(self, predictions: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
         """The metrics on the chosen rows, of predictions for all rows: [rows, outputs]."""
-        table = self.rows.table
-        return evaluate(table.task_type, table.labels[chosen], predictions[chosen])
+        return evaluate(self.table.task_type, self.table.labels[chosen], predictions[chosen])
 
     def record(self, run_dir: Path, split: Split, predictions: np.ndarray) -> dict[str, Any]:
         """What a seed's result has of its predictions [rows, outputs]: rows, scores and scores of each label, by part.
         Writes the predictions for every row, except for a train part that has its own file."""
         self._write_predictions(run_dir, split, predictions)
         sizes = {name: len(chosen) for name, chosen in split.items()}
-        result = {"split": sizes, "split_sha256": split_hash(split), "left_out": int((~self.rows.usable).sum())}
+        result = {"split": sizes, "split_sha256": split_hash(split), "left_out": int((~self.table.usable).sum())}
         reported = {name: chosen for name, chosen in split.items() if name != "train"}
         scores = {name: self.score(predictions, chosen) for name, chosen in reported.items()}
         labels = {name: self._label_scores(predictions, chosen) for name, chosen in reported.items()}
@@ -91,18 +89,18 @@ class LabelledTask:
 
     def _label_scores(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         """The metric of every label on some rows, NaN where it is not defined; {} if there is only one label."""
-        table = self.rows.table
+        table = self.table
         columns = enumerate(table.label_columns if len(table.label_columns) > 1 else [])
         one = {name: (table.labels[rows, i : i + 1], predictions[rows, i : i + 1]) for i, name in columns}
         return {name: evaluate(table.task_type, *found)[self.metric] for name, found in one.items()}
 
     def _write_predictions(self, run_dir: Path, split: Split, predictions: np.ndarray) -> None:
-        table = self.rows.table
+        table = self.table
         names = np.full(len(predictions), "", dtype=object)
         for name, chosen in split.items():
             names[chosen] = name
         values = prediction_values(predictions, table.texts, vars(table))
-        frame = with_columns(table.frame, {"split": names} | values | {"problem": self.rows.problems})
+        frame = with_columns(table.frame, {"split": names} | values | {"problem": table.problems})
         if table.parts is not None:
             own = [table.text_column, table.pair_column, *table.label_columns]
             frame = frame.loc[table.parts != "train", [n for n in frame if n in own or n not in table.frame]]
@@ -121,11 +119,11 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
     return make_table(frame, task.dataset, *columns), []
 
 
-def split_rows(task: TaskConfig, rows: Rows, seed: int) -> Split:
+def split_rows(task: TaskConfig, table: LabelledTable, seed: int) -> Split:
     """Splits the usable rows; no part is empty. If there is no valid part, a tenth of train becomes valid."""
     assert task.split
-    files = rows.table.parts
-    split = {name: chosen[rows.usable[chosen]] for name, chosen in make_split(task.split, rows.table, seed).items()}
+    files, usable = table.parts, table.usable
+    split = {name: chosen[usable[chosen]] for name, chosen in make_split(task.split, table, seed).items()}
     if not len(split["valid"]) and files is None:
         carved = random_split(split["train"], (0.9, 0.1, 0.0), seed)
         split |= {"train": carved["train"], "valid": carved["valid"]}

@@ -18,9 +18,9 @@ from exlm.data.chemistry import fingerprints
 from exlm.data.frames import read_frame, with_columns
 from exlm.errors import InputError
 from exlm.tasks.encoders import Models, load_finetuned
-from exlm.tasks.inference import ReadOptions, Rows, check_kind, run, tokenize_rows
+from exlm.tasks.inference import ReadOptions, check_kind, run, tokenize_rows
 from exlm.tasks.metrics import as_rows, evaluate
-from exlm.tasks.table import TaskType, make_table
+from exlm.tasks.table import LabelledTable, TaskType, make_table
 from exlm.tasks.token_labels import read_labels, spelled, unit_logits
 from exlm.train import distributed
 
@@ -155,14 +155,14 @@ def _columns(runs: list[np.ndarray], texts: list[str], task: dict[str, Any]) -> 
 
 
 def predict_logits(
-    model: nn.Module, rows: Rows, chosen: np.ndarray, task: dict[str, Any], tokenizer: PreTrainedTokenizerFast
+    model: nn.Module, table: LabelledTable, chosen: np.ndarray, task: dict[str, Any], tokenizer: PreTrainedTokenizerFast
 ) -> np.ndarray:
     """A model's outputs for the chosen rows: [all rows, outputs] float64, NaN for others; `task` was saved with it. Of
     units they are [all rows, units, classes]."""
     if "unit" in task:
-        return unit_logits(model, rows, chosen, task, tokenizer)
+        return unit_logits(model, table, chosen, task, tokenizer)
     width = len(prediction_columns(task))
-    logits = run(model, lambda **batch: model(**batch).logits, width, rows, chosen, tokenizer, task["precision"])
+    logits = run(model, lambda **batch: model(**batch).logits, width, table, chosen, tokenizer, task["precision"])
     return logits.astype(np.float64)
 
 

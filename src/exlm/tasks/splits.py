@@ -27,7 +27,7 @@ def make_split(kind: str, table: LabelledTable, seed: int) -> Split:
     """Split the usable rows of a table. kind: `scaffold`, `random`, `column:NAME`, `file:PATH` or `parts` (each file
     that was joined is one). The last three may have no valid rows. InputError for a split without train rows."""
     name, _, argument = kind.partition(":")
-    rows = np.flatnonzero(table.usable)
+    rows = np.flatnonzero(table.usable if table.divided is None else table.divided)
     if kind == "scaffold":
         split = scaffold_split(table.texts, rows.tolist())
     elif kind == "random":

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,8 @@ from exlm.data.columns import check_columns, choose_column, listed
 from exlm.errors import InputError
 
 TaskType = Literal["binary", "multiclass", "multilabel", "regression", "token_classification"]
+OnInvalid = Literal["error", "skip", "keep"]
+Example = dict[str, np.ndarray]  # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 
 MISSING_LABELS = ("", "NA", "NaN", "nan", "null")
 # Names of columns that number their rows; pandas calls a column without a name "Unnamed: 0".
@@ -37,6 +39,9 @@ class LabelledTable:
     pair_column: str | None
     inferred: dict[str, str]  # what was found without being told, by the option that says otherwise
     unit: str | None = None  # token_classification: a regular expression for what has a label (`token_labels.py`)
+    examples: list[Example] = field(default_factory=list)  # [rows] the tokens, where a model reads them
+    caveats: list[str] = field(default_factory=list)  # [rows] what else is wrong with a row, "" if nothing
+    divided: np.ndarray | None = None  # [rows] bool, what a split divides: text and label are there; None: `usable`
 
     @property
     def usable(self) -> np.ndarray:
@@ -48,6 +53,29 @@ class LabelledTable:
         """[rows] the file that each row is from (train, valid, test, ...), or None if there is one file."""
         index = self.frame.index
         return None if index.nlevels == 1 else np.array(index.get_level_values(0), dtype=str)
+
+    def counts(self, done: str) -> dict[str, int]:
+        """How many rows can be used, for which something is `done`, and how many cannot."""
+        usable = int(self.usable.sum())
+        return {f"rows {done}": usable, "marked in the column problem": len(self.problems) - usable}
+
+    def report(self) -> pd.DataFrame:
+        """All rows with something wrong: file (`part`, "" where there is one), row (from 1), value, reason, action."""
+        usable = self.usable
+        found = pd.DataFrame({"part": "" if self.parts is None else self.parts, "value": self.texts})
+        found.insert(1, "row", self.frame.index.get_level_values(-1) + 1)
+        found["reason"] = np.where(usable, self.caveats, self.problems)
+        found["action"] = np.where(usable, "kept", "left out")
+        return found[found["reason"] != ""]
+
+    def check(self, path: str, on_invalid: OnInvalid, begin: bool = True) -> None:
+        """InputError if none of the rows that `begin` the file `path` can be used, or with `error` if one is wrong."""
+        found = self.report()
+        if (self.usable.any() or not begin) and (found.empty or on_invalid != "error"):
+            return
+        what = "row" if self.usable.any() else "no row can be used, the first: row"
+        first = found.iloc[0]
+        raise InputError(f"{path}: {what} {first.row}, value {str(first.value)[:80]!r}: {first.reason}; correct it")
 
 
 def make_table(

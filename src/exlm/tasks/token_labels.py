@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import Diverged
-from exlm.tasks.inference import Rows, run
+from exlm.tasks.inference import run
 from exlm.tasks.table import LabelledTable
 
 RESIDUE, WORD = r"\S", r"\S+"  # the units, as regular expressions
@@ -59,21 +59,21 @@ def first_tokens(texts: list[str], tokenizer: PreTrainedTokenizerFast, task: dic
 
 
 def unit_logits(
-    model: nn.Module, rows: Rows, chosen: np.ndarray, task: dict[str, Any], tokenizer: PreTrainedTokenizerFast
+    model: nn.Module, table: LabelledTable, chosen: np.ndarray, task: dict[str, Any], tokenizer: PreTrainedTokenizerFast
 ) -> np.ndarray:
     """Outputs for the units of chosen rows [all rows, units, classes], NaN where none; Diverged if one is no number."""
-    texts, classes = rows.table.texts, len(task["classes"])
+    texts, classes = table.texts, len(task["classes"])
     result = np.full((len(texts), max(map(len, units(texts, task["unit"]))), classes), np.nan, np.float32)
     if not len(chosen):
         return result
-    longest = max(len(example["input_ids"]) for example in rows.examples)
+    longest = max(len(example["input_ids"]) for example in table.examples)
 
     def padded(**batch: Tensor) -> Tensor:
         logits = model(**batch).logits
         return F.pad(logits, (0, 0, 0, longest - logits.shape[1])).flatten(1)
 
     first = first_tokens([texts[row] for row in chosen], tokenizer, task)[..., None]
-    logits = run(model, padded, longest * classes, rows, chosen, tokenizer, task["precision"])[chosen]
+    logits = run(model, padded, longest * classes, table, chosen, tokenizer, task["precision"])[chosen]
     if np.isnan(logits).any():
         raise Diverged("the model's outputs are not numbers; it has diverged, train it with a lower learning rate")
     found = np.take_along_axis(logits.reshape(-1, longest, classes), first.clip(0), 1)
