@@ -209,3 +209,4 @@ READERS: dict[str, Callable[[str, Header, Pick], Iterator[Record]]] = {
     "sdf": _sdf, "xlsx": _xlsx, "lines": _lines, "hub": _hub,
 }  # fmt: skip
 SUFFIXES = {f".{kind}": kind for kind in READERS if kind not in ("lines", "hub")} | {".fa": "fasta", ".faa": "fasta"}
+READABLE = f"{', '.join(SUFFIXES)} file (those of text may be compressed: {', '.join(COMPRESSIONS)})"  # for messages

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 
 from exlm.data.columns import check_header
 from exlm.data.files import LARGEST, STANDARD_INPUT, digest, open_text, unreadable
-from exlm.data.formats import FAULT, READERS, Header, Record, format_of
-from exlm.data.readers import formats
+from exlm.data.formats import FAULT, READABLE, READERS, Header, Record, format_of
 from exlm.errors import InputError, first_line, optional
 from exlm.storage import plain, read, replacing, sync, unfinished, write_json
 
@@ -44,7 +43,7 @@ def read_frames(
     file, from 0. Each part has the columns and types that its rows need, or those of the frame `like`."""
     kind, start = format_of(path), 0
     if kind is None:
-        raise InputError(f"{path}: unknown file type; use a {formats()}")
+        raise InputError(f"{path}: unknown file type; use a {READABLE}")
     with unreadable(path):
         for records in _parts(kind, path, header, rows):
             if isinstance(records, pd.DataFrame):

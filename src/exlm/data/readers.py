@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exlm.data.columns import choose_column
-from exlm.data.files import COMPRESSIONS, STANDARD_INPUT, unreadable
-from exlm.data.formats import FAULT, HUB_NAME, READERS, SUFFIXES, format_of
+from exlm.data.files import STANDARD_INPUT, unreadable
+from exlm.data.formats import FAULT, HUB_NAME, READABLE, READERS, format_of
 from exlm.errors import InputError
 
 ONE_TEXT = ("lines", "smi", "fasta")  # formats that have one column of texts
@@ -37,16 +37,11 @@ def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], 
         files, unwanted = (sorted(path.iterdir()), NOT_DATA) if path.is_dir() else ([path], ())
         data = [f for f in files if f.is_file() and format_of(f) and not f.name.lower().startswith(unwanted)]
         if not data:
-            raise InputError(f"the input {name} does not exist or has no {formats()}; check its path and its name")
+            raise InputError(f"the input {name} does not exist or has no {READABLE}; check its path and its name")
         readers = [str(format_of(file)).replace("txt", "lines") for file in data]
         sources += [Source(str(f), r, f.stat().st_size, header) for f, r in zip(data, readers, strict=True)]
         left_out += len(files) - len(data)
     return sources, left_out
-
-
-def formats() -> str:
-    """The endings of the files that can be read, for messages."""
-    return f"{', '.join(SUFFIXES)} file (those of text may be compressed: {', '.join(COMPRESSIONS)})"
 
 
 def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[str, str]]:
