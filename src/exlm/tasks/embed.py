@@ -54,7 +54,8 @@ def embed(
         table, begin = make_table(frame, input, first.text_column, []), frame.index[0] == 0
         table = tokenize_rows(table, tokenizer, max_length, molecules, keep, known.standardize, begin)
         table.check(input, chosen.on_invalid, begin)
-        _write(path, table, embeddings(network, tokenizer, table, pooling, f"embed, from row {frame.index[0] + 1}"))
+        progress = f"embed, from row {frame.index[0] + 1}"
+        _write(path, table, embeddings(network, tokenizer, table, pooling, progress))
         return table.counts("embedded")
 
     settings |= {"weights": fingerprint(model)}
@@ -88,4 +89,5 @@ def embeddings(
 ) -> np.ndarray:
     """The vectors [rows, width] float32, NaN for rows that cannot be used."""
     usable, width = np.flatnonzero(table.usable), network.config.hidden_size
-    return run(network, partial(network.embedding, pooling=pooling), width, table, usable, tokenizer, "fp32", progress)
+    pooled = partial(network.embedding, pooling=pooling)
+    return run(network, pooled, width, table, usable, tokenizer, precision="fp32", progress=progress)

@@ -11,7 +11,7 @@ import pandas as pd
 from rdkit.DataStructs import BulkTanimotoSimilarity
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.data.chemistry import fingerprints
@@ -155,14 +155,22 @@ def _columns(runs: list[np.ndarray], texts: list[str], task: dict[str, Any]) -> 
 
 
 def predict_logits(
-    model: nn.Module, table: LabelledTable, chosen: np.ndarray, task: dict[str, Any], tokenizer: PreTrainedTokenizerFast
+    model: nn.Module,
+    table: LabelledTable,
+    chosen: np.ndarray,
+    task: dict[str, Any],
+    tokenizer: PreTrainedTokenizerFast,
 ) -> np.ndarray:
     """A model's outputs for the chosen rows: [all rows, outputs] float64, NaN for others; `task` was saved with it. Of
     units they are [all rows, units, classes]."""
     if "unit" in task:
         return unit_logits(model, table, chosen, task, tokenizer)
     width = len(prediction_columns(task))
-    logits = run(model, lambda **batch: model(**batch).logits, width, table, chosen, tokenizer, task["precision"])
+
+    def outputs(**batch: Tensor) -> Tensor:
+        return model(**batch).logits
+
+    logits = run(model, outputs, width, table, chosen, tokenizer, task["precision"])
     return logits.astype(np.float64)
 
 

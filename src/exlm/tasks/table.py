@@ -39,9 +39,11 @@ class LabelledTable:
     pair_column: str | None
     inferred: dict[str, str]  # what was found without being told, by the option that says otherwise
     unit: str | None = None  # token_classification: a regular expression for what has a label (`token_labels.py`)
-    examples: list[Example] = field(default_factory=list)  # [rows] the tokens, where a model reads them
-    caveats: list[str] = field(default_factory=list)  # [rows] what else is wrong with a row, "" if nothing
-    divided: np.ndarray | None = None  # [rows] bool, what a split divides: text and label are there; None: `usable`
+    examples: list[Example] = field(default_factory=list)  # [rows] their tokens, if a model reads them
+    caveats: list[str] = field(default_factory=list)  # [rows] what else is wrong, "" if nothing
+    # [rows] bool: those with text and label, which a split divides before any is left out for its
+    # tokens; None: `usable`.
+    divided: np.ndarray | None = None
 
     @property
     def usable(self) -> np.ndarray:

@@ -59,7 +59,11 @@ def first_tokens(texts: list[str], tokenizer: PreTrainedTokenizerFast, task: dic
 
 
 def unit_logits(
-    model: nn.Module, table: LabelledTable, chosen: np.ndarray, task: dict[str, Any], tokenizer: PreTrainedTokenizerFast
+    model: nn.Module,
+    table: LabelledTable,
+    chosen: np.ndarray,
+    task: dict[str, Any],
+    tokenizer: PreTrainedTokenizerFast,
 ) -> np.ndarray:
     """Outputs for the units of chosen rows [all rows, units, classes], NaN where none; Diverged if one is no number."""
     texts, classes = table.texts, len(task["classes"])
