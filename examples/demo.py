@@ -22,8 +22,8 @@ NAMES = {EXLM: "exlm", MLM: "mlm", MLM_SAME_TIME: "mlm-same-time"}  # of directo
 LABEL = "SOL"
 RECIPE = RECIPES / "molecules/demo.yaml"
 ABOUT = """38.7% of the tokens are masked. Perplexity: between how many tokens a model is torn at a mask, each mask
-judged by itself. Joint perplexity judges all masks of a molecule together: that is what the transitions of ExLM are
-for. An MLM has one number for both. Lower is better."""
+judged by itself. Joint perplexity judges all masks of a molecule together, in one pass of the network: that is what the
+transitions of ExLM are for. In one pass an MLM has one number for both. Lower is better."""
 
 
 def demo(output: str = "demo-output", steps: int = 450, epochs: int = 5, seeds: list[int] | None = None) -> None:
