@@ -1,9 +1,16 @@
-"""The runs behind docs/results/learning.md: does a small ExLM learn, and beside which MLM?
+"""The runs behind docs/results/learning.md and order-prior.md: positions, shares of masks, passes, the order prior.
 
     python docs/results/learning.py run learning-jobs.jsonl learning.jsonl --molecules CORPUS --text CORPUS
     python docs/results/learning.py show learning.jsonl --kinds mlm-full-p387 late-k2-2d-p387 --figure learning.png
     python docs/results/learning.py passes learning.jsonl passes.jsonl --molecules CORPUS --text CORPUS
     python docs/results/learning.py entropy learning.jsonl entropy.jsonl --molecules CORPUS --text CORPUS
+
+Linear models and fine-tunings of learning.md (the models are in runs/learning):
+
+    python docs/results/linear_probe.py MODELS --layers 1 2 --sets bbbp bace esol lipophilicity freesolv \\
+        --data_dir DATA --output learning-probes.jsonl
+    python docs/results/finetuned.py MODELS --layers 2 --rates 1e-3 --seeds 0 --sets freesolv esol bace \\
+        --data_dir DATA --output learning-finetuned.jsonl
 
 A job is a line of JSON: name, and what differs from 2 layers of 128 without dropout, 2,048 tokens per update, 1,200
 updates at a rate of 2e-3, initial weights of 0.06, rotary base 100, 15% masks. Several `run` may go side by side, and
