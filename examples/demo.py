@@ -50,7 +50,7 @@ def demo(output: str = "demo-output", steps: int = 450, epochs: int = 5, seeds: 
     results, seconds = dict[str, dict[str, Any]](), dict[str, float]()
     for name, run_dir in run_dirs.items():
         slower = seconds[EXLM] / seconds[MLM] if name == MLM_SAME_TIME else 1.0
-        updates = round(steps * min(max(slower, 1.0), 2.0))
+        updates = round(steps * min(max(slower, 1.0), 3.0))
         options = {"config": RECIPE, "output": run_dir, "data.corpus": corpus, "train.steps": updates}
         options |= {"train.eval_every": max(1, updates // 6), "model.objective": "exlm" if name == EXLM else "mlm"}
         results[name] = pretrain(**settings("pretrain", [f"--{option}={value}" for option, value in options.items()]))
