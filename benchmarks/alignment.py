@@ -3,8 +3,9 @@
     python benchmarks/alignment.py [--shapes 16x20x40,8x79x316] [--pairs 3] [--device cuda]
     python benchmarks/alignment.py --growth      how times grow with targets, states and sequences
 
-Every back end is first checked against the loop in float64. Times are the smallest of the repetitions: processor time
-of one core, or of CUDA events. What counts is the ratio, measured side by side in one run.
+Every back end is first checked against the loop in float64. Times are the smallest of the
+repetitions: processor time of one core, or of CUDA events. What counts is the ratio, measured side
+by side in one run.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,9 @@ from timing import Call, arguments, interleaved, record, summary
 
 Lattice = tuple[Tensor, Tensor, Tensor, Tensor]
 Function = Callable[..., Tensor]
-LARGEST_LOOP = 2e9  # numbers that the plain loop keeps for its backward pass; beyond, it is left out
+LARGEST_LOOP = (
+    2e9  # numbers that the plain loop keeps for its backward pass; beyond, it is left out
+)
 SHAPES = {
     "cpu": "16x20x40,8x79x316,64x79x316,4x200x800",
     "cuda": "16x20x40,8x79x316,64x79x316,4x200x800,8x512x2048",
@@ -34,8 +37,11 @@ GROWTH = {
 }
 
 
-def random_lattice(batch: int, targets: int, states: int, spread: float = 1.0, device: str = "cpu") -> Lattice:
-    """Emissions within 10 `spread` nats, transitions a softmax over all later states, full lengths."""
+def random_lattice(
+    batch: int, targets: int, states: int, spread: float = 1.0, device: str = "cpu"
+) -> Lattice:
+    """Emissions within 10 `spread` nats, transitions a softmax over all later states, full
+    lengths."""
     generator = torch.Generator().manual_seed(0)
     emission = -10 * spread * torch.rand(batch, targets, states, generator=generator)
     edges = torch.ones(states, states).triu(1).bool()
@@ -49,8 +55,11 @@ def double(lattice: Lattice) -> Lattice:
     return lattice[0].double(), lattice[1].double(), lattice[2], lattice[3]
 
 
-def plain_loop(emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor) -> Tensor:
-    """What one would write first: logsumexp over predecessors, one target after another, full lengths only."""
+def plain_loop(
+    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor
+) -> Tensor:
+    """What one would write first: logsumexp over predecessors, one target after another, full
+    lengths only."""
     floor = transition.clamp(min=-1e30)  # the gradient of logsumexp over a row of -inf is NaN
     alpha = torch.full_like(emission[:, 0], -1e30)
     alpha[:, 0] = emission[:, 0, 0]
@@ -75,13 +84,19 @@ def backends(device: str) -> dict[str, Function]:
     return {name: partial(alignment.log_likelihood, backend=name) for name in names}
 
 
-def times(functions: dict[str, tuple[Function, Lattice]], device: str, pairs: int) -> dict[str, dict[str, float]]:
+def times(
+    functions: dict[str, tuple[Function, Lattice]], device: str, pairs: int
+) -> dict[str, dict[str, float]]:
     calls: dict[str, Call] = {name: partial(gradients, *both) for name, both in functions.items()}
-    return {name: summary(values) for name, values in interleaved(calls, device, pairs, warmup=1).items()}
+    return {
+        name: summary(values)
+        for name, values in interleaved(calls, device, pairs, warmup=1).items()
+    }
 
 
 def compare(shape: tuple[int, int, int], device: str, pairs: int) -> dict[str, dict[str, float]]:
-    """Seconds of the loop, of every back end, of `torch` in float64, and of the last back end on hostile emissions."""
+    """Seconds of the loop, of every back end, of `torch` in float64, and of the last back end on
+    hostile emissions."""
     ours = backends(device)
     small, reference = random_lattice(2, *shape[1:], device=device), plain_loop
     if 2 * shape[1] * shape[2] ** 2 > LARGEST_LOOP:
@@ -97,7 +112,9 @@ def compare(shape: tuple[int, int, int], device: str, pairs: int) -> dict[str, d
     fastest = list(ours)[-1]
     hostile = random_lattice(*shape, spread=40.0, device=device)
     result = times(slow, device, 1 if device == "cpu" else pairs)
-    return result | times({fastest: (ours[fastest], lattice), "hostile": (ours[fastest], hostile)}, device, pairs)
+    return result | times(
+        {fastest: (ours[fastest], lattice), "hostile": (ours[fastest], hostile)}, device, pairs
+    )
 
 
 def row(shape: str, seconds: dict[str, dict[str, float]], fast: str) -> str:
@@ -107,7 +124,11 @@ def row(shape: str, seconds: dict[str, dict[str, float]], fast: str) -> str:
         return f"{1e3 * best[name]:8.2f}ms" if name in best else f"{'-':>10}"
 
     def ratio(a: str, b: str, width: int, digits: int = 1) -> str:
-        return f"{best[a] / best[b]:{width}.{digits}f}" if a in best and b in best else f"{'-':>{width}}"
+        return (
+            f"{best[a] / best[b]:{width}.{digits}f}"
+            if a in best and b in best
+            else f"{'-':>{width}}"
+        )
 
     cells = [milliseconds(name) for name in ("loop", "torch", fast)]
     cells += [ratio("loop", "torch", 11), ratio("loop", fast, 11), ratio("hostile", fast, 22, 2)]
@@ -115,7 +136,8 @@ def row(shape: str, seconds: dict[str, dict[str, float]], fast: str) -> str:
 
 
 def growth(axis: str, name: str, function: Function, device: str, pairs: int) -> dict[str, object]:
-    """Times along one axis, and the exponent of a power law fitted to them, beside that of the visited edges."""
+    """Times along one axis, and the exponent of a power law fitted to them, beside that of the
+    visited edges."""
     column = {"sequences": 0, "targets": 1, "states": 2}[axis]
     shapes = GROWTH[axis]
     seconds = [
@@ -129,8 +151,13 @@ def growth(axis: str, name: str, function: Function, device: str, pairs: int) ->
 
     visits = [float(alignment_visits(*shape)) for shape in shapes]
     measured, counted = exponent(seconds), exponent(visits)
-    line = ", ".join(f"{size}: {1e3 * value:.2f} ms" for size, value in zip(sizes, seconds, strict=True))
-    print(f"{axis:>10} {name:>7} {line}; exponent {measured:.2f}, of the visited edges {counted:.2f}", flush=True)
+    line = ", ".join(
+        f"{size}: {1e3 * value:.2f} ms" for size, value in zip(sizes, seconds, strict=True)
+    )
+    print(
+        f"{axis:>10} {name:>7} {line}; exponent {measured:.2f}, of the visited edges {counted:.2f}",
+        flush=True,
+    )
     return {
         "axis": axis, "backend": name, "shapes": shapes, "sizes": sizes, "seconds": seconds, "visits": visits,
         "exponent": measured, "exponent_of_visits": counted,
@@ -140,7 +167,9 @@ def growth(axis: str, name: str, function: Function, device: str, pairs: int) ->
 def main() -> None:
     parser = arguments(__doc__, pairs=3)
     parser.add_argument("--shapes", help="sequences x targets x states, separated by commas")
-    parser.add_argument("--growth", action="store_true", help="growth tables instead of the comparison")
+    parser.add_argument(
+        "--growth", action="store_true", help="growth tables instead of the comparison"
+    )
     options = parser.parse_args()
     device = options.device
     torch.set_num_threads(options.threads)
@@ -148,7 +177,10 @@ def main() -> None:
         for axis in GROWTH:
             for name, function in backends(device).items():
                 record(
-                    options.output, "alignment-growth", device, **growth(axis, name, function, device, options.pairs)
+                    options.output,
+                    "alignment-growth",
+                    device,
+                    **growth(axis, name, function, device, options.pairs),
                 )
         return
     fast = list(backends(device))[-1]
@@ -160,7 +192,14 @@ def main() -> None:
         batch, targets, states = (int(size) for size in shape.split("x"))
         seconds = compare((batch, targets, states), device, options.pairs)
         print(row(shape, seconds, fast), flush=True)
-        record(options.output, "alignment", device, shape=[batch, targets, states], fastest=fast, seconds=seconds)
+        record(
+            options.output,
+            "alignment",
+            device,
+            shape=[batch, targets, states],
+            fastest=fast,
+            seconds=seconds,
+        )
 
 
 if __name__ == "__main__":

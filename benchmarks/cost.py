@@ -1,15 +1,17 @@
 """What a training step has to compute, from its shapes alone: the yardstick for measured times.
 
-Counts are those of the matrix products (a multiplication and an addition are two operations) and of the alignment's
-recursion; norms, activations, dropout and the optimizer are left out. Every function gives the forward pass of a whole
-batch. A backward pass costs twice its forward pass, since every product has two gradients. Logits that do not fit one
-chunk (`exlm.ops.emission`) are made again in the backward pass instead of being kept: the product with the vocabulary
-then counts four times instead of three, and so do the scores of the transition's mixture.
+Counts are those of the matrix products (a multiplication and an addition are two operations) and of
+the alignment's recursion; norms, activations, dropout and the optimizer are left out. Every
+function gives the forward pass of a whole batch. A backward pass costs twice its forward pass,
+since every product has two gradients. Logits that do not fit one chunk (`exlm.ops.emission`) are
+made again in the backward pass instead of being kept: the product with the vocabulary then counts
+four times instead of three, and so do the scores of the transition's mixture.
 
-In the last layer only the rows that are read, those of the lattice states, need a query, a row of attention, the
-output projection and the feed-forward block; keys and values are needed of all rows. `sparse_last=False` counts a last
-layer that computes every row. Layers below a late expansion (`Shape.expanded_layers`) are those of an MLM; copying the
-masks and telling the copies apart is no product and counts nothing.
+In the last layer only the rows that are read, those of the lattice states, need a query, a row of
+attention, the output projection and the feed-forward block; keys and values are needed of all rows.
+`sparse_last=False` counts a last layer that computes every row. Layers below a late expansion
+(`Shape.expanded_layers`) are those of an MLM; copying the masks and telling the copies apart is no
+product and counts nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +28,8 @@ class Cost:
     Attributes:
         flops: floating-point operations.
         traffic: bytes read and written if every operand and result moves once.
-        saved: bytes kept for the backward pass by products; what norms, activations and dropout keep comes on top.
+        saved: bytes kept for the backward pass by products; what norms, activations and dropout
+            keep comes on top.
     """
 
     flops: float = 0.0
@@ -34,7 +37,9 @@ class Cost:
     saved: float = 0.0
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(self.flops + other.flops, self.traffic + other.traffic, self.saved + other.saved)
+        return Cost(
+            self.flops + other.flops, self.traffic + other.traffic, self.saved + other.saved
+        )
 
     def __mul__(self, times: int) -> "Cost":
         return Cost(self.flops * times, self.traffic * times, self.saved * times)
@@ -52,8 +57,8 @@ class Shape:
         hidden, layers, heads, intermediate, vocabulary: sizes of the model.
         boundary_states: states of BOS and of EOS.
         element: bytes of a number in the trunk.
-        expanded_layers: how many of the last layers, at least one, read the expanded sequence; the others read the
-            plain one. None, or as many as there are: all.
+        expanded_layers: how many of the last layers, at least one, read the expanded sequence; the
+            others read the plain one. None, or as many as there are: all.
     """
 
     batch: int
@@ -90,8 +95,11 @@ class Shape:
         return self.length - self.targets + self.states
 
     def layer_rows(self, sparse_last: bool = True) -> list[tuple[int, int]]:
-        """For every layer, the positions of a sequence that it takes in and those that it computes."""
-        late = self.layers if self.expanded_layers is None else min(self.expanded_layers, self.layers)
+        """For every layer, the positions of a sequence that it takes in and those that it
+        computes."""
+        late = (
+            self.layers if self.expanded_layers is None else min(self.expanded_layers, self.layers)
+        )
         taken = [self.length] * (self.layers - late) + [self.expanded] * late
         computed = [*taken[:-1], self.states if sparse_last else taken[-1]]
         return list(zip(taken, computed, strict=True))
@@ -115,7 +123,12 @@ def trunk_linear(shape: Shape, sparse_last: bool = True) -> Cost:
         keys_values = product(shape.batch * taken, width, 2 * width, element)
         rows = shape.batch * computed
         query_output = product(rows, width, width, element) * 2
-        return keys_values + query_output + product(rows, width, inner, element) + product(rows, inner, width, element)
+        return (
+            keys_values
+            + query_output
+            + product(rows, width, inner, element)
+            + product(rows, inner, width, element)
+        )
 
     return sum((layer(*rows) for rows in shape.layer_rows(sparse_last)), Cost())
 
@@ -136,22 +149,31 @@ def head_transform(shape: Shape, rows: int) -> Cost:
 
 
 def vocabulary_product(shape: Shape, rows: int, keep_logits: bool = True) -> Cost:
-    """Logits of `rows` rows of each sequence; without `keep_logits` they are never in memory all at once."""
+    """Logits of `rows` rows of each sequence; without `keep_logits` they are never in memory all at
+    once."""
     cost = product(shape.batch * rows, shape.hidden, shape.vocabulary, FLOAT32)
     logits = FLOAT32 * shape.batch * rows * shape.vocabulary
-    return replace(cost, saved=cost.saved + logits) if keep_logits else replace(cost, traffic=cost.traffic - logits)
+    return (
+        replace(cost, saved=cost.saved + logits)
+        if keep_logits
+        else replace(cost, traffic=cost.traffic - logits)
+    )
 
 
 def transition_head(shape: Shape) -> Cost:
     """Queries, keys and gates of states joined with their positions."""
     rows, features = shape.batch * shape.states, 2 * shape.hidden
-    return product(rows, features, shape.hidden, FLOAT32) * 2 + product(rows, features, shape.heads, FLOAT32)
+    return product(rows, features, shape.hidden, FLOAT32) * 2 + product(
+        rows, features, shape.heads, FLOAT32
+    )
 
 
 def mixture(shape: Shape) -> Cost:
     """Scores of all heads and their mixture [B, N, N], head by head."""
     elements = shape.batch * shape.states * (shape.states + 2 * shape.hidden)
-    return Cost(2 * shape.batch * shape.states**2 * shape.hidden, FLOAT32 * elements, FLOAT32 * elements)
+    return Cost(
+        2 * shape.batch * shape.states**2 * shape.hidden, FLOAT32 * elements, FLOAT32 * elements
+    )
 
 
 def alignment_visits(batch: int, targets: int, states: int) -> float:
@@ -167,11 +189,14 @@ def alignment(shape: Shape) -> Cost:
     return Cost(4 * visits, FLOAT32 * (2 * matrix + 4 * rows), FLOAT32 * (matrix + rows))
 
 
-def parts(shape: Shape, objective: Objective, sparse_last: bool = True, chunk: int | None = None) -> dict[str, Cost]:
+def parts(
+    shape: Shape, objective: Objective, sparse_last: bool = True, chunk: int | None = None
+) -> dict[str, Cost]:
     """The forward pass, part by part.
 
     Args:
-        shape: of ExLM's batch; `mlm` is the model without expansion, whose head reads the masked rows only.
+        shape: of ExLM's batch; `mlm` is the model without expansion, whose head reads the masked
+            rows only.
         objective: which model.
         sparse_last: the last layer computes only what is read.
         chunk: logits held at a time; if there are more, none is kept. Without it all are.
@@ -187,7 +212,11 @@ def parts(shape: Shape, objective: Objective, sparse_last: bool = True, chunk: i
     }
     if objective == "mlm":
         return result
-    return result | {"transition": transition_head(shape), "mixture": mixture(shape), "alignment": alignment(shape)}
+    return result | {
+        "transition": transition_head(shape),
+        "mixture": mixture(shape),
+        "alignment": alignment(shape),
+    }
 
 
 def fits(shape: Shape, rows: int, chunk: int) -> bool:
@@ -195,23 +224,33 @@ def fits(shape: Shape, rows: int, chunk: int) -> bool:
     return shape.batch * rows <= max(1, chunk // shape.vocabulary)
 
 
-def step_flops(shape: Shape, objective: Objective, sparse_last: bool = True, chunk: int | None = None) -> float:
+def step_flops(
+    shape: Shape, objective: Objective, sparse_last: bool = True, chunk: int | None = None
+) -> float:
     """Operations of a forward and a backward pass.
 
-    Without `chunk`, what any code must do. With it, what this library does to save memory comes on top: its backward
-    pass makes the scores of the mixture again, and the logits if they do not fit a chunk.
+    Without `chunk`, what any code must do. With it, what this library does to save memory comes on
+    top: its backward pass makes the scores of the mixture again, and the logits if they do not fit
+    a chunk.
     """
     flops = {name: part.flops for name, part in parts(shape, objective, sparse_last).items()}
     total = 3 * sum(flops.values())
     if chunk is None:
         return total
     rows = shape.masks if objective == "mlm" else shape.states
-    return total + flops.get("mixture", 0.0) + (0.0 if fits(shape, rows, chunk) else flops["vocabulary"])
+    return (
+        total
+        + flops.get("mixture", 0.0)
+        + (0.0 if fits(shape, rows, chunk) else flops["vocabulary"])
+    )
 
 
 def ratio_bound(shape: Shape, sparse_last: bool = True, chunk: int | None = None) -> float:
     """Operations of an ExLM step per operation of an MLM step on the same batch.
 
-    A measured ratio of times is lower only where an operation of the MLM step takes longer than one of the ExLM step.
+    A measured ratio of times is lower only where an operation of the MLM step takes longer than one
+    of the ExLM step.
     """
-    return step_flops(shape, "exlm", sparse_last, chunk) / step_flops(shape, "mlm", sparse_last, chunk)
+    return step_flops(shape, "exlm", sparse_last, chunk) / step_flops(
+        shape, "mlm", sparse_last, chunk
+    )

@@ -1,12 +1,14 @@
-"""From hidden states to the loss: prediction head, transition matrix and alignment; and the memory this takes.
+"""From hidden states to the loss: prediction head, transition matrix and alignment; and the memory
+this takes.
 
-    python benchmarks/heads.py loss        beside the same on all expanded positions in plain PyTorch, same features
-    python benchmarks/heads.py memory      peak memory of an ExLM and an MLM step with 50,265 tokens
-    python benchmarks/heads.py emission    time and peak memory of the emission alone (--large: a whole batch of text)
+    python benchmarks/heads.py loss        beside the same on all expanded positions in plain
+    PyTorch, same features python benchmarks/heads.py memory      peak memory of an ExLM and an MLM
+    step with 50,265 tokens python benchmarks/heads.py emission    time and peak memory of the
+    emission alone (--large: a whole batch of text)
 
-The dense algorithm computes logits and gated links for every position of the expanded sequence, although only lattice
-states can be on a path, and differentiates the recursion step by step. Loss and feature gradients of both sides are
-compared before they are timed.
+The dense algorithm computes logits and gated links for every position of the expanded sequence,
+although only lattice states can be on a path, and differentiates the recursion step by step. Loss
+and feature gradients of both sides are compared before they are timed.
 """
 
 import dataclasses
@@ -59,7 +61,9 @@ def dense_transition(model: ExLMForMaskedLM, hidden: Tensor, lattice: Lattice) -
     assert head is not None
     length = hidden.shape[1]
     features = torch.cat([hidden, head.positions.weight[:length].expand(len(hidden), -1, -1)], -1)
-    query, key = (linear(features).unflatten(-1, (head.heads, -1)) for linear in (head.query, head.key))
+    query, key = (
+        linear(features).unflatten(-1, (head.heads, -1)) for linear in (head.query, head.key)
+    )
     scores = torch.einsum("bihd,bjhd->bijh", query, key) / query.shape[-1] ** 0.5
     state = torch.zeros_like(lattice.attention_mask).scatter(1, lattice.state_index, True)
     later = torch.ones(length, length, dtype=torch.bool, device=hidden.device).triu(1)
@@ -70,13 +74,18 @@ def dense_transition(model: ExLMForMaskedLM, hidden: Tensor, lattice: Lattice) -
 
 
 def loss_call(shape: Shape, loss: Loss, device: str) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Forward and backward of a loss on random features; gives the loss and the gradient of the features."""
+    """Forward and backward of a loss on random features; gives the loss and the gradient of the
+    features."""
     model = build_model(dataclasses.replace(shape, layers=1), Contender("exlm", "fp32"), device)
     assert isinstance(model, ExLMForMaskedLM)
     batch = {name: tensor.to(device) for name, tensor in random_batch(shape).items()}
     lattice = model.exlm.expand(**batch)
     generator = torch.Generator().manual_seed(1)
-    features = torch.randn(shape.batch, shape.expanded, shape.hidden, generator=generator).to(device).requires_grad_()
+    features = (
+        torch.randn(shape.batch, shape.expanded, shape.hidden, generator=generator)
+        .to(device)
+        .requires_grad_()
+    )
 
     def call() -> tuple[Tensor, Tensor]:
         model.zero_grad(set_to_none=True)
@@ -100,7 +109,9 @@ def compare_losses(name: str, shape: Shape, device: str, pairs: int) -> dict[str
     calls = {side: loss_call(shape, loss, device) for side, loss in sides.items()}
     (value, gradient), (dense_value, dense_gradient) = calls["states"](), calls["dense"]()
     torch.testing.assert_close(value, dense_value, rtol=1e-4, atol=0.0)
-    torch.testing.assert_close(gradient, dense_gradient, rtol=1e-3, atol=1e-3 * dense_gradient.abs().max().item())
+    torch.testing.assert_close(
+        gradient, dense_gradient, rtol=1e-3, atol=1e-3 * dense_gradient.abs().max().item()
+    )
     times = interleaved(dict(calls), device, pairs, warmup=1)
     peaks = {side: memory(loss_call, shape, loss, device) for side, loss in sides.items()}
     relative = ratio(times["dense"], times["states"])
@@ -112,7 +123,13 @@ def compare_losses(name: str, shape: Shape, device: str, pairs: int) -> dict[str
         f"{dense_value:.4f}, largest difference of gradients {(gradient - dense_gradient).abs().max():.1e}"
     )
     seconds = {side: summary(values) for side, values in times.items()}
-    return {"preset": name, "shape": dataclasses.asdict(shape), "seconds": seconds, "ratio": relative, "memory": peaks}
+    return {
+        "preset": name,
+        "shape": dataclasses.asdict(shape),
+        "seconds": seconds,
+        "ratio": relative,
+        "memory": peaks,
+    }
 
 
 def step_memory(shape: Shape, device: str) -> dict[str, object]:
@@ -152,20 +169,32 @@ def measure_emission(shape: Shape, device: str, pairs: int) -> dict[str, object]
         f"peak {peak['step'] / 2**20:.0f} MiB where all logits are {logits / 2**20:.0f} MiB"
     )
     seconds = summary(times["emission"])
-    return {"shape": dataclasses.asdict(shape), "seconds": seconds, "memory": peak, "logits_bytes": logits}
+    return {
+        "shape": dataclasses.asdict(shape),
+        "seconds": seconds,
+        "memory": peak,
+        "logits_bytes": logits,
+    }
 
 
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("what", choices=("loss", "memory", "emission"))
-    parser.add_argument("--batch", type=int, default=4, help="sequences of text for memory and emission")
-    parser.add_argument("--layers", type=int, default=2, help="of the model whose memory is measured")
+    parser.add_argument(
+        "--batch", type=int, default=4, help="sequences of text for memory and emission"
+    )
+    parser.add_argument(
+        "--layers", type=int, default=2, help="of the model whose memory is measured"
+    )
     parser.add_argument("--large", action="store_true", help="64 sequences for emission")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     text = dataclasses.replace(PRESETS["text-base-512"], batch=options.batch, layers=options.layers)
     if options.what == "loss":
-        results = [compare_losses(name, shape, options.device, options.pairs) for name, shape in SHAPES.items()]
+        results = [
+            compare_losses(name, shape, options.device, options.pairs)
+            for name, shape in SHAPES.items()
+        ]
     elif options.what == "memory":
         results = [step_memory(text, options.device)]
     else:

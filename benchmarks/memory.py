@@ -1,12 +1,14 @@
-"""What a pre-training holds in memory, from its shapes alone: the yardstick for `tokens_per_micro_batch` in recipes.
+"""What a pre-training holds in memory, from its shapes alone: the yardstick for
+`tokens_per_micro_batch` in recipes.
 
-Counted are weights, gradients and both moments of Adam, in float32; what autograd keeps of a micro-batch from the
-forward to the backward pass, tensor by tensor; what the heads hold for a moment on top of it; and what an evaluation
-holds, which is in float32 and keeps nothing. Not counted are indices, the libraries of a GPU (about 1 GB) and, with
-several GPUs, the buckets in which they add up gradients (4 bytes per parameter).
+Counted are weights, gradients and both moments of Adam, in float32; what autograd keeps of a
+micro-batch from the forward to the backward pass, tensor by tensor; what the heads hold for a
+moment on top of it; and what an evaluation holds, which is in float32 and keeps nothing. Not
+counted are indices, the libraries of a GPU (about 1 GB) and, with several GPUs, the buckets in
+which they add up gradients (4 bytes per parameter).
 
-Every count is in bytes. In the trunk a number takes `Shape.element` bytes: 2 under bfloat16 autocast, where residuals
-and the inputs of norms stay float32, or 4.
+Every count is in bytes. In the trunk a number takes `Shape.element` bytes: 2 under bfloat16
+autocast, where residuals and the inputs of norms stay float32, or 4.
 """
 
 from dataclasses import dataclass, replace
@@ -32,8 +34,8 @@ class Machine:
     Attributes:
         dropped: bytes in which dropout keeps whether a number was dropped.
         chunk: logits held at a time.
-        attention: what attention keeps: its weights (`plain`), or its result alone (`fused`), which PyTorch copies on a
-            CPU to bring the heads of a position together (`copied`).
+        attention: what attention keeps: its weights (`plain`), or its result alone (`fused`), which
+            PyTorch copies on a CPU to bring the heads of a position together (`copied`).
     """
 
     dropped: int
@@ -46,7 +48,8 @@ CPU = Machine(dropped=2, chunk=CHUNK["cpu"], attention="plain")
 
 
 def used(machine: Machine, element: int, rate: float) -> Machine:
-    """The machine as attention uses it with dropout at this rate: see `exlm.model.encoder.attention`."""
+    """The machine as attention uses it with dropout at this rate: see
+    `exlm.model.encoder.attention`."""
     fused_on_cpu = machine is CPU and element == FLOAT32 and rate == 0
     return replace(machine, attention="copied") if fused_on_cpu else machine
 
@@ -65,31 +68,52 @@ class Memory(NamedTuple):
         return self.state + max(self.kept + self.working, self.evaluation)
 
 
-def kept_by_attention(shape: Shape, taken: int, computed: int, machine: Machine, rate: float) -> int:
-    """Of attention itself: queries [computed], keys and values [taken]; its result is the input of a product."""
-    rows, read, width, element = shape.batch * taken, shape.batch * computed, shape.hidden, shape.element
+def kept_by_attention(
+    shape: Shape, taken: int, computed: int, machine: Machine, rate: float
+) -> int:
+    """Of attention itself: queries [computed], keys and values [taken]; its result is the input of
+    a product."""
+    rows, read, width, element = (
+        shape.batch * taken,
+        shape.batch * computed,
+        shape.hidden,
+        shape.element,
+    )
     turned = element * width * (rows + read)  # queries and keys
     if machine.attention == "plain":
-        weights = shape.heads * read * taken * (element + (machine.dropped + element if rate else 0))
+        weights = (
+            shape.heads * read * taken * (element + (machine.dropped + element if rate else 0))
+        )
         return turned + element * width * rows + weights
-    values = element * width * rows * (3 if computed == taken else 2)  # a view: the whole projection stays
+    values = (
+        element * width * rows * (3 if computed == taken else 2)
+    )  # a view: the whole projection stays
     copied = element * width * read if machine.attention == "copied" else 0
     return turned + values + copied + FLOAT32 * shape.heads * read
 
 
 def kept_by_layer(shape: Shape, taken: int, computed: int, machine: Machine, rate: float) -> int:
-    """Of one layer, which takes in `taken` positions of a sequence and computes `computed` of them."""
+    """Of one layer, which takes in `taken` positions of a sequence and computes `computed` of
+    them."""
     rows, read, width = shape.batch * taken, shape.batch * computed, shape.hidden
     norms = FLOAT32 * (width + STATISTICS) * (rows + read)
-    inputs = rows * width + 2 * read * width + 2 * read * shape.intermediate  # of products and of the activation
+    inputs = (
+        rows * width + 2 * read * width + 2 * read * shape.intermediate
+    )  # of products and of the activation
     if computed < taken:
         inputs += read * width  # the rows that need a query, gathered
     dropout = 2 * machine.dropped * read * width if rate else 0
-    return norms + shape.element * inputs + dropout + kept_by_attention(shape, taken, computed, machine, rate)
+    return (
+        norms
+        + shape.element * inputs
+        + dropout
+        + kept_by_attention(shape, taken, computed, machine, rate)
+    )
 
 
 def kept_by_trunk(shape: Shape, machine: Machine, rate: float) -> int:
-    """Of embedding, layers and last norm, with the weights of the layers in bfloat16 and the rotary tables."""
+    """Of embedding, layers and last norm, with the weights of the layers in bfloat16 and the rotary
+    tables."""
     layers, width = shape.layer_rows(), shape.hidden
     embedding = machine.dropped * shape.batch * layers[0][0] * width if rate else 0
     last_norm = FLOAT32 * (width + STATISTICS) * shape.batch * layers[-1][1]
@@ -107,10 +131,14 @@ def kept_by_heads(shape: Shape, objective: Objective, machine: Machine) -> int:
     rows = shape.batch * (shape.masks if objective == "mlm" else shape.states)
     logits = shape.vocabulary if fits(shape, rows // shape.batch, machine.chunk) else 0
     transform = FLOAT32 * (3 * width + STATISTICS) + shape.element * width
-    prediction = rows * (transform + FLOAT32 * (logits + 2))  # with the shift and the sum of each row's logits
+    prediction = rows * (
+        transform + FLOAT32 * (logits + 2)
+    )  # with the shift and the sum of each row's logits
     if objective == "mlm":
         return prediction + rows * (INDEX + FLOAT32)
-    emission = rows * targets * (INDEX + FLOAT32)  # the targets of every state, and the posterior of the states
+    emission = (
+        rows * targets * (INDEX + FLOAT32)
+    )  # the targets of every state, and the posterior of the states
     transition = rows * FLOAT32 * (4 * width + shape.heads)  # features of 2 D, queries, keys, gates
     links = rows * FLOAT32 * 2 * shape.states  # the mixture, and the expected use of every edge
     return prediction + emission + transition + links
@@ -123,13 +151,17 @@ def kept(shape: Shape, objective: Objective, machine: Machine = GPU, rate: float
 
 
 def working(shape: Shape, objective: Objective, machine: Machine = GPU) -> int:
-    """What the backward pass of the heads holds for a moment: a chunk of logits with the gradients of it and of its
-    operands, or some seven matrices of the links."""
+    """What the backward pass of the heads holds for a moment: a chunk of logits with the gradients
+    of it and of its operands, or some seven matrices of the links."""
     states = shape.masks if objective == "mlm" else shape.states
     chunk = min(machine.chunk, shape.batch * states * shape.vocabulary)
     operands = shape.vocabulary * shape.hidden * (shape.element + FLOAT32)
-    logits = chunk * (FLOAT32 + shape.element) + operands + FLOAT32 * shape.batch * states * shape.hidden
-    return logits if objective == "mlm" else max(logits, 7 * FLOAT32 * shape.batch * shape.states**2)
+    logits = (
+        chunk * (FLOAT32 + shape.element) + operands + FLOAT32 * shape.batch * states * shape.hidden
+    )
+    return (
+        logits if objective == "mlm" else max(logits, 7 * FLOAT32 * shape.batch * shape.states**2)
+    )
 
 
 def evaluation(shape: Shape, objective: Objective) -> int:
@@ -140,9 +172,15 @@ def evaluation(shape: Shape, objective: Objective) -> int:
 
 
 def shape_of(
-    data: DataConfig, model: ArchitectureConfig, length: int, vocabulary: int, tokens: int, element: int = 2
+    data: DataConfig,
+    model: ArchitectureConfig,
+    length: int,
+    vocabulary: int,
+    tokens: int,
+    element: int = 2,
 ) -> Shape:
-    """A batch of so many tokens in sequences of `length` tokens. Of a range of shares of masks the end counts."""
+    """A batch of so many tokens in sequences of `length` tokens. Of a range of shares of masks the
+    end counts."""
     return Shape(
         batch=max(1, tokens // (length * data.repeat)),
         length=length * data.repeat,
@@ -167,9 +205,15 @@ def parameters(model: ArchitectureConfig, vocabulary: int) -> int:
 
 
 def memory_of(
-    data: DataConfig, model: ArchitectureConfig, length: int, vocabulary: int, machine: Machine, element: int
+    data: DataConfig,
+    model: ArchitectureConfig,
+    length: int,
+    vocabulary: int,
+    machine: Machine,
+    element: int,
 ) -> Memory:
-    """The memory of a pre-training on sequences of `length` tokens. ExLM without transitions counts as ExLM."""
+    """The memory of a pre-training on sequences of `length` tokens. ExLM without transitions counts
+    as ExLM."""
     objective: Objective = "exlm" if model.expands else "mlm"
     shape = shape_of(data, model, length, vocabulary, data.tokens_per_micro_batch, element)
     rate = max(model.hidden_dropout_prob, model.attention_probs_dropout_prob)

@@ -1,7 +1,8 @@
-"""What the benchmarks compare: presets, batches, this library's models and their peers in transformers.
+"""What the benchmarks compare: presets, batches, this library's models and their peers in
+transformers.
 
-Batches have equally long sequences of random tokens with the same number of masks in each, so that the operations of
-a step are known exactly (`cost.py`).
+Batches have equally long sequences of random tokens with the same number of masks in each, so that
+the operations of a step are known exactly (`cost.py`).
 """
 
 import dataclasses
@@ -13,7 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoModelForMaskedLM, BertConfig, ModernBertConfig, PreTrainedConfig, RobertaConfig
+from transformers import (
+    AutoModelForMaskedLM,
+    BertConfig,
+    ModernBertConfig,
+    PreTrainedConfig,
+    RobertaConfig,
+)
 from transformers.modeling_outputs import MaskedLMOutput
 
 from cost import Shape
@@ -43,7 +50,8 @@ class Contender:
 
     Attributes:
         name: exlm, mlm, or one of PEERS.
-        precision: bf16, fp32 or auto as in `exlm pretrain`; `plain` is float32 with no setting touched.
+        precision: bf16, fp32 or auto as in `exlm pretrain`; `plain` is float32 with no setting
+            touched.
         dropout: of hidden states and of attention.
         attention: implementation of a peer's attention, sdpa or eager.
         compile: layers through torch.compile.
@@ -59,9 +67,12 @@ class Contender:
 
 
 def random_batch(shape: Shape, seed: int = 0) -> Batch:
-    """BOS, random tokens of which `shape.masks` are [MASK], EOS; on the host, as the loader makes it."""
+    """BOS, random tokens of which `shape.masks` are [MASK], EOS; on the host, as the loader makes
+    it."""
     generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(5, shape.vocabulary - 1, (shape.batch, shape.length), generator=generator)
+    tokens = torch.randint(
+        5, shape.vocabulary - 1, (shape.batch, shape.length), generator=generator
+    )
     tokens[:, 0], tokens[:, -1] = 0, 2
     order = torch.rand(shape.batch, shape.length - 2, generator=generator).argsort(1)
     chosen = torch.zeros_like(tokens, dtype=torch.bool)
@@ -89,7 +100,8 @@ def sizes(shape: Shape) -> dict[str, Any]:
 
 
 def peer_config(shape: Shape, contender: Contender) -> PreTrainedConfig:
-    """The peer's configuration at the same sizes; every ModernBERT layer attends globally, as the others do."""
+    """The peer's configuration at the same sizes; every ModernBERT layer attends globally, as the
+    others do."""
     common, dropout = sizes(shape), contender.dropout
     if contender.name == "modernbert":
         return ModernBertConfig(
@@ -138,7 +150,8 @@ def layers(model: nn.Module) -> nn.ModuleList:
 
 
 def training_step(shape: Shape, contender: Contender, device: str) -> Callable[[], Tensor]:
-    """A function that does one update with a fixed batch and returns the loss; forward, backward, fused AdamW."""
+    """A function that does one update with a fixed batch and returns the loss; forward, backward,
+    fused AdamW."""
     keep_freed_memory()  # as in training; peers have it too
     model = build_model(shape, contender, device)
     optimizer = build_optimizer(model, OptimizerConfig(learning_rate=1e-4))
@@ -157,10 +170,16 @@ def training_step(shape: Shape, contender: Contender, device: str) -> Callable[[
 
 def as_trained(device: str, precision: str) -> AbstractContextManager:
     """How our training computes products that stay float32; `plain` is how a process starts."""
-    return nullcontext() if precision == "plain" else training_products(torch.device(device), precision)
+    return (
+        nullcontext()
+        if precision == "plain"
+        else training_products(torch.device(device), precision)
+    )
 
 
-def output_of(model: nn.Module, batch: Batch, precision: str) -> MaskedLMOutput | ExLMMaskedLMOutput:
+def output_of(
+    model: nn.Module, batch: Batch, precision: str
+) -> MaskedLMOutput | ExLMMaskedLMOutput:
     """Of a batch on the host; models of this library bring it to their device themselves."""
     device = next(model.parameters()).device
     if not isinstance(model, ExLMForMaskedLM):
@@ -178,9 +197,11 @@ def loss_of(model: nn.Module, batch: Batch, precision: str) -> Tensor:
 
 
 def check(shape: Shape, contender: Contender, device: str) -> dict[str, float]:
-    """Loss and number of parameters, once the loss is finite and every weight matrix has a finite gradient.
+    """Loss and number of parameters, once the loss is finite and every weight matrix has a finite
+    gradient.
 
-    A peer's loss must be the mean cross entropy of the masked tokens, that of `mlm` the mean of what it predicts there.
+    A peer's loss must be the mean cross entropy of the masked tokens, that of `mlm` the mean of
+    what it predicts there.
 
     Raises:
         AssertionError: if any of this does not hold.
@@ -193,7 +214,9 @@ def check(shape: Shape, contender: Contender, device: str) -> dict[str, float]:
         output = output_of(model, batch, "fp32")
     if not isinstance(output, ExLMMaskedLMOutput):
         assert output.logits is not None
-        expected = F.cross_entropy(output.logits[masked.to(device)], batch["labels"][masked].to(device))
+        expected = F.cross_entropy(
+            output.logits[masked.to(device)], batch["labels"][masked].to(device)
+        )
         torch.testing.assert_close(output.loss, expected, rtol=1e-4, atol=0.0)
     elif contender.name == "mlm":
         assert output.count is not None and int(output.count) == int(masked.sum())
@@ -201,7 +224,9 @@ def check(shape: Shape, contender: Contender, device: str) -> dict[str, float]:
             unlabelled = {name: tensor for name, tensor in batch.items() if name != "labels"}
             predicted = output_of(model.eval(), unlabelled, "fp32").logits
         assert predicted is not None
-        expected = F.nll_loss(predicted[masked.to(device)].float(), batch["labels"][masked].to(device))
+        expected = F.nll_loss(
+            predicted[masked.to(device)].float(), batch["labels"][masked].to(device)
+        )
         torch.testing.assert_close(output.loss, expected)
         model.train()
     del output
@@ -210,5 +235,7 @@ def check(shape: Shape, contender: Contender, device: str) -> dict[str, float]:
     assert loss.isfinite(), f"the loss of {contender.name} is {loss}"
     for name, weight in model.named_parameters():
         if weight.dim() > 1:
-            assert weight.grad is not None and weight.grad.isfinite().all(), f"{name} has no finite gradient"
+            assert weight.grad is not None and weight.grad.isfinite().all(), (
+                f"{name} has no finite gradient"
+            )
     return {"loss": loss.item(), "parameters": sum(weight.numel() for weight in model.parameters())}

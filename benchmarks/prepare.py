@@ -3,8 +3,9 @@
     EXLM_DATA=data python benchmarks/prepare.py molecules --size 19_000_000
     EXLM_DATA=data python benchmarks/prepare.py text --size 5_000_000_000
 
-The input is made by repeating real data: molecules beside random chains, so that most differ, and texts with numbered
-sentences between them. It is written to `--folder`, is made once, and stays there.
+The input is made by repeating real data: molecules beside random chains, so that most differ, and
+texts with numbered sentences between them. It is written to `--folder`, is made once, and stays
+there.
 """
 
 import argparse
@@ -59,19 +60,34 @@ def _lines(path: Path) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kind", choices=OPTIONS)
     parser.add_argument("--size", type=int, required=True, help="molecules, or characters of text")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("build/scale"))
     options = parser.parse_args()
-    source = options.folder / f"{options.kind}-{options.size}.{'smi' if options.kind == 'molecules' else 'txt'}"
+    source = (
+        options.folder
+        / f"{options.kind}-{options.size}.{'smi' if options.kind == 'molecules' else 'txt'}"
+    )
     if not source.exists():
         make = molecules if options.kind == "molecules" else texts
         with replacing(source) as partial, partial.open("w") as file:
             file.writelines(make(Path(os.environ["EXLM_DATA"]), options.size))
     output = options.folder / f"corpus-{options.kind}-{options.size}"
-    command = [sys.executable, "-m", "exlm", "prepare", str(source), "--output", str(output), "--overwrite", "true"]
+    command = [
+        sys.executable,
+        "-m",
+        "exlm",
+        "prepare",
+        str(source),
+        "--output",
+        str(output),
+        "--overwrite",
+        "true",
+    ]
     start = time.monotonic()
     done = subprocess.run([*command, "--workers", str(options.workers), *OPTIONS[options.kind]])
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -85,7 +101,9 @@ def main() -> None:
                 "workers": options.workers,
                 "seconds": round(time.monotonic() - start),
                 "processor_seconds": round(used.ru_utime + used.ru_stime),
-                "peak_memory_MB": round(used.ru_maxrss / 1024),  # of one process, the files it maps included
+                "peak_memory_MB": round(
+                    used.ru_maxrss / 1024
+                ),  # of one process, the files it maps included
                 "machine": machine(),
             }
         )

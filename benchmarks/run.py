@@ -3,8 +3,9 @@
     python benchmarks/run.py --device cpu --output results.jsonl       about 12 minutes on two cores
     python benchmarks/run.py --device cuda --output results.jsonl      within 10 minutes on an H200
 
-Each job is a process of its own with a time limit and appends its results as they come, so that an interruption loses
-at most the job that ran. A job that fails or takes too long leaves a line that says so; the others go on.
+Each job is a process of its own with a time limit and appends its results as they come, so that an
+interruption loses at most the job that ran. A job that fails or takes too long leaves a line that
+says so; the others go on.
 """
 
 import argparse
@@ -54,7 +55,15 @@ BUDGET = {"cpu": 900, "cuda": 590}
 def run(job: str, limit: float, device: str, out: Path) -> str | None:
     """Runs one job; what went wrong, or None."""
     script, *options = job.split()
-    command = [sys.executable, str(Path(__file__).parent / script), *options, "--device", device, "--output", str(out)]
+    command = [
+        sys.executable,
+        str(Path(__file__).parent / script),
+        *options,
+        "--device",
+        device,
+        "--output",
+        str(out),
+    ]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         code = process.wait(limit)
@@ -68,11 +77,17 @@ def run(job: str, limit: float, device: str, out: Path) -> str | None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu", choices=JOBS)
     parser.add_argument("--output", type=Path, default=Path("results.jsonl"))
     parser.add_argument("--only", default="", help="jobs whose command contains this")
-    parser.add_argument("--budget", type=float, help="seconds after which no job starts and a running one is stopped")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        help="seconds after which no job starts and a running one is stopped",
+    )
     options = parser.parse_args()
     end = time.monotonic() + (options.budget or BUDGET[options.device])
     failures = 0
@@ -83,7 +98,9 @@ def main() -> int:
         left = end - start
         print(f"\n> {job}", flush=True)
         failure = (
-            run(job, min(limit, left), options.device, options.output) if left > 10 else "not started: no time left"
+            run(job, min(limit, left), options.device, options.output)
+            if left > 10
+            else "not started: no time left"
         )
         if failure:
             failures += 1

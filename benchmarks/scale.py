@@ -1,9 +1,11 @@
-"""What the recipes need: the hours of the paper's runs on 1, 8 and 64 GPUs, and the memory of every pre-training.
+"""What the recipes need: the hours of the paper's runs on 1, 8 and 64 GPUs, and the memory of every
+pre-training.
 
     python benchmarks/scale.py
 
-Nothing is measured here. The hours follow from the floating-point operations of a step (`cost.step_flops`) and an
-assumed utilisation, the memory from the shapes of a micro-batch (`memory.py`).
+Nothing is measured here. The hours follow from the floating-point operations of a step
+(`cost.step_flops`) and an assumed utilisation, the memory from the shapes of a micro-batch
+(`memory.py`).
 """
 
 import re
@@ -19,7 +21,10 @@ from exlm.recipe import ArchitectureConfig, DataConfig
 from memory import CPU, GPU, Memory, memory_of, parameters, shape_of
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-PEAK, UTILISATION = 790e12, 0.4  # bfloat16 operations a second that products reach on an H100, and the share assumed
+PEAK, UTILISATION = (
+    790e12,
+    0.4,
+)  # bfloat16 operations a second that products reach on an H100, and the share assumed
 GPUS = (1, 8, 64)
 TYPICAL_MOLECULE = 46  # tokens
 CORPORA = {  # name: tokens of the longest sequence and of the vocabulary
@@ -31,7 +36,9 @@ CORPORA = {  # name: tokens of the longest sequence and of the vocabulary
     "corpus/proteins": (512, 33),
     "demo-output/corpus": (512, 369),
 }
-SHORTER = {"molecules/analysis-small": 128}  # the longest sequence of a recipe that wants a corpus with shorter ones
+SHORTER = {
+    "molecules/analysis-small": 128
+}  # the longest sequence of a recipe that wants a corpus with shorter ones
 RUNS = {
     "molecules, SMILES-BERT": "molecules/paper-smiles-bert",
     "molecules, ExLM (k = 2)": "molecules/paper-exlm",
@@ -83,14 +90,16 @@ def models_of(recipe: str) -> list[Model]:
 
 def recipes() -> list[str]:
     """The names of all recipes that pre-train something, those for a GPU first."""
-    paths = [path for path in RECIPES.glob("*/*.yaml") if "data" in yaml.safe_load(path.read_text())]
+    paths = [
+        path for path in RECIPES.glob("*/*.yaml") if "data" in yaml.safe_load(path.read_text())
+    ]
     names = [path.relative_to(RECIPES).with_suffix("").as_posix() for path in paths]
     return sorted(names, key=lambda name: (not for_a_gpu(name), name))
 
 
 def memory_of_recipe(recipe: str) -> tuple[Model, Memory]:
-    """The model of a recipe that needs most memory, and its memory: on a GPU in bfloat16, or on the CPU of a laptop in
-    bfloat16 or float32, whichever needs more."""
+    """The model of a recipe that needs most memory, and its memory: on a GPU in bfloat16, or on the
+    CPU of a laptop in bfloat16 or float32, whichever needs more."""
     machine, elements = (GPU, (2,)) if for_a_gpu(recipe) else (CPU, (2, 4))
     needs = [
         (model, memory_of(*model[1:], machine=machine, element=element))
@@ -102,22 +111,30 @@ def memory_of_recipe(recipe: str) -> tuple[Model, Memory]:
 
 def show_hours() -> None:
     """Prints the first table of docs/scale.md."""
-    print("| run | " + " | ".join(f"{n} GPU{'s' * (n > 1)}" for n in GPUS) + " | one checkpoint, GB |")
+    print(
+        "| run | " + " | ".join(f"{n} GPU{'s' * (n > 1)}" for n in GPUS) + " | one checkpoint, GB |"
+    )
     print("| --- " * (len(GPUS) + 2) + "|")
     for name, recipe in RUNS.items():
         (run,) = models_of(recipe)
         length = TYPICAL_MOLECULE if recipe.startswith("molecules") else run.longest
         objective: Objective = "exlm" if run.model.expands else "mlm"
         steps = settings("pretrain", ["--config", str(RECIPES / f"{recipe}.yaml")])["train"].steps
-        shape = shape_of(run.data, run.model, length, run.vocabulary, tokens=run.data.tokens_per_batch)
+        shape = shape_of(
+            run.data, run.model, length, run.vocabulary, tokens=run.data.tokens_per_batch
+        )
         hours = steps * step_flops(shape, objective) / (PEAK * UTILISATION) / 3600
-        checkpoint = 3 * FLOAT32 * parameters(run.model, run.vocabulary) / 1e9  # weights and two moments
+        checkpoint = (
+            3 * FLOAT32 * parameters(run.model, run.vocabulary) / 1e9
+        )  # weights and two moments
         print(f"| {name} | {' | '.join(_time(hours / n) for n in GPUS)} | {checkpoint:.1f} |")
 
 
 def show_memory() -> None:
     """Prints the second table of docs/scale.md."""
-    print("| recipe | tokens per micro-batch | weights and optimizer | kept for the backward pass | at most |")
+    print(
+        "| recipe | tokens per micro-batch | weights and optimizer | kept for the backward pass | at most |"
+    )
     print("| --- | --- | --- | --- | --- |")
     for recipe in recipes():
         print(memory_row(recipe, *memory_of_recipe(recipe)))

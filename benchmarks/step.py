@@ -1,11 +1,12 @@
 """Training steps side by side: forward, backward and fused AdamW on the same batch.
 
-    python benchmarks/step.py exlm --preset molecules       ExLM beside MLM, with the bound of the cost model
-    python benchmarks/step.py peers --preset molecules      MLM beside transformers' models of the same size
-    python benchmarks/step.py defaults --preset molecules   MLM and RoBERTa, each with its own default settings
+    python benchmarks/step.py exlm --preset molecules       ExLM beside MLM, with the bound of the
+    cost model python benchmarks/step.py peers --preset molecules      MLM beside transformers'
+    models of the same size python benchmarks/step.py defaults --preset molecules   MLM and RoBERTa,
+    each with its own default settings
 
-Before anything is timed, losses and gradients are checked (`models.check`). Tokens are those of the input, before
-expansion.
+Before anything is timed, losses and gradients are checked (`models.check`). Tokens are those of the
+input, before expansion.
 """
 
 import dataclasses
@@ -20,13 +21,16 @@ from exlm.ops.emission import CHUNK
 from models import PEERS, PRESETS, Contender, check, training_step
 from timing import Call, arguments, in_own_process, interleaved, peak_memory, ratio, record, summary
 
-QUEUED = 5  # steps of one measurement on CUDA, so that the host prepares one while the GPU computes another
+# steps of one measurement on CUDA, so that the host prepares one while the GPU computes another
+QUEUED = 5
 
 
 def contenders(shape: Shape, options: Namespace) -> list[Contender]:
     """What a comparison puts side by side; the first is the base of the ratios."""
     again = options.gradient_checkpointing
-    ours = Contender("mlm", options.precision, options.dropout, compile=options.compile, again=again)
+    ours = Contender(
+        "mlm", options.precision, options.dropout, compile=options.compile, again=again
+    )
     if options.comparison == "exlm":
         return [ours, dataclasses.replace(ours, name="exlm")]
     if options.comparison == "peers":
@@ -60,8 +64,14 @@ def compare(preset: str, options: Namespace) -> dict[str, Any]:
     shape, device = shape_of(preset, options), options.device
     sides = {side.name: side for side in contenders(shape, options)}
     checked = {name: check(shape, side, device) for name, side in sides.items()}
-    peaks = {name: measure_memory(shape, side, device) for name, side in sides.items() if not options.no_memory}
-    steps: dict[str, Call] = {name: training_step(shape, side, device) for name, side in sides.items()}
+    peaks = {
+        name: measure_memory(shape, side, device)
+        for name, side in sides.items()
+        if not options.no_memory
+    }
+    steps: dict[str, Call] = {
+        name: training_step(shape, side, device) for name, side in sides.items()
+    }
     times = interleaved(steps, device, options.pairs, queued=QUEUED)
     base = next(iter(times))
     tokens = shape.batch * shape.length
@@ -71,15 +81,22 @@ def compare(preset: str, options: Namespace) -> dict[str, Any]:
         "shape": dataclasses.asdict(shape),
         "settings": {name: dataclasses.asdict(side) for name, side in sides.items()},
         "seconds": {name: summary(values) for name, values in times.items()},
-        "tokens_per_second": {name: tokens / summary(values)["median"] for name, values in times.items()},
+        "tokens_per_second": {
+            name: tokens / summary(values)["median"] for name, values in times.items()
+        },
         "ratio": {name: ratio(values, times[base]) for name, values in times.items()},
         "memory": peaks,
         "parameters": {name: values["parameters"] for name, values in checked.items()},
         "loss": {name: values["loss"] for name, values in checked.items()},
     }
     if options.comparison == "exlm":
-        result |= {"bound": ratio_bound(shape), "bound_of_chunks": ratio_bound(shape, chunk=CHUNK[device])}
-        result["forward"] = {name: forward_cost(shape, name, CHUNK[device]) for name in get_args(Objective)}
+        result |= {
+            "bound": ratio_bound(shape),
+            "bound_of_chunks": ratio_bound(shape, chunk=CHUNK[device]),
+        }
+        result["forward"] = {
+            name: forward_cost(shape, name, CHUNK[device]) for name in get_args(Objective)
+        }
     if device == "cuda":
         result["flop_utilisation"] = {
             name: step_flops(shape, name) / summary(times[name])["median"] / options.peak_flops
@@ -96,7 +113,9 @@ def forward_cost(shape: Shape, name: Objective, chunk: int) -> dict[str, float]:
 
 def show(result: dict[str, Any]) -> None:
     settings = next(iter(result["settings"].values()))
-    print(f"{result['comparison']}, {result['preset']}, {settings['precision']}, dropout {settings['dropout']}")
+    print(
+        f"{result['comparison']}, {result['preset']}, {settings['precision']}, dropout {settings['dropout']}"
+    )
     for name, times in result["seconds"].items():
         peak = result["memory"].get(name, {}).get("total", 0) / 2**20
         cells = f"{1e3 * times['min']:9.1f} {1e3 * times['median']:9.1f} ms {result['tokens_per_second'][name]:10.0f}/s"
@@ -108,11 +127,15 @@ def show(result: dict[str, Any]) -> None:
             + (f" utilisation {utilisation:.3f}" if utilisation else "")
         )
     if "bound" in result:
-        print(f"{'bound':>12} {result['bound']:.3f}, {result['bound_of_chunks']:.3f} with logits made again")
+        print(
+            f"{'bound':>12} {result['bound']:.3f}, {result['bound_of_chunks']:.3f} with logits made again"
+        )
         for name, cost in result["forward"].items():
             cells = f"{cost['flops'] / 1e9:.1f} GFLOP, {cost['traffic'] / 2**20:.0f} MiB moved"
             measured = result["memory"].get(name, {}).get("step", 0) / 2**20
-            print(f"{name:>12} forward {cells}, {cost['saved'] / 2**20:.0f} MiB kept; step measured {measured:.0f} MiB")
+            print(
+                f"{name:>12} forward {cells}, {cost['saved'] / 2**20:.0f} MiB kept; step measured {measured:.0f} MiB"
+            )
 
 
 def main() -> None:
@@ -122,13 +145,19 @@ def main() -> None:
     parser.add_argument("--batch", type=int, help="sequences, instead of the preset's")
     parser.add_argument("--layers", type=int, help="instead of the preset's")
     parser.add_argument("--num-states", type=int, help="states per mask, instead of the preset's")
-    parser.add_argument("--expanded-layers", type=int, help="the last layers that read states, instead of all")
+    parser.add_argument(
+        "--expanded-layers", type=int, help="the last layers that read states, instead of all"
+    )
     parser.add_argument("--precision", default="bf16", choices=("auto", "bf16", "fp32"))
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--compile", action="store_true", help="layers through torch.compile")
-    parser.add_argument("--gradient-checkpointing", action="store_true", help="compute the layers again")
+    parser.add_argument(
+        "--gradient-checkpointing", action="store_true", help="compute the layers again"
+    )
     parser.add_argument("--no-memory", action="store_true", help="skip peak memory")
-    parser.add_argument("--peak-flops", type=float, default=790e12, help="operations per second of the GPU")
+    parser.add_argument(
+        "--peak-flops", type=float, default=790e12, help="operations per second of the GPU"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     for preset in options.preset:

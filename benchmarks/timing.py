@@ -1,7 +1,8 @@
 """Side-by-side measuring: interleaved repetitions, peak memory, and one JSON line per result.
 
-Times on a CPU are processor time with one thread (what other jobs do then matters little) and wall time with more;
-on CUDA they are those of events around a call. What counts is the ratio of calls that were measured alternately.
+Times on a CPU are processor time with one thread (what other jobs do then matters little) and wall
+time with more; on CUDA they are those of events around a call. What counts is the ratio of calls
+that were measured alternately.
 """
 
 import argparse
@@ -23,14 +24,27 @@ from exlm.paper.jobs import in_own_process
 from exlm.paper.measurements import Call, resident_memory, seconds
 from exlm.storage import machine
 
-__all__ = ["Call", "arguments", "in_own_process", "interleaved", "peak_memory", "ratio", "record", "summary"]
+__all__ = [
+    "Call",
+    "arguments",
+    "in_own_process",
+    "interleaved",
+    "peak_memory",
+    "ratio",
+    "record",
+    "summary",
+]
 
 
 def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
     """A parser with the options that all scripts share."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--threads", type=int, default=1, help="of the CPU; more than one measures wall time")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="of the CPU; more than one measures wall time"
+    )
     parser.add_argument("--pairs", type=int, default=10, help="repetitions of each side")
     parser.add_argument("--output", type=Path, help="file that gets the results as JSON lines")
     parser.set_defaults(**defaults)
@@ -42,7 +56,8 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """Seconds of every repetition of every call: A, B, A, B, ..., after warm-ups.
 
-    A repetition is one call; on CUDA it is the mean of `queued` calls that follow each other, as in training.
+    A repetition is one call; on CUDA it is the mean of `queued` calls that follow each other, as in
+    training.
     """
     repeats = queued if device == "cuda" else 1
 
@@ -90,9 +105,10 @@ def record(out: Path | None, benchmark: str, device: str, **values: Any) -> None
 
 
 def peak_memory(build: Callable[[], Call], device: str) -> dict[str, int]:
-    """Peak memory in bytes during the second call of the function that `build` returns. `total` is the peak minus the
-    memory before `build`; `step` is the peak minus the memory between calls (weights, gradients, optimizer). Call it by
-    `in_own_process`: on a CPU it measures the resident memory of the whole process."""
+    """Peak memory in bytes during the second call of the function that `build` returns. `total` is
+    the peak minus the memory before `build`; `step` is the peak minus the memory between calls
+    (weights, gradients, optimizer). Call it by `in_own_process`: on a CPU it measures the resident
+    memory of the whole process."""
     cuda = device == "cuda"
 
     def allocated(of_cpu: str = "VmRSS") -> int:

@@ -1,4 +1,5 @@
-"""Checks that every internal link, picture and frame of the built site leads to a file and an anchor that exist.
+"""Checks that every internal link, picture and frame of the built site leads to a file and an
+anchor that exist.
 
 Usage: python docs/check_links.py build/site
 """
@@ -34,7 +35,9 @@ def broken(site: Path) -> list[str]:
                 continue  # to another site
             file = (page.parent / unquote(link.path)).resolve() if link.path else page
             fragment = unquote(link.fragment)
-            if not file.exists() or (fragment and file.suffix == ".html" and fragment not in anchors(file)):
+            if not file.exists() or (
+                fragment and file.suffix == ".html" and fragment not in anchors(file)
+            ):
                 lines.append(f"{page.relative_to(site)}: {target}")
     return sorted(set(lines))
 

@@ -1,4 +1,5 @@
-"""Sphinx directives: the help of every command, as `exlm COMMAND --help` prints it, and the functions behind them."""
+"""Sphinx directives: the help of every command, as `exlm COMMAND --help` prints it, and the
+functions behind them."""
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -13,13 +14,17 @@ class Commands(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The sections as docutils nodes."""
-        return self.parse_text_to_nodes("\n".join(map(self.section, COMMANDS)), allow_section_headings=True)
+        return self.parse_text_to_nodes(
+            "\n".join(map(self.section, COMMANDS)), allow_section_headings=True
+        )
 
     def section(self, name: str) -> str:
         """Markdown: the command's name, one line about it, an example and its help."""
         summary = str(function_of(name).__doc__).splitlines()[0]
         parser = build_parser(name)
-        text = parser.format_help().replace(" \b", "").rstrip()  # a backspace in the help of --print_config
+        text = (
+            parser.format_help().replace(" \b", "").rstrip()
+        )  # a backspace in the help of --print_config
         return f"## exlm {name}\n\n{summary}\n\n```text\n{text}\n```\n"
 
 

@@ -1,4 +1,5 @@
-"""The site: `make docs` builds it with Sphinx from the Markdown pages of this folder, the docstrings and `--help`."""
+"""The site: `make docs` builds it with Sphinx from the Markdown pages of this folder, the
+docstrings and `--help`."""
 
 import os
 import re
@@ -54,14 +55,21 @@ def _anchors(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = re.sub(r'<a id="([\w-]+)"></a>', r"[]{#\1}", source[0])
 
 
-def _as_written(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
-    """Shows the formulas and the columns in a module's docstring, which have three spaces in a row, as they are."""
+def _as_written(
+    app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
+) -> None:
+    """Shows the formulas and the columns in a module's docstring, which have three spaces in a row,
+    as they are."""
     if what == "module":
         parts = "\n".join(lines).split("\n\n")
-        lines[:] = "\n\n".join("::\n\n" + indent(part, " ") if "   " in part else part for part in parts).split("\n")
+        lines[:] = "\n\n".join(
+            "::\n\n" + indent(part, " ") if "   " in part else part for part in parts
+        ).split("\n")
 
 
-def _without_aliases(app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object) -> bool | None:
+def _without_aliases(
+    app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object
+) -> bool | None:
     """Leaves out the fields of a named tuple, of which Python says only that they are an alias."""
     return True if str(getattr(thing, "__doc__", "")).startswith("Alias for field number") else None
 

@@ -39,11 +39,19 @@ def state_names(lattice: Lattice) -> list[str]:
 
 def box(axes: Axes, x: float, y: float, text: str, face: str) -> None:
     """A word in a colored box."""
-    axes.text(x, y, text, ha="center", va="center", bbox=dict(boxstyle="round,pad=0.45", fc=face, ec="#888888"))
+    axes.text(
+        x,
+        y,
+        text,
+        ha="center",
+        va="center",
+        bbox=dict(boxstyle="round,pad=0.45", fc=face, ec="#888888"),
+    )
 
 
 def expansion(lattice: Lattice) -> Figure:
-    """The tokens, their copies with word and state position, and which of these are states of the lattice."""
+    """The tokens, their copies with word and state position, and which of these are states of the
+    lattice."""
     figure = Figure(figsize=(7.6, 3.0), layout="constrained")
     axes = figure.subplots()
     positions, length = lattice.position_ids[0].tolist(), lattice.input_ids.shape[1]
@@ -54,9 +62,16 @@ def expansion(lattice: Lattice) -> Figure:
         axes.plot([source * stretch, x], [2.75, 2.25], color="#888888", linewidth=0.8)
         box(axes, x, 2, TOKENS[source], color(source))
         axes.text(x, 1.35, "({}, {})".format(*positions[x]), ha="center", va="center")
-    for n, (x, name) in enumerate(zip(lattice.state_index[0].tolist(), state_names(lattice), strict=True)):
+    for n, (x, name) in enumerate(
+        zip(lattice.state_index[0].tolist(), state_names(lattice), strict=True)
+    ):
         axes.text(x, 0.7, f"{n}: {name}", ha="center", va="center")
-    for y, title in ((3, "input"), (2, "expanded, k = 2"), (1.35, "(word, state)"), (0.7, "lattice state")):
+    for y, title in (
+        (3, "input"),
+        (2, "expanded, k = 2"),
+        (1.35, "(word, state)"),
+        (0.7, "lattice state"),
+    ):
         axes.text(-0.8, y, title, ha="right", va="center")
     axes.set(xlim=(-2.4, length - 0.4), ylim=(0.4, 3.4))
     axes.axis("off")
@@ -69,15 +84,30 @@ def links(lattice: Lattice) -> Figure:
     names, width = state_names(lattice), int(lattice.state_lengths)
     full = edge_mask(lattice.state_lengths, width)
     sparse = edge_mask(lattice.state_lengths, width, lattice.ordinal)
-    prior = LinkPrior(Prior(10.0, 3.0), lattice.ordinal, lattice.state_copy).add_to(torch.zeros(1, width, width))
+    prior = LinkPrior(Prior(10.0, 3.0), lattice.ordinal, lattice.state_copy).add_to(
+        torch.zeros(1, width, width)
+    )
     titles = "full DAG", "sparse DAG", "added by the prior (10, 3)"
-    for axes, title, edges in zip(figure.subplots(1, 3, sharey=True), titles, (full, sparse, full), strict=True):
+    for axes, title, edges in zip(
+        figure.subplots(1, 3, sharey=True), titles, (full, sparse, full), strict=True
+    ):
         shown = prior[0].masked_fill(~full[0], torch.nan) if "prior" in title else edges[0].float()
-        limits = dict(cmap="RdBu", vmin=-40, vmax=40) if "prior" in title else dict(cmap="Blues", vmin=0, vmax=1.6)
+        limits = (
+            dict(cmap="RdBu", vmin=-40, vmax=40)
+            if "prior" in title
+            else dict(cmap="Blues", vmin=0, vmax=1.6)
+        )
         axes.imshow(shown, **limits)
         if "prior" in title:
             for u, v in full[0].nonzero().tolist():
-                axes.text(v, u, f"{prior[0, u, v]:+.0f}".replace("+0", "0"), ha="center", va="center", fontsize=8)
+                axes.text(
+                    v,
+                    u,
+                    f"{prior[0, u, v]:+.0f}".replace("+0", "0"),
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                )
         axes.set_xticks(range(width), names)
         axes.set_yticks(range(width), names)
         axes.set(title=title, xlabel="to state")
@@ -111,7 +141,12 @@ def alignment() -> Figure:
 
 
 if __name__ == "__main__":
-    style = {"font.size": 9, "svg.hashsalt": "exlm", "svg.fonttype": "none", "font.family": "sans-serif"}
+    style = {
+        "font.size": 9,
+        "svg.hashsalt": "exlm",
+        "svg.fonttype": "none",
+        "font.family": "sans-serif",
+    }
     with rc_context(style):
         lattice = example()
         drawn = {"expansion": expansion(lattice), "links": links(lattice), "alignment": alignment()}

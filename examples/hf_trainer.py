@@ -2,9 +2,10 @@
 
     python examples/hf_trainer.py TEXTS TOKENIZER OUTPUT [STEPS]
 
-TEXTS is a text file with one SMILES string or sentence per line, TOKENIZER a directory with a tokenizer, such as a
-corpus of `exlm prepare`. The loop of `exlm pretrain` adds batches of equal token counts, resuming that is exact on a
-CPU, and verified checkpoints; this shows that nothing else depends on it.
+TEXTS is a text file with one SMILES string or sentence per line, TOKENIZER a directory with a
+tokenizer, such as a corpus of `exlm prepare`. The loop of `exlm pretrain` adds batches of equal
+token counts, resuming that is exact on a CPU, and verified checkpoints; this shows that nothing
+else depends on it.
 """
 
 import sys
@@ -21,7 +22,11 @@ from exlm.recipe import ArchitectureConfig
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:
     """The share of masked tokens whose most probable token is right."""
     masked = prediction.label_ids != -100
-    return {"accuracy": float(np.mean(prediction.predictions.argmax(-1)[masked] == prediction.label_ids[masked]))}
+    return {
+        "accuracy": float(
+            np.mean(prediction.predictions.argmax(-1)[masked] == prediction.label_ids[masked])
+        )
+    }
 
 
 def main(texts: str, tokenizer_path: str, output: str, steps: int = 200) -> dict[str, float]:

@@ -1,9 +1,10 @@
 """The `exlm` command, without importing the library until a command needs it.
 
-This module is outside the package because importing `exlm` imports PyTorch and transformers, which takes seconds.
-General help, the version, recipes and mistyped commands are answered without them.
+This module is outside the package because importing `exlm` imports PyTorch and transformers, which
+takes seconds. General help, the version, recipes and mistyped commands are answered without them.
 
-Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 + n interrupted by signal n."""
+Exit status: 0 done, 2 the input cannot be used, 3 training stopped itself, 128 + n interrupted by
+signal n."""
 
 import os
 import re
@@ -41,7 +42,9 @@ def main(arguments: list[str] | None = None) -> None:
         return
     if name not in COMMANDS:
         _usage(name)
-    first_option = next((i for i, word in enumerate(rest) if word.startswith("-") and word != "-"), len(rest))
+    first_option = next(
+        (i for i, word in enumerate(rest) if word.startswith("-") and word != "-"), len(rest)
+    )
     words, options = rest[:first_option], rest[first_option:]
     if not set(HELP) & set(options):
         words = _checked(name, words)
@@ -72,12 +75,18 @@ def recipes(name: str | None = None) -> None:
 
 def _bundled() -> dict[str, Path]:
     """The recipes of the package by their names, for example molecules/exlm-1M."""
-    return {path.relative_to(RECIPES).with_suffix("").as_posix(): path for path in sorted(RECIPES.glob("*/*.yaml"))}
+    return {
+        path.relative_to(RECIPES).with_suffix("").as_posix(): path
+        for path in sorted(RECIPES.glob("*/*.yaml"))
+    }
 
 
 def _recipe(command: str, name: str) -> str:
-    """The path of the recipe `name`: a file, or a recipe of the package by the last part of its name or all of it."""
-    if os.path.isfile(name):  # also false, unlike Path.is_file, for a name too long for the file system
+    """The path of the recipe `name`: a file, or a recipe of the package by the last part of its
+    name or all of it."""
+    if os.path.isfile(
+        name
+    ):  # also false, unlike Path.is_file, for a name too long for the file system
         return name
     bundled, wanted = _bundled(), name.removeprefix("recipes/").removesuffix(".yaml")
     found = [short for short in bundled if f"/{short}".endswith(f"/{wanted}")]
@@ -94,13 +103,16 @@ def function_of(name: str) -> Callable:
 
 
 def _checked(name: str, words: list[str]) -> list[str]:
-    """The words before the options; a recipe becomes --config. A wrong number of words ends the command."""
+    """The words before the options; a recipe becomes --config. A wrong number of words ends the
+    command."""
     wanted = COMMANDS[name].words
     needed = [word for word in wanted if word[-1] not in "?*"]
     if len(words) < len(needed) or (len(words) > len(wanted) and wanted[-1][-1] not in "*+"):
         given = " and ".join(word.rstrip("+?").upper() for word in needed or wanted)
         alone = " alone" if len(words) > len(needed) else ""
-        _leave(2, f"exlm {name}: error: give {given}{alone} before the options (exlm {name} --help)")
+        _leave(
+            2, f"exlm {name}: error: give {given}{alone} before the options (exlm {name} --help)"
+        )
     if wanted[-1].rstrip("?") == "recipe" and len(words) == len(wanted):
         return [*words[:-1], "--config", _recipe(name, words[-1])]
     return words
@@ -108,7 +120,9 @@ def _checked(name: str, words: list[str]) -> list[str]:
 
 def _usage(name: str) -> NoReturn:
     lines = "\n".join(f"  {command:10s} {summary(command)}" for command in COMMANDS)
-    text = f"usage: exlm COMMAND ...\n\n{lines}\n\nexlm COMMAND --help lists the options of a command"
+    text = (
+        f"usage: exlm COMMAND ...\n\n{lines}\n\nexlm COMMAND --help lists the options of a command"
+    )
     if name in HELP:
         print(text)
         raise SystemExit(0)
@@ -126,14 +140,22 @@ def summary(command: str) -> str:
     """The first line of the docstring of a command's function, read from the source."""
     module = Path(__file__).parent.joinpath(*COMMANDS[command].module.split(".")).with_suffix(".py")
     found = re.search(
-        rf'^def {command}\(.*?"""(.+?)("""|$)', module.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+        rf'^def {command}\(.*?"""(.+?)("""|$)',
+        module.read_text(encoding="utf-8"),
+        re.DOTALL | re.MULTILINE,
     )
     return found[1] if found else ""
 
 
 def similar(word: str, names: Iterable[str]) -> list[str]:
-    """The name that is spelled like `word`, or else up to three whose last part is like its last part."""
+    """The name that is spelled like `word`, or else up to three whose last part is like its last
+    part."""
     last = {name: re.split("[./]", name)[-1] for name in (word, *names)}
     own = last.pop(word)
-    alike = [name for name, part in last.items() if own in part or get_close_matches(own, [part], 1, 0.7)]
-    return get_close_matches(word, last, 1, 0.8) or sorted(alike, key=lambda name: last[name] != own)[:3]
+    alike = [
+        name for name, part in last.items() if own in part or get_close_matches(own, [part], 1, 0.7)
+    ]
+    return (
+        get_close_matches(word, last, 1, 0.8)
+        or sorted(alike, key=lambda name: last[name] != own)[:3]
+    )

@@ -32,7 +32,9 @@ MOLECULES = [  # each stays a molecule with an alkyl chain in front
 
 def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:
     """A tokenizer whose vocabulary is every token of the rows."""
-    return smiles_tokenizer(Counter(token for row in rows for token in re.findall(SMILES_PATTERN, row)))
+    return smiles_tokenizer(
+        Counter(token for row in rows for token in re.findall(SMILES_PATTERN, row))
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +53,9 @@ def process_settings() -> dict[str, object]:
         "benchmarking of CuDNN": torch.backends.cudnn.benchmark,
         "gradients": torch.is_grad_enabled(),
         "autocast": torch.is_autocast_enabled("cpu"),
-        "environment": {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        "environment": {
+            name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+        },
     }
 
 
@@ -68,7 +72,9 @@ def _nothing_left_changed(_seed: None) -> Iterator[None]:
 @pytest.fixture
 def rounding_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[RoundedProducts]:
     """The process allows fast products, on a processor where they have bfloat16 operands."""
-    monkeypatch.setattr(precision, "_medium_is_exact", cache(precision._medium_is_exact.__wrapped__))
+    monkeypatch.setattr(
+        precision, "_medium_is_exact", cache(precision._medium_is_exact.__wrapped__)
+    )
     with RoundedProducts() as mode, precision.products("medium"):
         yield mode
 
@@ -88,7 +94,9 @@ def reference() -> Path:
     base = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[2] / "shared" / "data"))
     path = base.parent / "reference" / "exlm_tiny_k3.npz"
     if not path.is_file():
-        pytest.skip(f"the recorded case is not at {path}; set EXLM_DATA to the data folder beside it")
+        pytest.skip(
+            f"the recorded case is not at {path}; set EXLM_DATA to the data folder beside it"
+        )
     return path
 
 
@@ -114,8 +122,22 @@ def tiny_config():
     """A function that builds a small configuration with the given switches."""
 
     def build(**switches) -> ExLMConfig:
-        sizes = dict(vocab_size=30, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
-        return ExLMConfig(**{**sizes, "mask_token_id": 29, "num_states": 3, "max_position_embeddings": 64, **switches})
+        sizes = dict(
+            vocab_size=30,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+        )
+        return ExLMConfig(
+            **{
+                **sizes,
+                "mask_token_id": 29,
+                "num_states": 3,
+                "max_position_embeddings": 64,
+                **switches,
+            }
+        )
 
     return build
 

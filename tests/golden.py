@@ -1,9 +1,10 @@
-"""The losses of 50 updates on molecules, text and proteins, recorded in `golden.json` for every platform.
+"""The losses of 50 updates on molecules, text and proteins, recorded in `golden.json` for every
+platform.
 
     python -m tests.golden
 
-adds this platform, or records it anew. That is right after a change that was meant to change the numbers, and wrong
-whenever `tests/test_golden.py` fails without one.
+adds this platform, or records it anew. That is right after a change that was meant to change the
+numbers, and wrong whenever `tests/test_golden.py` fails without one.
 """
 
 import hashlib
@@ -24,7 +25,17 @@ from exlm.train.tracking import read_log
 
 FILE = Path(__file__).with_name("golden.json")
 STEPS = 50
-RINGS = ("O", "C(=O)O", "c1ccccc1", "[N+](=O)[O-]", "CBr", "C1CCCCC1", "C(F)(F)F", "c1ccncc1", "S(=O)(=O)N")
+RINGS = (
+    "O",
+    "C(=O)O",
+    "c1ccccc1",
+    "[N+](=O)[O-]",
+    "CBr",
+    "C1CCCCC1",
+    "C(F)(F)F",
+    "c1ccncc1",
+    "S(=O)(=O)N",
+)
 WORDS = [
     "the",
     "a",
@@ -53,17 +64,24 @@ def _digits(number: int) -> bytes:
 
 ROWS = {
     "molecules": (".smi", [f"{'C' * (1 + i // 9)}{RINGS[i % 9]}" for i in range(180)]),
-    "text": (".txt", [" ".join(WORDS[d % len(WORDS)] for d in _digits(i)[: 8 + i % 9]) for i in range(180)]),
+    "text": (
+        ".txt",
+        [" ".join(WORDS[d % len(WORDS)] for d in _digits(i)[: 8 + i % 9]) for i in range(180)],
+    ),
     "proteins": (
         ".fasta",
-        [f">p{i}\nM{''.join(RESIDUES[d % 20] for d in _digits(i)[: 12 + i % 20])}" for i in range(180)],
+        [
+            f">p{i}\nM{''.join(RESIDUES[d % 20] for d in _digits(i)[: 12 + i % 20])}"
+            for i in range(180)
+        ],
     ),
 }
 TOKENIZERS = {"molecules": "smiles", "text": "bpe", "proteins": "protein"}
 
 
 def platform_name() -> str:
-    """What the last digits depend on: processor, instructions, PyTorch, and whether the alignment is compiled."""
+    """What the last digits depend on: processor, instructions, PyTorch, and whether the alignment
+    is compiled."""
     processor = machine()["processor"].split(",")[0]
     compiled = "compiled" if find_spec("exlm.ops._alignment") else "not compiled"
     return f"{processor}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}, {compiled}"
@@ -84,11 +102,21 @@ def _losses(domain: str, directory: Path) -> list[float]:
     suffix, rows = ROWS[domain]
     source = directory / f"rows{suffix}"
     source.write_text("\n".join(rows) + "\n")
-    options = {"tokenizer": TOKENIZERS[domain], "vocabulary_size": 300, "held_out": 0.1, "workers": 1}
+    options = {
+        "tokenizer": TOKENIZERS[domain],
+        "vocabulary_size": 300,
+        "held_out": 0.1,
+        "workers": 1,
+    }
     prepare([str(source)], str(directory / "corpus"), **options)
     pretrain(
         str(directory / "run"),
-        DataConfig(str(directory / "corpus"), tokens_per_batch=400, tokens_per_micro_batch=200, eval_sequences=1),
+        DataConfig(
+            str(directory / "corpus"),
+            tokens_per_batch=400,
+            tokens_per_micro_batch=200,
+            eval_sequences=1,
+        ),
         ArchitectureConfig(
             num_states=2,
             expanded_layers=1,
@@ -104,7 +132,11 @@ def _losses(domain: str, directory: Path) -> list[float]:
         LoopConfig(STEPS, OptimizerConfig(1e-3, 5), precision="fp32", log_every=1, save_every=0),
         prior=PriorConfig(10.0, 3.0),
     )
-    return [record["exlm_loss"] for record in read_log(directory / "run/log.jsonl") if record["kind"] == "train"]
+    return [
+        record["exlm_loss"]
+        for record in read_log(directory / "run/log.jsonl")
+        if record["kind"] == "train"
+    ]
 
 
 if __name__ == "__main__":

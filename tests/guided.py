@@ -1,9 +1,10 @@
-"""Inputs found by following which lines of the readers they reach: every one becomes rows or one sentence.
+"""Inputs found by following which lines of the readers they reach: every one becomes rows or one
+sentence.
 
     python -m tests.guided csv [--minutes 5] [--corpus build/guided]
 
-READER is one of csv, jsonl, smi, fasta. It needs `pip install atheris`, which requirements.txt does not have. Inputs
-that reached something new are kept in `--corpus` and used again.
+READER is one of csv, jsonl, smi, fasta. It needs `pip install atheris`, which requirements.txt does
+not have. Inputs that reached something new are kept in `--corpus` and used again.
 """
 
 import argparse
@@ -25,7 +26,9 @@ SEEDS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("reader", choices=SEEDS)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--corpus", type=Path, default=Path("build/guided"))
@@ -50,7 +53,12 @@ def main() -> None:
         except InputError as error:
             assert str(error) and "\n" not in str(error) and len(str(error)) < 2000, "no sentence"
 
-    limits = [f"-max_total_time={round(60 * options.minutes)}", "-timeout=5", "-max_len=2000", "-rss_limit_mb=4000"]
+    limits = [
+        f"-max_total_time={round(60 * options.minutes)}",
+        "-timeout=5",
+        "-max_len=2000",
+        "-rss_limit_mb=4000",
+    ]
     atheris.Setup([sys.argv[0], str(corpus), f"-artifact_prefix={corpus}/failed-", *limits], one)
     atheris.Fuzz()
 

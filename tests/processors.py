@@ -1,4 +1,5 @@
-"""A processor that computes "medium" float32 products from bfloat16 operands, as those with AMX do, on any machine."""
+"""A processor that computes "medium" float32 products from bfloat16 operands, as those with AMX do,
+on any machine."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -7,7 +8,8 @@ PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
 
 
 class RoundedProducts(TorchDispatchMode):
-    """Rounds the operands of float32 products wherever the process-wide setting allows it; counts how often."""
+    """Rounds the operands of float32 products wherever the process-wide setting allows it; counts
+    how often."""
 
     rounded = 0
 

@@ -33,7 +33,9 @@ def run(corpus, tmp_path_factory) -> Path:
     """A short pre-training."""
     path = tmp_path_factory.mktemp("runs") / "exlm"
     train = LoopConfig(steps=2, optimizer=OptimizerConfig(1e-3, 1), save_every=0)
-    data = DataConfig(str(corpus), tokens_per_batch=512, tokens_per_micro_batch=512, eval_sequences=8)
+    data = DataConfig(
+        str(corpus), tokens_per_batch=512, tokens_per_micro_batch=512, eval_sequences=8
+    )
     pretrain(str(path), data, ArchitectureConfig(**SIZES), train)
     return path
 
@@ -43,7 +45,9 @@ def tuned(run) -> Path:
     """A short fine-tuning of it with two seeds."""
     smiles = [f"{'C' * n}{core}" for n in range(1, 4) for core in MOLECULES]
     table = run.parent / "lengths.csv"
-    pd.DataFrame({"smiles": smiles, "size": [len(text) + 0.5 for text in smiles]}).to_csv(table, index=False)
+    pd.DataFrame({"smiles": smiles, "size": [len(text) + 0.5 for text in smiles]}).to_csv(
+        table, index=False
+    )
     task = TaskConfig(str(table), split="random", task_type="regression")
     finetune(str(run.parent / "tuned"), str(run), task, FinetuneConfig(epochs=1), seeds=[0, 1])
     return run.parent / "tuned"
@@ -55,20 +59,31 @@ def card(directory: Path) -> tuple[dict, str]:
     return yaml.safe_load(metadata), text
 
 
-def test_what_is_interrupted_before_its_card_gets_one_when_it_goes_on(corpus, run, tmp_path, monkeypatch):
+def test_what_is_interrupted_before_its_card_gets_one_when_it_goes_on(
+    corpus, run, tmp_path, monkeypatch
+):
     def interrupted(*_):
         raise RuntimeError("killed")
 
     train = LoopConfig(steps=2, optimizer=OptimizerConfig(1e-3, 1), save_every=0)
-    data = DataConfig(str(corpus), tokens_per_batch=512, tokens_per_micro_batch=512, eval_sequences=8)
+    data = DataConfig(
+        str(corpus), tokens_per_batch=512, tokens_per_micro_batch=512, eval_sequences=8
+    )
     table = tmp_path / "lengths.csv"
-    pd.DataFrame({"smiles": MOLECULES * 3, "size": [len(text) + 0.5 for text in MOLECULES * 3]}).to_csv(table)
+    pd.DataFrame(
+        {"smiles": MOLECULES * 3, "size": [len(text) + 0.5 for text in MOLECULES * 3]}
+    ).to_csv(table)
     task = TaskConfig(str(table), split="random", task_type="regression", label_columns=["size"])
     calls = {
-        "exlm.pretrain": (tmp_path / "run", lambda path: pretrain(str(path), data, ArchitectureConfig(**SIZES), train)),
+        "exlm.pretrain": (
+            tmp_path / "run",
+            lambda path: pretrain(str(path), data, ArchitectureConfig(**SIZES), train),
+        ),
         "exlm.tasks.finetune": (
             tmp_path / "tuned/seed-0",
-            lambda path: finetune(str(path.parent), str(run), task, FinetuneConfig(epochs=1), seeds=[0]),
+            lambda path: finetune(
+                str(path.parent), str(run), task, FinetuneConfig(epochs=1), seeds=[0]
+            ),
         ),
     }
     for module, (path, call) in calls.items():
@@ -76,7 +91,9 @@ def test_what_is_interrupted_before_its_card_gets_one_when_it_goes_on(corpus, ru
             patch.setattr(f"{module}.write_card", interrupted)
             call(path)
         call(path)
-        assert ("perplexity" if module == "exlm.pretrain" else "- valid, seed 0: rmse") in card(path)[1]
+        assert ("perplexity" if module == "exlm.pretrain" else "- valid, seed 0: rmse") in card(
+            path
+        )[1]
 
 
 def test_the_card_of_a_pre_training(run, corpus):
@@ -85,7 +102,10 @@ def test_the_card_of_a_pre_training(run, corpus):
     assert metadata["license"] == "mit" and "exlm" in metadata["tags"]
     manifest = json.loads((corpus / "manifest.json").read_text())
     result = json.loads((run / "result.json").read_text())
-    assert manifest["corpus_hash"] in text and f"{manifest['counts']['train_examples']:,} sequences" in text
+    assert (
+        manifest["corpus_hash"] in text
+        and f"{manifest['counts']['train_examples']:,} sequences" in text
+    )
     assert f"accuracy {result['evaluation']['accuracy']:.4f}" in text and "2 updates" in text
     assert "title     = {{ExLM}: Rethinking the Impact of {[MASK]} Tokens" in text
 
@@ -110,9 +130,15 @@ def test_the_python_of_a_card_runs(run, tuned):
 def test_info_of_everything(run, tuned, corpus, tmp_path, capsys):
     manifest = json.loads((corpus / "manifest.json").read_text())
     text = info(str(corpus))
-    assert manifest["corpus_hash"] in text and f"{manifest['counts']['rows']:,} rows" in text and "vocabulary" in text
     assert (
-        "finished in" in info(str(run)) and "of 2 seeds" in info(str(tuned)) and "seed 1" in info(str(tuned / "seed-1"))
+        manifest["corpus_hash"] in text
+        and f"{manifest['counts']['rows']:,} rows" in text
+        and "vocabulary" in text
+    )
+    assert (
+        "finished in" in info(str(run))
+        and "of 2 seeds" in info(str(tuned))
+        and "seed 1" in info(str(tuned / "seed-1"))
     )
     assert capsys.readouterr().out.count(manifest["corpus_hash"]) >= 2
     unfinished = tmp_path / "unfinished"
@@ -124,7 +150,10 @@ def test_info_of_everything(run, tuned, corpus, tmp_path, capsys):
     (unfinished / "log.jsonl").unlink()
     assert "not finished: 0 trainings" in info(str(unfinished))
     (tmp_path / "empty").mkdir()
-    for path, message in ((tmp_path / "empty", "neither a corpus"), (tmp_path / "none", "neither a corpus")):
+    for path, message in (
+        (tmp_path / "empty", "neither a corpus"),
+        (tmp_path / "none", "neither a corpus"),
+    ):
         with pytest.raises(InputError, match=message):
             info(str(path))
 
@@ -138,7 +167,10 @@ class Hub(BaseHTTPRequestHandler):
         sent = self.rfile.read(int(self.headers["Content-Length"]))
         answer: dict = {"url": "https://huggingface.co/someone/exlm"}
         if "/preupload/" in self.path:
-            names = [{"path": file["path"], "uploadMode": "regular"} for file in json.loads(sent)["files"]]
+            names = [
+                {"path": file["path"], "uploadMode": "regular"}
+                for file in json.loads(sent)["files"]
+            ]
             answer = {"files": [name | {"shouldIgnore": False} for name in names]}
         if "/commit/" in self.path:
             for line in map(json.loads, sent.splitlines()):
@@ -162,21 +194,30 @@ class Hub(BaseHTTPRequestHandler):
 def hub(tmp_path) -> Iterator[tuple[huggingface_hub.HfApi, Path]]:
     """A client of the stand-in, and the folder of the files that arrived."""
     files = tmp_path / "arrived"
-    with ThreadingHTTPServer(("127.0.0.1", 0), type("Receiver", (Hub,), {"files": files})) as server:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), type("Receiver", (Hub,), {"files": files})
+    ) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield huggingface_hub.HfApi(f"http://127.0.0.1:{server.server_port}", token="hf_token"), files
+        yield (
+            huggingface_hub.HfApi(f"http://127.0.0.1:{server.server_port}", token="hf_token"),
+            files,
+        )
         server.shutdown()
 
 
 def test_what_is_uploaded_to_a_hub_loads_again(run, tuned, hub):
     client, arrived = hub
-    client.upload_folder(repo_id="someone/exlm", folder_path=run, ignore_patterns=["checkpoint-*", "tensorboard/*"])
+    client.upload_folder(
+        repo_id="someone/exlm", folder_path=run, ignore_patterns=["checkpoint-*", "tensorboard/*"]
+    )
     assert card(arrived) == card(run) and AutoTokenizer.from_pretrained(arrived).mask_token
     assert type(AutoModelForMaskedLM.from_pretrained(arrived)).__name__ == "ExLMForMaskedLM"
     assert problem(arrived) is None and (arrived / "1_Pooling/config.json").is_file()
     client.upload_folder(repo_id="someone/exlm", folder_path=tuned, ignore_patterns="seed-*")
     model = AutoModelForSequenceClassification.from_pretrained(arrived)
-    assert type(model).__name__ == "ExLMForSequenceClassification" and model.config.task["label_columns"] == ["size"]
+    assert type(model).__name__ == "ExLMForSequenceClassification" and model.config.task[
+        "label_columns"
+    ] == ["size"]
 
 
 def test_a_corpus_of_an_earlier_version_is_described(corpus):

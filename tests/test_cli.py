@@ -1,4 +1,5 @@
-"""The command line: recipes, overrides, help, exit codes and one-sentence errors; and the shape of the package."""
+"""The command line: recipes, overrides, help, exit codes and one-sentence errors; and the shape of
+the package."""
 
 import ast
 import shlex
@@ -28,7 +29,9 @@ def parse(path, *overrides):
     command = "analyze" if "space" in names else "finetune" if "task" in names else "pretrain"
     parser = build_parser(command)
     words = ["sweep"] if command == "analyze" else []
-    return command, parser.instantiate_classes(parser.parse_args([*words, "--config", str(path), *overrides]))
+    return command, parser.instantiate_classes(
+        parser.parse_args([*words, "--config", str(path), *overrides])
+    )
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -43,7 +46,8 @@ def test_every_recipe_parses_and_builds(path):
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_our_own_mlm_has_positions_in_all_features_and_the_papers_in_half(path, tiny_batch):
-    """Also when it is made of the recipe of an ExLM: with one seed it is the MLM with ordinary rotary positions."""
+    """Also when it is made of the recipe of an ExLM: with one seed it is the MLM with ordinary
+    rotary positions."""
     command, config = parse(path)
     if command == "finetune":
         pytest.skip("it has no positions of its own")
@@ -54,33 +58,45 @@ def test_our_own_mlm_has_positions_in_all_features_and_the_papers_in_half(path, 
     for rotary in (mlm.rotary, "1d"):
         torch.manual_seed(0)
         architecture = replace(mlm, rotary=rotary, initializer_range=0.1)
-        model = ExLMForMaskedLM(ExLMConfig(**vars(architecture), vocab_size=30, mask_token_id=29)).eval()
+        model = ExLMForMaskedLM(
+            ExLMConfig(**vars(architecture), vocab_size=30, mask_token_id=29)
+        ).eval()
         logits[rotary] = model(**tiny_batch).logits[tiny_batch["attention_mask"].bool()]
     of_the_paper = path.stem.startswith(("paper", "release")) or path.stem == "analysis-paper"
     assert torch.equal(logits[mlm.rotary], logits["1d"]) == (not of_the_paper)
 
 
 def test_the_papers_recipes_have_the_papers_size_and_differ_in_the_objective_alone():
-    exlm, mlm = (parse(ROOT / f"recipes/molecules/paper-{n}.yaml")[1] for n in ("exlm", "smiles-bert"))
+    exlm, mlm = (
+        parse(ROOT / f"recipes/molecules/paper-{n}.yaml")[1] for n in ("exlm", "smiles-bert")
+    )
     tokenizer = train_smiles_tokenizer(["CCO"])
     with torch.device("meta"):
         vanilla = ExLMForMaskedLM(mlm.model.build(tokenizer))
     words = (369 - len(tokenizer)) * (768 + 1)
     assert vanilla.num_parameters() + words == pytest.approx(50.5e6, rel=0.005)
     assert exlm.data == mlm.data and exlm.train == mlm.train
-    assert {k for k in vars(exlm.model) if getattr(exlm.model, k) != getattr(mlm.model, k)} == {"objective"}
+    assert {k for k in vars(exlm.model) if getattr(exlm.model, k) != getattr(mlm.model, k)} == {
+        "objective"
+    }
 
 
 @pytest.mark.parametrize("size,parameters", [("base", 128e6), ("large", 361e6)])
-def test_the_papers_text_recipes_have_the_papers_size_and_differ_in_the_objective_alone(size, parameters):
-    exlm, mlm = (parse(ROOT / f"recipes/text/paper-{size}-{name}.yaml")[1] for name in ("exlm", "roberta"))
+def test_the_papers_text_recipes_have_the_papers_size_and_differ_in_the_objective_alone(
+    size, parameters
+):
+    exlm, mlm = (
+        parse(ROOT / f"recipes/text/paper-{size}-{name}.yaml")[1] for name in ("exlm", "roberta")
+    )
     tokenizer = train_smiles_tokenizer(["CCO"])
     with torch.device("meta"):
         model = ExLMForMaskedLM(exlm.model.build(tokenizer))
     words = (50265 - len(tokenizer)) * (exlm.model.hidden_size + 1)
     assert model.num_parameters() + words == pytest.approx(parameters, rel=0.003)
     assert exlm.data == mlm.data and exlm.train == mlm.train
-    assert {k for k in vars(exlm.model) if getattr(exlm.model, k) != getattr(mlm.model, k)} == {"objective"}
+    assert {k for k in vars(exlm.model) if getattr(exlm.model, k) != getattr(mlm.model, k)} == {
+        "objective"
+    }
 
 
 @pytest.mark.parametrize("group,size", [("glue-large", 12), ("glue-small", 64), ("squad2", 32)])
@@ -99,19 +115,35 @@ def test_the_analysis_recipe_has_the_papers_fourteen_models_and_cells_of_equal_c
     assert command == "analyze" and len(grid) == 14 == len(models("repeated-mlm"))
     assert (0.15, 8) not in grid and (0.387, 8) not in grid and (0.789, 8) in grid
     diagonal = [(0.15, 1), (0.387, 2), (0.622, 4), (0.789, 8)]
-    assert set(diagonal) < set(grid) and all(p**r == pytest.approx(0.15, abs=2e-3) for p, r in diagonal)
+    assert set(diagonal) < set(grid) and all(
+        p**r == pytest.approx(0.15, abs=2e-3) for p, r in diagonal
+    )
     assert len(models("sweep")) == 8 and set(config.tasks) == {"mnli", "qnli", "qqp", "rte"}
     assert all(settings["train"] == config.train for settings in models("entropy").values())
 
 
 def test_overrides_replace_recipe_values():
-    _, config = parse(ROOT / "recipes/molecules/exlm-1M.yaml", "--model.objective=mlm", "--train.steps=700")
-    assert config.model.objective == "mlm" and config.train.steps == 700 and config.model.hidden_size == 128
+    _, config = parse(
+        ROOT / "recipes/molecules/exlm-1M.yaml", "--model.objective=mlm", "--train.steps=700"
+    )
+    assert (
+        config.model.objective == "mlm"
+        and config.train.steps == 700
+        and config.model.hidden_size == 128
+    )
 
 
 def test_lists_may_be_written_without_brackets(capsys, tmp_path):
     for seeds, columns in (("0,1", "a,b"), ("[0, 1]", "[a, b]")):
-        options = ["--output", "x", "--model", "y", "--task.dataset", "z", f"--task.label_columns={columns}"]
+        options = [
+            "--output",
+            "x",
+            "--model",
+            "y",
+            "--task.dataset",
+            "z",
+            f"--task.label_columns={columns}",
+        ]
         with pytest.raises(SystemExit):
             main(["finetune", *options, "--seeds", seeds, "--print_config"])
         config = yaml.safe_load(capsys.readouterr().out)
@@ -126,13 +158,38 @@ def printed(capsys, *arguments):
 
 
 def test_an_option_may_leave_its_sections_out_and_has_one_name_in_both_trainings(capsys):
-    options = ["--learning_rate", "0.25", "--warmup_ratio=0.5", "--weight_decay", "0.125", "--output", "x"]
-    config = printed(capsys, "pretrain", "exlm-1M", "--steps", "100", "--corpus", "somewhere", *options)
+    options = [
+        "--learning_rate",
+        "0.25",
+        "--warmup_ratio=0.5",
+        "--weight_decay",
+        "0.125",
+        "--output",
+        "x",
+    ]
+    config = printed(
+        capsys, "pretrain", "exlm-1M", "--steps", "100", "--corpus", "somewhere", *options
+    )
     optimizer = config["train"]["optimizer"]
-    assert (config["train"]["steps"], config["data"]["corpus"], config["output"]) == (100, "somewhere", "x")
+    assert (config["train"]["steps"], config["data"]["corpus"], config["output"]) == (
+        100,
+        "somewhere",
+        "x",
+    )
     assert (optimizer["learning_rate"], optimizer["weight_decay"]) == (0.25, 0.125)
-    tuning = printed(capsys, "finetune", "molecules/finetune", "--dataset", "a.csv", "--label_columns", "b,c", *options)
-    assert [tuning["train"][name] for name in ("learning_rate", "warmup_ratio", "weight_decay")] == [0.25, 0.5, 0.125]
+    tuning = printed(
+        capsys,
+        "finetune",
+        "molecules/finetune",
+        "--dataset",
+        "a.csv",
+        "--label_columns",
+        "b,c",
+        *options,
+    )
+    assert [
+        tuning["train"][name] for name in ("learning_rate", "warmup_ratio", "weight_decay")
+    ] == [0.25, 0.5, 0.125]
     assert tuning["task"]["dataset"] == "a.csv" and tuning["task"]["label_columns"] == ["b", "c"]
 
 
@@ -145,7 +202,10 @@ def test_recipes_are_found_by_their_names_anywhere(capsys, monkeypatch, tmp_path
     main(["recipes"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(RECIPES)
-    assert "pretrain molecules/exlm-1M           A small ExLM for a laptop, about 1M parameters" in lines
+    assert (
+        "pretrain molecules/exlm-1M           A small ExLM for a laptop, about 1M parameters"
+        in lines
+    )
     assert any(line.startswith("finetune text/finetune-csv ") for line in lines)
     assert any(line.startswith("analyze  text/analysis-paper ") for line in lines)
     Path("exlm-1M").write_text("seed: 7\n")  # a file of one's own comes first
@@ -174,7 +234,10 @@ def fails(capsys, *arguments):
     "change,message",
     [
         (("--train.stepz", "5"), "no option --train.stepz; did you mean --train.steps?"),
-        (("--model.objective", "bert"), "model.objective is bert; it must be one of 'exlm', 'mlm', 'ctc'"),
+        (
+            ("--model.objective", "bert"),
+            "model.objective is bert; it must be one of 'exlm', 'mlm', 'ctc'",
+        ),
         (("--train.steps", "-5"), "steps"),
         (("--data.mask_ratio", "1.5"), "mask_ratio is 1.5"),
         (("--model.hidden_size", "30"), "hidden_size 30 must be a multiple"),
@@ -192,9 +255,15 @@ def test_bad_settings_are_named_without_a_traceback(capsys, tmp_path, corpus, ch
 def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
     path = tmp_path / "recipe.yaml"
     for settings, hint in (
-        ("data: {corpus: y, mask_ration: 0.2}", "no setting data.mask_ration; did you mean data.mask_ratio?"),
+        (
+            "data: {corpus: y, mask_ration: 0.2}",
+            "no setting data.mask_ration; did you mean data.mask_ratio?",
+        ),
         ("data: {corpus: y}\nsteps: 5", "no setting steps; did you mean train.steps or"),
-        ("data: {corpus: y}\ntrain: {optimizer: {learning: 1}}", "did you mean train.optimizer.learning_rate?"),
+        (
+            "data: {corpus: y}\ntrain: {optimizer: {learning: 1}}",
+            "did you mean train.optimizer.learning_rate?",
+        ),
     ):
         path.write_text(f"output: x\n{settings}\n")
         status, error = fails(capsys, "pretrain", path)
@@ -205,15 +274,24 @@ def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
     "arguments,message",
     [
         (("prepare", "/nowhere.smi", "--output", "/tmp/x"), "/nowhere.smi"),
-        (("pretrain", "/nowhere.yaml"), "there is no recipe /nowhere.yaml; `exlm recipes` lists those of the package"),
+        (
+            ("pretrain", "/nowhere.yaml"),
+            "there is no recipe /nowhere.yaml; `exlm recipes` lists those of the package",
+        ),
         (("pretrain", "exlm-1m"), "or molecules/exlm-1M or"),
         (("finetune", "finetune"), "did you mean molecules/finetune or text/finetune?"),
         (("recipes", "nothing"), "there is no recipe nothing"),
         (("recipes", "exlm-1M", "--all"), "there is no option --all"),
         (("finetune", "--task.txt_column", "x"), "did you mean --task.text_column?"),
-        (("analyze", "swep", "molecules/analysis-small"), "experiment is swep; it must be one of 'repeated-mlm',"),
+        (
+            ("analyze", "swep", "molecules/analysis-small"),
+            "experiment is swep; it must be one of 'repeated-mlm',",
+        ),
         (("report", "runs", "--out", "x"), "there is no option --out; did you mean --output?"),
-        (("report", "runs", "--ouptut", "x"), "there is no option --ouptut; did you mean --output?"),
+        (
+            ("report", "runs", "--ouptut", "x"),
+            "there is no option --ouptut; did you mean --output?",
+        ),
         (("pretrain", "--dropout", "0"), "did you mean --model.hidden_dropout_prob or"),
         (("pretrain", "--seeds", "0"), "did you mean --seed?"),
         (("finetune", "--seed", "0"), "did you mean --seeds?"),
@@ -275,7 +353,19 @@ ALLOWED = {
     "train": {"train", "ops"} | FILES,
     "tasks": {"tasks", "model", "data", "train", "ops", "about"} | FILES,
     "filling": {"filling", "model", "data", "train", "ops"} | FILES,
-    "paper": {"paper", "filling", "tasks", "model", "data", "train", "ops", "pretrain", "held_out", "recipe"} | FILES,
+    "paper": {
+        "paper",
+        "filling",
+        "tasks",
+        "model",
+        "data",
+        "train",
+        "ops",
+        "pretrain",
+        "held_out",
+        "recipe",
+    }
+    | FILES,
 }
 
 

@@ -27,7 +27,10 @@ def tokenizer(corpus):
 def rows_of(corpus, tokenizer, numbers) -> list[dict]:
     examples = Corpus(corpus)
     return [
-        {"input_ids": [tokenizer.bos_token_id, *examples[i].tolist(), tokenizer.eos_token_id], "index": i}
+        {
+            "input_ids": [tokenizer.bos_token_id, *examples[i].tolist(), tokenizer.eos_token_id],
+            "index": i,
+        }
         for i in numbers
     ]
 
@@ -40,8 +43,13 @@ def test_the_masks_are_those_of_exlm_pretrain(corpus, tokenizer, epoch, ratio):
     found = collator(rows_of(corpus, tokenizer, [7, 2, 11]))
     rows = np.array([7, 2, 11])
     expected = mask_tokens(*Corpus(corpus).gather(rows), rows, tokenizer, 5, epoch, ratio)
-    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
-    bare = [{**row, "input_ids": row["input_ids"][1:-1]} for row in rows_of(corpus, tokenizer, [7, 2, 11])]
+    assert found.keys() == expected.keys() and all(
+        torch.equal(found[name], expected[name]) for name in found
+    )
+    bare = [
+        {**row, "input_ids": row["input_ids"][1:-1]}
+        for row in rows_of(corpus, tokenizer, [7, 2, 11])
+    ]
     assert torch.equal(collator(bare)["input_ids"], found["input_ids"])
 
 
@@ -60,7 +68,11 @@ def test_workers_that_persist_hear_of_every_epoch(corpus, tokenizer):
     rows = rows_of(corpus, tokenizer, range(4))
     collator = pickle.loads(pickle.dumps(ExLMDataCollator(tokenizer)))
     loader = DataLoader(
-        rows, collate_fn=collator, num_workers=1, persistent_workers=True, multiprocessing_context="spawn"
+        rows,
+        collate_fn=collator,
+        num_workers=1,
+        persistent_workers=True,
+        multiprocessing_context="spawn",
     )
     alone = ExLMDataCollator(tokenizer)
     for epoch in range(3):
@@ -81,11 +93,19 @@ def test_the_example_trains_on_streamed_texts(smiles_file, corpus, tmp_path, mon
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     epochs = set()
     masked = ExLMDataCollator.__call__
-    monkeypatch.setattr(ExLMDataCollator, "__call__", lambda self, rows: epochs.add(self.epoch) or masked(self, rows))
-    scores = runpy.run_path(str(EXAMPLE))["main"](str(smiles_file), str(corpus), str(tmp_path / "model"), 6)
+    monkeypatch.setattr(
+        ExLMDataCollator,
+        "__call__",
+        lambda self, rows: epochs.add(self.epoch) or masked(self, rows),
+    )
+    scores = runpy.run_path(str(EXAMPLE))["main"](
+        str(smiles_file), str(corpus), str(tmp_path / "model"), 6
+    )
     assert 0 <= scores["eval_accuracy"] <= 1 and scores["eval_loss"] > 0
     assert {0, 1} <= epochs  # 200 rows are 4 batches
-    assert type(AutoModelForMaskedLM.from_pretrained(tmp_path / "model")).__name__ == "ExLMForMaskedLM"
+    assert (
+        type(AutoModelForMaskedLM.from_pretrained(tmp_path / "model")).__name__ == "ExLMForMaskedLM"
+    )
 
 
 def test_the_epoch_of_a_resumed_training(corpus, tokenizer, tmp_path):
@@ -107,7 +127,9 @@ def test_the_epoch_of_a_resumed_training(corpus, tokenizer, tmp_path):
             return collator(rows)
 
         arguments = TrainingArguments(str(tmp_path), **settings)
-        trainer = Trainer(model, arguments, data_collator=collate, callbacks=[collator], train_dataset=rows)
+        trainer = Trainer(
+            model, arguments, data_collator=collate, callbacks=[collator], train_dataset=rows
+        )
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6") if resumed else None)
     assert [epoch for epoch, _ in seen[False]] == [0] * 4 + [1] * 4 + [2] * 4
     assert seen[True][-6:] == seen[False][-6:]

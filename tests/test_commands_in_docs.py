@@ -1,7 +1,9 @@
-"""Every `exlm` command of README.md and docs/*.md runs, one after another, in one directory with tiny data.
+"""Every `exlm` command of README.md and docs/*.md runs, one after another, in one directory with
+tiny data.
 
-Bash reads the blocks, so loops and quotes mean what they mean to a reader. The programs in them are stand-ins: that of
-`exlm` writes its arguments down, and the test then runs them in this process, because to start Python takes seconds.
+Bash reads the blocks, so loops and quotes mean what they mean to a reader. The programs in them are
+stand-ins: that of `exlm` writes its arguments down, and the test then runs them in this process,
+because to start Python takes seconds.
 """
 
 import gzip
@@ -24,7 +26,14 @@ NOT_RUN = {  # programs in the blocks that are not run here, with the reason
     "python": "a benchmark takes minutes; tests/test_cost.py covers them",
 }
 
-TINY_DATA = ["--tokens_per_batch", "2048", "--tokens_per_micro_batch", "2048", "--eval_sequences", "8"]
+TINY_DATA = [
+    "--tokens_per_batch",
+    "2048",
+    "--tokens_per_micro_batch",
+    "2048",
+    "--eval_sequences",
+    "8",
+]
 TINY_MODEL = ["--hidden_size", "16", "--num_hidden_layers", "2", "--num_attention_heads", "2"]
 TINY_MODEL += ["--intermediate_size", "16"]
 TINY_RUN = ["--train.steps", "2", "--warmup_steps", "1", "--eval_every", "0", "--save_every", "0"]
@@ -33,8 +42,25 @@ TINY = {  # options that make a command take a second, behind those of its line
     "prepare": ["--workers", "1", "--held_out", "0.1"],
     "pretrain": [*TINY_DATA, *TINY_MODEL, *TINY_RUN],
     "finetune": ["--epochs", "1", "--seeds", "0", "--batch_size", "16", "--max_length", "64"],
-    "analyze": [*TINY_DATA, *TINY_MODEL, *TINY_RUN, "--tasks", "null", "--cost_steps", "1", "--space.states", "2"]
-    + ["--space.cells", "[[0.15, 1], [0.387, 2]]", "--space.sweep_mask_ratios", "0.15", "--own_processes", "false"],
+    "analyze": [
+        *TINY_DATA,
+        *TINY_MODEL,
+        *TINY_RUN,
+        "--tasks",
+        "null",
+        "--cost_steps",
+        "1",
+        "--space.states",
+        "2",
+    ]
+    + [
+        "--space.cells",
+        "[[0.15, 1], [0.387, 2]]",
+        "--space.sweep_mask_ratios",
+        "0.15",
+        "--own_processes",
+        "false",
+    ],
 }
 
 
@@ -59,16 +85,26 @@ def write_files() -> None:
         rows = pairs.assign(label=labels).rename_axis("index").reset_index()
         rows.to_csv(f"glue/RTE/{part}.tsv", sep="\t", index=False, quoting=3)
     for name in ("train.csv", "valid.csv"):
-        pairs.set_axis(["premise", "hypothesis"], axis=1).assign(label=labels).to_csv(name, index=False)
+        pairs.set_axis(["premise", "hypothesis"], axis=1).assign(label=labels).to_csv(
+            name, index=False
+        )
     Path("squad2").mkdir()
-    questions = [{"id": str(i), "question": f"What is number {i}?", "context": s} for i, s in enumerate(sentences[:12])]
+    questions = [
+        {"id": str(i), "question": f"What is number {i}?", "context": s}
+        for i, s in enumerate(sentences[:12])
+    ]
     pd.DataFrame(questions).to_csv("questions.csv", index=False)
     for name in ("train-v2.0.json", "dev-v2.0.json"):
         paragraphs = [
-            {"context": entry["context"], "qas": [{"id": entry["id"], "question": entry["question"]} | answer(entry)]}
+            {
+                "context": entry["context"],
+                "qas": [{"id": entry["id"], "question": entry["question"]} | answer(entry)],
+            }
             for entry in questions
         ]
-        Path("squad2", name).write_text(json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]}))
+        Path("squad2", name).write_text(
+            json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]})
+        )
 
 
 def prose() -> list[str]:
@@ -79,7 +115,8 @@ def prose() -> list[str]:
 
 
 def answer(entry: dict[str, str]) -> dict[str, object]:
-    """The first word of the context is the answer to every second question; the others have none."""
+    """The first word of the context is the answer to every second question; the others have
+    none."""
     impossible = int(entry["id"]) % 2 == 1
     answers = [] if impossible else [{"text": entry["context"].split()[0], "answer_start": 0}]
     return {"is_impossible": impossible, "answers": answers}

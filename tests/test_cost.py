@@ -12,7 +12,8 @@ from cost import Shape
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.ops.emission import CHUNK
 
-# The release's boundary states (k) and a last layer that computes all rows, as the figures below were worked out.
+# The release's boundary states (k) and a last layer that computes all rows, as the figures below
+# were worked out.
 TEXT = Shape(64, 512, 0.15, 4, 768, 12, 12, 3072, 50265, boundary_states=4)
 MOLECULES = Shape(1560, 42, 0.15, 2, 768, 9, 12, 2048, 369, boundary_states=2)
 
@@ -37,11 +38,15 @@ def k(num_states: int, **changes) -> Shape:
 )
 def test_ratio_of_a_step_without_last_layer_sparsity(shape, chunk, expected):
     # Worked out without the product for the targets' logits, which adds at most 0.006.
-    assert cost.ratio_bound(shape, sparse_last=False, chunk=chunk) == pytest.approx(expected, abs=0.008)
+    assert cost.ratio_bound(shape, sparse_last=False, chunk=chunk) == pytest.approx(
+        expected, abs=0.008
+    )
 
 
 def test_operations_of_one_text_sequence():
-    mlm, exlm = (cost.parts(replace(TEXT, batch=1), name, sparse_last=False) for name in ("mlm", "exlm"))
+    mlm, exlm = (
+        cost.parts(replace(TEXT, batch=1), name, sparse_last=False) for name in ("mlm", "exlm")
+    )
     giga = {name: part.flops / 1e9 for name, part in exlm.items()}
     assert mlm["trunk"].flops / 1e9 == pytest.approx(86.97, abs=0.01)
     assert mlm["attention"].flops / 1e9 == pytest.approx(9.66, abs=0.01)
@@ -74,10 +79,19 @@ def test_the_paper_boundary_lowers_the_ratio_a_little():
     assert 0.95 * released < paper < released
 
 
-# Of a sequence: 2 masks, 4 targets, 8 states, 14 expanded positions; an MLM's last layer computes 4 rows.
+# Of a sequence: 2 masks, 4 targets, 8 states, 14 expanded positions; an MLM's last layer computes 4
+# rows.
 TINY = Shape(2, 10, 0.2, 3, 4, 3, 2, 8, 11)
-PLAIN, EXPANDED, LAST = 2 * 2 * 10 * 128, 2 * 2 * 14 * 128, 2 * 2 * (14 * 32 + 8 * 96)  # products of a layer's trunk
-ATTENDED = {"plain": 4 * 2 * 10 * 10 * 4, "expanded": 4 * 2 * 14 * 14 * 4, "last": 4 * 2 * 8 * 14 * 4}
+PLAIN, EXPANDED, LAST = (
+    2 * 2 * 10 * 128,
+    2 * 2 * 14 * 128,
+    2 * 2 * (14 * 32 + 8 * 96),
+)  # products of a layer's trunk
+ATTENDED = {
+    "plain": 4 * 2 * 10 * 10 * 4,
+    "expanded": 4 * 2 * 14 * 14 * 4,
+    "last": 4 * 2 * 8 * 14 * 4,
+}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +111,14 @@ def test_only_the_last_layers_pay_for_a_late_expansion(layers, trunk, attended):
     assert cost.attention(late).flops == attended
     heads = 512 + 1408 + 2560 + 1024 + 360  # transform, vocabulary, transition, mixture, alignment
     assert cost.step_flops(late, "exlm") == 3 * (trunk + attended + heads)
-    mlm = 2 * PLAIN + 2 * 2 * (10 * 32 + 4 * 96) + 2 * ATTENDED["plain"] + 4 * 2 * 4 * 10 * 4 + 128 + 352
+    mlm = (
+        2 * PLAIN
+        + 2 * 2 * (10 * 32 + 4 * 96)
+        + 2 * ATTENDED["plain"]
+        + 4 * 2 * 4 * 10 * 4
+        + 128
+        + 352
+    )
     assert cost.step_flops(late, "mlm") == 3 * mlm
     assert cost.ratio_bound(late) == pytest.approx((trunk + attended + heads) / mlm)
 
@@ -115,7 +136,9 @@ def test_late_expansion_keeps_a_step_on_molecules_within_eight_percent():
 
 
 def test_bytes():
-    kept, made_again = (cost.vocabulary_product(TEXT, TEXT.states, keep).saved for keep in (True, False))
+    kept, made_again = (
+        cost.vocabulary_product(TEXT, TEXT.states, keep).saved for keep in (True, False)
+    )
     assert kept - made_again == 4 * 64 * 316 * 50265
     assert cost.mixture(TEXT).saved == pytest.approx(25.6e6 + 4 * 64 * 316 * 2 * 768, rel=0.01)
     assert cost.alignment(TEXT).saved == pytest.approx(25.6e6 + 6.4e6, rel=0.01)
@@ -186,11 +209,16 @@ def test_the_heads_compute_what_the_model_of_them_says(objective, batch, model):
     whole, output = counted(lambda: network(**batch))
     expected = cost.parts(SMALL, objective)
     unseen = expected["alignment"].flops if objective == "exlm" else 0  # no matrix product
-    heads = sum(part.flops for name, part in expected.items() if name not in ("trunk", "attention")) - unseen
+    heads = (
+        sum(part.flops for name, part in expected.items() if name not in ("trunk", "attention"))
+        - unseen
+    )
     assert whole - encoder == heads
     backward, _ = counted(output.loss.backward)
     step = cost.step_flops(SMALL, objective, chunk=CHUNK["cpu"]) - 3 * unseen
-    assert whole + backward == pytest.approx(step, rel=1e-3)  # a gradient of a bias may be a product too
+    assert whole + backward == pytest.approx(
+        step, rel=1e-3
+    )  # a gradient of a bias may be a product too
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm"])
@@ -201,4 +229,8 @@ def test_logits_that_do_not_fit_a_chunk_are_made_again(objective, batch, model, 
     chunked, _ = counted(network(**batch).loss.backward)
     once_more = cost.parts(SMALL, objective)["vocabulary"].flops
     assert chunked - fitting == once_more
-    assert cost.step_flops(SMALL, objective, chunk=100) - cost.step_flops(SMALL, objective, chunk=10**6) == once_more
+    assert (
+        cost.step_flops(SMALL, objective, chunk=100)
+        - cost.step_flops(SMALL, objective, chunk=10**6)
+        == once_more
+    )

@@ -10,7 +10,13 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, ExLMForSequenceClassification, ExLMModel, InputError
+from exlm import (
+    ExLMForMaskedLM,
+    ExLMForQuestionAnswering,
+    ExLMForSequenceClassification,
+    ExLMModel,
+    InputError,
+)
 from exlm.export import export
 from tests.conftest import MOLECULES
 from tests.test_their_tools import save
@@ -19,9 +25,21 @@ onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 ROOT = Path(__file__).parents[1]
 CASES = {
-    "encoder": (ExLMForMaskedLM, {"expanded_layers": 1}, ["last_hidden_state", "sentence_embedding"]),
-    "classes": (ExLMForSequenceClassification, {"expanded_layers": 1, "copy_embedding": 0.5}, ["logits"]),
-    "questions": (ExLMForQuestionAnswering, {"objective": "mlm", "repeat": 2}, ["start_logits", "end_logits"]),
+    "encoder": (
+        ExLMForMaskedLM,
+        {"expanded_layers": 1},
+        ["last_hidden_state", "sentence_embedding"],
+    ),
+    "classes": (
+        ExLMForSequenceClassification,
+        {"expanded_layers": 1, "copy_embedding": 0.5},
+        ["logits"],
+    ),
+    "questions": (
+        ExLMForQuestionAnswering,
+        {"objective": "mlm", "repeat": 2},
+        ["start_logits", "end_logits"],
+    ),
 }
 
 
@@ -46,7 +64,10 @@ def test_the_outputs_are_those_of_pytorch(case):
         found = session.run(None, {"input_ids": ids.numpy(), "attention_mask": mask.long().numpy()})
         with torch.no_grad():
             if isinstance(network, ExLMModel):
-                expected = network.task_states(ids, mask).last_hidden_state, network.embedding(ids, mask)
+                expected = (
+                    network.task_states(ids, mask).last_hidden_state,
+                    network.embedding(ids, mask),
+                )
             else:
                 expected = network(ids, mask).to_tuple()
         for ours, theirs in zip(found, expected, strict=True):
@@ -73,7 +94,11 @@ def test_the_example_needs_no_pytorch(case):
         encoder = isinstance(network, ExLMModel)
         expected = network.embedding(**batch) if encoder else network(**batch)[name]
     assert name == names[-1]
-    real = batch["attention_mask"].bool().numpy() if expected.shape == batch["input_ids"].shape else np.full(3, True)
+    real = (
+        batch["attention_mask"].bool().numpy()
+        if expected.shape == batch["input_ids"].shape
+        else np.full(3, True)
+    )
     np.testing.assert_allclose(printed[real], expected.numpy()[real], atol=1e-4)
 
 

@@ -1,4 +1,5 @@
-"""Losses of tiny runs are those that were recorded: to the last digit on a recorded platform, else to 1e-4."""
+"""Losses of tiny runs are those that were recorded: to the last digit on a recorded platform, else
+to 1e-4."""
 
 import json
 

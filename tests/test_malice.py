@@ -1,4 +1,5 @@
-"""Files from a stranger: nothing in them is run, and what claims to be huge is refused before memory is taken."""
+"""Files from a stranger: nothing in them is run, and what claims to be huge is refused before
+memory is taken."""
 
 import gzip
 import json
@@ -50,7 +51,9 @@ def model(tmp_path):
     """A model directory without its manifest, which a stranger would have written to fit."""
     tokenizer = train_smiles_tokenizer(["CCO"])
     sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
-    save_model(tmp_path / "model", ExLMForMaskedLM(ArchitectureConfig(**sizes).build(tokenizer)), tokenizer)
+    save_model(
+        tmp_path / "model", ExLMForMaskedLM(ArchitectureConfig(**sizes).build(tokenizer)), tokenizer
+    )
     (tmp_path / "model" / "manifest.json").unlink()
     return tmp_path / "model"
 
@@ -65,14 +68,24 @@ def test_pickled_weights_are_not_read(model, marker, tmp_path):
     with pytest.raises(InputError, match="cannot be loaded"):
         load_model(str(model), ExLMModel)
     bert = tmp_path / "bert"
-    BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2).save_pretrained(bert)
+    BertConfig(
+        vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2
+    ).save_pretrained(bert)
     torch.save({"weight": Payload(marker)}, bert / "pytorch_model.bin")
-    with pytest.raises(InputError, match="cannot be loaded"):  # plain tensors would do: old models have no others
+    with pytest.raises(
+        InputError, match="cannot be loaded"
+    ):  # plain tensors would do: old models have no others
         load_encoder(str(bert), CLASSIFIERS, FinetuneConfig(), {})
 
 
 def test_tensors_of_an_old_model_are_read(tmp_path):
-    config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    config = BertConfig(
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+    )
     config.save_pretrained(tmp_path)
     weights = BertForSequenceClassification(config).state_dict()
     torch.save(weights, tmp_path / "pytorch_model.bin")
@@ -86,7 +99,11 @@ def test_code_beside_a_model_is_neither_run_nor_offered(model, marker, family, m
     """transformers would ask on the terminal whether to run it."""
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question was asked"))
     (model / "stranger.py").write_text(f"open({str(marker)!r}, 'w')\n")
-    _change(model / "config.json", model_type=family, auto_map={"AutoConfig": "stranger.C", "AutoModel": "stranger.M"})
+    _change(
+        model / "config.json",
+        model_type=family,
+        auto_map={"AutoConfig": "stranger.C", "AutoModel": "stranger.M"},
+    )
     if family == "exlm":
         load_model(str(model), ExLMModel)
     else:
@@ -94,10 +111,16 @@ def test_code_beside_a_model_is_neither_run_nor_offered(model, marker, family, m
             load_model(str(model), ExLMModel)
         with pytest.raises(InputError, match="no model could be loaded"):
             load_encoder(str(model), CLASSIFIERS, FinetuneConfig(), {})
-    tokenizer = {"auto_map": {"AutoTokenizer": ["stranger.T", "stranger.T"]}, "tokenizer_class": "StrangerTokenizer"}
+    tokenizer = {
+        "auto_map": {"AutoTokenizer": ["stranger.T", "stranger.T"]},
+        "tokenizer_class": "StrangerTokenizer",
+    }
     _change(model / "tokenizer_config.json", **tokenizer)
     _change(model / "config.json", model_type="exlm")
-    for load in (lambda path: load_model(path, ExLMModel), lambda path: load_encoder_tokenizer(path, 16)):
+    for load in (
+        lambda path: load_model(path, ExLMModel),
+        lambda path: load_encoder_tokenizer(path, 16),
+    ):
         with pytest.raises(InputError, match="no tokenizer could be loaded"):
             load(str(model))
 
@@ -117,7 +140,9 @@ def _header(length, content=b"{}"):
 SHAPE = json.dumps({"x": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}).encode()
 
 
-@pytest.mark.parametrize("content", [_header(2**60), _header(99_000_000), _header(len(SHAPE), SHAPE)])
+@pytest.mark.parametrize(
+    "content", [_header(2**60), _header(99_000_000), _header(len(SHAPE), SHAPE)]
+)
 def test_a_header_of_weights_that_claims_too_much(model, content):
     (model / "model.safetensors").write_bytes(content)
     with pytest.raises(InputError, match="cannot be loaded"):
@@ -154,7 +179,8 @@ def test_an_index_that_claims_too_much(tmp_path):
 
 @pytest.fixture
 def little_memory(monkeypatch):
-    """Lower limits, and a test that fails if more than a small part of a file was in memory at once."""
+    """Lower limits, and a test that fails if more than a small part of a file was in memory at
+    once."""
     monkeypatch.setattr("exlm.data.files.LONGEST", 2**16)
     tracemalloc.start()
     yield
@@ -170,7 +196,14 @@ def _bomb(path, start, block, count):
             file.write(block)
 
 
-STARTS = {"smi": b"", "txt": b"", "csv": b"smiles\n", "tsv": b"smiles\tname\n", "jsonl": b'{"smiles": "', "sdf": b""}
+STARTS = {
+    "smi": b"",
+    "txt": b"",
+    "csv": b"smiles\n",
+    "tsv": b"smiles\tname\n",
+    "jsonl": b'{"smiles": "',
+    "sdf": b"",
+}
 TOO_LONG = "more than 65,536 characters"
 
 
@@ -258,6 +291,8 @@ def test_a_copied_model_is_still_checked(model):
     """What a manifest covers is compared before anything is loaded."""
     other = model.parent / "copy"
     shutil.copytree(model, other)
-    (other / "manifest.json").write_text(json.dumps({"files": {"config.json": {"bytes": 1, "sha256": "0"}}}))
+    (other / "manifest.json").write_text(
+        json.dumps({"files": {"config.json": {"bytes": 1, "sha256": "0"}}})
+    )
     with pytest.raises(InputError, match="config.json has"):
         load_model(str(other), ExLMModel)

@@ -1,4 +1,5 @@
-"""The memory of recipes by the model of the benchmarks, which is held against what PyTorch really keeps."""
+"""The memory of recipes by the model of the benchmarks, which is held against what PyTorch really
+keeps."""
 
 from dataclasses import replace
 
@@ -52,7 +53,9 @@ def bytes_kept(model: nn.Module, batch: dict[str, torch.Tensor], half: bool) -> 
     def note(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
-            saved[storage.data_ptr()] = storage  # held, so that its address is not given to another one
+            saved[storage.data_ptr()] = (
+                storage  # held, so that its address is not given to another one
+            )
         return tensor
 
     with (
@@ -64,10 +67,13 @@ def bytes_kept(model: nn.Module, batch: dict[str, torch.Tensor], half: bool) -> 
 
 
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fused attention, whose result has the heads of a position side by side, and masks of dropout of one byte."""
+    """Fused attention, whose result has the heads of a position side by side, and masks of dropout
+    of one byte."""
 
     def attention(query, key, value, mask, rate):
-        rows = query.transpose(1, 2).contiguous().transpose(1, 2)  # the result is laid out as the query
+        rows = (
+            query.transpose(1, 2).contiguous().transpose(1, 2)
+        )  # the result is laid out as the query
         return F.scaled_dot_product_attention(rows, key, value)
 
     def dropout(x, p):
@@ -81,17 +87,24 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("expanded_layers", [None, 1, 2])
 @pytest.mark.parametrize("machine", [GPU, CPU], ids=["GPU", "CPU"])
 @pytest.mark.parametrize(("element", "rate"), [(2, 0.1), (2, 0.0), (4, 0.1), (4, 0.0)])
-def test_a_micro_batch_keeps_what_the_model_of_it_says(objective, expanded_layers, machine, element, rate, monkeypatch):
+def test_a_micro_batch_keeps_what_the_model_of_it_says(
+    objective, expanded_layers, machine, element, rate, monkeypatch
+):
     shape = replace(SHAPE, element=element, expanded_layers=expanded_layers)
     if machine is GPU:
         as_on_a_gpu(monkeypatch)
     found = bytes_kept(model_of(shape, objective, rate), micro_batch(shape), half=element == 2)
-    assert memory.kept(shape, objective, memory.used(machine, element, rate), rate) == pytest.approx(found, rel=0.01)
+    assert memory.kept(
+        shape, objective, memory.used(machine, element, rate), rate
+    ) == pytest.approx(found, rel=0.01)
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm"])
 def test_logits_that_do_not_fit_a_chunk_are_not_kept(objective, monkeypatch):
-    few, many = (memory.kept(SHAPE, objective, replace(CPU, chunk=chunk), rate=0.0) for chunk in (1000, 10**6))
+    few, many = (
+        memory.kept(SHAPE, objective, replace(CPU, chunk=chunk), rate=0.0)
+        for chunk in (1000, 10**6)
+    )
     monkeypatch.setitem(CHUNK, "cpu", 1000)
     found = bytes_kept(model_of(SHAPE, objective, rate=0.0), micro_batch(SHAPE), half=True)
     assert few == pytest.approx(found, rel=0.01) and few < 0.99 * many
@@ -106,13 +119,20 @@ def test_every_recipe_fits_the_machine_that_it_is_meant_for_and_the_table_says_s
     model, needed = scale.memory_of_recipe(recipe)
     assert needed.peak < (ON_A_GPU if scale.for_a_gpu(recipe) else ON_A_LAPTOP)
     table = (scale.RECIPES.parent / "docs/scale.md").read_text()
-    assert scale.memory_row(recipe, model, needed) in table, "print it again: python benchmarks/scale.py"
+    assert scale.memory_row(recipe, model, needed) in table, (
+        "print it again: python benchmarks/scale.py"
+    )
 
 
 def test_micro_batches_that_were_too_large_for_a_gpu_are_found():
-    (large,), analysis = scale.models_of("text/paper-large-exlm"), scale.models_of("text/analysis-paper")
+    (large,), analysis = (
+        scale.models_of("text/paper-large-exlm"),
+        scale.models_of("text/analysis-paper"),
+    )
     eight = next(model for model in analysis if model.name == "exlm-p38.7-k8")
     for model, gigabytes in ((large, 105), (eight, 113)):
         data = replace(model.data, tokens_per_micro_batch=65536)
-        needed = memory.memory_of(data, model.model, model.longest, model.vocabulary, GPU, element=2)
+        needed = memory.memory_of(
+            data, model.model, model.longest, model.vocabulary, GPU, element=2
+        )
         assert needed.peak == pytest.approx(gigabytes * GB, rel=0.02)

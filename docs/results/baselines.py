@@ -29,9 +29,12 @@ def find(runs: Path) -> Results:
 
 
 def seeds_of(result: dict[str, Any]) -> list[float]:
-    """The metric of every seed, in percent if it is a share, on test or, where there is none, on valid."""
+    """The metric of every seed, in percent if it is a share, on test or, where there is none, on
+    valid."""
     metric, part = result["metric"], "test" if "test" in result else "valid"
-    return [(100 if metric in SHARES else 1) * run["scores"][part][metric] for run in result["runs"]]
+    return [
+        (100 if metric in SHARES else 1) * run["scores"][part][metric] for run in result["runs"]
+    ]
 
 
 def cell(result: dict[str, Any] | None) -> str:
@@ -39,7 +42,11 @@ def cell(result: dict[str, Any] | None) -> str:
     if result is None:
         return ""
     values, digits = seeds_of(result), 1 if result["metric"] in SHARES else 3
-    spread = f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{stdev(values):.{digits}f}" if len(values) > 1 else " (1 seed)"
+    spread = (
+        f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{stdev(values):.{digits}f}"
+        if len(values) > 1
+        else " (1 seed)"
+    )
     return f"{fmean(values):.{digits}f}{spread}"
 
 
@@ -52,24 +59,43 @@ def classification(results: Results) -> str:
             mean = f"{fmean(fmean(seeds_of(r)) for r in found if r):.1f}" if all(found) else ""
             rows.append([title(name), *map(cell, found), mean])
     for name, values in MOLECULES["paper"].items():
-        quoted = [name.replace("*", r"\*"), *("" if value is None else str(value) for value in values)]
+        quoted = [
+            name.replace("*", r"\*"),
+            *("" if value is None else str(value) for value in values),
+        ]
         rows.append([text and f"*{text}*" for text in quoted])
     return table(["ROC-AUC, %", *map(title, CLASSIFICATION), "mean"], rows)
 
 
 def scores(results: Results, tasks: Sequence[str], unit: str) -> str:
-    rows = [[title(name), *(cell(results.get((name, task))) for task in tasks)] for name in BASELINES]
-    return table([unit, *map(title, tasks)], [row for row in rows if any(row[1:])]) if tasks else "Not run yet."
+    rows = [
+        [title(name), *(cell(results.get((name, task))) for task in tasks)] for name in BASELINES
+    ]
+    return (
+        table([unit, *map(title, tasks)], [row for row in rows if any(row[1:])])
+        if tasks
+        else "Not run yet."
+    )
 
 
 def costs(results: Results) -> str:
     """The median time of a seed by data set, and the versions."""
     rows = []
     for name in BASELINES:
-        own = {task: result["runs"] for (baseline, task), result in results.items() if baseline == name}
+        own = {
+            task: result["runs"] for (baseline, task), result in results.items() if baseline == name
+        }
         times = {task: median(run["seconds"] for run in runs) for task, runs in own.items()}
-        versions = {name for runs in own.values() for run in runs for name in run["settings"]["train"]["packages"]}
-        spent = ", ".join(f"{title(task)} {value:,.0f}" for task, value in sorted(times.items(), key=lambda e: e[1]))
+        versions = {
+            name
+            for runs in own.values()
+            for run in runs
+            for name in run["settings"]["train"]["packages"]
+        }
+        spent = ", ".join(
+            f"{title(task)} {value:,.0f}"
+            for task, value in sorted(times.items(), key=lambda e: e[1])
+        )
         rows.append([title(name), spent, ", ".join(sorted(versions))])
     return table(["baseline", "seconds per seed", "versions"], [row for row in rows if row[1]])
 

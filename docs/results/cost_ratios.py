@@ -1,9 +1,11 @@
-"""What an update of the small models costs beside one of the MLM: the ratios behind "equal cost" in order-prior.md.
+"""What an update of the small models costs beside one of the MLM: the ratios behind "equal cost" in
+order-prior.md.
 
     OMP_NUM_THREADS=1 python docs/results/cost_ratios.py CORPUS --layers 2 4 6
 
-All models take the same batches one after the other in one process, several times; the minimum of each batch counts
-(processor time of one thread). A line of JSON per number of layers and mask ratio.
+All models take the same batches one after the other in one process, several times; the minimum of
+each batch counts (processor time of one thread). A line of JSON per number of layers and mask
+ratio.
 """
 
 import argparse
@@ -46,12 +48,17 @@ def ratios(corpus: str, layers: int, mask_ratio: float, tokens: int) -> dict[str
         networks[name] = ExLMForMaskedLM(config).train()
         distributed.to_device(networks[name])
     config = LoopConfig()
-    optimizers = {name: build_optimizer(network, config.optimizer) for name, network in networks.items()}
+    optimizers = {
+        name: build_optimizer(network, config.optimizer) for name, network in networks.items()
+    }
     best = {(name, step): float("inf") for name in MODELS for step in range(BATCHES)}
     for _ in range(ROUNDS):
         for step in range(BATCHES):
             for name, network in networks.items():
-                ready = [(i, complete_batch(network, batch, Prior(10.0, 3.0))) for i, batch in batches(step)]
+                ready = [
+                    (i, complete_batch(network, batch, Prior(10.0, 3.0)))
+                    for i, batch in batches(step)
+                ]
                 start = time.process_time()
                 update(network, optimizers[name], pretraining_loss, ready, config, seed=0, step=0)
                 best[name, step] = min(best[name, step], time.process_time() - start)
@@ -60,7 +67,9 @@ def ratios(corpus: str, layers: int, mask_ratio: float, tokens: int) -> dict[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("corpus")
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 4, 6])
     parser.add_argument("--tokens", type=int, default=2048)

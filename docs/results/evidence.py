@@ -1,7 +1,8 @@
-"""The comparisons of docs/results/evidence-plan.md: ExLM against the MLM of equal cost, paired by seed.
+"""The comparisons of docs/results/evidence-plan.md: ExLM against the MLM of equal cost, paired by
+seed.
 
-What the plan decides beforehand (pairs, the rule for a win, what is chosen with the MLM's runs) is written here once;
-`evidence_page.py` shows what comes out.
+What the plan decides beforehand (pairs, the rule for a win, what is chosen with the MLM's runs) is
+written here once; `evidence_page.py` shows what comes out.
 """
 
 import json
@@ -37,10 +38,14 @@ LINES = {  # where models may be compared with each other
     "molecules, 15% masks": ["mlm-5000", "mlm-5750", "late-k2", "mlm-5850", "all-k2", "paper-k2"],
     "molecules, 38.7% masks": ["mlm-6600-p387", "late-k2-p387", "mlm-11300-p387", "all-k4-p387"],
     "text, 15% masks": ["text-mlm-5000", "text-mlm-8800", "text-all-k4"],
-    "molecules, 38.7% masks, four times as long": ["long-mlm-26400-p387", "long-late-k2-20000-p387"],
+    "molecules, 38.7% masks, four times as long": [
+        "long-mlm-26400-p387",
+        "long-late-k2-20000-p387",
+    ],
     "molecules, 38.7% masks, ten times as long": ["long-mlm-66000-p387", "long-late-k2-50000-p387"],
 }
-PAIRS = {  # ExLM and the MLM of equal cost, by name without the seed; the mask ratio of their training
+# ExLM and the MLM of equal cost, by name without the seed; the mask ratio of their training
+PAIRS = {
     ("late-k2", "mlm-5750"): "0.15",
     ("all-k2", "mlm-5850"): "0.15",
     ("paper-k2", "mlm-5850"): "0.15",
@@ -58,7 +63,12 @@ REPEATED = {  # line 8: the share of masks and the number of copies of every tok
     "mlm-p622-r2": (0.622, 2),
     "mlm-p622-r1": (0.622, 1),
 }
-UNREAL = ("mlm-p150-r1", "mlm-p387-r2", "mlm-p622-r4", "mlm-p789-r8")  # as much corruption, ever more masks
+UNREAL = (
+    "mlm-p150-r1",
+    "mlm-p387-r2",
+    "mlm-p622-r4",
+    "mlm-p789-r8",
+)  # as much corruption, ever more masks
 CORRUPTED = ("mlm-p622-r4", "mlm-p622-r2", "mlm-p622-r1")  # as many masks, ever more corruption
 LEVEL = 0.01  # nats: a smaller mean difference in joint nll is no win
 TOLERATED = 0.03  # share: if costs differ by more, the MLM's number is read off its curve
@@ -74,16 +84,20 @@ def read(path: Path) -> list[Record]:
 
 def by_seed(records: list[Record], kind: str) -> dict[int, Record]:
     """The runs of one kind of model by seed."""
-    return {record["seed"]: record for record in records if record["name"].rpartition("-s")[0] == kind}
+    return {
+        record["seed"]: record for record in records if record["name"].rpartition("-s")[0] == kind
+    }
 
 
 def cost(runs: dict[int, Record]) -> float:
-    """Processor seconds of a training, evaluations included: the median of the seeds, which have the same work."""
+    """Processor seconds of a training, evaluations included: the median of the seeds, which have
+    the same work."""
     return median(record["cpu"] for record in runs.values())
 
 
 def at_cost(mlm: Record, share: float, score: str, ratio: str) -> float:
-    """The MLM's score after `share` of its updates; its curve says how much that differs from its last one."""
+    """The MLM's score after `share` of its updates; its curve says how much that differs from its
+    last one."""
     final = mlm["evaluation"][ratio][score]
     steps = [point["step"] for point in mlm["curve"]]
     values = [point[score] for point in mlm["curve"]]
@@ -107,7 +121,8 @@ class Pair:
 
     @property
     def verdict(self) -> str:
-        """The plan's rule for the joint nll: all seeds agree, and the mean difference is more than `LEVEL`."""
+        """The plan's rule for the joint nll: all seeds agree, and the mean difference is more than
+        `LEVEL`."""
         found = self.differences
         if len(found) < 3:
             return "too few seeds"
@@ -115,16 +130,22 @@ class Pair:
         return "level" if not clear else "ExLM" if found.mean() > 0 else "MLM"
 
 
-def pair(records: list[Record], exlm: str, mlm: str, score: str, ratio: str | None = None) -> Pair | None:
-    """The runs of these kinds that have a partner of the same seed, evaluated with this share of masks or that of their
-    training; None if there are none."""
+def pair(
+    records: list[Record], exlm: str, mlm: str, score: str, ratio: str | None = None
+) -> Pair | None:
+    """The runs of these kinds that have a partner of the same seed, evaluated with this share of
+    masks or that of their training; None if there are none."""
     ours, theirs = by_seed(records, exlm), by_seed(records, mlm)
     seeds, ratio = sorted(ours.keys() & theirs.keys()), ratio or PAIRS[exlm, mlm]
     if not seeds:
         return None
     share = cost(ours) / cost(theirs)
     own = [ours[seed]["evaluation"][ratio][score] for seed in seeds]
-    return Pair(np.array(own), np.array([at_cost(theirs[seed], share, score, ratio) for seed in seeds]), share)
+    return Pair(
+        np.array(own),
+        np.array([at_cost(theirs[seed], share, score, ratio) for seed in seeds]),
+        share,
+    )
 
 
 def student(values: np.ndarray) -> tuple[float, float]:
@@ -134,7 +155,8 @@ def student(values: np.ndarray) -> tuple[float, float]:
 
 
 def chosen_with(mlm: pd.DataFrame) -> str:
-    """The choice that is best for the MLM on valid, by its mean rank over sets and seeds with every choice."""
+    """The choice that is best for the MLM on valid, by its mean rank over sets and seeds with every
+    choice."""
     signed = mlm["valid"].where(~mlm["set"].isin(ERRORS), -mlm["valid"])
     cells = signed.groupby([mlm["set"], mlm["seed"]])
     complete = cells.transform("size") == mlm["choice"].nunique()
@@ -142,14 +164,18 @@ def chosen_with(mlm: pd.DataFrame) -> str:
 
 
 def table_of(records: list[Record], kind: str) -> pd.DataFrame:
-    """A row for every set, seed, and choice of layer and rate of one kind of model: means over the seeds of the
-    fine-tuning, where there was one."""
+    """A row for every set, seed, and choice of layer and rate of one kind of model: means over the
+    seeds of the fine-tuning, where there was one."""
     rows = []
     for record in records:
         name, _, seed = Path(record["model"]).name.rpartition("-s")
         if name == kind:
-            choice = f"{record['layers']} layers" + (f", rate {record['rate']:g}" if "rate" in record else "")
-            rows.append({"set": record["set"], "seed": int(seed), "choice": choice, **_scores(record)})
+            choice = f"{record['layers']} layers" + (
+                f", rate {record['rate']:g}" if "rate" in record else ""
+            )
+            rows.append(
+                {"set": record["set"], "seed": int(seed), "choice": choice, **_scores(record)}
+            )
     return pd.DataFrame(rows).groupby(["set", "seed", "choice"], as_index=False).mean()
 
 
@@ -158,21 +184,29 @@ def _scores(record: Record) -> Record:
 
 
 def repeated(records: list[Record]) -> pd.DataFrame:
-    """Comparison 5: for every seed (row) the mean score of every kind of line 8, and its range in both directions, over
-    the sets that have all kinds. A score is in units of its set's standard deviation over all models, from their mean;
-    higher is better."""
+    """Comparison 5: for every seed (row) the mean score of every kind of line 8, and its range in
+    both directions, over the sets that have all kinds. A score is in units of its set's standard
+    deviation over all models, from their mean; higher is better."""
     found = pd.concat([table_of(records, kind).assign(kind=kind) for kind in REPEATED])
     signed = found["test"].where(~found["set"].isin(ERRORS), -found["test"])
     sets = signed.groupby(found["set"])
     found = found.assign(score=(signed - sets.transform("mean")) / sets.transform("std"))
-    scores = found.pivot_table(index=["set", "seed"], columns="kind", values="score").dropna().groupby("seed").mean()
+    scores = (
+        found.pivot_table(index=["set", "seed"], columns="kind", values="score")
+        .dropna()
+        .groupby("seed")
+        .mean()
+    )
     directions = {"corruption": CORRUPTED, "masks": UNREAL}
-    ranges = {name: np.ptp(scores[list(kinds)].to_numpy(), axis=1) for name, kinds in directions.items()}
+    ranges = {
+        name: np.ptp(scores[list(kinds)].to_numpy(), axis=1) for name, kinds in directions.items()
+    }
     return scores[list(REPEATED)].assign(**ranges)
 
 
 def claim(scores: pd.DataFrame) -> str:
-    """What `repeated` says of the paper's claim that corruption matters more than unreal tokens, by the plan's rule."""
+    """What `repeated` says of the paper's claim that corruption matters more than unreal tokens, by
+    the plan's rule."""
     larger = scores["corruption"] > scores["masks"]
     if len(larger) < 3:
         return "undecided: fewer than three seeds"
@@ -180,26 +214,39 @@ def claim(scores: pd.DataFrame) -> str:
 
 
 def compare_downstream(ours: pd.DataFrame, theirs: pd.DataFrame, choice: str) -> pd.DataFrame:
-    """For every set, both scores with this choice, and the paired differences in units of the standard deviation of the
-    MLM over seeds; positive differences are better."""
+    """For every set, both scores with this choice, and the paired differences in units of the
+    standard deviation of the MLM over seeds; positive differences are better."""
     found = []
     for frame in (ours, theirs):
-        found.append(frame[frame["choice"] == choice].pivot(index="set", columns="seed", values="test"))
+        found.append(
+            frame[frame["choice"] == choice].pivot(index="set", columns="seed", values="test")
+        )
     own, other = (part.dropna() for part in found[0].align(found[1], join="inner"))
     own, other = own.align(other, join="inner", axis=0)  # sets that have a result for every seed
     sign = pd.Series(np.where(own.index.isin(ERRORS), -1.0, 1.0), own.index)
     differences = (own - other).mul(sign, axis=0)
     spread = other.std(axis=1)
     scaled = differences.div(spread, axis=0)
-    means = {"ExLM": own.mean(axis=1), "s.d.": own.std(axis=1), "MLM": other.mean(axis=1), "s.d. of MLM": spread}
-    return pd.DataFrame(means).assign(difference=differences.mean(axis=1)).join(scaled.add_prefix("in s.d., seed "))
+    means = {
+        "ExLM": own.mean(axis=1),
+        "s.d.": own.std(axis=1),
+        "MLM": other.mean(axis=1),
+        "s.d. of MLM": spread,
+    }
+    return (
+        pd.DataFrame(means)
+        .assign(difference=differences.mean(axis=1))
+        .join(scaled.add_prefix("in s.d., seed "))
+    )
 
 
 def interval(scaled: np.ndarray) -> tuple[float, float, float]:
     """The mean of [tasks, seeds] and its 95% bootstrap interval over tasks and seeds."""
     generator, (tasks, seeds) = np.random.default_rng(SEED), scaled.shape
     draws = [
-        scaled[np.ix_(generator.integers(tasks, size=tasks), generator.integers(seeds, size=seeds))].mean()
+        scaled[
+            np.ix_(generator.integers(tasks, size=tasks), generator.integers(seeds, size=seeds))
+        ].mean()
         for _ in range(RESAMPLES)
     ]
     low, high = np.quantile(draws, (0.025, 0.975))
@@ -208,8 +255,9 @@ def interval(scaled: np.ndarray) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Downstream:
-    """What a comparison of two kinds of models gave: the choice made with the MLM, a row for every set, the mean
-    difference over sets and seeds in s.d. with its interval (NaN with one seed), and the sign test over the sets."""
+    """What a comparison of two kinds of models gave: the choice made with the MLM, a row for every
+    set, the mean difference over sets and seeds in s.d. with its interval (NaN with one seed), and
+    the sign test over the sets."""
 
     choice: str
     table: pd.DataFrame
@@ -232,8 +280,11 @@ class Downstream:
 
 
 def downstream(records: list[Record], exlm: str, mlm: str, choice: str) -> Downstream:
-    """The sets and seeds that have a result for both kinds of models with this choice of layers and rate."""
+    """The sets and seeds that have a result for both kinds of models with this choice of layers and
+    rate."""
     table = compare_downstream(table_of(records, exlm), table_of(records, mlm), choice)
     scaled = table.filter(like="in s.d.").to_numpy()
     wins = int((table["difference"] > 0).sum())
-    return Downstream(choice, table, *interval(scaled), wins, float(binomtest(wins, len(scaled)).pvalue))
+    return Downstream(
+        choice, table, *interval(scaled), wins, float(binomtest(wins, len(scaled)).pvalue)
+    )

@@ -2,8 +2,8 @@
 
     python docs/results/evidence_page.py
 
-The results are evidence.jsonl and entropy.jsonl of `learning.py`, probes.jsonl of `linear_probe.py`, and
-finetuned-grid.jsonl and finetuned.jsonl of `finetuned.py`.
+The results are evidence.jsonl and entropy.jsonl of `learning.py`, probes.jsonl of
+`linear_probe.py`, and finetuned-grid.jsonl and finetuned.jsonl of `finetuned.py`.
 """
 
 from itertools import product
@@ -52,11 +52,18 @@ COMPARED = {  # downstream: the name, ExLM and MLM
     "probes": ("linear models on frozen features", "late-k2", "mlm-5750"),
     "pooled": ("linear models, mean and maximum", "late-k2", "mlm-5750"),
     "finetuned": ("fine-tuning, molecules", "late-k2", "mlm-5750"),
-    "probes-long": ("linear models, 38.7% masks, four times as long", "long-late-k2-20000-p387", "long-mlm-26400-p387"),
+    "probes-long": (
+        "linear models, 38.7% masks, four times as long",
+        "long-late-k2-20000-p387",
+        "long-mlm-26400-p387",
+    ),
     "probes-text": ("linear models, text", "text-all-k4", "text-mlm-8800"),
     "finetuned-text": ("fine-tuning, text", "text-all-k4", "text-mlm-8800"),
 }
-METRICS = dict.fromkeys(("rte", "sst-2", "mrpc"), "accuracy") | {"cola": "Matthews", "sts-b": "Spearman"}
+METRICS = dict.fromkeys(("rte", "sst-2", "mrpc"), "accuracy") | {
+    "cola": "Matthews",
+    "sts-b": "Spearman",
+}
 METRICS |= dict.fromkeys(ERRORS, "RMSE")  # the other sets have ROC-AUC
 
 
@@ -69,7 +76,8 @@ def line_of(kind: str) -> str:
 
 
 def spread(values: list[float], digits: int = 3) -> str:
-    """Mean, and standard deviation if there are several; a line of a table does not break between them."""
+    """Mean, and standard deviation if there are several; a line of a table does not break between
+    them."""
     deviation = f"\u00a0±\u00a0{np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
     return f"{np.mean(values):.{digits}f}{deviation}"
 
@@ -86,7 +94,9 @@ def summary(records: list[Record], compared: dict[str, Downstream]) -> pd.DataFr
                     "ExLM": f"{found.exlm.mean():.3f}",
                     "MLM of equal cost": f"{found.mlm.mean():.3f}",
                     "ExLM better by": f"{differences.mean():+.3f} nats",
-                    "95% interval": "{:+.3f} to {:+.3f}".format(*student(differences)) if several else "",
+                    "95% interval": "{:+.3f} to {:+.3f}".format(*student(differences))
+                    if several
+                    else "",
                     "seeds": len(differences),
                     "ahead": found.verdict,
                 }
@@ -110,16 +120,24 @@ def summary(records: list[Record], compared: dict[str, Downstream]) -> pd.DataFr
 
 
 def model(runs: dict[int, Record], ratio: str, entropies: dict[str, Record]) -> Record:
-    """A row of one kind of model: mean ± standard deviation over seeds, evaluated with this share of masks."""
+    """A row of one kind of model: mean ± standard deviation over seeds, evaluated with this share
+    of masks."""
     scores = [run["evaluation"][ratio] for run in runs.values()]
     row: Record = {"seeds": len(scores)}
     row |= {name.replace("_", " "): spread([found[name] for found in scores]) for name in SCORES}
     own = [found["own_states"] for found in scores if "own_states" in found]
     states = np.mean([found["by_state"] for found in scores], axis=0) if own else []
-    row |= {"own mask": f"{np.mean(own):.2f}" if own else "", "states": " ".join(f"{share:.2f}" for share in states)}
+    row |= {
+        "own mask": f"{np.mean(own):.2f}" if own else "",
+        "states": " ".join(f"{share:.2f}" for share in states),
+    }
     bits = [entropies[run["name"]] for run in runs.values() if run["name"] in entropies]
-    single = f" ({np.mean([found['states']['mean'] for found in bits]):.2f})" if bits and own else ""
-    row["entropy, bits"] = f"{np.mean([found['mean'] for found in bits]):.2f}{single}" if bits else ""
+    single = (
+        f" ({np.mean([found['states']['mean'] for found in bits]):.2f})" if bits and own else ""
+    )
+    row["entropy, bits"] = (
+        f"{np.mean([found['mean'] for found in bits]):.2f}{single}" if bits else ""
+    )
     return row | {"processor seconds": f"{cost(runs):,.0f}"}
 
 
@@ -135,14 +153,20 @@ def models(records: list[Record], entropies: dict[str, Record]) -> pd.DataFrame:
 
 
 def parts(records: list[Record], entropies: dict[str, Record]) -> pd.DataFrame:
-    """The models of line 9, and by how much the joint nll of each seed is worse than that of the first kind."""
+    """The models of line 9, and by how much the joint nll of each seed is worse than that of the
+    first kind."""
     rows, full = [], by_seed(records, next(iter(PARTS)))
     for kind, name in PARTS.items():
         if runs := by_seed(records, kind):
-            losses = [_joint(runs[seed]) - _joint(full[seed]) for seed in sorted(runs.keys() & full.keys())]
+            losses = [
+                _joint(runs[seed]) - _joint(full[seed])
+                for seed in sorted(runs.keys() & full.keys())
+            ]
             row = {"model": name, "joint nll worse by": " ".join(f"{loss:+.3f}" for loss in losses)}
             rows.append(row | model(runs, "0.387", entropies))
-    return pd.DataFrame(rows).drop(columns="seeds")  # there are as many as differences, and the table is wide
+    return pd.DataFrame(rows).drop(
+        columns="seeds"
+    )  # there are as many as differences, and the table is wide
 
 
 def _joint(run: Record) -> float:
@@ -153,7 +177,11 @@ def repetitions(probes: list[Record]) -> str:
     """The mean score of the linear models of line 8, and what the plan's rule says of it."""
     scores, rows = repeated(probes), []
     for kind, (share, copies) in REPEATED.items():
-        row: Record = {"masks": f"{share:.1%}", "copies": copies, "without a visible copy": f"{share**copies:.1%}"}
+        row: Record = {
+            "masks": f"{share:.1%}",
+            "copies": copies,
+            "without a visible copy": f"{share**copies:.1%}",
+        }
         row |= {"mean score": spread(list(scores[kind]), 2)}
         rows.append(row | {"by seed": " ".join(f"{value:+.2f}" for value in scores[kind])})
     return (
@@ -185,17 +213,23 @@ def pairs(records: list[Record]) -> pd.DataFrame:
 def sets(found: Downstream) -> str:
     """The table of a comparison downstream, and what it says in all."""
     scores = found.table
-    shown = pd.DataFrame({"set": scores.index, "score": [METRICS.get(name, "ROC-AUC") for name in scores.index]})
+    shown = pd.DataFrame(
+        {"set": scores.index, "score": [METRICS.get(name, "ROC-AUC") for name in scores.index]}
+    )
     for name, deviation in (("ExLM", "s.d."), ("MLM", "s.d. of MLM")):
         both = zip(scores[name], scores[deviation], strict=True)
-        shown[name] = [f"{value:.3f}" + (f" ± {error:.3f}" if found.seeds > 1 else "") for value, error in both]
+        shown[name] = [
+            f"{value:.3f}" + (f" ± {error:.3f}" if found.seeds > 1 else "") for value, error in both
+        ]
     shown["ExLM better by"] = [f"{value:+.3f}" for value in scores["difference"]]
     wins = f"ExLM is ahead in {found.wins} of {len(scores)} sets (sign test p = {found.p:.2f})."
     chosen = f"Chosen with the MLM's runs on valid: {found.choice}."
     if found.seeds == 1:
         return f"{markdown(shown)}\n\n{chosen} One seed of pre-training; {wins}"
     scaled = scores.filter(like="in s.d.")
-    shown["in s.d. of the MLM, by seed"] = [" ".join(f"{value:+.1f}" for value in row) for row in scaled.to_numpy()]
+    shown["in s.d. of the MLM, by seed"] = [
+        " ".join(f"{value:+.1f}" for value in row) for row in scaled.to_numpy()
+    ]
     return (
         f"{markdown(shown)}\n\n{chosen} Mean over sets and seeds {found.mean:+.2f} s.d. (95% bootstrap interval "
         f"{found.low:+.2f} to {found.high:+.2f}); {wins}"
@@ -209,17 +243,29 @@ def kinds(results: list[Record]) -> set[str]:
 
 def main() -> None:
     records = read(HERE / "evidence.jsonl")
-    probes, grid, finetuned = (read(HERE / f"{name}.jsonl") for name in ("probes", "finetuned-grid", "finetuned"))
-    mean, pooled = ([record for record in probes if record["pooling"] == name] for name in ("mean", "mean_max"))
-    results = dict.fromkeys(("probes", "probes-long", "probes-text"), (mean, mean)) | {"pooled": (pooled, pooled)}
+    probes, grid, finetuned = (
+        read(HERE / f"{name}.jsonl") for name in ("probes", "finetuned-grid", "finetuned")
+    )
+    mean, pooled = (
+        [record for record in probes if record["pooling"] == name] for name in ("mean", "mean_max")
+    )
+    results = dict.fromkeys(("probes", "probes-long", "probes-text"), (mean, mean)) | {
+        "pooled": (pooled, pooled)
+    }
     compared = {}
     for name, (_, exlm, mlm) in COMPARED.items():
         tried, chosen = results.get(name, (finetuned, grid))
         if {exlm, mlm} <= kinds(tried):
-            chooses = mlm if mlm in kinds(chosen) else "mlm-5750"  # text is fine-tuned with the choice of molecules
+            chooses = (
+                mlm if mlm in kinds(chosen) else "mlm-5750"
+            )  # text is fine-tuned with the choice of molecules
             compared[name] = downstream(tried, exlm, mlm, chosen_with(table_of(chosen, chooses)))
     entropies = {record["name"]: record for record in read(HERE / "entropy.jsonl")}
-    frames = {"first": summary(records, compared), "pairs": pairs(records), "models": models(records, entropies)}
+    frames = {
+        "first": summary(records, compared),
+        "pairs": pairs(records),
+        "models": models(records, entropies),
+    }
     frames |= {"parts": parts(records, entropies)} if by_seed(records, next(iter(PARTS))) else {}
     shown = {name: markdown(frame) for name, frame in frames.items()}
     if kinds(mean) >= REPEATED.keys():

@@ -1,12 +1,15 @@
-"""Fine-tunings of several models with one protocol, on MoleculeNet or GLUE, for the comparisons of evidence-plan.md.
+"""Fine-tunings of several models with one protocol, on MoleculeNet or GLUE, for the comparisons of
+evidence-plan.md.
 
-    python docs/results/finetuned.py models/mlm-s0 --layers 3 4 --rates 3e-4 1e-3 --seeds 0 --data_dir DATA \
+    python docs/results/finetuned.py models/mlm-s0 --layers 3 4 --rates 3e-4 1e-3 --seeds 0
+    --data_dir DATA \
         --output finetuned.jsonl
 
-Mean pooling, 32 rows per update, at most 20 epochs, stopped after 5 without a better score on valid; scaffold split, or
-random for the regressions. (GLUE's test labels are not public: its scores are those on dev, which also chooses the
-epoch.) A line of JSON for every model, set, layer, rate and seed of the fine-tuning; what is there is not done again,
-and several such commands may run side by side.
+Mean pooling, 32 rows per update, at most 20 epochs, stopped after 5 without a better score on
+valid; scaffold split, or random for the regressions. (GLUE's test labels are not public: its scores
+are those on dev, which also chooses the epoch.) A line of JSON for every model, set, layer, rate
+and seed of the fine-tuning; what is there is not done again, and several such commands may run side
+by side.
 """
 
 import argparse
@@ -34,7 +37,9 @@ KEY = ("set", "model", "layers", "rate", "seed")
 def scores(job: dict[str, Any], data_dir: str | None, folder: Path) -> dict[str, Any]:
     """The job with what the best epoch has on valid and test."""
     torch.set_num_threads(1)
-    split = {} if job["set"] in TEXTS else {"split": "random" if job["set"] in RANDOM else "scaffold"}
+    split = (
+        {} if job["set"] in TEXTS else {"split": "random" if job["set"] in RANDOM else "scaffold"}
+    )
     task = TaskConfig(job["set"], data_dir=data_dir, **split)
     train = FinetuneConfig(20, 32, job["rate"], 0.06, 0.1, 0.1, "mean", job["layers"], patience=5)
     report = finetune(str(folder), job["model"], task, train, [job["seed"]])
@@ -50,7 +55,9 @@ def done(output: Path) -> set[tuple]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="+")
     parser.add_argument("--layers", type=int, nargs="+", required=True)
     parser.add_argument("--rates", type=float, nargs="+", required=True)
@@ -63,7 +70,10 @@ def main() -> None:
     for key in product(options.sets, options.models, options.layers, options.rates, options.seeds):
         if key in done(options.output):
             continue
-        job, name = dict(zip(KEY, key, strict=True)), "-".join(str(part).replace("/", "-") for part in key)
+        job, name = (
+            dict(zip(KEY, key, strict=True)),
+            "-".join(str(part).replace("/", "-") for part in key),
+        )
         options.folder.mkdir(parents=True, exist_ok=True)
         try:
             with (
@@ -71,7 +81,9 @@ def main() -> None:
                 ProcessPoolExecutor(1, get_context("spawn")) as process,
                 options.output.open("a") as file,
             ):
-                found = process.submit(scores, job, options.data_dir, options.folder / name).result()
+                found = process.submit(
+                    scores, job, options.data_dir, options.folder / name
+                ).result()
                 file.write(json.dumps(found) + "\n")
         except InputError as error:
             print(f"{name} is left out: {error}", flush=True)

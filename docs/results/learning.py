@@ -1,21 +1,26 @@
-"""The runs behind docs/results/learning.md and order-prior.md: positions, shares of masks, passes, the order prior.
+"""The runs behind docs/results/learning.md and order-prior.md: positions, shares of masks, passes,
+the order prior.
 
-    python docs/results/learning.py run learning-jobs.jsonl learning.jsonl --molecules CORPUS --text CORPUS
-    python docs/results/learning.py show learning.jsonl --kinds mlm-full-p387 late-k2-2d-p387 --figure learning.png
-    python docs/results/learning.py passes learning.jsonl passes.jsonl --molecules CORPUS --text CORPUS
-    python docs/results/learning.py entropy learning.jsonl entropy.jsonl --molecules CORPUS --text CORPUS
+    python docs/results/learning.py run learning-jobs.jsonl learning.jsonl --molecules CORPUS --text
+    CORPUS python docs/results/learning.py show learning.jsonl --kinds mlm-full-p387 late-k2-2d-p387
+    --figure learning.png python docs/results/learning.py passes learning.jsonl passes.jsonl
+    --molecules CORPUS --text CORPUS python docs/results/learning.py entropy learning.jsonl
+    entropy.jsonl --molecules CORPUS --text CORPUS
 
 Linear models and fine-tunings of learning.md (the models are in runs/learning):
 
-    python docs/results/linear_probe.py MODELS --layers 1 2 --sets bbbp bace esol lipophilicity freesolv \\
+    python docs/results/linear_probe.py MODELS --layers 1 2 --sets bbbp bace esol lipophilicity
+    freesolv \\
         --data_dir DATA --output learning-probes.jsonl
-    python docs/results/finetuned.py MODELS --layers 2 --rates 1e-3 --seeds 0 --sets freesolv esol bace bbbp clintox \\
+    python docs/results/finetuned.py MODELS --layers 2 --rates 1e-3 --seeds 0 --sets freesolv esol
+    bace bbbp clintox \\
         --data_dir DATA --output learning-finetuned.jsonl
 
-A job is a line of JSON: name, and what differs from 2 layers of 128 without dropout, 2,048 tokens per update, 1,200
-updates at a rate of 2e-3, initial weights of 0.06, rotary base 100, 15% masks. Several `run` may go side by side, and
-whatever was interrupted goes on; every model is evaluated on the same 2,000 held-out sequences with 15% and with 38.7%
-masks, and on 1,000 with exactly 1, 2, 4, 8 and 16 masks.
+A job is a line of JSON: name, and what differs from 2 layers of 128 without dropout, 2,048 tokens
+per update, 1,200 updates at a rate of 2e-3, initial weights of 0.06, rotary base 100, 15% masks.
+Several `run` may go side by side, and whatever was interrupted goes on; every model is evaluated on
+the same 2,000 held-out sequences with 15% and with 38.7% masks, and on 1,000 with exactly 1, 2, 4,
+8 and 16 masks.
 """
 
 import argparse
@@ -60,7 +65,11 @@ RATIOS = (0.15, 0.387)
 
 def data_of(job: dict[str, Any], corpora: dict[str, str]) -> DataConfig:
     corpus = corpora[job.get("corpus", "molecules")]
-    sizes = {"tokens_per_batch": job.get("tokens", 2048), "repeat": job.get("repeat", 1), "eval_sequences": 1000}
+    sizes = {
+        "tokens_per_batch": job.get("tokens", 2048),
+        "repeat": job.get("repeat", 1),
+        "eval_sequences": 1000,
+    }
     share = job.get("p", 0.15)
     return DataConfig(corpus, tuple(share) if isinstance(share, list) else share, **sizes)
 
@@ -71,28 +80,44 @@ def one_mask_in_a_tenth(*arguments: Any, **options: Any) -> dict[str, Tensor]:
     _, _, examples, *_ = arguments
     few = uniform(mix(options["seed"], options["epoch"], examples)) < 0.1
     alone = mask_tokens(*arguments, **options, masks=1)
-    return {name: torch.where(torch.from_numpy(few)[:, None], alone[name], batch[name]) for name in batch}
+    return {
+        name: torch.where(torch.from_numpy(few)[:, None], alone[name], batch[name])
+        for name in batch
+    }
 
 
 def trained(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> dict[str, Any]:
-    """The job with what its model scores, its curve, and the processor time it took (evaluations included)."""
+    """The job with what its model scores, its curve, and the processor time it took (evaluations
+    included)."""
     data = data_of(job, corpora)
     steps = job.get("steps", 1200)
     optimizer = OptimizerConfig(job.get("lr", 2e-3), 60, weight_decay=0.01, clip_norm=1.0)
-    train = LoopConfig(steps, optimizer, log_every=50, eval_every=job.get("eval_every", 0), save_every=500)
+    train = LoopConfig(
+        steps, optimizer, log_every=50, eval_every=job.get("eval_every", 0), save_every=500
+    )
     torch.set_num_threads(1)
     place, start = directory / job["name"], time.process_time()
     model = ArchitectureConfig(**{**NARROW, **job["model"]})
     if job.get("one_mask_in_a_tenth"):  # this process trains one model alone
         batching.mask_tokens = one_mask_in_a_tenth
     nothing_more = EvaluateConfig(by_masks=[])
-    pretrain(str(place), data, model, train, job.get("seed", 0), PriorConfig(**job.get("prior", {})), nothing_more)
+    pretrain(
+        str(place),
+        data,
+        model,
+        train,
+        job.get("seed", 0),
+        PriorConfig(**job.get("prior", {})),
+        nothing_more,
+    )
     seconds = time.process_time() - start
     network, tokenizer = load_model(str(place), ExLMForMaskedLM)
     scores = {}
     for ratio in RATIOS:
         held_out = replace(data, mask_ratio=ratio, eval_sequences=2000)
-        scores[str(ratio)] = score_held_out(network, list(held_out_batches(held_out, tokenizer, 99, 0, 1)))
+        scores[str(ratio)] = score_held_out(
+            network, list(held_out_batches(held_out, tokenizer, 99, 0, 1))
+        )
     counts = EvaluateConfig(sequences=1000)
     by_masks = evaluate_by_masks(network, tokenizer, data, counts, seed=99)
     curve = [record for record in read_log(place / "log.jsonl") if record["kind"] == "eval"]
@@ -102,10 +127,12 @@ def trained(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> di
 
 
 def run(jobs: Path, results: Path, corpora: dict[str, str], directory: Path) -> None:
-    """Every job without a result that no other process is at, each in a process of its own; results are lines of JSON.
+    """Every job without a result that no other process is at, each in a process of its own; results
+    are lines of JSON.
 
-    A job that was interrupted goes on from its last checkpoint. (A process that has trained many models is slower: the
-    library behind the products keeps a kernel for every shape that it ever met.)
+    A job that was interrupted goes on from its last checkpoint. (A process that has trained many
+    models is slower: the library behind the products keeps a kernel for every shape that it ever
+    met.)
     """
     directory.mkdir(parents=True, exist_ok=True)
     for line in jobs.read_text().splitlines():
@@ -113,7 +140,10 @@ def run(jobs: Path, results: Path, corpora: dict[str, str], directory: Path) -> 
         if job["name"] in finished(results):
             continue
         try:
-            with lock(directory / f"{job['name']}.job"), ProcessPoolExecutor(1, get_context("spawn")) as process:
+            with (
+                lock(directory / f"{job['name']}.job"),
+                ProcessPoolExecutor(1, get_context("spawn")) as process,
+            ):
                 found = process.submit(trained, job, corpora, directory).result()
                 with results.open("a") as file:
                     file.write(json.dumps(found) + "\n")
@@ -122,8 +152,9 @@ def run(jobs: Path, results: Path, corpora: dict[str, str], directory: Path) -> 
 
 
 def entropies(results: Path, output: Path, corpora: dict[str, str], directory: Path) -> None:
-    """For every result whose model is still there, the entropy in bits of its predictions of masked tokens and of its
-    states, with the share of masks of its training; what `output` has is not measured again."""
+    """For every result whose model is still there, the entropy in bits of its predictions of masked
+    tokens and of its states, with the share of masks of its training; what `output` has is not
+    measured again."""
     for job in map(json.loads, results.read_text().splitlines()):
         place = directory / job["name"]
         if job["name"] in finished(output) or not place.exists():
@@ -136,8 +167,8 @@ def entropies(results: Path, output: Path, corpora: dict[str, str], directory: P
 
 
 def passes(results: Path, output: Path, corpora: dict[str, str], directory: Path) -> None:
-    """For every result whose model is still there, the joint nll in 1, 2, 4 and all passes with 38.7% masks; what
-    `output` has is not measured again."""
+    """For every result whose model is still there, the joint nll in 1, 2, 4 and all passes with
+    38.7% masks; what `output` has is not measured again."""
     for job in map(json.loads, results.read_text().splitlines()):
         place = directory / job["name"]
         if job["name"] in finished(output) or not place.exists():
@@ -159,11 +190,14 @@ def finished(results: Path) -> set[str]:
 def cell(values: list[float]) -> str:
     """The mean over seeds of pre-training, and their standard deviation if there are several."""
     mean = f"{np.mean(values):.3f}".lstrip("0")
-    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.3f}".replace("± 0", "± ")
+    return (
+        mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.3f}".replace("± 0", "± ")
+    )
 
 
 def table(results: list[dict[str, Any]], kinds: list[str]) -> pd.DataFrame:
-    """A row for each kind of model: nll and joint nll with two shares of masks, and nll by the number of masks."""
+    """A row for each kind of model: nll and joint nll with two shares of masks, and nll by the
+    number of masks."""
     rows = []
     for kind in kinds or dict.fromkeys(kind_of(result) for result in results):
         seeds = [result for result in results if kind_of(result) == kind]
@@ -173,7 +207,9 @@ def table(results: list[dict[str, Any]], kinds: list[str]) -> pd.DataFrame:
                 of_seeds = [result["evaluation"][ratio][score] for result in seeds]
                 row[f"{100 * float(ratio):g}%: {score.replace('_', ' ')}"] = cell(of_seeds)
         for masks in ("1", "4", "16"):
-            row[f"{masks} masks: joint nll"] = cell([result["joint_nll_by_masks"][masks] for result in seeds])
+            row[f"{masks} masks: joint nll"] = cell(
+                [result["joint_nll_by_masks"][masks] for result in seeds]
+            )
         rows.append(row | {"minutes": f"{np.mean([result['cpu'] for result in seeds]) / 60:.1f}"})
     return pd.DataFrame(rows)
 
@@ -184,7 +220,8 @@ def kind_of(result: dict[str, Any]) -> str:
 
 
 def draw(results: list[dict[str, Any]], kinds: list[str], path: Path) -> None:
-    """Joint nll by the number of masks, a line for each kind of model: the mean over seeds, and every seed as a dot."""
+    """Joint nll by the number of masks, a line for each kind of model: the mean over seeds, and
+    every seed as a dot."""
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
@@ -194,7 +231,9 @@ def draw(results: list[dict[str, Any]], kinds: list[str], path: Path) -> None:
         scores = [result["joint_nll_by_masks"] for result in results if kind_of(result) == kind]
         counts = [int(masks) for masks in scores[0]]
         values = np.array([list(of_seed.values()) for of_seed in scores])
-        [line] = axis.plot(counts, values.mean(0), style, label=f"{kind} ({len(scores)} seeds)", markersize=5)
+        [line] = axis.plot(
+            counts, values.mean(0), style, label=f"{kind} ({len(scores)} seeds)", markersize=5
+        )
         axis.plot(counts, values.T, ".", color=line.get_color(), alpha=0.35, markersize=4)
     axis.set(xscale="log", xticks=counts, xticklabels=counts)
     axis.set(xlabel="masks in a sequence", ylabel="joint nll, nats per masked token")
@@ -206,7 +245,9 @@ def draw(results: list[dict[str, Any]], kinds: list[str], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     kinds = (
         ("run", run, "jobs results"),
@@ -227,10 +268,15 @@ def main() -> None:
     shower.add_argument("--kinds", nargs="*", default=[])
     options = vars(parser.parse_args())
     if options.pop("command") != "show":
-        function, corpora = options.pop("function"), {name: options.pop(name) for name in ("molecules", "text")}
+        function, corpora = (
+            options.pop("function"),
+            {name: options.pop(name) for name in ("molecules", "text")},
+        )
         needed = options["jobs" if function is run else "results"]
         if not needed.is_file():
-            parser.error(f"{needed} does not exist; give a file with a line of JSON for every job or result")
+            parser.error(
+                f"{needed} does not exist; give a file with a line of JSON for every job or result"
+            )
         function(corpora=corpora, **options)
         return
     results = [json.loads(line) for line in options["results"].read_text().splitlines()]

@@ -1,12 +1,15 @@
-"""Linear models on frozen embeddings: what the encoders know before any fine-tuning, layer by layer.
+"""Linear models on frozen embeddings: what the encoders know before any fine-tuning, layer by
+layer.
 
-    python docs/results/linear_probe.py runs/late runs/mlm --layers 3 4 --data_dir DATA --output probes.jsonl
+    python docs/results/linear_probe.py runs/late runs/mlm --layers 3 4 --data_dir DATA --output
+    probes.jsonl
 
-For every set, model and layer: the mean over the tokens (with `--pooling mean_max` also the maximum beside it),
-standardised on the train part; the strength of regularisation is chosen for every task on valid. Molecules: ROC-AUC of
-logistic regression (mean over the tasks that have both classes) or RMSE of ridge regression; scaffold split, or random
-for the regressions. GLUE: its own metrics on dev, because the labels of its test part are not public; a tenth of train
-is valid. One line of JSON each; lines that are there are not computed again.
+For every set, model and layer: the mean over the tokens (with `--pooling mean_max` also the maximum
+beside it), standardised on the train part; the strength of regularisation is chosen for every task
+on valid. Molecules: ROC-AUC of logistic regression (mean over the tasks that have both classes) or
+RMSE of ridge regression; scaffold split, or random for the regressions. GLUE: its own metrics on
+dev, because the labels of its test part are not public; a tenth of train is valid. One line of JSON
+each; lines that are there are not computed again.
 """
 
 import argparse
@@ -36,15 +39,33 @@ from exlm.tasks.metrics import METRICS, rank
 from exlm.tasks.splits import Split, random_split
 from exlm.tasks.table import LabelledTable
 
-MOLECULES = ("bbbp", "bace", "clintox", "sider", "tox21", "toxcast", "muv", "esol", "lipophilicity", "freesolv")
-STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # C of scikit-learn's LogisticRegression; of ridge regression, 1 / alpha
+MOLECULES = (
+    "bbbp",
+    "bace",
+    "clintox",
+    "sider",
+    "tox21",
+    "toxcast",
+    "muv",
+    "esol",
+    "lipophilicity",
+    "freesolv",
+)
+STRENGTHS = (
+    1e-4,
+    1e-3,
+    1e-2,
+    1e-1,
+    1.0,
+)  # C of scikit-learn's LogisticRegression; of ridge regression, 1 / alpha
 PARTS = ("train", "valid", "test")
 KEY = ("set", "model", "layers", "pooling")
 POOLINGS = {"mean": 1, "mean_max": 2}  # how often as wide as the network
 
 
 def pooled(hidden: Tensor, real: Tensor, pooling: str) -> Tensor:
-    """[batch, D] of [batch, tokens, D]: the mean over the real tokens, or [batch, 2D] with their maximum beside it."""
+    """[batch, D] of [batch, tokens, D]: the mean over the real tokens, or [batch, 2D] with their
+    maximum beside it."""
     mean = (hidden * real).sum(1) / real.sum(1)
     if pooling == "mean":
         return mean
@@ -52,19 +73,29 @@ def pooled(hidden: Tensor, real: Tensor, pooling: str) -> Tensor:
 
 
 def embeddings(
-    network: ExLMModel, table: LabelledTable, tokenizer: PreTrainedTokenizerFast, layers: int, pooling: str
+    network: ExLMModel,
+    table: LabelledTable,
+    tokenizer: PreTrainedTokenizerFast,
+    layers: int,
+    pooling: str,
 ) -> np.ndarray:
     """[usable rows, D or 2D]: the tokens after so many layers, pooled."""
 
     def function(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         lattice = network.expand_unmasked(input_ids, attention_mask)
-        return pooled(network.encode(lattice, depth=layers), lattice.attention_mask[..., None].bool(), pooling)
+        return pooled(
+            network.encode(lattice, depth=layers), lattice.attention_mask[..., None].bool(), pooling
+        )
 
     width, usable = POOLINGS[pooling] * network.config.hidden_size, np.flatnonzero(table.usable)
-    return inference.run(network, function, width, table, usable, tokenizer, precision="fp32").astype(float)
+    return inference.run(
+        network, function, width, table, usable, tokenizer, precision="fp32"
+    ).astype(float)
 
 
-def fitted(features: np.ndarray, values: np.ndarray, strength: float, regression: bool) -> Callable[..., np.ndarray]:
+def fitted(
+    features: np.ndarray, values: np.ndarray, strength: float, regression: bool
+) -> Callable[..., np.ndarray]:
     """A linear model of one task: from features to a value, or to the probability of label 1."""
     if regression:
         return Ridge(alpha=1 / strength).fit(features, values).predict
@@ -72,9 +103,11 @@ def fitted(features: np.ndarray, values: np.ndarray, strength: float, regression
     return lambda rows: model.predict_proba(rows)[:, 1]
 
 
-def probe_task(features: np.ndarray, values: np.ndarray, split: Split, metric: str) -> tuple[float, float]:
-    """The scores of one task on valid and test, with the strength that is best on valid; a score may be NaN where its
-    part has one class, and both are where train has."""
+def probe_task(
+    features: np.ndarray, values: np.ndarray, split: Split, metric: str
+) -> tuple[float, float]:
+    """The scores of one task on valid and test, with the strength that is best on valid; a score
+    may be NaN where its part has one class, and both are where train has."""
     regression = metric in METRICS["regression"]
     score = METRICS["regression" if regression else "binary"][metric]
     train, valid, test = (rows[~np.isnan(values[rows])] for rows in (split[part] for part in PARTS))
@@ -90,7 +123,9 @@ def probe(features: np.ndarray, labels: np.ndarray, split: Split, metric: str) -
     rows = split["train"]
     spread = features[rows].std(0)
     scaled = (features - features[rows].mean(0)) / np.where(spread > 0, spread, 1.0)
-    valid, test = np.nanmean([probe_task(scaled, values, split, metric) for values in labels.T], axis=0)
+    valid, test = np.nanmean(
+        [probe_task(scaled, values, split, metric) for values in labels.T], axis=0
+    )
     return {"valid": float(valid), "test": float(test)}
 
 
@@ -104,7 +139,12 @@ def parts_of(task: TaskConfig, table: LabelledTable) -> Split:
 
 
 def lines(
-    name: str, models: list[str], layers: list[int], pooling: str, data_dir: str | None, done: set[tuple]
+    name: str,
+    models: list[str],
+    layers: list[int],
+    pooling: str,
+    data_dir: str | None,
+    done: set[tuple],
 ) -> Iterator[Any]:
     """What is missing of a set: a record for every model and layer."""
     task, _ = resolve(TaskConfig(name, data_dir=data_dir))
@@ -112,14 +152,18 @@ def lines(
     regression = table.task_type == "regression"
     metric = GLUE[name].metric if text else "rmse" if regression else "roc_auc"
     task = replace(task, split="parts" if text else "random" if regression else "scaffold")
-    prepared: dict[str, tuple[LabelledTable, Split]] = {}  # models of one corpus have the same tokens and splits
+    prepared: dict[
+        str, tuple[LabelledTable, Split]
+    ] = {}  # models of one corpus have the same tokens and splits
     for path in models:
         wanted = [n for n in layers if (name, path, n, pooling) not in done]
         if not wanted:
             continue
         network, tokenizer = load_model(path, ExLMModel)
         if max(wanted) > network.config.num_hidden_layers:
-            raise InputError(f"{path} has {network.config.num_hidden_layers} layers; give --layers up to that")
+            raise InputError(
+                f"{path} has {network.config.num_hidden_layers} layers; give --layers up to that"
+            )
         vocabulary = tokenizer.backend_tokenizer.to_str()
         if vocabulary not in prepared:
             rows = tokenize_rows(table, tokenizer, DEFAULT_LENGTH, molecules=not text)
@@ -132,7 +176,9 @@ def lines(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="+")
     parser.add_argument("--layers", type=int, nargs="+", required=True)
     parser.add_argument("--sets", nargs="+", default=MOLECULES, choices=MOLECULES + TEXTS)
@@ -140,12 +186,16 @@ def main() -> None:
     parser.add_argument("--data_dir")
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
-    there = map(json.loads, options.output.read_text().splitlines() if options.output.exists() else [])
+    there = map(
+        json.loads, options.output.read_text().splitlines() if options.output.exists() else []
+    )
     done = {tuple(record[name] for name in KEY) for record in there}
     try:
         with options.output.open("a") as file:
             for name in options.sets:
-                for record in lines(name, options.models, options.layers, options.pooling, options.data_dir, done):
+                for record in lines(
+                    name, options.models, options.layers, options.pooling, options.data_dir, done
+                ):
                     file.write(json.dumps(record) + "\n")
                     file.flush()
     except InputError as error:

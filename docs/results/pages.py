@@ -1,4 +1,5 @@
-"""Tables in Markdown, and the parts of a page that a program fills: between `<!-- NAME -->` and `<!-- end -->`."""
+"""Tables in Markdown, and the parts of a page that a program fills: between `<!-- NAME -->` and
+`<!-- end -->`."""
 
 from collections.abc import Sequence
 from pathlib import Path

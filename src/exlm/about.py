@@ -1,4 +1,5 @@
-"""Describes what is on disk and the installation: `exlm info`, `exlm verify`, `exlm doctor`, and a model's card."""
+"""Describes what is on disk and the installation: `exlm info`, `exlm verify`, `exlm doctor`, and a
+model's card."""
 
 import os
 import platform
@@ -25,7 +26,17 @@ from exlm.storage import MANIFEST, machine, plain, problem, read, write_text
 from exlm.train.distributed import device
 from exlm.train.tracking import read_log
 
-LIBRARIES = ("exlm", "torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "rdkit")
+LIBRARIES = (
+    "exlm",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "rdkit",
+)
 WRITTEN = 2**26  # bytes, to measure the disk
 PIPELINES = {  # by the end of the name of the model's class; of all others, fill-mask
     "ForSequenceClassification": "text-classification",
@@ -42,17 +53,22 @@ def info(path: str) -> str:
     if "format_version" in read(Path(path) / MANIFEST):
         manifest = Corpus(path).manifest
         sources = ", ".join(str(source.get("name", source)) for source in manifest["sources"])
-        text = f"corpus of {sources}\nSHA-256: {manifest['corpus_hash']}\n{describe(manifest, path)}"
+        text = (
+            f"corpus of {sources}\nSHA-256: {manifest['corpus_hash']}\n{describe(manifest, path)}"
+        )
     else:
         text = run_facts(Path(path))
     if not text:
-        raise InputError(f"{path} is neither a corpus nor a model nor a run; give the output of an exlm command")
+        raise InputError(
+            f"{path} is neither a corpus nor a model nor a run; give the output of an exlm command"
+        )
     print(text)
     return text
 
 
 def verify(path: str) -> None:
-    """Compares every file of a corpus, checkpoint, model or run with the SHA-256 that was recorded when it was written.
+    """Compares every file of a corpus, checkpoint, model or run with the SHA-256 that was recorded
+    when it was written.
 
     Args:
         path: a directory; all directories in it that have a manifest are checked.
@@ -60,7 +76,9 @@ def verify(path: str) -> None:
     InputError (exit status 2) if anything is wrong, or if nothing can be checked."""
     found = {str(file.parent): problem(file.parent) for file in sorted(Path(path).rglob(MANIFEST))}
     if not found:
-        raise InputError(f"{path} has no {MANIFEST}, so nothing in it can be checked; give what an exlm command wrote")
+        raise InputError(
+            f"{path} has no {MANIFEST}, so nothing in it can be checked; give what an exlm command wrote"
+        )
     for directory, reason in found.items():
         print(f"{directory}: {reason or 'as it was written'}")
     if damaged := sum(map(bool, found.values())):
@@ -69,27 +87,36 @@ def verify(path: str) -> None:
 
 
 def doctor(directory: str | None = None) -> dict[str, str]:
-    """Prints what a report of a bug should have: versions, processor, device, precision, back ends, speed of the disk.
+    """Prints what a report of a bug should have: versions, processor, device, precision, back ends,
+    speed of the disk.
 
     Args:
-        directory: where to write 64 MB, and remove them again, to measure the disk; here where absent."""
+        directory: where to write 64 MB, and remove them again, to measure the disk; here where
+            absent."""
     directory = os.path.abspath(directory or ".")
     installed = {one.name: one.version for one in distributions()}
     facts = {name: installed.get(name, "not installed") for name in LIBRARIES}
     facts |= {"python": platform.python_version(), "system": platform.platform()}
     facts |= {name: str(value) for name, value in machine().items() if name != "torch"}
     facts["precision auto"] = used_precision(device(), "auto")
-    facts["alignment on a CPU"] = "C" if alignment.library() else "PyTorch (the compiled one is not installed)"
+    facts["alignment on a CPU"] = (
+        "C" if alignment.library() else "PyTorch (the compiled one is not installed)"
+    )
     if torch.cuda.is_available():
-        facts["alignment on a GPU"] = "Triton" if triton_works() else "PyTorch (Triton does not work here)"
+        facts["alignment on a GPU"] = (
+            "Triton" if triton_works() else "PyTorch (Triton does not work here)"
+        )
     facts["disk"] = f"{_disk_speed(directory):,.0f} MB/s written to {directory}"
     print("\n".join(f"{name:{max(map(len, facts))}}  {value}" for name, value in facts.items()))
     return facts
 
 
 def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
-    """What is known about a run, one fact per line: its model, data, state and results. Empty if there is no run."""
-    config, recipe, saved = (read(directory / name) for name in ("config.json", "recipe.yaml", "result.json"))
+    """What is known about a run, one fact per line: its model, data, state and results. Empty if
+    there is no run."""
+    config, recipe, saved = (
+        read(directory / name) for name in ("config.json", "recipe.yaml", "result.json")
+    )
     result, tokenizer = plain(result or saved), directory / "tokenizer.json"
     recipe = result.get("recipe", recipe)
     named = recipe.get("data", {}).get("corpus", [])
@@ -102,7 +129,10 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
         report=read(directory / "results.json") or result,  # of all seeds, or of one
         texts=config | (config.get("task") or {}),
         proteins=tokenizer.is_file() and splits_residues(Tokenizer.from_file(str(tokenizer))),
-        weights=read(directory / MANIFEST).get("files", {}).get("model.safetensors", {}).get("sha256"),
+        weights=read(directory / MANIFEST)
+        .get("files", {})
+        .get("model.safetensors", {})
+        .get("sha256"),
         corpora=[read(Path(path) / MANIFEST) for path in corpora],
         logged=max((record["step"] for record in read_log(directory / "log.jsonl")), default=0),
         trainings=len(list(directory.glob("**/seed-*/result.json"))),
@@ -112,7 +142,8 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
 
 
 def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
-    """Writes the card of a model, with a `result` that is not saved yet. As no manifest covers it, it may be edited."""
+    """Writes the card of a model, with a `result` that is not saved yet. As no manifest covers it,
+    it may be edited."""
     config = read(directory / "config.json")
     texts = config | (config.get("task") or {})
     architecture = (config.get("architectures") or [""])[0]
@@ -135,7 +166,8 @@ def _render(template: str, **values: Any) -> str:
 
 
 def _name(path_or_name: str) -> str:
-    """The last part of a path, so that a published card says nothing about its author's folders; or a hub name."""
+    """The last part of a path, so that a published card says nothing about its author's folders; or
+    a hub name."""
     return Path(path_or_name).name if Path(path_or_name).exists() else path_or_name
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """A file, row, option or checkpoint cannot be used; the message says which one and what to do."""
+    """A file, row, option or checkpoint cannot be used; the message says which one and what to
+    do."""
 
 
 class Diverged(InputError):
@@ -25,11 +26,14 @@ class Interrupted(RuntimeError):
 
 
 def optional(module: str, extra: str, purpose: str) -> Any:
-    """A module that comes with an optional extra of this package; InputError if it is not installed."""
+    """A module that comes with an optional extra of this package; InputError if it is not
+    installed."""
     try:
         return import_module(module)
     except ImportError as error:
-        raise InputError(f"{purpose} needs {module}; install it with: pip install 'exlm[{extra}]'") from error
+        raise InputError(
+            f"{purpose} needs {module}; install it with: pip install 'exlm[{extra}]'"
+        ) from error
 
 
 def first_line(error: BaseException) -> str:

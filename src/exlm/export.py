@@ -9,7 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from exlm.errors import InputError, optional
-from exlm.model.downstream import ExLMForQuestionAnswering, ExLMForSequenceClassification, ExLMForTokenClassification
+from exlm.model.downstream import (
+    ExLMForQuestionAnswering,
+    ExLMForSequenceClassification,
+    ExLMForTokenClassification,
+)
 from exlm.model.modeling_exlm import ExLMModel, on_axes
 from exlm.ops.expansion import Lattice
 from exlm.ops.precision import exact_level
@@ -25,11 +29,13 @@ OUTPUTS: dict[Any, list[str]] = {
 
 
 def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
-    """Writes a model as `model.onnx`, with its tokenizer and configuration, for use without PyTorch.
+    """Writes a model as `model.onnx`, with its tokenizer and configuration, for use without
+    PyTorch.
 
-    The inputs are input_ids and attention_mask [rows, length] int64, padded on the right, for any number of rows and
-    any length. A fine-tuned model gives `logits`, or for questions `start_logits` and `end_logits`. A pre-trained one
-    gives `last_hidden_state` [rows, length, width] and `sentence_embedding` [rows, width], as `exlm embed` does.
+    The inputs are input_ids and attention_mask [rows, length] int64, padded on the right, for any
+    number of rows and any length. A fine-tuned model gives `logits`, or for questions
+    `start_logits` and `end_logits`. A pre-trained one gives `last_hidden_state` [rows, length,
+    width] and `sentence_embedding` [rows, width], as `exlm embed` does.
 
     Args:
         model: a pre-trained or fine-tuned model directory.
@@ -42,7 +48,9 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     network, tokenizer = load_model(model, kind)
     config = network.config
     if config.states_per_boundary > 1 and config.read_layers > config.plain_layers:
-        raise InputError("a model with boundary_states k cannot be exported: its input grows inside the model")
+        raise InputError(
+            "a model with boundary_states k cannot be exported: its input grows inside the model"
+        )
     inputs = torch.full((2, 7), config.bos_token_id), torch.ones(2, 7, dtype=torch.long)
     exact_level(network.device)  # measured now; the measurement is no part of the model
     axes = {0: torch.export.Dim("rows"), 1: torch.export.Dim("length")}
@@ -61,12 +69,15 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         program.save(folder / "model.onnx")
         tokenizer.save_pretrained(folder)
         config.save_pretrained(folder)
-    print(f"{output}: model.onnx with {' and '.join(OUTPUTS[kind])}, tokenizer.json and config.json")
+    print(
+        f"{output}: model.onnx with {' and '.join(OUTPUTS[kind])}, tokenizer.json and config.json"
+    )
     return Path(output) / "model.onnx"
 
 
 class _Fixed(nn.Module):
-    """A model as a function from tensors to a tuple of tensors, without steps that depend on their content."""
+    """A model as a function from tensors to a tuple of tensors, without steps that depend on their
+    content."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
@@ -80,17 +91,26 @@ class _Fixed(nn.Module):
         return self.network(input_ids, attention_mask).to_tuple()
 
     def _expand_unmasked(self, input_ids: Tensor, attention_mask: Tensor) -> Lattice:
-        """What `ExLMModel.expand_unmasked` gives for right-padded sequences, where every token keeps its place."""
+        """What `ExLMModel.expand_unmasked` gives for right-padded sequences, where every token
+        keeps its place."""
         config = self.network.config
-        ids, real = (x.repeat_interleave(config.repeat, 1) for x in (input_ids, attention_mask.bool()))
+        ids, real = (
+            x.repeat_interleave(config.repeat, 1) for x in (input_ids, attention_mask.bool())
+        )
         index = torch.arange(ids.shape[1]).expand_as(ids)
         none = torch.zeros_like(index)
-        unused: dict[str, Any] = dict.fromkeys(("state_index", "ordinal", "targets", "target_index"), none)
+        unused: dict[str, Any] = dict.fromkeys(
+            ("state_index", "ordinal", "targets", "target_index"), none
+        )
         unused |= dict.fromkeys(("state_lengths", "target_lengths"), none[:, 0])
         words = index[..., None]
-        lattice = Lattice(ids, real, words, copy=none, source=index, first=index, target_is_mask=~real, **unused)
+        lattice = Lattice(
+            ids, real, words, copy=none, source=index, first=index, target_is_mask=~real, **unused
+        )
         expanded = on_axes(lattice, config.rotary_axes(copies=config.expands))
         if not config.plain_layers:
             return expanded
         plain = on_axes(lattice, config.rotary_axes(copies=False))
-        return plain if config.read_layers <= config.plain_layers else replace(expanded, plain=plain)
+        return (
+            plain if config.read_layers <= config.plain_layers else replace(expanded, plain=plain)
+        )

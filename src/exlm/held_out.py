@@ -1,4 +1,5 @@
-"""What is measured on held-out sequences: in every evaluation of a pre-training, and once more at its end."""
+"""What is measured on held-out sequences: in every evaluation of a pre-training, and once more at
+its end."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -28,26 +29,42 @@ HELD_OUT_EPOCH = -1  # held-out data are always masked in the same way
 def held_out_batches(
     data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int, rank: int, world: int
 ) -> Iterator[dict[str, Tensor]]:
-    """This process's share of the held-out sequences, masked the same way in every run with this seed."""
+    """This process's share of the held-out sequences, masked the same way in every run with this
+    seed."""
     corpus, order = _held_out(data, seed)
-    for rows in _rows_of_batches(corpus, order[: data.eval_sequences or len(corpus)], data)[rank::world]:
-        yield mask_tokens(*corpus.gather(rows), rows, tokenizer, seed, HELD_OUT_EPOCH, data.mask_ratio, data.repeat)
+    for rows in _rows_of_batches(corpus, order[: data.eval_sequences or len(corpus)], data)[
+        rank::world
+    ]:
+        yield mask_tokens(
+            *corpus.gather(rows),
+            rows,
+            tokenizer,
+            seed,
+            HELD_OUT_EPOCH,
+            data.mask_ratio,
+            data.repeat,
+        )
 
 
 def _held_out(data: DataConfig, seed: int) -> tuple[Corpus, np.ndarray]:
-    """The held-out sequences of a corpus, and their numbers in the order in which evaluations take them."""
+    """The held-out sequences of a corpus, and their numbers in the order in which evaluations take
+    them."""
     corpus = Corpus(data.corpus, "valid")
     if not len(corpus):
-        raise InputError(f"{corpus_name(data.corpus)} has no held-out sequences; prepare it with --held_out 0.1")
+        raise InputError(
+            f"{corpus_name(data.corpus)} has no held-out sequences; prepare it with --held_out 0.1"
+        )
     return corpus, np.argsort(draw(Purpose.HELD_OUT, seed, np.arange(len(corpus))), kind="stable")
 
 
 def _rows_of_batches(corpus: Corpus, rows: np.ndarray, data: DataConfig) -> list[np.ndarray]:
-    """The numbers of the sequences of each batch, the longest first. An evaluation holds the predictions of every
-    token, so a batch has no more tokens than a micro-batch."""
+    """The numbers of the sequences of each batch, the longest first. An evaluation holds the
+    predictions of every token, so a batch has no more tokens than a micro-batch."""
     rows, batches = rows[np.argsort(-corpus.lengths[rows], kind="stable")], []
     while len(rows):
-        size = max(1, data.tokens_per_micro_batch // ((int(corpus.lengths[rows[0]]) + 2) * data.repeat))
+        size = max(
+            1, data.tokens_per_micro_batch // ((int(corpus.lengths[rows[0]]) + 2) * data.repeat)
+        )
         batches.append(rows[:size])
         rows = rows[size:]
     return batches
@@ -63,25 +80,36 @@ def evaluate_by_masks(
     rank: int = 0,
     world: int = 1,
 ) -> dict[str, Any]:
-    """`nll_by_masks` and `joint_nll_by_masks`: nats per masked token of held-out sequences with exactly m masked
-    tokens, by m; and `by_masks_sequences`, how many sequences were judged. All are judged at every m. So that a third
-    of its tokens stays visible, a sequence needs 1.5 m tokens; an m for which none is long enough is left out."""
+    """`nll_by_masks` and `joint_nll_by_masks`: nats per masked token of held-out sequences with
+    exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were judged. All are
+    judged at every m. So that a third of its tokens stays visible, a sequence needs 1.5 m tokens;
+    an m for which none is long enough is left out."""
     corpus, order = _held_out(data, seed)
     tokens = corpus.lengths[order].astype(np.int64) * data.repeat
     numbers = [masks for masks in config.by_masks if 1.5 * masks <= tokens.max()]
     left_out = sorted(set(config.by_masks) - set(numbers))
     if left_out and distributed.is_main():
-        tqdm.write(f"no held-out sequence is long enough to be judged with {', '.join(map(str, left_out))} masks")
+        tqdm.write(
+            f"no held-out sequence is long enough to be judged with {', '.join(map(str, left_out))} masks"
+        )
     if not numbers:
         return {}
     judged = order[tokens >= 1.5 * max(numbers)][: config.sequences]
     rows_of_batches = _rows_of_batches(corpus, judged, data)[rank::world]
-    masked = partial(mask_tokens, tokenizer=tokenizer, seed=seed, epoch=HELD_OUT_EPOCH, ratio=data.mask_ratio)
+    masked = partial(
+        mask_tokens, tokenizer=tokenizer, seed=seed, epoch=HELD_OUT_EPOCH, ratio=data.mask_ratio
+    )
     scores = {}
     for masks in numbers:
-        batches = [masked(*corpus.gather(rows), rows, repeat=data.repeat, masks=masks) for rows in rows_of_batches]
+        batches = [
+            masked(*corpus.gather(rows), rows, repeat=data.repeat, masks=masks)
+            for rows in rows_of_batches
+        ]
         scores[str(masks)] = score_held_out(model, batches, prior)
-    by_masks = {f"{name}_by_masks": {m: score[name] for m, score in scores.items()} for name in ("nll", "joint_nll")}
+    by_masks = {
+        f"{name}_by_masks": {m: score[name] for m, score in scores.items()}
+        for name in ("nll", "joint_nll")
+    }
     return {**by_masks, "by_masks_sequences": len(judged)}
 
 
@@ -91,8 +119,9 @@ def evaluate_in_passes(
     passes: list[Passes],
     prior: Prior | None = None,
 ) -> dict[str, Any]:
-    """`joint_nll_in_passes`: nats per masked token of all masked tokens of a sequence together, by the number of passes
-    (`exlm.model.passes`). `batches` are those of `joint_nll`, which is that of one pass. Empty without `passes`."""
+    """`joint_nll_in_passes`: nats per masked token of all masked tokens of a sequence together, by
+    the number of passes (`exlm.model.passes`). `batches` are those of `joint_nll`, which is that of
+    one pass. Empty without `passes`."""
     if not passes:
         return {}
     model.eval()
@@ -111,9 +140,10 @@ def evaluate_in_passes(
 def score_held_out(
     model: ExLMForMaskedLM, batches: list[dict[str, Tensor]], prior: Prior | None = None
 ) -> dict[str, Any]:
-    """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`), and the mean objective. The
-    objective has its own name (`exlm_loss`), because only that of an MLM is the logarithm of the perplexity. `batches`
-    are this process's share; `prior` replaces the configuration's. The model is put in evaluation mode."""
+    """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`), and the
+    mean objective. The objective has its own name (`exlm_loss`), because only that of an MLM is the
+    logarithm of the perplexity. `batches` are this process's share; `prior` replaces the
+    configuration's. The model is put in evaluation mode."""
     model.eval()
     sums = no_sums(model.config)
     with in_precision(next(model.parameters()).device, "fp32"):

@@ -1,4 +1,5 @@
-"""Models and tokenizers in directories: Hugging Face format, verified by a manifest of SHA-256 sums."""
+"""Models and tokenizers in directories: Hugging Face format, verified by a manifest of SHA-256
+sums."""
 
 import hashlib
 import json
@@ -19,14 +20,17 @@ from exlm.errors import InputError, first_line
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 
-# What the library sentence-transformers reads, by file. Its vectors are those of `ExLMModel.embedding`.
+# What the library sentence-transformers reads, by file. Its vectors are those of
+# `ExLMModel.embedding`.
 SENTENCE_TRANSFORMERS = resources.files("exlm") / "sentence_transformers.json"
 
 
-def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **further: Any) -> None:
-    """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them, and the manifest. All
-    files are moved into place when they are complete, the manifest last. They get the permissions of any new file
-    (safetensors would let the owner alone read the weights)."""
+def save_model(
+    directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **further: Any
+) -> None:
+    """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them,
+    and the manifest. All files are moved into place when they are complete, the manifest last. They
+    get the permissions of any new file (safetensors would let the owner alone read the weights)."""
     directory.mkdir(parents=True, exist_ok=True)
     for unfinished in directory.glob(".partial-model-*"):  # of a save that was killed
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -56,13 +60,18 @@ def fingerprint(path: str) -> str:
 
 
 def verify(path: str) -> None:
-    """Raises InputError if `path` is not a model directory, or if a file in it has changed since it was written."""
+    """Raises InputError if `path` is not a model directory, or if a file in it has changed since it
+    was written."""
     directory = Path(path)
     if not (directory / "config.json").is_file():
-        what = "is not a model directory (no config.json)" if directory.exists() else "does not exist"
+        what = (
+            "is not a model directory (no config.json)" if directory.exists() else "does not exist"
+        )
         unfinished = any(directory.glob("checkpoint-*")) or (directory / "recipe.yaml").is_file()
         hint = "its run is not finished (the same command goes on with it), or it is a baseline, which saves no model"
-        raise InputError(f"{path} {what}; {hint if unfinished else 'give the output of a finished run'}")
+        raise InputError(
+            f"{path} {what}; {hint if unfinished else 'give the output of a finished run'}"
+        )
     if (directory / storage.MANIFEST).exists() and (reason := storage.problem(directory)):
         raise InputError(f"the model in {path} is damaged: {reason}; restore it or train again")
 
@@ -70,38 +79,59 @@ def verify(path: str) -> None:
 def load_model(
     path: str, model_class: type[Model], task_layers: int | None = None
 ) -> tuple[Model, PreTrainedTokenizerFast]:
-    """An ExLM and its tokenizer from a local directory, verified first if it has a manifest. A head that it lacks is
-    random. `task_layers` replaces the configuration's unless None. InputError if files are damaged or do not match."""
+    """An ExLM and its tokenizer from a local directory, verified first if it has a manifest. A head
+    that it lacks is random. `task_layers` replaces the configuration's unless None. InputError if
+    files are damaged or do not match."""
     verify(path)
     tokenizer = load_tokenizer(path)
     try:
-        config = AutoConfig.from_pretrained(path, trust_remote_code=False)  # a stranger's code is never run
+        config = AutoConfig.from_pretrained(
+            path, trust_remote_code=False
+        )  # a stranger's code is never run
         if config.model_type != "exlm":
-            raise InputError(f"{path} holds a {config.model_type} model; give the directory of an ExLM, MLM or CTC")
+            raise InputError(
+                f"{path} holds a {config.model_type} model; give the directory of an ExLM, MLM or CTC"
+            )
         config.task_layers = config.task_layers if task_layers is None else task_layers
         if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
-            found, wanted = (len(tokenizer), tokenizer.mask_token_id), (config.vocab_size, config.mask_token_id)
-            raise InputError(f"the tokenizer in {path} (tokens, mask: {found}) is not the model's {wanted}; restore it")
-        claimed = config.hidden_size * max(config.vocab_size, config.num_hidden_layers * config.intermediate_size)
+            found, wanted = (
+                (len(tokenizer), tokenizer.mask_token_id),
+                (config.vocab_size, config.mask_token_id),
+            )
+            raise InputError(
+                f"the tokenizer in {path} (tokens, mask: {found}) is not the model's {wanted}; restore it"
+            )
+        claimed = config.hidden_size * max(
+            config.vocab_size, config.num_hidden_layers * config.intermediate_size
+        )
         if claimed > sum(file.stat().st_size for file in Path(path).glob("*.safetensors")):
             raise ValueError("its config.json claims more weights than its files can hold")
         return model_class.from_pretrained(path, config=config, use_safetensors=True), tokenizer
     except InputError:
         raise
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
-        raise InputError(f"the model in {path} cannot be loaded: {first_line(error)}; use another") from error
+        raise InputError(
+            f"the model in {path} cannot be loaded: {first_line(error)}; use another"
+        ) from error
 
 
 def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
-    """A fast tokenizer from a directory or the Hugging Face hub, with `bos`, `eos`, `pad` and `mask` tokens. `cls`
-    and `sep` serve for missing `bos` and `eos` (as for BERT). InputError without such a tokenizer or another token."""
+    """A fast tokenizer from a directory or the Hugging Face hub, with `bos`, `eos`, `pad` and
+    `mask` tokens. `cls` and `sep` serve for missing `bos` and `eos` (as for BERT). InputError
+    without such a tokenizer or another token."""
     tokenizer = load_fast_tokenizer(str(path_or_name))
     tokenizer.bos_token = tokenizer.bos_token or tokenizer.cls_token
     tokenizer.eos_token = tokenizer.eos_token or tokenizer.sep_token
-    missing = [name for name in ("bos", "eos", "pad", "mask") if getattr(tokenizer, f"{name}_token_id") is None]
+    missing = [
+        name
+        for name in ("bos", "eos", "pad", "mask")
+        if getattr(tokenizer, f"{name}_token_id") is None
+    ]
     if missing:
         advice = "add it with tokenizer.add_special_tokens and save the tokenizer again"
-        raise InputError(f"the tokenizer {path_or_name} has no {' and no '.join(missing)} token; {advice}")
+        raise InputError(
+            f"the tokenizer {path_or_name} has no {' and no '.join(missing)} token; {advice}"
+        )
     return tokenizer
 
 
@@ -113,21 +143,27 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
 
 
 def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
-    """A fast tokenizer from a directory or the Hugging Face hub, as it is; InputError if there is none."""
+    """A fast tokenizer from a directory or the Hugging Face hub, as it is; InputError if there is
+    none."""
     try:
         check_name(name)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # damaged tokenizers raise anything, even a bare Exception
         reason = f"no tokenizer could be loaded from {name} ({first_line(error).rstrip('.')})"
-        raise InputError(f"{reason}; give a directory saved with save_pretrained, or a hub name") from error
+        raise InputError(
+            f"{reason}; give a directory saved with save_pretrained, or a hub name"
+        ) from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise InputError(f"the tokenizer {name} has no fast version (tokenizer.json); convert it to a fast one first")
+        raise InputError(
+            f"the tokenizer {name} has no fast version (tokenizer.json); convert it to a fast one first"
+        )
     return tokenizer
 
 
 def check_name(name: str) -> None:
-    """OSError unless `name` is a path that exists, or a model that the Hugging Face hub or its local cache has. The hub
-    is asked once and for a few seconds. Without a network, transformers would try again for half a minute."""
+    """OSError unless `name` is a path that exists, or a model that the Hugging Face hub or its
+    local cache has. The hub is asked once and for a few seconds. Without a network, transformers
+    would try again for half a minute."""
     if Path(name).exists():
         return
     files = ("config.json", "tokenizer_config.json", "tokenizer.json")
@@ -135,5 +171,9 @@ def check_name(name: str) -> None:
         if not any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
             with suppress(EntryNotFoundError):  # a repository that holds a tokenizer alone
                 get_hf_file_metadata(hf_hub_url(name, files[0]), timeout=5)
-    except Exception as error:  # no name that the hub allows, no network, no such model, no right to read it
-        raise OSError(f"no such directory, and not found on the hub: {first_line(error)}") from error
+    except (
+        Exception
+    ) as error:  # no name that the hub allows, no network, no such model, no right to read it
+        raise OSError(
+            f"no such directory, and not found on the hub: {first_line(error)}"
+        ) from error

@@ -1,7 +1,8 @@
-"""All randomness of training as pure functions of (purpose, seed, epoch or step, example or micro-batch).
+"""All randomness of training as pure functions of (purpose, seed, epoch or step, example or
+micro-batch).
 
-A draw begins with its purpose, so that a seed of one purpose never stands where an epoch of another does: two draws of
-any two runs are equal only if two 64-bit hashes happen to be."""
+A draw begins with its purpose, so that a seed of one purpose never stands where an epoch of another
+does: two draws of any two runs are equal only if two 64-bit hashes happen to be."""
 
 from enum import IntEnum
 
@@ -25,12 +26,14 @@ class Purpose(IntEnum):
 
 
 def draw(purpose: Purpose, seed: int, *counters: int | np.ndarray) -> np.ndarray:
-    """Random bits: uint64 of the broadcast shape of the counters, such as an epoch and the numbers of examples."""
+    """Random bits: uint64 of the broadcast shape of the counters, such as an epoch and the numbers
+    of examples."""
     return mix(purpose, seed, *counters)
 
 
 def mix(*parts: int | np.ndarray) -> np.ndarray:
-    """Counter-based random bits: uint64 of the broadcast shape of `parts` (chained SplitMix64 finalisers)."""
+    """Counter-based random bits: uint64 of the broadcast shape of `parts` (chained SplitMix64
+    finalisers)."""
     state = np.zeros((), dtype=np.uint64)
     with np.errstate(over="ignore"):
         for part in parts:

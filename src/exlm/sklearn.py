@@ -17,24 +17,27 @@ from exlm.tasks.inference import check_kind, text_kind, tokenize_rows
 from exlm.tasks.table import make_table
 from exlm.train import distributed
 
-# While transformers loads a model, it replaces methods for the whole process. Two loading threads would leave them so.
+# While transformers loads a model, it replaces methods for the whole process. Two loading threads
+# would leave them so.
 LOADING = Lock()
 
 
 class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Turns strings into the vectors [rows, width] that `exlm embed` writes.
 
-    The input is a list, an array or a Series of strings, or a table with one column of them. `fit` trains nothing, and
-    a pickled or cloned Embedder holds only the model's path.
+    The input is a list, an array or a Series of strings, or a table with one column of them. `fit`
+    trains nothing, and a pickled or cloned Embedder holds only the model's path.
 
     Args:
         model: a pre-trained or fine-tuned model directory.
         pooling: `mean` over the tokens, or the `first` state.
         layers: how many of the layers to use; None: all, or with late expansion those before it.
-        molecules: whether the strings are SMILES, which RDKit must be able to read; None: what the model was trained
-            on, or for models that do not say, what most strings are.
-        max_length: longest string in tokens. Longer text is cut, and a longer molecule cannot be used.
-        on_invalid: `error` raises InputError at the first string that cannot be used, `nan` gives a vector of NaN.
+        molecules: whether the strings are SMILES, which RDKit must be able to read; None: what the
+            model was trained on, or for models that do not say, what most strings are.
+        max_length: longest string in tokens. Longer text is cut, and a longer molecule cannot be
+            used.
+        on_invalid: `error` raises InputError at the first string that cannot be used, `nan` gives a
+            vector of NaN.
         device: `auto`, `cpu`, `cuda` or `cuda:0`."""
 
     def __init__(
@@ -57,12 +60,15 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         verify(self.model)
         if self.pooling not in ("mean", "first") or self.on_invalid not in ("error", "nan"):
             found = f"pooling is {self.pooling!r} and on_invalid is {self.on_invalid!r}"
-            raise InputError(f"{found}; they must be one of 'mean', 'first' and one of 'error', 'nan'")
+            raise InputError(
+                f"{found}; they must be one of 'mean', 'first' and one of 'error', 'nan'"
+            )
         strings(X)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """The vectors [rows, width] float32. InputError if a string cannot be used and `on_invalid` is `error`."""
+        """The vectors [rows, width] float32. InputError if a string cannot be used and `on_invalid`
+        is `error`."""
         texts = strings(X)
         with LOADING:
             network, tokenizer = _loaded(self.model, self.layers, self.device)
@@ -85,25 +91,34 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.string, tags.input_tags.one_d_array, tags.input_tags.two_d_array = True, True, False
+        tags.input_tags.string, tags.input_tags.one_d_array, tags.input_tags.two_d_array = (
+            True,
+            True,
+            False,
+        )
         tags.requires_fit = False
         return tags
 
 
 @lru_cache(maxsize=2)
-def _loaded(model: str, layers: int | None, device: str) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
+def _loaded(
+    model: str, layers: int | None, device: str
+) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
     network, tokenizer = load_model(model, ExLMModel, layers)
     distributed.to_device(network, device)
     return network, tokenizer
 
 
 def strings(X: Any) -> list[str]:
-    """The strings of one column; a missing value becomes "". InputError for anything else, such as numbers."""
+    """The strings of one column; a missing value becomes "". InputError for anything else, such as
+    numbers."""
     values = np.asarray(X, dtype=object)
     if values.shape[1:] == (1,):
         values = values[:, 0]
     if values.ndim != 1:
-        raise InputError("the input is not one column of strings; give a list of strings, or select the column")
+        raise InputError(
+            "the input is not one column of strings; give a list of strings, or select the column"
+        )
     texts = pd.Series(values, dtype=object).fillna("").tolist()
     for row, text in enumerate(texts, 1):
         if not isinstance(text, str):

@@ -1,4 +1,5 @@
-"""Masks and batches as pure functions: statistics, budget, order and independence of how the work is shared."""
+"""Masks and batches as pure functions: statistics, budget, order and independence of how the work
+is shared."""
 
 from types import SimpleNamespace
 
@@ -10,7 +11,9 @@ from exlm.data.batching import MaskedBatches, mask_tokens
 from exlm.randomness import Purpose, draw, mix, uniform
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 99
-TOKENIZER = SimpleNamespace(bos_token_id=BOS, pad_token_id=PAD, eos_token_id=EOS, mask_token_id=MASK)
+TOKENIZER = SimpleNamespace(
+    bos_token_id=BOS, pad_token_id=PAD, eos_token_id=EOS, mask_token_id=MASK
+)
 
 
 class Sequences:
@@ -60,7 +63,9 @@ def test_high_ratios(ratio):
 def test_of_a_range_each_sequence_draws_its_own_share():
     masked = _masked(Sequences(lengths=[50] * 20000), range(20000), (0.1, 0.5))
     share = masked.mean(1)
-    assert share.mean() == pytest.approx(0.3, abs=0.005) and share.std() == pytest.approx(0.4 / 12**0.5, abs=0.005)
+    assert share.mean() == pytest.approx(0.3, abs=0.005) and share.std() == pytest.approx(
+        0.4 / 12**0.5, abs=0.005
+    )
     assert share.min() == 0.1 and share.max() == 0.5
     alone = _masked(Sequences(lengths=[50] * 20000), [7], (0.1, 0.5))
     assert np.array_equal(alone[0], masked[7])
@@ -79,7 +84,9 @@ def test_so_many_masks_as_asked_for():
     batch = masked_batch(source, np.arange(3), TOKENIZER, 0, 0, 0.15, masks=4)
     more = masked_batch(source, np.arange(3), TOKENIZER, 0, 0, 0.15, masks=8)
     assert (batch["labels"] != -100).sum(1).tolist() == [3, 4, 4]
-    assert ((batch["labels"] == -100) | (more["labels"] != -100)).all()  # the first four of the eight
+    assert (
+        (batch["labels"] == -100) | (more["labels"] != -100)
+    ).all()  # the first four of the eight
 
 
 @pytest.mark.parametrize("wrong", [0.0, 1.0, (0.5, 0.2), (0.0, 0.5), (0.2, 1.0)])
@@ -114,7 +121,9 @@ def test_random_bits_are_uniform_and_independent():
 def test_no_two_purposes_share_a_stream():
     """Whatever the seed, epoch and example, also where a seed has the number of a purpose."""
     counters = np.meshgrid(*[np.arange(12)] * 3, indexing="ij")
-    streams = [draw(purpose, *counters) for purpose in Purpose] + [draw(p, *counters[:2])[..., 0] for p in Purpose]
+    streams = [draw(purpose, *counters) for purpose in Purpose] + [
+        draw(p, *counters[:2])[..., 0] for p in Purpose
+    ]
     bits = np.concatenate([stream.ravel() for stream in streams])
     assert len(np.unique(bits)) == len(bits)
 
@@ -127,7 +136,9 @@ def test_an_epoch_holds_every_example_once_within_the_budget(budget, groups):
     assert sorted(np.concatenate(found)) == list(range(3000))
     assert len(batches[0]) == groups and sum(len(batch) != groups for batch in batches) < groups
     sizes = [len(group) * plan.lengths[group].max() for group in found]
-    assert sorted(sizes)[-2] <= budget // groups and max(sizes) <= budget // groups + 7 * 62  # leftovers join a group
+    assert (
+        sorted(sizes)[-2] <= budget // groups and max(sizes) <= budget // groups + 7 * 62
+    )  # leftovers join a group
     assert sum(sizes) > 0.9 * budget * (len(batches) - 2)  # the budget is used
 
 
@@ -139,22 +150,31 @@ def test_of_a_tiny_corpus_too_only_one_step_exceeds_the_budget_and_by_little():
         budget = int((lengths.max() + 2) * rng.uniform(1, 12))
         plan = _batches(Sequences(lengths=lengths), budget)
         batches = plan.epoch(0)
-        assert sorted(np.concatenate([group for batch in batches for group in batch])) == list(range(len(lengths)))
-        tokens = [sum(len(group) * plan.lengths[group].max() for group in batch) for batch in batches]
+        assert sorted(np.concatenate([group for batch in batches for group in batch])) == list(
+            range(len(lengths))
+        )
+        tokens = [
+            sum(len(group) * plan.lengths[group].max() for group in batch) for batch in batches
+        ]
         exceeding = [step for step, number in enumerate(tokens) if number > budget]
         assert len(exceeding) <= 1 and max(tokens) < budget + plan.tokens_per_group
         for step in exceeding:
-            assert tokens[step] <= budget + 7 * max(plan.lengths[group].max() for group in batches[step])
+            assert tokens[step] <= budget + 7 * max(
+                plan.lengths[group].max() for group in batches[step]
+            )
 
 
 def test_padding_stays_below_six_percent():
     plan = _batches(Sequences(lengths=np.random.default_rng(0).integers(20, 60, 5000)), 4096)
-    padded = sum(len(group) * plan.lengths[group].max() for batch in plan.epoch(0) for group in batch)
+    padded = sum(
+        len(group) * plan.lengths[group].max() for batch in plan.epoch(0) for group in batch
+    )
     assert plan.lengths.sum() / padded > 0.94
 
 
 def test_a_batch_mixes_lengths_and_a_group_does_not():
-    """No batch is of short or of long sequences only, so that its gradient is that of the corpus."""
+    """No batch is of short or of long sequences only, so that its gradient is that of the
+    corpus."""
     source = Sequences(6000)
     plan = _batches(source, 8192)
     tokens = []
@@ -170,12 +190,16 @@ def test_few_sequences_share_a_batch_all_the_same():
     for count in range(1, 12):
         plan = _batches(Sequences(count), 4096)
         groups = [group for batch in plan.epoch(0) for group in batch]
-        assert sorted(np.concatenate(groups)) == list(range(count)) and all(len(group) for group in groups)
+        assert sorted(np.concatenate(groups)) == list(range(count)) and all(
+            len(group) for group in groups
+        )
 
 
 def test_steps_run_through_epochs_that_differ():
     batches = _batches(Sequences(), 512)
-    assert not any(np.array_equal(a[0], b[0]) for a, b in zip(batches.epoch(0), batches.epoch(1), strict=True))
+    assert not any(
+        np.array_equal(a[0], b[0]) for a, b in zip(batches.epoch(0), batches.epoch(1), strict=True)
+    )
     ids = [batches(step)[0][1]["input_ids"].tolist() for step in (3, batches.steps + 3, 3)]
     assert ids[0] == ids[2] != ids[1]
     assert _batches(Sequences(), 512)(batches.steps + 3)[0][1]["input_ids"].tolist() == ids[1]
@@ -201,9 +225,17 @@ def test_boundaries_between_documents_are_never_masked():
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_processes_share_the_micro_batches_of_a_step_without_overlap(world):
     single = MaskedBatches(Sequences(), TOKENIZER, 512, 512 // world, 0.15, seed=0)
-    shares = [MaskedBatches(Sequences(), TOKENIZER, 512, 512, 0.15, 0, rank, world) for rank in range(world)]
+    shares = [
+        MaskedBatches(Sequences(), TOKENIZER, 512, 512, 0.15, 0, rank, world)
+        for rank in range(world)
+    ]
     for step in range(5):
-        rows = [row for share in shares for _, batch in share(step) for row in batch["input_ids"].tolist()]
+        rows = [
+            row
+            for share in shares
+            for _, batch in share(step)
+            for row in batch["input_ids"].tolist()
+        ]
         alone = [row for _, batch in single(step) for row in batch["input_ids"].tolist()]
         strip = lambda lists: sorted(tuple(t for t in row if t != PAD) for row in lists)  # noqa: E731
         assert strip(rows) == strip(alone)
@@ -219,9 +251,12 @@ def test_leftovers_do_not_make_a_batch_too_small_for_several_processes():
 
 
 def test_fewer_sequences_in_a_batch_than_processes_is_an_error_at_the_start():
-    """The least that any batch of any epoch has is known: the sizes of groups do not change, only which meet."""
+    """The least that any batch of any epoch has is known: the sizes of groups do not change, only
+    which meet."""
     source = Sequences(lengths=np.random.default_rng(0).integers(20, 499, 3000))
-    least = min(sum(map(len, batch)) for epoch in range(8) for batch in _batches(source, 4096).epoch(epoch))
+    least = min(
+        sum(map(len, batch)) for epoch in range(8) for batch in _batches(source, 4096).epoch(epoch)
+    )
     for world in range(1, 64):
         try:
             MaskedBatches(source, TOKENIZER, 4096, 100, 0.15, 0, 0, world)

@@ -39,7 +39,9 @@ def _write(path, lines):
 
 
 def _prepare(inputs, output, **options):
-    return prepare([inputs] if isinstance(inputs, str) else inputs, str(output), **{"workers": 1} | options)
+    return prepare(
+        [inputs] if isinstance(inputs, str) else inputs, str(output), **{"workers": 1} | options
+    )
 
 
 def _texts(path, split="train"):
@@ -49,7 +51,10 @@ def _texts(path, split="train"):
 
 def _skipped(path):
     with open(path / "skipped.csv", newline="", encoding="utf-8") as file:
-        return [(r["file"], int(r["row"]), r["value"], r["reason"], r["action"]) for r in csv.DictReader(file)]
+        return [
+            (r["file"], int(r["row"]), r["value"], r["reason"], r["action"])
+            for r in csv.DictReader(file)
+        ]
 
 
 def test_round_trip_and_manifest(smi, tmp_path):
@@ -102,7 +107,9 @@ def test_large_vocabulary(tmp_path):
 def test_every_format_gives_the_same_tokens(tmp_path):
     lines = "".join(f"{m}\n" for m in MOLECULES).encode()
     table = "name,SMILES\n" + "".join(f'"a, b",{m}\n' for m in MOLECULES)
-    half = zstandard.compress(lines[:20]) + zstandard.compress(lines[20:])  # two frames, as pzstd writes
+    half = zstandard.compress(lines[:20]) + zstandard.compress(
+        lines[20:]
+    )  # two frames, as pzstd writes
     contents = {
         "a.smi": "".join(f"{m}\tmolecule {i}\n" for i, m in enumerate(MOLECULES)).encode(),
         "a.txt": b"\xef\xbb\xbf" + lines.replace(b"\n", b"\r\n"),
@@ -116,7 +123,9 @@ def test_every_format_gives_the_same_tokens(tmp_path):
     }
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
-    pq.write_table(pa.table({"id": range(len(MOLECULES)), "smiles": MOLECULES}), tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({"id": range(len(MOLECULES)), "smiles": MOLECULES}), tmp_path / "a.parquet"
+    )
     for name in [*contents, "a.parquet"]:
         _prepare(str(tmp_path / name), tmp_path / "out", held_out=0, overwrite=True)
         assert _texts(tmp_path / "out") == MOLECULES, name
@@ -158,7 +167,9 @@ def test_unreachable_hub_name(tmp_path, monkeypatch):
 
 
 def test_invalid_rows_are_skipped_counted_and_listed(tmp_path):
-    file = _write(tmp_path / "in.smi", ["CCO", "", "C(C)(C)(C)(C)C", "c1ccccc", "C" * 9, "[Xx]C", "CC"])
+    file = _write(
+        tmp_path / "in.smi", ["CCO", "", "C(C)(C)(C)(C)C", "c1ccccc", "C" * 9, "[Xx]C", "CC"]
+    )
     manifest = _prepare(file, tmp_path / "out", held_out=0, max_length=9)
     assert _texts(tmp_path / "out") == ["CCO", "CC"]
     assert manifest["counts"] | {"train_tokens": 0} == {
@@ -222,7 +233,9 @@ def test_error_names_file_row_value_and_leaves_nothing(tmp_path):
 def test_special_tokens_in_text_are_text(tmp_path):
     train_smiles_tokenizer(["CCO"]).save_pretrained(tmp_path / "tokenizer")
     file = _write(tmp_path / "in.txt", ["C<mask>C", "CC"])
-    _prepare(file, tmp_path / "out", tokenizer=str(tmp_path / "tokenizer"), molecules=False, held_out=0)
+    _prepare(
+        file, tmp_path / "out", tokenizer=str(tmp_path / "tokenizer"), molecules=False, held_out=0
+    )
     assert _texts(tmp_path / "out") == ["CC"]
 
 
@@ -244,7 +257,10 @@ def test_csv_fields_may_be_long_and_other_readers_keep_their_limit(tmp_path):
 def test_an_open_quote_does_not_read_the_whole_file(tmp_path, monkeypatch):
     monkeypatch.setattr("exlm.data.formats.LONGEST", 100)
     file = _write(tmp_path / "in.csv", ["smiles,y", "CC,1", '"CO,2', *["CN,3"] * 100])
-    with pytest.raises(InputError, match=r"in\.csv, row 2: field larger than field limit \(100\).*a quote may be open"):
+    with pytest.raises(
+        InputError,
+        match=r"in\.csv, row 2: field larger than field limit \(100\).*a quote may be open",
+    ):
         _prepare(file, tmp_path / "out")
 
 
@@ -289,12 +305,21 @@ def test_result_does_not_depend_on_workers(tmp_path, monkeypatch):
 def test_rdkit_reads_a_molecule_once_and_invalid_rows_are_named_all_the_same(tmp_path, monkeypatch):
     read = []
     monkeypatch.setattr("exlm.data.encoding.CHUNK_ROWS", 3)
-    monkeypatch.setattr("exlm.data.encoding.molecule_problem", lambda text: read.append(text) or molecule_problem(text))
+    monkeypatch.setattr(
+        "exlm.data.encoding.molecule_problem",
+        lambda text: read.append(text) or molecule_problem(text),
+    )
     file = _write(tmp_path / "in.smi", [*MOLECULES, "C1CC", "", "CCN", "C(C)(C)(C)(C)C"])
     _prepare(file, tmp_path / "learned")
-    assert sorted(text for text in read if not molecule_problem(text)) == sorted([*MOLECULES, "CCN"])
-    _prepare(file, tmp_path / "given", tokenizer=str(tmp_path / "learned"))  # checks while it tokenises
-    learned, given = ((tmp_path / name / "skipped.csv").read_text() for name in ("learned", "given"))
+    assert sorted(text for text in read if not molecule_problem(text)) == sorted(
+        [*MOLECULES, "CCN"]
+    )
+    _prepare(
+        file, tmp_path / "given", tokenizer=str(tmp_path / "learned")
+    )  # checks while it tokenises
+    learned, given = (
+        (tmp_path / name / "skipped.csv").read_text() for name in ("learned", "given")
+    )
     assert learned == given and learned.count("unparsable") == 2
 
 
@@ -330,7 +355,11 @@ def test_overwrite_only_replaces_a_corpus(smi, tmp_path):
         ),
         ("in.docx", b"x", "in.docx does not exist or has no .smi, .txt, "),
         ("cut.smi.gz", gzip.compress(b"CCO\n" * 1000)[:-9], "cut.smi.gz cannot be read"),
-        ("cut.smi.xz", lzma.compress(os.urandom(999).hex().encode())[:-40], "cut.smi.xz cannot be read"),
+        (
+            "cut.smi.xz",
+            lzma.compress(os.urandom(999).hex().encode())[:-40],
+            "cut.smi.xz cannot be read",
+        ),
         ("cut.smi.zst", zstandard.compress(b"CCO\n" * 1000)[:-3], "cut.smi.zst cannot be read"),
         (
             "latin.txt",
@@ -354,7 +383,9 @@ def test_unusable_inputs(tmp_path, name, content, message):
     assert set(os.listdir(tmp_path)) <= {name}
 
 
-@pytest.mark.parametrize("option", [{"held_out": 1.0}, {"max_length": 2}, {"workers": -1}, {"on_invalid": "x"}])
+@pytest.mark.parametrize(
+    "option", [{"held_out": 1.0}, {"max_length": 2}, {"workers": -1}, {"on_invalid": "x"}]
+)
 def test_unusable_options(smi, tmp_path, option):
     with pytest.raises(InputError, match=next(iter(option))):
         _prepare(smi, tmp_path / "out", **option)
@@ -377,7 +408,9 @@ def test_reader_notices_damage(smi, tmp_path):
     with pytest.raises(InputError, match="not a whole corpus"):
         Corpus(tmp_path)
     for key in ("corpus_hash", "files", "token_files", "pad_token_id"):
-        (out / "manifest.json").write_text(json.dumps({k: value for k, value in manifest.items() if k != key}))
+        (out / "manifest.json").write_text(
+            json.dumps({k: value for k, value in manifest.items() if k != key})
+        )
         with pytest.raises(InputError, match="not a whole corpus"):
             Corpus(out)
 
@@ -392,9 +425,15 @@ def test_interrupt_leaves_nothing(tmp_path):
     arguments = [sys.executable, "-c", code, str(tmp_path / "in.smi"), str(tmp_path / "out")]
     process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
     deadline = time.time() + 60
-    while not list(tmp_path.glob(".partial-*/*/tokens-*")) and process.poll() is None and time.time() < deadline:
+    while (
+        not list(tmp_path.glob(".partial-*/*/tokens-*"))
+        and process.poll() is None
+        and time.time() < deadline
+    ):
         time.sleep(0.05)
-    assert process.poll() is None and len(os.listdir(tmp_path)) == 2, "it must be interrupted half-way"
+    assert process.poll() is None and len(os.listdir(tmp_path)) == 2, (
+        "it must be interrupted half-way"
+    )
     process.send_signal(signal.SIGINT)
     process.wait(timeout=60)
     assert os.listdir(tmp_path) == ["in.smi"]
@@ -403,9 +442,21 @@ def test_interrupt_leaves_nothing(tmp_path):
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="processes are listed in /proc")
 def test_workers_end_when_their_command_is_killed(tmp_path):
     _write(tmp_path / "in.smi", ["CC(C)Cc1ccc(cc1)C(C)C(=O)O"] * 300_000)
-    command = [sys.executable, "-m", "exlm", "prepare", str(tmp_path / "in.smi"), "--output", str(tmp_path / "out")]
-    process = subprocess.Popen([*command, "--workers", "2"], stderr=subprocess.DEVNULL, start_new_session=True)
-    assert _until(lambda: len(_processes_of(process.pid)) >= 5), "itself, two workers, and what starts and tidies them"
+    command = [
+        sys.executable,
+        "-m",
+        "exlm",
+        "prepare",
+        str(tmp_path / "in.smi"),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    process = subprocess.Popen(
+        [*command, "--workers", "2"], stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    assert _until(lambda: len(_processes_of(process.pid)) >= 5), (
+        "itself, two workers, and what starts and tidies them"
+    )
     process.kill()
     process.wait()
     assert _until(lambda: not _processes_of(process.pid))
@@ -451,25 +502,38 @@ def test_a_name_of_several_lines_leaves_the_message_on_one(tmp_path):
 def test_several_corpora_are_read_as_one(smi, tmp_path):
     parts = [tmp_path / "first", tmp_path / "second"]
     _prepare(smi, parts[0], held_out=0.2)
-    _prepare(_write(tmp_path / "more.smi", ["CCCCCCO", "CC", "OCC"]), parts[1], tokenizer=str(parts[0]), held_out=0)
+    _prepare(
+        _write(tmp_path / "more.smi", ["CCCCCCO", "CC", "OCC"]),
+        parts[1],
+        tokenizer=str(parts[0]),
+        held_out=0,
+    )
     paths = [str(part) for part in parts]
     for split in ("train", "valid"):
         joined, alone = Corpus(paths, split), [Corpus(part, split) for part in parts]
-        rows = [row.tolist() for corpus in alone for row in map(corpus.__getitem__, range(len(corpus)))]
-        assert [joined[i].tolist() for i in range(len(joined))] == rows and joined.lengths.tolist() == list(
-            map(len, rows)
-        )
+        rows = [
+            row.tolist() for corpus in alone for row in map(corpus.__getitem__, range(len(corpus)))
+        ]
+        assert [
+            joined[i].tolist() for i in range(len(joined))
+        ] == rows and joined.lengths.tolist() == list(map(len, rows))
     joined = Corpus(paths)
     chosen = np.array([len(joined) - 1, 0, 3, len(joined) - 2])
     ids, lengths = joined.gather(chosen)
     assert [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)] == [
         joined[i].tolist() for i in chosen
     ]
-    assert (ids[np.arange(ids.shape[1]) >= lengths[:, None]] == joined.manifest["pad_token_id"]).all()
-    assert joined.corpus_hash != Corpus(paths[::-1]).corpus_hash and corpus_name(paths) == "first + second"
+    assert (
+        ids[np.arange(ids.shape[1]) >= lengths[:, None]] == joined.manifest["pad_token_id"]
+    ).all()
+    assert (
+        joined.corpus_hash != Corpus(paths[::-1]).corpus_hash
+        and corpus_name(paths) == "first + second"
+    )
     _prepare(smi, tmp_path / "other", molecules=False)
     with pytest.raises(
-        InputError, match="have not the same (tokenizer_hash|molecules); prepare it again with --tokenizer"
+        InputError,
+        match="have not the same (tokenizer_hash|molecules); prepare it again with --tokenizer",
     ):
         Corpus([*paths, tmp_path / "other"])
     (parts[1] / "tokens-00000.bin").write_bytes(bytes(3))

@@ -1,4 +1,5 @@
-"""One list of formats for all commands: every file gives the same texts to `prepare` and to the commands on tables."""
+"""One list of formats for all commands: every file gives the same texts to `prepare` and to the
+commands on tables."""
 
 import gzip
 import io
@@ -81,7 +82,10 @@ def test_names_and_properties_become_columns(tmp_path):
     sdf(tmp_path / "a.sdf")
     frame = read_frame(tmp_path / "a.sdf")
     assert frame["name"].tolist() == ["mol 0", "mol 1", "mol 2"]
-    assert frame["logP"].tolist() == ["0.5", "1.5", "2.5"] and frame["note"].tolist() == ["two\nlines"] * 3
+    assert (
+        frame["logP"].tolist() == ["0.5", "1.5", "2.5"]
+        and frame["note"].tolist() == ["two\nlines"] * 3
+    )
 
 
 def test_a_structure_that_cannot_be_read_keeps_its_row_and_has_a_reason(tmp_path):
@@ -93,7 +97,10 @@ def test_a_structure_that_cannot_be_read_keeps_its_row_and_has_a_reason(tmp_path
     assert table.problems == ["", "RDKit cannot read this structure", "", ""]
     assert table.frame["name"].tolist()[1] == "broken" and table.frame["logP"].tolist()[1] == "7"
     manifest = prepare([path], str(tmp_path / "out"), workers=1, held_out=0)
-    assert manifest["counts"]["invalid"] == {"unreadable": 1} and manifest["counts"]["train_examples"] == 3
+    assert (
+        manifest["counts"]["invalid"] == {"unreadable": 1}
+        and manifest["counts"]["train_examples"] == 3
+    )
     with pytest.raises(InputError, match="row 2: '' is invalid .unreadable: RDKit cannot read"):
         prepare([path], str(tmp_path / "out"), workers=1, on_invalid="error", overwrite=True)
 
@@ -124,9 +131,13 @@ def test_standard_input_is_an_input_on_the_command_line(monkeypatch, tmp_path):
 
 
 def test_a_table_without_a_header_line_loses_no_row(tmp_path):
-    path = write(tmp_path / "a.csv", "".join(f"{s},{i}.5\n" for i, s in enumerate([*SMILES, "CC1N(O)CC2"])))
+    path = write(
+        tmp_path / "a.csv", "".join(f"{s},{i}.5\n" for i, s in enumerate([*SMILES, "CC1N(O)CC2"]))
+    )
     for read in (rows, texts):
-        with pytest.raises(InputError, match="seems to have no header line.*--header false") as caught:
+        with pytest.raises(
+            InputError, match="seems to have no header line.*--header false"
+        ) as caught:
             read(path)
         assert "set text_column" not in str(caught.value)
         assert read(path, False, "column 1") == [*SMILES, "CC1N(O)CC2"]
@@ -154,7 +165,9 @@ def test_the_column_of_the_texts(columns, chosen):
     if chosen:
         assert choose_column(columns, None, "a.csv") == chosen
     else:
-        with pytest.raises(InputError, match="a.csv: cannot tell the text column; set text_column to one of"):
+        with pytest.raises(
+            InputError, match="a.csv: cannot tell the text column; set text_column to one of"
+        ):
             choose_column(columns, None, "a.csv")
 
 
@@ -168,7 +181,11 @@ def test_blank_lines_count_as_rows_except_at_the_end(tmp_path):
 def test_a_row_with_too_many_fields_is_reported_and_one_with_too_few_is_filled_up(tmp_path):
     path = write(tmp_path / "a.csv", "smiles,y\nCCO\nCC,1,2\nC,3\n")
     table = make_table(read_frame(path), path, None, [])
-    assert table.problems == ["", "3 fields instead of 2", ""] and table.frame["y"].tolist() == ["", "1", "3"]
+    assert table.problems == ["", "3 fields instead of 2", ""] and table.frame["y"].tolist() == [
+        "",
+        "1",
+        "3",
+    ]
 
 
 def test_damaged_and_unknown_files(tmp_path):
@@ -184,7 +201,9 @@ def test_damaged_and_unknown_files(tmp_path):
 def test_excel_without_its_library_says_what_to_install(tmp_path, monkeypatch):
     excel(tmp_path / "a.xlsx")
     monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(InputError, match="needs openpyxl; install it with: pip install 'exlm.excel.'"):
+    with pytest.raises(
+        InputError, match="needs openpyxl; install it with: pip install 'exlm.excel.'"
+    ):
         rows(str(tmp_path / "a.xlsx"))
 
 
@@ -197,7 +216,10 @@ def test_the_input_is_not_overwritten_and_standard_input_needs_an_output(tmp_pat
 
 
 def test_two_models_do_not_write_to_the_same_file_by_default(tmp_path):
-    names = {output_path(model, "data/new.csv", None, "predictions.csv", (".csv",)).name for model in ("runs/a", "b")}
+    names = {
+        output_path(model, "data/new.csv", None, "predictions.csv", (".csv",)).name
+        for model in ("runs/a", "b")
+    }
     assert names == {"new-a-predictions.csv", "new-b-predictions.csv"}
 
 
@@ -206,8 +228,13 @@ def test_molecules_in_one_spelling_become_one_row(tmp_path):
     path = write(tmp_path / "a.smi", "\n".join([*aspirin, "CCO"]))
     for how, kept in (("none", 4), ("canonical", 3), ("parent", 2)):
         out = str(tmp_path / how)
-        manifest = prepare([path], out, workers=1, held_out=0, drop_duplicates=True, standardize=how)
-        assert manifest["counts"]["train_examples"] == kept and manifest["options"]["standardize"] == how
+        manifest = prepare(
+            [path], out, workers=1, held_out=0, drop_duplicates=True, standardize=how
+        )
+        assert (
+            manifest["counts"]["train_examples"] == kept
+            and manifest["options"]["standardize"] == how
+        )
     with pytest.raises(InputError, match="standardize=parent rewrites molecules"):
         prepare([path], str(tmp_path / "x"), workers=1, molecules=False, standardize="parent")
 

@@ -16,7 +16,10 @@ from exlm.pretrained import load_tokenizer, tokenizer_hash
 TEXT = "the quick brown fox jumps over lazy dogs while naïve cafés sell crêpes to élégant people"
 WORDS = TEXT.split()
 DOCUMENTS = [
-    [" ".join(WORDS[(i + j + k) % len(WORDS)] for k in range(4 + 3 * j)) + f" {i}." for j in range(1 + i % 4)]
+    [
+        " ".join(WORDS[(i + j + k) % len(WORDS)] for k in range(4 + 3 * j)) + f" {i}."
+        for j in range(1 + i % 4)
+    ]
     for i in range(60)
 ]
 SIZE = 400
@@ -42,7 +45,13 @@ def text_file(tmp_path, monkeypatch):
 
 
 def _prepare(file, output, **options):
-    defaults = {"tokenizer": "bpe", "vocabulary_size": SIZE, "documents": "blank", "max_length": 16, "held_out": 0.0}
+    defaults = {
+        "tokenizer": "bpe",
+        "vocabulary_size": SIZE,
+        "documents": "blank",
+        "max_length": 16,
+        "held_out": 0.0,
+    }
     return prepare([file], str(output), **defaults | {"workers": 1} | options)
 
 
@@ -54,7 +63,10 @@ def _examples(path, split="train"):
 def _documents(path):
     """[document] token ids of all its paragraphs."""
     tokenizer = load_tokenizer(path)
-    return [[t for row in rows for t in tokenizer(row, add_special_tokens=False)["input_ids"]] for rows in DOCUMENTS]
+    return [
+        [t for row in rows for t in tokenizer(row, add_special_tokens=False)["input_ids"]]
+        for rows in DOCUMENTS
+    ]
 
 
 def _joined(documents, separator):
@@ -64,10 +76,17 @@ def _joined(documents, separator):
 def test_ids_and_templates(trained, kind):
     special = ROBERTA if kind == "bpe" else BERT
     assert trained.convert_ids_to_tokens([0, 1, 2, 3, len(trained) - 1]) == list(special.values())
-    a, b = trained("fox", add_special_tokens=False)["input_ids"], trained("dogs", add_special_tokens=False)["input_ids"]
+    a, b = (
+        trained("fox", add_special_tokens=False)["input_ids"],
+        trained("dogs", add_special_tokens=False)["input_ids"],
+    )
     assert trained("fox")["input_ids"] == [0, *a, 2]
     assert trained("fox", "dogs")["input_ids"] == [0, *a, *[2] * (2 if kind == "bpe" else 1), *b, 2]
-    assert (trained.bos_token_id, trained.eos_token_id) == (trained.cls_token_id, trained.sep_token_id) == (0, 2)
+    assert (
+        (trained.bos_token_id, trained.eos_token_id)
+        == (trained.cls_token_id, trained.sep_token_id)
+        == (0, 2)
+    )
 
 
 def test_mask_of_bpe_takes_the_space_before_it(tmp_path):
@@ -81,7 +100,9 @@ def test_stock_auto_tokenizer_loads_the_same(trained, tmp_path):
     trained.save_pretrained(tmp_path)
     assert "auto_map" not in json.loads((tmp_path / "tokenizer_config.json").read_text())
     stock = AutoTokenizer.from_pretrained(tmp_path)
-    assert tokenizer_hash(stock) == tokenizer_hash(load_tokenizer(tmp_path)) == tokenizer_hash(trained)
+    assert (
+        tokenizer_hash(stock) == tokenizer_hash(load_tokenizer(tmp_path)) == tokenizer_hash(trained)
+    )
     assert stock.mask_token_id == len(stock) - 1 and len(stock) <= SIZE
     assert stock("quick fox", "dogs")["input_ids"] == trained("quick fox", "dogs")["input_ids"]
 
@@ -91,7 +112,9 @@ def test_learning_is_reproducible(trained, kind):
     assert tokenizer_hash(again) == tokenizer_hash(trained)
 
 
-_bpe = Tokenizer.from_str(train_text_tokenizer("bpe", ["the quick brown fox"], 300).backend_tokenizer.to_str())
+_bpe = Tokenizer.from_str(
+    train_text_tokenizer("bpe", ["the quick brown fox"], 300).backend_tokenizer.to_str()
+)
 _bpe.encode_special_tokens = True  # as when a corpus is written
 
 
@@ -120,7 +143,11 @@ def test_unbroken_stream_loses_no_token(text_file, tmp_path, documents):
     tokenizer = load_tokenizer(tmp_path / "out")
     expected = _documents(tmp_path / "out")
     if documents == "row":
-        expected = [tokenizer(row, add_special_tokens=False)["input_ids"] for rows in DOCUMENTS for row in rows]
+        expected = [
+            tokenizer(row, add_special_tokens=False)["input_ids"]
+            for rows in DOCUMENTS
+            for row in rows
+        ]
     assert sum(examples, []) == _joined(expected, tokenizer.eos_token_id)
     assert manifest["counts"]["documents"] == len(expected)
 
@@ -138,7 +165,11 @@ def test_documents_are_held_out_whole(text_file, tmp_path, cross):
     train, valid = (sum(_examples(tmp_path / "out", split), []) for split in ("train", "valid"))
     sides = [[], []]
     for document in documents:  # each is next on one of the two sides
-        side = next(s for s, stream in enumerate((train, valid)) if _starts(stream, sides[s], document, eos, cross))
+        side = next(
+            s
+            for s, stream in enumerate((train, valid))
+            if _starts(stream, sides[s], document, eos, cross)
+        )
         sides[side].append(document)
     assert [_joined(s, eos) if cross else sum(s, []) for s in sides] == [train, valid]
     assert 0.1 < len(sides[1]) / len(documents) < 0.5
@@ -162,7 +193,10 @@ def test_a_skipped_first_row_still_separates_documents(text_file, tmp_path):
     options = {"tokenizer": str(tmp_path / "first"), "cross_documents": False, "on_invalid": "skip"}
     assert _prepare(str(other), tmp_path / "out", **options)["counts"]["documents"] == 2
     tokenizer = load_tokenizer(tmp_path / "out")
-    assert [tokenizer.decode(example) for example in _examples(tmp_path / "out")] == ["the fox", "the dogs"]
+    assert [tokenizer.decode(example) for example in _examples(tmp_path / "out")] == [
+        "the fox",
+        "the dogs",
+    ]
 
 
 def test_wordpiece_counts_unknown_characters_and_keeps_their_rows(text_file, tmp_path):
@@ -171,11 +205,18 @@ def test_wordpiece_counts_unknown_characters_and_keeps_their_rows(text_file, tmp
     other.write_text("the fox 狐 jumps\n")
     manifest = _prepare(str(other), tmp_path / "out", tokenizer=str(tmp_path / "first"))
     assert manifest["most_frequent_unknown"] == {"狐": 1}
-    assert load_tokenizer(tmp_path / "out").decode(_examples(tmp_path / "out")[0]) == "the fox [UNK] jumps"
+    assert (
+        load_tokenizer(tmp_path / "out").decode(_examples(tmp_path / "out")[0])
+        == "the fox [UNK] jumps"
+    )
 
 
-@pytest.mark.parametrize("lines, molecules", [(WORDS, False), (["CCO", "c1ccccc1", "C(", "CN"], True)])
-def test_the_rows_say_whether_a_saved_text_tokenizer_reads_molecules(text_file, tmp_path, capsys, lines, molecules):
+@pytest.mark.parametrize(
+    "lines, molecules", [(WORDS, False), (["CCO", "c1ccccc1", "C(", "CN"], True)]
+)
+def test_the_rows_say_whether_a_saved_text_tokenizer_reads_molecules(
+    text_file, tmp_path, capsys, lines, molecules
+):
     _prepare(text_file, tmp_path / "first")
     other = tmp_path / "other.txt"
     other.write_text("\n".join(lines))
@@ -184,19 +225,29 @@ def test_the_rows_say_whether_a_saved_text_tokenizer_reads_molecules(text_file, 
     assert manifest["options"]["molecules"] is molecules
     assert manifest["counts"]["skipped"] == molecules  # the molecule that RDKit cannot read
     assert ("checked as molecules" in capsys.readouterr().out) is molecules
-    assert _prepare(str(other), tmp_path / "all", molecules=False, **options)["counts"]["skipped"] == 0
+    assert (
+        _prepare(str(other), tmp_path / "all", molecules=False, **options)["counts"]["skipped"] == 0
+    )
     assert "checked as molecules" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     "content, options, message",
     [
-        (b"good\n" * 5000 + b"bad \xff\n", {}, "not UTF-8: line 5001 has the byte 0xff after 'bad '"),
+        (
+            b"good\n" * 5000 + b"bad \xff\n",
+            {},
+            "not UTF-8: line 5001 has the byte 0xff after 'bad '",
+        ),
         (b"a b\n", {"vocabulary_size": 260}, "vocabulary_size is 260 but must be at least 261"),
         (b"\n\n", {}, "no text found to learn a vocabulary from"),
         (b"a b\n", {"documents": "page"}, "documents is page but must be one of none, row, blank"),
         (b"a b\n", {"drop_duplicates": True}, "drop_duplicates"),
-        (b"a b c d e f\n", {"documents": "none", "max_length": 3}, "no row is left for training .*1 too_long"),
+        (
+            b"a b c d e f\n",
+            {"documents": "none", "max_length": 3},
+            "no row is left for training .*1 too_long",
+        ),
     ],
 )
 def test_unusable_text(tmp_path, content, options, message):
@@ -207,7 +258,16 @@ def test_unusable_text(tmp_path, content, options, message):
 
 
 def test_proteins_are_residues_and_what_is_none_is_reported(tmp_path, capsys):
-    records = ["mkvlaagw\nLLKK*", "MKV-LA", "MK.VLA", "MK1VLA", "XBZUOJ", "MKVLAAGWLLKK", "", "MKVLL"]
+    records = [
+        "mkvlaagw\nLLKK*",
+        "MKV-LA",
+        "MK.VLA",
+        "MK1VLA",
+        "XBZUOJ",
+        "MKVLAAGWLLKK",
+        "",
+        "MKVLL",
+    ]
     path = tmp_path / "proteins.faa"
     path.write_text("".join(f">p{i} about\n{record}\n" for i, record in enumerate(records)))
     options = {"tokenizer": "protein", "workers": 1, "drop_duplicates": True, "held_out": 0.0}
@@ -215,12 +275,18 @@ def test_proteins_are_residues_and_what_is_none_is_reported(tmp_path, capsys):
     tokenizer, corpus = load_tokenizer(tmp_path / "corpus"), Corpus(tmp_path / "corpus")
     found = [tokenizer.decode(corpus[i]) for i in range(len(corpus))]
     assert found == ["MKVLAAGWLLKK", "XBZUOJ", "MKVLL"] and not corpus.molecules
-    assert manifest["counts"]["duplicates"] == 1 and manifest["counts"]["invalid"] == {"unknown_token": 3}
+    assert manifest["counts"]["duplicates"] == 1 and manifest["counts"]["invalid"] == {
+        "unknown_token": 3
+    }
     skipped = (tmp_path / "corpus" / "skipped.csv").read_text()
     assert "MKV-LA,unknown_token,not in the vocabulary: -,skipped" in skipped
     assert manifest["vocabulary_size"] == len(tokenizer) == 31  # 26 letters and 5 special tokens
-    again = prepare([str(path)], str(tmp_path / "again"), **options | {"tokenizer": str(tmp_path / "corpus")})
-    assert again["tokenizer_hash"] == manifest["tokenizer_hash"] and not again["options"]["molecules"]
+    again = prepare(
+        [str(path)], str(tmp_path / "again"), **options | {"tokenizer": str(tmp_path / "corpus")}
+    )
+    assert (
+        again["tokenizer_hash"] == manifest["tokenizer_hash"] and not again["options"]["molecules"]
+    )
     with pytest.raises(InputError, match="row 2: 'MKV-LA' is invalid"):
         prepare([str(path)], str(tmp_path / "third"), **options, on_invalid="error")
 

@@ -39,7 +39,9 @@ def test_round_trip_is_exact(tokenizer, smiles):
     assert tokenizer.unk_token_id not in ids
 
 
-@pytest.mark.parametrize("atom", ["%(100)", "->", "<-", "[2H]", "[C@@H]", "Br", "Cl", "%12", "[nH]"])
+@pytest.mark.parametrize(
+    "atom", ["%(100)", "->", "<-", "[2H]", "[C@@H]", "Br", "Cl", "%12", "[nH]"]
+)
 def test_one_token_each(tokenizer, atom):
     assert tokenizer.tokenize(atom) == [atom]
 
@@ -52,7 +54,22 @@ def test_vocabulary_order():
 
 
 @pytest.mark.parametrize(
-    "piece", ["[14CH2-]", "[Fe@TH2+3]", "[*:12]", "[#6]", "[se]", "%42", "%(100)", "->", "<-", "Br", "Cl", "[nH]", "#"]
+    "piece",
+    [
+        "[14CH2-]",
+        "[Fe@TH2+3]",
+        "[*:12]",
+        "[#6]",
+        "[se]",
+        "%42",
+        "%(100)",
+        "->",
+        "<-",
+        "Br",
+        "Cl",
+        "[nH]",
+        "#",
+    ],
 )
 def test_a_piece_that_was_never_seen_is_spelled_without_loss(piece):
     tokenizer = train_smiles_tokenizer(["CC"])
@@ -72,7 +89,9 @@ def test_every_element_can_be_spelled():
 def test_no_molecule_of_the_real_data_is_lost(data_dir):
     folder = data_dir / "molecules"
     learnt = train_smiles_tokenizer(islice(_molecules(folder / "chembl.smi.xz"), 10_000))
-    for file in (f for f in sorted(folder.iterdir()) if f.suffixes[-2:] in ([".csv", ".gz"], [".smi", ".xz"])):
+    for file in (
+        f for f in sorted(folder.iterdir()) if f.suffixes[-2:] in ([".csv", ".gz"], [".smi", ".xz"])
+    ):
         texts = list(islice(_molecules(file), 10_000))
         ids = learnt(texts, add_special_tokens=False)["input_ids"]
         decoded = learnt.backend_tokenizer.decode_batch(ids, skip_special_tokens=False)
@@ -96,7 +115,11 @@ def test_stock_auto_tokenizer_loads_the_same(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     assert "auto_map" not in json.loads((tmp_path / "tokenizer_config.json").read_text())
     stock = AutoTokenizer.from_pretrained(tmp_path)
-    assert tokenizer_hash(stock) == tokenizer_hash(load_tokenizer(tmp_path)) == tokenizer_hash(tokenizer)
+    assert (
+        tokenizer_hash(stock)
+        == tokenizer_hash(load_tokenizer(tmp_path))
+        == tokenizer_hash(tokenizer)
+    )
     assert stock("CCO", "CN")["input_ids"] == tokenizer("CCO", "CN")["input_ids"]
     assert stock.mask_token_id == len(stock) - 1
     batch = stock(["CCO", "C"], padding=True)

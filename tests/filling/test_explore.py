@@ -1,4 +1,5 @@
-"""The page and figures of `exlm explore`: their numbers, what hostile texts do to them, and the page in a browser."""
+"""The page and figures of `exlm explore`: their numbers, what hostile texts do to them, and the
+page in a browser."""
 
 import itertools
 import json
@@ -25,15 +26,15 @@ from exlm.pretrained import save_model
 from exlm_command import main
 from tests.filling.test_filling import TWO, save
 
-HOSTILE = (
-    '</script><script>window.hacked = 1</script><!-- <img src=x onerror="window.hacked = 1"> & $x_1^2$ [MASK] [MASK]'
-)
+HOSTILE = '</script><script>window.hacked = 1</script><!-- <img src=x onerror="window.hacked = 1"> & $x_1^2$ [MASK] [MASK]'
 SENTENCES = [
     "This is good, and I am very glad to see this. " * 3,
     HOSTILE.replace("[MASK]", "word"),
     "a b <i> c & d",
 ] * 9
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,13 @@ def text(tmp_path_factory):
     """A tiny model with a BPE tokenizer that has seen the hostile text."""
     directory = tmp_path_factory.mktemp("text")
     tokenizer = train_text_tokenizer("bpe", SENTENCES, 400)
-    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, num_states=4)
+    sizes = dict(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        num_states=4,
+    )
     config = ExLMConfig(
         vocab_size=len(tokenizer),
         mask_token_id=tokenizer.mask_token_id,
@@ -60,7 +67,10 @@ def text(tmp_path_factory):
 
 
 def case_of(model, text, options=None, **changes):
-    return build_case(*load_for_filling(str(model)), text, options, **changes) | {"model": "tiny", "threshold": 0.05}
+    return build_case(*load_for_filling(str(model)), text, options, **changes) | {
+        "model": "tiny",
+        "threshold": 0.05,
+    }
 
 
 def graph_of(model, text):
@@ -76,7 +86,9 @@ def test_transitions_leaving_a_state_sum_to_one(tmp_path, switches):
     leaving = [sum(p for u, _, p in case["edges"] if u == state) for state in range(last + 1)]
     dead = {last - 2, last - 1} if len(switches) == 1 and "boundary_states" in switches else set()
     assert all(u < v for u, v, _ in case["edges"])
-    assert [leaving[u] for u in range(last) if u not in dead] == pytest.approx([1.0] * (last - len(dead)), abs=1e-6)
+    assert [leaving[u] for u in range(last) if u not in dead] == pytest.approx(
+        [1.0] * (last - len(dead)), abs=1e-6
+    )
     assert leaving[last] == 0
     json.dumps(case, allow_nan=False)
 
@@ -87,8 +99,12 @@ def test_weights_are_those_of_the_posterior(smiles, free):
     case = case_of(smiles, TWO, FillOptions(free=free))
     links = graph.links if free else search.one_per_mask(graph).links
     count = torch.tensor([4]), torch.tensor([len(links)])
-    at_state, _ = alignment.posterior(torch.zeros(1, 4, len(links), dtype=links.dtype), links[None], *count)
-    assert [s["weight"] for s in case["states"]] == pytest.approx(at_state[0].sum(0).tolist(), abs=1e-9)
+    at_state, _ = alignment.posterior(
+        torch.zeros(1, 4, len(links), dtype=links.dtype), links[None], *count
+    )
+    assert [s["weight"] for s in case["states"]] == pytest.approx(
+        at_state[0].sum(0).tolist(), abs=1e-9
+    )
     assert [s["mask"] for s in case["states"]] == graph.mask.tolist() == [-1, 0, 0, 0, 1, 1, 1, 2]
     if not free:
         assert sum(s["weight"] for s in case["states"][1:4]) == pytest.approx(1)
@@ -102,7 +118,9 @@ def test_the_path_of_a_filling_is_the_best_of_all_paths(smiles, free):
     for entry in case_of(smiles, TWO, FillOptions(n_best=6, free=free))["fillings"]:
         tokens = tokenizer.convert_tokens_to_ids([t for part in entry["tokens"] for t in part])
         scores = {
-            (0, *inner, last): sum(links[u, v].item() for u, v in itertools.pairwise((0, *inner, last)))
+            (0, *inner, last): sum(
+                links[u, v].item() for u, v in itertools.pairwise((0, *inner, last))
+            )
             + sum(math.log(graph.probs[u, t]) for u, t in zip(inner, tokens, strict=True))
             for inner in itertools.combinations(range(1, last), 2)
         }
@@ -115,7 +133,12 @@ def test_words_and_segments(text):
     assert [len(s["words"]) for s in case["states"]] == [0] + [3] * 8 + [0]
     assert case["states"][1]["words"][0][1] == pytest.approx(graph.probs[1].max().item())
     assert [mask for _, mask in case["segments"]] == [None, 0, None, 1, None]
-    assert case["masks"] == 2 and case["k"] == 4 and case["molecules"] is False and case["exact"] in (True, False)
+    assert (
+        case["masks"] == 2
+        and case["k"] == 4
+        and case["molecules"] is False
+        and case["exact"] in (True, False)
+    )
     for entry in case["fillings"]:
         assert "".join(part for part, _ in entry["segments"]) == entry["text"]
         assert [mask for _, mask in entry["segments"] if mask is not None] == [0, 1]
@@ -151,7 +174,9 @@ def test_atoms_that_were_filled_in_are_marked():
     assert draw_molecule("CCO", [("CCO", None)]).count("ellipse") < draw_molecule(
         "CCO", [("CC", None), ("O", 0)]
     ).count("ellipse")
-    assert draw_molecule("[H]C", [("[H]", 0), ("C", None)])  # RDKit takes the hydrogen away: nothing is marked
+    assert draw_molecule(
+        "[H]C", [("[H]", 0), ("C", None)]
+    )  # RDKit takes the hydrogen away: nothing is marked
     assert draw_molecule("", []) is None
 
 
@@ -165,12 +190,18 @@ def test_the_page_is_whole_and_inert(text):
     case["fillings"][0]["segments"] = [["<img src=x>", None], ["{{ case }} {% raw %}", 0]]
     html = page(case)
     data = embedded(html)
-    assert "<" not in data and "\u2028" not in data and html.count("<script") == html.count("</script>") == 4
+    assert (
+        "<" not in data
+        and "\u2028" not in data
+        and html.count("<script") == html.count("</script>") == 4
+    )
     assert json.loads(data)["states"][1]["words"][0] == ["</script><b>\u2028", 0.5]
     assert json.loads(data)["fillings"][0]["segments"] == case["fillings"][0]["segments"]
     outside = html.replace(data, "")
     assert not re.search(r"(src|href)\s*=|@import|url\(|fetch\(|XMLHttp", outside)
-    assert set(re.findall(r"https?://[^\"' ]+", outside)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
+    assert set(re.findall(r"https?://[^\"' ]+", outside)) == {
+        "http://www.w3.org/2000/svg"
+    }  # a name, not an address
     assert "default-src 'none'" in outside
 
 
@@ -188,7 +219,9 @@ def test_the_figure_is_converted_to_pdf_and_png(text, tmp_path):
     for name in ("case.pdf", "case.png", "case.svg"):
         main(["explore", str(text), HOSTILE, "--output", str(tmp_path / name), "--n_best", "1"])
     assert (tmp_path / "case.pdf").read_bytes().startswith(b"%PDF-")
-    width, height = map(float, ElementTree.parse(tmp_path / "case.svg").getroot().get("viewBox").split()[2:])
+    width, height = map(
+        float, ElementTree.parse(tmp_path / "case.svg").getroot().get("viewBox").split()[2:]
+    )
     image = matplotlib.image.imread(tmp_path / "case.png")
     assert image.shape[:2] == pytest.approx((2 * height, 2 * width), abs=2)
     assert image[..., :3].std() > 0.05  # something is drawn
@@ -198,7 +231,9 @@ def test_a_missing_converter_is_named(capsys, monkeypatch, text, tmp_path):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(SystemExit):
         main(["explore", str(text), HOSTILE, "--output", str(tmp_path / "case.pdf")])
-    assert "needs vl_convert; install it with: pip install 'exlm[figures]'" in capsys.readouterr().err
+    assert (
+        "needs vl_convert; install it with: pip install 'exlm[figures]'" in capsys.readouterr().err
+    )
 
 
 def test_the_figure_has_a_state_for_each_state_and_an_edge_for_each_probable_one(smiles):
@@ -206,8 +241,14 @@ def test_the_figure_has_a_state_for_each_state_and_an_edge_for_each_probable_one
     case["states"][1]["words"][0] = ['</text>\x07<script>"&', 0.5]
     case["segments"].append(("\x1b[0m", None))
     root = ElementTree.fromstring(figure(case))
-    nodes, cells = ([e for e in root.iter() if e.get("class") == kind] for kind in ("state", "edge"))
-    assert len(nodes) == 8 and len({node.get("x") for node in nodes}) == 4 and len(cells) == len(case["edges"])
+    nodes, cells = (
+        [e for e in root.iter() if e.get("class") == kind] for kind in ("state", "edge")
+    )
+    assert (
+        len(nodes) == 8
+        and len({node.get("x") for node in nodes}) == 4
+        and len(cells) == len(case["edges"])
+    )
     words = [element.text for element in root.iter() if element.tag.endswith("}text")]
     assert words.count("[BOS]") == words.count("[EOS]") == 2 and "</text><scr" in words
     paths = [element for element in root.iter() if element.tag.endswith("}path")]
@@ -220,7 +261,10 @@ def test_the_figure_has_a_state_for_each_state_and_an_edge_for_each_probable_one
         (("MODEL", "CCO"), "the text cannot be filled: no mask"),
         (("MODEL", "C" * 70 + "[MASK]"), "too long: it expands to"),
         (("MODEL", "C!?[MASK]"), "not in the model's vocabulary"),
-        (("MODEL", TWO, "--output", "page.txt"), "page.txt; the name must end in .html, .svg, .pdf or .png"),
+        (
+            ("MODEL", TWO, "--output", "page.txt"),
+            "page.txt; the name must end in .html, .svg, .pdf or .png",
+        ),
         (("MODEL", TWO, "--words", "0"), "words is 0"),
         (("MODEL", TWO, "--threshold", "1.5"), "threshold is 1.5"),
         (("MODEL", TWO, "--n_best", "0"), "n_best is 0"),
@@ -260,7 +304,8 @@ def browser():
 
 @pytest.fixture
 def opened(browser, tmp_path):
-    """A function that opens the page of a case; whatever it asks for and complains about is checked at the end."""
+    """A function that opens the page of a case; whatever it asks for and complains about is checked
+    at the end."""
     requests, errors, tabs = [], [], []
 
     def open_page(case, **options):
@@ -269,7 +314,10 @@ def opened(browser, tmp_path):
         tabs.append(browser.new_page(**options))
         tabs[-1].on("request", lambda request: requests.append(request.url))
         tabs[-1].on("pageerror", lambda error: errors.append(str(error)))
-        tabs[-1].on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        tabs[-1].on(
+            "console",
+            lambda message: errors.append(message.text) if message.type == "error" else None,
+        )
         tabs[-1].goto(path.as_uri())
         return tabs[-1]
 
@@ -299,7 +347,9 @@ def test_a_state_tells_its_words(opened, text):
 
 
 def visible(tab):
-    return tab.locator(".edge").evaluate_all("all => all.filter(e => getComputedStyle(e).display !== 'none').length")
+    return tab.locator(".edge").evaluate_all(
+        "all => all.filter(e => getComputedStyle(e).display !== 'none').length"
+    )
 
 
 def test_the_threshold_hides_edges(opened, text):
@@ -309,23 +359,32 @@ def test_the_threshold_hides_edges(opened, text):
     for least in (0.01, 0.25, 0.0):
         tab.locator("#threshold").fill(str(math.sqrt(least)))
         shown = sum(p >= least for *_, p in case["edges"])
-        assert visible(tab) == shown and tab.locator("#count").inner_text() == f"{shown} of 45 edges"
+        assert (
+            visible(tab) == shown and tab.locator("#count").inner_text() == f"{shown} of 45 edges"
+        )
     tab.locator("#threshold").press("End")
     assert visible(tab) <= 9
 
 
 def test_a_filling_shows_its_path_and_text(opened, text):
     case = case_of(text, SENTENCE)
-    index = next(i for i, e in enumerate(case["fillings"]) if e["path"] != case["fillings"][0]["path"])
+    index = next(
+        i for i, e in enumerate(case["fillings"]) if e["path"] != case["fillings"][0]["path"]
+    )
     tab = opened(case)
     before = tab.locator("#filled").inner_text()
     tab.locator("ol button").nth(index).press("Enter")
     states = [int(s.get_attribute("data-state")) for s in tab.locator(".state.on-path").all()]
     edges = {
-        (int(e.get_attribute("data-u")), int(e.get_attribute("data-v"))) for e in tab.locator(".edge.on-path").all()
+        (int(e.get_attribute("data-u")), int(e.get_attribute("data-v")))
+        for e in tab.locator(".edge.on-path").all()
     }
     path = case["fillings"][index]["path"]
-    assert states == path and edges == set(itertools.pairwise(path)) and tab.locator(".cell-path").count() == 3
+    assert (
+        states == path
+        and edges == set(itertools.pairwise(path))
+        and tab.locator(".cell-path").count() == 3
+    )
     assert tab.locator("#filled").inner_text() != before
     assert tab.locator("ol button[aria-pressed=true]").count() == 1
 
@@ -352,13 +411,17 @@ def test_a_molecule_is_drawn_large(opened, smiles, scheme):
     picture = tab.locator("#molecule img")
     assert picture.get_attribute("alt") == case["fillings"][good]["text"]
     assert (
-        picture.evaluate("image => image.complete && image.naturalWidth") > 0 and picture.bounding_box()["width"] > 150
+        picture.evaluate("image => image.complete && image.naturalWidth") > 0
+        and picture.bounding_box()["width"] > 150
     )
 
 
 def test_hostile_text_stays_text(opened, text):
     case = case_of(text, HOSTILE)
-    case["states"][1]["words"] = [['<img src=x onerror="window.hacked=1">', 0.5], ["</script>", 0.1]]
+    case["states"][1]["words"] = [
+        ['<img src=x onerror="window.hacked=1">', 0.5],
+        ["</script>", 0.1],
+    ]
     case["fillings"][1]["segments"] = [['<svg onload="window.hacked=1">', None], ["'\"`${1}", 0]]
     tab = opened(case)
     tab.hover('[data-state="1"]')

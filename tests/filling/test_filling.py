@@ -32,19 +32,26 @@ def random_graph(seed, masks, k, vocabulary=5, boundary=1, spread=2.0, sparse=Fa
     edges = torch.ones(states, states).triu(1).bool()
     if sparse:
         edges &= mask[:, None] != mask
-    links = scores.masked_fill(~edges, -torch.inf).log_softmax(-1).nan_to_num(-torch.inf, neginf=-torch.inf)
+    links = (
+        scores.masked_fill(~edges, -torch.inf)
+        .log_softmax(-1)
+        .nan_to_num(-torch.inf, neginf=-torch.inf)
+    )
     probs = (spread * torch.randn(states, vocabulary, generator=g, dtype=torch.float64)).softmax(-1)
     return Graph(probs, links, mask)
 
 
 def enumerate_fillings(graph, tokens):
-    """All sequences of that many tokens, and their probabilities by the alignment's own likelihood."""
+    """All sequences of that many tokens, and their probabilities by the alignment's own
+    likelihood."""
     vocabulary, states = graph.probs.shape[1], len(graph.links)
     every = torch.tensor(list(itertools.product(range(vocabulary), repeat=tokens)))
     emission = torch.zeros(len(every), tokens + 2, states, dtype=torch.float64)
     emission[:, 1:-1] = graph.probs[:, every].log().permute(1, 2, 0)
     lengths = torch.full((len(every),), tokens + 2), torch.full((len(every),), states)
-    log_f = alignment.log_likelihood(emission, graph.links.expand(len(every), -1, -1), *lengths, backend="reference")
+    log_f = alignment.log_likelihood(
+        emission, graph.links.expand(len(every), -1, -1), *lengths, backend="reference"
+    )
     return every, log_f
 
 
@@ -69,7 +76,10 @@ GRAPHS = {
     "sparse": (random_graph(6, masks=3, k=2, sparse=True), 2),
     "as many tokens as states": (random_graph(7, masks=2, k=2, vocabulary=3), 4),
     "one per mask": (search.one_per_mask(random_graph(8, masks=3, k=2)), 3),
-    "one per mask, several boundary states": (search.one_per_mask(random_graph(9, masks=2, k=3, boundary=3)), 2),
+    "one per mask, several boundary states": (
+        search.one_per_mask(random_graph(9, masks=2, k=3, boundary=3)),
+        2,
+    ),
     "one state for each mask": (search.one_per_mask(random_graph(16, masks=3, k=1)), 3),
     "sharp": (random_graph(10, masks=3, k=2, spread=30.0), 3),
 }
@@ -80,7 +90,9 @@ every_graph = pytest.mark.parametrize("case", GRAPHS)
 def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
     graph, tokens = GRAPHS[case]
     every, log_f = enumerate_fillings(graph, tokens)
-    mass = torch.logsumexp(torch.tensor(list(enumerate_paths(graph, tokens).values()), dtype=torch.float64), 0)
+    mass = torch.logsumexp(
+        torch.tensor(list(enumerate_paths(graph, tokens).values()), dtype=torch.float64), 0
+    )
     expected = log_f - mass
     assert expected.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
     found = search.beam_search(graph, tokens, n_best=len(every), width=len(every))
@@ -91,7 +103,9 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
     assert {tuple(y) for y in found.tokens.tolist()} == set(by_tokens)
     for y, p in zip(found.tokens.tolist(), found.log_prob.tolist(), strict=True):
         assert p == pytest.approx(by_tokens[tuple(y)], rel=1e-9, abs=1e-9)
-    torch.testing.assert_close(search.log_probability(graph, every), expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        search.log_probability(graph, every), expected, rtol=1e-10, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("candidates", [1, 2, 200])
@@ -109,7 +123,9 @@ def test_what_a_narrow_beam_calls_proven_is_true(case, width, candidates):
 
 def test_most_narrow_searches_are_proven():
     cases = [random_graph(seed, masks=3, k=3, vocabulary=40) for seed in range(20)]
-    proven = [search.beam_search(graph, 3, n_best=5, width=16, candidates=10).proven for graph in cases]
+    proven = [
+        search.beam_search(graph, 3, n_best=5, width=16, candidates=10).proven for graph in cases
+    ]
     assert sum(proven) >= 15
 
 
@@ -118,7 +134,10 @@ def test_viterbi_is_the_best_of_all_paths(case):
     graph, tokens = GRAPHS[case]
     best = graph.probs.max(1)
     paths = enumerate_paths(graph, tokens)
-    scores = {path: score + sum(best.values[u].log().item() for u in path) for path, score in paths.items()}
+    scores = {
+        path: score + sum(best.values[u].log().item() for u in path)
+        for path, score in paths.items()
+    }
     expected = max(scores, key=scores.__getitem__)
     mass = math.log(sum(map(math.exp, paths.values())))
     found = search.viterbi(graph, tokens)
@@ -135,12 +154,15 @@ def test_the_path_of_a_filling_is_its_best(case):
     paths = enumerate_paths(graph, tokens)
     for y, path in zip(found.tokens.tolist(), found.path.tolist(), strict=True):
         score = {
-            u: s + sum(graph.probs[v, w].log().item() for v, w in zip(u, y, strict=True)) for u, s in paths.items()
+            u: s + sum(graph.probs[v, w].log().item() for v, w in zip(u, y, strict=True))
+            for u, s in paths.items()
         }
         assert score[tuple(path)] == pytest.approx(max(score.values()))
 
 
-@pytest.mark.parametrize("case", ["two masks", "three tokens for two masks", "one per mask", "several boundary states"])
+@pytest.mark.parametrize(
+    "case", ["two masks", "three tokens for two masks", "one per mask", "several boundary states"]
+)
 def test_samples_follow_the_distribution(case):
     graph, tokens = GRAPHS[case]
     every, log_f = enumerate_fillings(graph, tokens)
@@ -150,7 +172,9 @@ def test_samples_follow_the_distribution(case):
     weights = graph.probs.shape[1] ** torch.arange(tokens - 1, -1, -1)
     frequency = torch.bincount((drawn.tokens * weights).sum(1), minlength=len(every)) / count
     error = (expected * (1 - expected) / count).sqrt()
-    assert (frequency - expected <= 4 * error + 1 / count).all() and (expected - frequency <= 4 * error + 1e-9).all()
+    assert (frequency - expected <= 4 * error + 1 / count).all() and (
+        expected - frequency <= 4 * error + 1e-9
+    ).all()
     again = search.sample(graph, tokens, count, torch.Generator().manual_seed(1))
     assert again.tokens.equal(drawn.tokens)
 
@@ -161,7 +185,9 @@ def test_lengths_are_a_distribution(boundary, sparse):
     graph = random_graph(11, masks=2, k=2, boundary=boundary, sparse=sparse)
     lengths = search.length_distribution(graph.links).exp()
     assert lengths.sum().item() == pytest.approx(1.0)
-    masses = [sum(map(math.exp, enumerate_paths(graph, m).values())) for m in range(len(graph.links) - 1)]
+    masses = [
+        sum(map(math.exp, enumerate_paths(graph, m).values())) for m in range(len(graph.links) - 1)
+    ]
     torch.testing.assert_close(lengths, torch.tensor(masses, dtype=torch.float64) / sum(masses))
     if not sparse:
         assert sum(masses) == pytest.approx(1.0)
@@ -183,7 +209,11 @@ def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
     some, every = (enumerate_paths(g, 3) for g in (search.one_per_mask(graph), graph))
     expected = sum(map(math.exp, some.values())) / sum(map(math.exp, every.values()))
     assert 0 < search.kept(graph) == pytest.approx(expected) and expected < 1
-    assert search.kept(GRAPHS["one state for each mask"][0]) == search.kept(GRAPHS["one per mask"][0]) == 1
+    assert (
+        search.kept(GRAPHS["one state for each mask"][0])
+        == search.kept(GRAPHS["one per mask"][0])
+        == 1
+    )
 
 
 def test_many_masks_do_not_underflow():
@@ -195,14 +225,21 @@ def test_many_masks_do_not_underflow():
     torch.testing.assert_close(search.log_probability(graph, found.tokens), found.log_prob)
 
 
-# --- the command -----------------------------------------------------------------------------------------------------
+# --- the command
+# -----------------------------------------------------------------------------------------------------
 
 
 def save(directory, objective="exlm", model_class=ExLMForMaskedLM, **switches):
     """A tiny model with sharp predictions, so that fillings differ."""
     torch.manual_seed(1)
     tokenizer = train_smiles_tokenizer(MOLECULES)
-    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, num_states=3)
+    sizes = dict(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        num_states=3,
+    )
     config = ExLMConfig(
         vocab_size=len(tokenizer),
         mask_token_id=tokenizer.mask_token_id,
@@ -242,16 +279,22 @@ def test_one_mask_is_ranked_as_by_the_ordinary_logits(any_model):
     assert [entry["tokens"] for entry in record["fillings"]] == [
         [[token]] for token in tokenizer.convert_ids_to_tokens(top.indices.tolist())
     ]
-    assert [e["log_probability"] for e in record["fillings"]] == pytest.approx(top.values.tolist(), abs=1e-4)
+    assert [e["log_probability"] for e in record["fillings"]] == pytest.approx(
+        top.values.tolist(), abs=1e-4
+    )
     assert record["exact"] and record["problem"] is None
 
 
-def test_one_mask_with_free_paths_and_k_boundary_states_is_ranked_as_by_the_ordinary_logits(tmp_path):
+def test_one_mask_with_free_paths_and_k_boundary_states_is_ranked_as_by_the_ordinary_logits(
+    tmp_path,
+):
     network, tokenizer = load_for_filling(str(save(tmp_path / "model", boundary_states="k")))
     (record,) = fill_texts(network, tokenizer, ["CC<mask>O"], FillOptions(free=True))
     ids = tokenizer("CC<mask>O", return_tensors="pt")
     top = network(**ids).logits[0, 3].log_softmax(-1).topk(5)
-    assert [e["log_probability"] for e in record["fillings"]] == pytest.approx(top.values.tolist(), abs=1e-4)
+    assert [e["log_probability"] for e in record["fillings"]] == pytest.approx(
+        top.values.tolist(), abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("any_model", ["mlm", "ctc"], indirect=True)
@@ -262,7 +305,9 @@ def test_without_transitions_the_joint_is_the_product_of_the_marginals(any_model
     logits = network(**ids).logits[0].log_softmax(-1)
     first, second = logits[ids["input_ids"][0] == tokenizer.mask_token_id]
     joint = (first[:, None] + second).flatten().topk(50)
-    assert [e["log_probability"] for e in record["fillings"]] == pytest.approx(joint.values.tolist(), abs=1e-4)
+    assert [e["log_probability"] for e in record["fillings"]] == pytest.approx(
+        joint.values.tolist(), abs=1e-4
+    )
     assert record["fillings"][0]["length_probability"] == pytest.approx(1.0) and record["exact"]
 
 
@@ -274,7 +319,9 @@ def test_the_probability_is_that_of_the_training_objective(model):
     losses = []
     for entry in record["fillings"]:
         labels = torch.full_like(ids["input_ids"], -100)
-        labels[masked] = torch.tensor(tokenizer.convert_tokens_to_ids([t for part in entry["tokens"] for t in part]))
+        labels[masked] = torch.tensor(
+            tokenizer.convert_tokens_to_ids([t for part in entry["tokens"] for t in part])
+        )
         losses.append(4 * network(**ids, labels=labels).loss.item())  # 4 targets with BOS and EOS
     best, second = (entry["log_probability"] for entry in record["fillings"])
     assert losses[1] - losses[0] == pytest.approx(best - second, abs=1e-4)
@@ -282,15 +329,26 @@ def test_the_probability_is_that_of_the_training_objective(model):
 
 @pytest.mark.parametrize("boundary", [1, "k"])
 def test_priors_and_late_expansion_are_filled_as_they_are_evaluated(tmp_path, boundary):
-    switches = {"order_prior": 2.0, "sticky_prior": 1.0, "copy_embedding": 0.5, "expanded_layers": 1}
-    network, tokenizer = load_for_filling(str(save(tmp_path / "model", boundary_states=boundary, **switches)))
+    switches = {
+        "order_prior": 2.0,
+        "sticky_prior": 1.0,
+        "copy_embedding": 0.5,
+        "expanded_layers": 1,
+    }
+    network, tokenizer = load_for_filling(
+        str(save(tmp_path / "model", boundary_states=boundary, **switches))
+    )
     (record,) = fill_texts(network, tokenizer, [TWO], FillOptions(n_best=1))
     ids = tokenizer(TWO.replace("[MASK]", "<mask>"), return_tensors="pt")
     labels = torch.full_like(ids["input_ids"], -100)
     best = [token for part in record["fillings"][0]["tokens"] for token in part]
-    labels[ids["input_ids"] == tokenizer.mask_token_id] = torch.tensor(tokenizer.convert_tokens_to_ids(best))
+    labels[ids["input_ids"] == tokenizer.mask_token_id] = torch.tensor(
+        tokenizer.convert_tokens_to_ids(best)
+    )
     sums = evaluate_batch(network, {**ids, "labels": labels})
-    assert record["fillings"][0]["log_probability"] == pytest.approx(-sums["joint_nll_one_per_mask"], abs=1e-4)
+    assert record["fillings"][0]["log_probability"] == pytest.approx(
+        -sums["joint_nll_one_per_mask"], abs=1e-4
+    )
     assert record["kept"] == pytest.approx(sums["one_per_mask"], abs=1e-4)
 
 
@@ -300,7 +358,9 @@ def test_an_end_inside_the_text_is_refused_where_it_has_states_of_its_own(tmp_pa
     assert "end of sequence inside the text" in record["problem"] and not record["fillings"]
 
 
-@pytest.mark.parametrize("options", [FillOptions(), FillOptions(free=True), FillOptions(tokens="2-3")])
+@pytest.mark.parametrize(
+    "options", [FillOptions(), FillOptions(free=True), FillOptions(tokens="2-3")]
+)
 def test_every_record_says_what_one_token_for_each_mask_keeps(any_model, options):
     network, tokenizer = load_for_filling(str(any_model))
     records = list(fill_texts(network, tokenizer, [TWO, "[MASK]" * 8, "CCO"], options))
@@ -322,12 +382,25 @@ def test_batches_order_and_padding_do_not_matter(any_model):
     texts = [f"{'C' * n}[MASK]{'[MASK]' * (n % 3)}O" for n in (3, 20, 1, 7, 12, 2)]
     for method in ("beam", "viterbi", "sample"):
         together = list(fill_texts(network, tokenizer, texts, FillOptions(method=method)))
-        small = list(fill_texts(network, tokenizer, texts, FillOptions(method=method), tokens_per_batch=1))
-        assert [r["text"] for r in together] == texts and [r["line"] for r in together] == [1, 2, 3, 4, 5, 6]
+        small = list(
+            fill_texts(network, tokenizer, texts, FillOptions(method=method), tokens_per_batch=1)
+        )
+        assert [r["text"] for r in together] == texts and [r["line"] for r in together] == [
+            1,
+            2,
+            3,
+            4,
+            5,
+            6,
+        ]
         for one, other in zip(together, small, strict=True):
-            assert [e["tokens"] for e in one["fillings"]] == [e["tokens"] for e in other["fillings"]]
+            assert [e["tokens"] for e in one["fillings"]] == [
+                e["tokens"] for e in other["fillings"]
+            ]
             values = [e["log_probability"] for e in one["fillings"]]
-            assert values == pytest.approx([e["log_probability"] for e in other["fillings"]], abs=1e-4)
+            assert values == pytest.approx(
+                [e["log_probability"] for e in other["fillings"]], abs=1e-4
+            )
 
 
 def test_the_graph_holds_the_states_of_each_mask(model):
@@ -348,7 +421,9 @@ def test_several_tokens_go_where_their_states_are(model):
         first, second = (tokenizer.convert_tokens_to_string(part) for part in entry["tokens"])
         assert entry["text"] == TWO.replace("[MASK]", first, 1).replace("[MASK]", second, 1)
         by_length.setdefault(sum(map(len, entry["tokens"])), []).append(entry)
-    assert sorted(by_length) == [1, 2, 3, 4, 5, 6] and all(len(entries) == 4 for entries in by_length.values())
+    assert sorted(by_length) == [1, 2, 3, 4, 5, 6] and all(
+        len(entries) == 4 for entries in by_length.values()
+    )
     chance = sum(entries[0]["length_probability"] for entries in by_length.values())
     assert 0 < chance <= 1 and chance == pytest.approx(1 - empty(network, tokenizer), abs=1e-6)
     assert [len(states) for states in record["states"]] == [3, 3]
@@ -365,22 +440,34 @@ def empty(network, tokenizer):
 def test_texts_on_the_command_line(capsys, model):
     main(["fill", str(model), TWO, "CC<mask>O", "--n_best", "3", "--states", "true"])
     text = capsys.readouterr().out
-    assert text.startswith(TWO) and "\nCC<mask>O\n" in text and text.count("mask 1 state 3  weight") == 2
+    assert (
+        text.startswith(TWO)
+        and "\nCC<mask>O\n" in text
+        and text.count("mask 1 state 3  weight") == 2
+    )
     main(["fill", str(model), TWO, "--tokens", "2-3", "--n_best", "1"])
     text = capsys.readouterr().out
     assert "tokens 2 (" in text and "tokens 3 (" in text
     main(["fill", str(model), "CC<mask>O", "--method", "viterbi"])
     kept, best = capsys.readouterr().out.splitlines()[1:]
-    assert kept == "  paths with one token in each mask have 100% of the probability of all paths of this length"
+    assert (
+        kept
+        == "  paths with one token in each mask have 100% of the probability of all paths of this length"
+    )
     assert best.split()[1].startswith("CC")
     main(["fill", str(model), "[MASK]" * 8, "--n_best", "50", "--beam", "1"])
     text = capsys.readouterr().out
-    assert "may have been missed; raise --beam" in text and "\n  warning: these probabilities say little" in text
+    assert (
+        "may have been missed; raise --beam" in text
+        and "\n  warning: these probabilities say little" in text
+    )
 
 
 def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     source, target = tmp_path / "lines.txt", tmp_path / "fills.jsonl"
-    source.write_text("\n".join([TWO, "CCO", "", "C" * 70 + "[MASK]", "C!?<mask>", "CC<mask>O"]) + "\n")
+    source.write_text(
+        "\n".join([TWO, "CCO", "", "C" * 70 + "[MASK]", "C!?<mask>", "CC<mask>O"]) + "\n"
+    )
     main(["fill", str(model), "--file", str(source), "--output", str(target), "--n_best", "2"])
     records = read(target)
     weak = sum(record["warning"] is not None for record in records)
@@ -388,7 +475,10 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     assert [r["line"] for r in records] == [1, 2, 3, 4, 5, 6]
     assert [len(r["fillings"]) for r in records] == [2, 0, 0, 0, 0, 2]
     assert [r["problem"] for r in records[:3]] == [None, "no mask", "no mask"]
-    assert "too long" in records[3]["problem"] and "not in the model's vocabulary" in records[4]["problem"]
+    assert (
+        "too long" in records[3]["problem"]
+        and "not in the model's vocabulary" in records[4]["problem"]
+    )
     entry = records[0]["fillings"][0]
     assert set(entry) == {"text", "tokens", "probability", "log_probability", "valid"}
     assert math.log(entry["probability"]) == pytest.approx(entry["log_probability"])
@@ -397,11 +487,22 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
 def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp_path):
     source = tmp_path / "masked.csv"
     source.write_text(f"id,SMILES\n1,{TWO}\n2,C1CC[MASK]\n")
-    options = ["fill", str(model), "--file", str(source), "--n_best", "20", "--output", str(tmp_path / "a.jsonl")]
+    options = [
+        "fill",
+        str(model),
+        "--file",
+        str(source),
+        "--n_best",
+        "20",
+        "--output",
+        str(tmp_path / "a.jsonl"),
+    ]
     main(options)
     marked = read(tmp_path / "a.jsonl")
     for record in marked:
-        assert [e["valid"] for e in record["fillings"]] == [not molecule_problem(e["text"]) for e in record["fillings"]]
+        assert [e["valid"] for e in record["fillings"]] == [
+            not molecule_problem(e["text"]) for e in record["fillings"]
+        ]
     main([*options, "--valid_only", "true"])
     for record, before in zip(read(tmp_path / "a.jsonl"), marked, strict=True):
         assert record["fillings"] == [entry for entry in before["fillings"] if entry["valid"]]
@@ -417,7 +518,19 @@ def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp
 def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
     def drawn(seed):
         target = tmp_path / f"{seed}.jsonl"
-        main(["fill", str(model), *[TWO] * 2, "--method", "sample", "--seed", str(seed), "--output", str(target)])
+        main(
+            [
+                "fill",
+                str(model),
+                *[TWO] * 2,
+                "--method",
+                "sample",
+                "--seed",
+                str(seed),
+                "--output",
+                str(target),
+            ]
+        )
         return [[entry["text"] for entry in record["fillings"]] for record in read(target)]
 
     assert drawn(3) == drawn(3) != drawn(4)
@@ -437,7 +550,10 @@ def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
         (("MODEL", TWO, "--n_best", "0"), "n_best is 0"),
         (("MODEL", TWO, "--method", "greedy"), "greedy"),
         (("MODEL", TWO, "--output", "fills.csv"), "must end in .jsonl"),
-        (("MODEL", TWO, "--tokens_per_batch", "-5"), "tokens_per_batch is -5; it must be at least 1"),
+        (
+            ("MODEL", TWO, "--tokens_per_batch", "-5"),
+            "tokens_per_batch is -5; it must be at least 1",
+        ),
         (("/nowhere", TWO), "/nowhere does not exist"),
         ((), "give MODEL before the options"),
     ],
@@ -451,7 +567,9 @@ def test_bad_input_is_named(capsys, model, arguments, message):
 
 def test_a_model_without_a_prediction_head_is_refused(tmp_path):
     save(tmp_path / "classifier", model_class=ExLMForSequenceClassification)
-    with pytest.raises(InputError, match="holds ExLMForSequenceClassification; give the directory of a pre-trained"):
+    with pytest.raises(
+        InputError, match="holds ExLMForSequenceClassification; give the directory of a pre-trained"
+    ):
         load_for_filling(str(tmp_path / "classifier"))
 
 

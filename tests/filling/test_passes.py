@@ -31,19 +31,34 @@ from exlm_command import main
 from tests.filling.test_filling import GRAPHS, enumerate_fillings, random_graph, save
 
 TWO = "CC(=O)[MASK]c1cccc[MASK]1"
-WORDS = ["<s>", "<pad>", "</s>", "<unk>", "c", "<mask>"]  # [MASK] and the end of a sequence can be filled in, too
-ONE_PATH = [  # models whose paths all have one state in each mask, so that `fill` and `joint_nll` count the same paths
+WORDS = [
+    "<s>",
+    "<pad>",
+    "</s>",
+    "<unk>",
+    "c",
+    "<mask>",
+]  # [MASK] and the end of a sequence can be filled in, too
+# models whose paths all have one state in each mask, so that `fill` and `joint_nll` count the same
+# paths
+ONE_PATH = [
     {"num_states": 1},
     {"objective": "mlm"},
     {"objective": "ctc", "num_states": 2},
     {"num_states": 2, "order_prior": 60.0},
 ]
-OTHERS = [{"num_states": 3}, {"num_states": 2, "dag": "sparse"}, {"num_states": 2, "boundary_states": "k"}]
+OTHERS = [
+    {"num_states": 3},
+    {"num_states": 2, "dag": "sparse"},
+    {"num_states": 2, "boundary_states": "k"},
+]
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    words = Tokenizer(WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>"))
+    words = Tokenizer(
+        WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>")
+    )
     words.pre_tokenizer = WhitespaceSplit()
     ends = [("<s>", WORDS.index("<s>")), ("</s>", WORDS.index("</s>"))]
     words.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
@@ -63,10 +78,18 @@ def filled(tokenizer):
 
     def fill(switches, masks, passes, n_best=10**4, width=64):
         torch.manual_seed(3)
-        sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
-        settings = {"max_position_embeddings": 64, "initializer_range": 0.6, "mask_token_id": tokenizer.mask_token_id}
+        sizes = dict(
+            hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+        )
+        settings = {
+            "max_position_embeddings": 64,
+            "initializer_range": 0.6,
+            "mask_token_id": tokenizer.mask_token_id,
+        }
         network = (
-            ExLMForMaskedLM(ExLMConfig(vocab_size=len(WORDS), **sizes, **{**settings, **switches})).double().eval()
+            ExLMForMaskedLM(ExLMConfig(vocab_size=len(WORDS), **sizes, **{**settings, **switches}))
+            .double()
+            .eval()
         )
         (example,) = encode(network, tokenizer, [" [MASK]" * masks])
         (graph,) = graphs(network, [example], tokenizer)
@@ -88,9 +111,14 @@ def nll(network, tokenizer, ids, passes):
 
 @pytest.mark.parametrize("passes", [1, 2, 3])
 @pytest.mark.parametrize("switches", [*ONE_PATH, *OTHERS], ids=str)
-def test_a_wide_beam_lists_all_fillings_once_with_the_probabilities_of_the_policy(filled, tokenizer, switches, passes):
+def test_a_wide_beam_lists_all_fillings_once_with_the_probabilities_of_the_policy(
+    filled, tokenizer, switches, passes
+):
     network, result = filled(switches, masks=3, passes=passes)
-    assert len({tuple(x.ids) for x in result.filled}) == len(result.filled) == len(WORDS) ** 3 and result.proven
+    assert (
+        len({tuple(x.ids) for x in result.filled}) == len(result.filled) == len(WORDS) ** 3
+        and result.proven
+    )
     values = torch.tensor([x.log_prob for x in result.filled], dtype=torch.float64)
     assert float(values.exp().sum()) == pytest.approx(1.0, abs=1e-9) and (values.diff() <= 0).all()
     if switches in ONE_PATH:
@@ -114,7 +142,9 @@ def test_what_a_narrow_beam_calls_proven_is_true(filled, switches, width):
     assert proven >= (width == 4)
 
 
-@pytest.mark.parametrize("case", ["three masks", "sparse", "one per mask", "one per mask, several boundary states"])
+@pytest.mark.parametrize(
+    "case", ["three masks", "sparse", "one per mask", "one per mask, several boundary states"]
+)
 def test_masks_are_summed_out_over_all_their_tokens(case):
     graph = search.one_per_mask(GRAPHS[case][0])
     every, log_f = enumerate_fillings(graph, graph.masks)
@@ -125,15 +155,21 @@ def test_masks_are_summed_out_over_all_their_tokens(case):
         dropped = [mask for mask, now in enumerate(revealed) if not now]
         expected = probabilities.sum(dropped) if dropped else probabilities
         if chosen.masks:
-            tokens = torch.tensor(list(itertools.product(range(graph.probs.shape[1]), repeat=chosen.masks)))
-            torch.testing.assert_close(search.log_probability(chosen, tokens).exp(), expected.flatten())
+            tokens = torch.tensor(
+                list(itertools.product(range(graph.probs.shape[1]), repeat=chosen.masks))
+            )
+            torch.testing.assert_close(
+                search.log_probability(chosen, tokens).exp(), expected.flatten()
+            )
 
 
 def test_many_masks_are_summed_out_without_underflow():
     graph = search.one_per_mask(random_graph(13, masks=100, k=2, spread=9.0))
     revealed = torch.arange(100) == 60
     tokens = torch.arange(5)[:, None]
-    assert search.log_probability(search.summed_out(graph, revealed), tokens).logsumexp(0).abs() < 1e-9
+    assert (
+        search.log_probability(search.summed_out(graph, revealed), tokens).logsumexp(0).abs() < 1e-9
+    )
 
 
 def test_samples_follow_the_policy(filled, tokenizer):
@@ -145,21 +181,27 @@ def test_samples_follow_the_policy(filled, tokenizer):
     options = FillOptions(n_best=count, method="sample", passes=2)
     record = fill_in_passes(graph, example, read, tokenizer, options)
     drawn = [
-        tuple(tokenizer.convert_tokens_to_ids(mask[0]) for mask in entry["tokens"]) for entry in record["fillings"]
+        tuple(tokenizer.convert_tokens_to_ids(mask[0]) for mask in entry["tokens"])
+        for entry in record["fillings"]
     ]
     values = {tuple(x.ids[1:-1]): x.log_prob for x in every.filled}
-    assert [entry["log_probability"] for entry in record["fillings"]] == pytest.approx([values[y] for y in drawn])
+    assert [entry["log_probability"] for entry in record["fillings"]] == pytest.approx(
+        [values[y] for y in drawn]
+    )
     assert record["exact"] is None and record["passes"] == 2 and len(drawn) == count
     expected = torch.tensor([*values.values()], dtype=torch.float64).exp()
     frequency = torch.tensor([drawn.count(y) / count for y in values], dtype=torch.float64)
     error = (expected * (1 - expected) / count).sqrt()
     assert ((frequency - expected).abs() <= 4 * error + 1 / count).all()
     few = replace(options, n_best=10)
-    first, again, other = (fill_in_passes(graph, example, read, tokenizer, few, line) for line in (1, 1, 2))
+    first, again, other = (
+        fill_in_passes(graph, example, read, tokenizer, few, line) for line in (1, 1, 2)
+    )
     assert first == again != other
 
 
-# --- the command -----------------------------------------------------------------------------------------------------
+# --- the command
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +244,9 @@ def test_the_output_says_how_many_passes_it_took(capsys, model, tmp_path):
     main(["fill", str(model), TWO])
     assert "passes" not in capsys.readouterr().out
     target = tmp_path / "fills.jsonl"
-    main(["fill", str(model), TWO, "--passes", "all", "--method", "sample", "--output", str(target)])
+    main(
+        ["fill", str(model), TWO, "--passes", "all", "--method", "sample", "--output", str(target)]
+    )
     (record,) = map(json.loads, target.read_text().splitlines())
     assert record["passes"] == 2 and len(record["fillings"]) == 5 and record["kept"] == 1
 

@@ -18,9 +18,17 @@ WILD = "MKVLAAGWRT"
 
 
 def save(path, objective, tokenizer=None, **switches):
-    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, num_states=3)
+    sizes = dict(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        num_states=3,
+    )
     tokenizer = tokenizer or train_text_tokenizer("protein", ["M"], 500)
-    config = ArchitectureConfig(objective=objective, initializer_range=0.3, **sizes, **switches).build(tokenizer)
+    config = ArchitectureConfig(
+        objective=objective, initializer_range=0.3, **sizes, **switches
+    ).build(tokenizer)
     save_model(path, ExLMForMaskedLM(config), tokenizer)
     return str(path)
 
@@ -32,15 +40,21 @@ def table(path, **columns):
 
 @torch.no_grad()
 def by_hand(path, changes):
-    """(score, joint_score) from the model's own logits at the masks, and from all paths with one state in each mask."""
+    """(score, joint_score) from the model's own logits at the masks, and from all paths with one
+    state in each mask."""
     network = ExLMForMaskedLM.from_pretrained(path).eval()
     tokenizer = train_text_tokenizer("protein", ["M"], 500)
     ids = tokenizer(WILD, return_tensors="pt")["input_ids"]
     places = sorted(changes)
-    old, new = (tokenizer.convert_tokens_to_ids([s[p] for p in places]) for s in (dict(enumerate(WILD)), changes))
+    old, new = (
+        tokenizer.convert_tokens_to_ids([s[p] for p in places])
+        for s in (dict(enumerate(WILD)), changes)
+    )
     ids[0, [place + 1 for place in places]] = tokenizer.mask_token_id
     logits = network(ids).logits[0, [place + 1 for place in places]].log_softmax(-1)
-    single = sum(float(logits[i, b] - logits[i, a]) for i, (a, b) in enumerate(zip(old, new, strict=True)))
+    single = sum(
+        float(logits[i, b] - logits[i, a]) for i, (a, b) in enumerate(zip(old, new, strict=True))
+    )
     if not network.config.has_links:
         return single, single
     lattice = network.exlm.expand(ids)
@@ -53,7 +67,9 @@ def by_hand(path, changes):
             path = [1 + mask * k + copy for mask, copy in enumerate(copies)]
             steps = itertools.pairwise([0, *path, len(links) - 1])
             chance = np.prod([float(links[u, v]) for u, v in steps])
-            total[name] += chance * np.prod([float(emission[u, y]) for u, y in zip(path, tokens, strict=True)])
+            total[name] += chance * np.prod(
+                [float(emission[u, y]) for u, y in zip(path, tokens, strict=True)]
+            )
     return single, float(np.log(total["new"] / total["old"]))
 
 
@@ -77,14 +93,28 @@ def test_mutants_and_mutations_agree_and_every_row_stays(tmp_path, capsys):
     mutants = ["MKALAAGWRT", "MKALAAGWKT", WILD, "MKALAAGWR", "MKV-AAGWRT"]
     whole = table(tmp_path / "a.csv", sequence=[WILD] * 5, mutant=mutants, effect=[1, 2, 0, 5, ""])
     named = table(
-        tmp_path / "b.csv", sequence=[WILD.lower()] * 5, mutations=["V3A", "V3A;R9K", "K3A", "V33A", "V3A:V3L"]
+        tmp_path / "b.csv",
+        sequence=[WILD.lower()] * 5,
+        mutations=["V3A", "V3A;R9K", "K3A", "V33A", "V3A:V3L"],
     )
     a = score(model, whole, str(tmp_path / "a.tsv"), label_column="effect")
-    assert "3 rows scored, 2 marked" in (text := capsys.readouterr().out) and "with effect (3 rows)" in text
+    assert (
+        "3 rows scored, 2 marked" in (text := capsys.readouterr().out)
+        and "with effect (3 rows)" in text
+    )
     b = score(model, named, str(tmp_path / "b.tsv"))
     np.testing.assert_allclose(a["score"][:2], b["score"][:2], rtol=1e-6)
-    assert (a.loc[2, ["score", "joint_score"]] == 0).all() and list(a["effect"]) == ["1", "2", "0", "5", ""]
-    assert a["score"][3:].isna().all() and a["problem"].str.contains("nor a mutant with the 10 residues")[3:].all()
+    assert (a.loc[2, ["score", "joint_score"]] == 0).all() and list(a["effect"]) == [
+        "1",
+        "2",
+        "0",
+        "5",
+        "",
+    ]
+    assert (
+        a["score"][3:].isna().all()
+        and a["problem"].str.contains("nor a mutant with the 10 residues")[3:].all()
+    )
     assert b["problem"].tolist()[2:] == [
         "K3A: at position 3 there is V, not K",
         "V33A: at position 33 there is no residue, not V",
@@ -94,11 +124,16 @@ def test_mutants_and_mutations_agree_and_every_row_stays(tmp_path, capsys):
 
 def test_other_models_and_tables_are_refused(tmp_path):
     chemist = save(tmp_path / "chemist", "exlm", train_smiles_tokenizer(["CCO"]))
-    path, out = table(tmp_path / "a.csv", sequence=["CCO"], mutations=["C1O"]), str(tmp_path / "b.csv")
+    path, out = (
+        table(tmp_path / "a.csv", sequence=["CCO"], mutations=["C1O"]),
+        str(tmp_path / "b.csv"),
+    )
     with pytest.raises(InputError, match="no model of proteins"):
         score(chemist, path, out)
     model = save(tmp_path / "model", "mlm")
     with pytest.raises(InputError, match="no column 'absent'"):
         score(model, path, out, mutations_column="absent")
-    with pytest.raises(InputError, match="no row can be scored, the first: K1O: at position 1 there is C"):
+    with pytest.raises(
+        InputError, match="no row can be scored, the first: K1O: at position 1 there is C"
+    ):
         score(model, table(tmp_path / "c.csv", sequence=["CCO"], mutations=["K1O"]), out)

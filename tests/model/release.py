@@ -2,8 +2,9 @@
 
     python -m tests.model.release
 
-One sequence at a time, in float64, over all expanded positions, by nothing but PyTorch. It takes weights under the
-names of the authors' release. Change it only if the release is found to do something else; then record the case again.
+One sequence at a time, in float64, over all expanded positions, by nothing but PyTorch. It takes
+weights under the names of the authors' release. Change it only if the release is found to do
+something else; then record the case again.
 """
 
 from pathlib import Path
@@ -40,7 +41,8 @@ class Outputs(NamedTuple):
 
 
 def expand(tokens: list[int], answers: list[int], k: int) -> Expanded:
-    """k copies of BOS, of EOS and of every token that has an answer; the answers are PAD elsewhere."""
+    """k copies of BOS, of EOS and of every token that has an answer; the answers are PAD
+    elsewhere."""
     result = Expanded([], [], [], [])
     for word, (token, answer) in enumerate(zip(tokens, answers, strict=True)):
         is_boundary, is_masked = token in (BOS, EOS), answer != PAD
@@ -72,14 +74,18 @@ def encode(weights: Weights, expanded: Expanded) -> Tensor:
         return linear(x, weights[f"{TRUNK}{name}.weight"], weights[f"{TRUNK}{name}.bias"])
 
     def norm(x: Tensor, name: str) -> Tensor:
-        return layer_norm(x, x.shape[-1:], weights[f"{TRUNK}{name}.weight"], weights[f"{TRUNK}{name}.bias"])
+        return layer_norm(
+            x, x.shape[-1:], weights[f"{TRUNK}{name}.weight"], weights[f"{TRUNK}{name}.bias"]
+        )
 
     def of_heads(x: Tensor) -> Tensor:
         return x.unflatten(-1, (heads, -1)).transpose(0, 1)  # [H, L, d]
 
     def turned(x: Tensor) -> Tensor:
         by_word, by_copy = of_heads(x).chunk(2, dim=-1)
-        return torch.cat([rotate(by_word, expanded.words), rotate(by_copy, expanded.copies)], dim=-1)
+        return torch.cat(
+            [rotate(by_word, expanded.words), rotate(by_copy, expanded.copies)], dim=-1
+        )
 
     hidden = weights[TRUNK + "embed_tokens.weight"][expanded.tokens]
     layers = {name.split(".")[3] for name in weights if name.startswith(TRUNK + "layers.")}
@@ -96,18 +102,25 @@ def encode(weights: Weights, expanded: Expanded) -> Tensor:
 
 
 def links_of(weights: Weights, hidden: Tensor, is_state: Tensor) -> Tensor:
-    """Log transitions [L, L] between the states among all positions; NONE where there is no link."""
+    """Log transitions [L, L] between the states among all positions; NONE where there is no
+    link."""
     heads, length = len(weights["encoder.gate_linear.weight"]), len(hidden)
     positions = weights["encoder.link_positional.weight"][PAD + 1 :][:length]
     features = torch.cat([hidden, positions], dim=-1)
     query, key, gate = (
-        linear(features, weights[f"encoder.{name}_linear.weight"], weights[f"encoder.{name}_linear.bias"])
+        linear(
+            features,
+            weights[f"encoder.{name}_linear.weight"],
+            weights[f"encoder.{name}_linear.bias"],
+        )
         for name in ("query", "key", "gate")
     )
     log_gate, mixture = gate.log_softmax(-1), hidden.new_full((length, length), NONE)
     later = torch.arange(length) > torch.arange(length)[:, None]
     edges = later & is_state & is_state[:, None]
-    for q, k, of_head in zip(query.chunk(heads, -1), key.chunk(heads, -1), log_gate.unbind(-1), strict=True):
+    for q, k, of_head in zip(
+        query.chunk(heads, -1), key.chunk(heads, -1), log_gate.unbind(-1), strict=True
+    ):
         scores = (q @ k.T / q.shape[-1] ** 0.5).masked_fill(~edges, NONE)
         mixture = torch.logaddexp(mixture, scores.log_softmax(-1) + of_head[:, None])
     return mixture.masked_fill(~edges, NONE)
@@ -118,7 +131,9 @@ def sequence(weights: Weights, tokens: list[int], answers: list[int], k: int) ->
     expanded = expand(tokens, answers, k)
     hidden = encode(weights, expanded)
     x = gelu(linear(hidden, weights[HEAD + "dense.weight"], weights[HEAD + "dense.bias"]))
-    x = layer_norm(x, x.shape[-1:], weights[HEAD + "layer_norm.weight"], weights[HEAD + "layer_norm.bias"])
+    x = layer_norm(
+        x, x.shape[-1:], weights[HEAD + "layer_norm.weight"], weights[HEAD + "layer_norm.bias"]
+    )
     logits = linear(x, weights[TRUNK + "embed_tokens.weight"], weights[HEAD + "bias"])
     links = links_of(weights, hidden, torch.tensor(expanded.copies) > 0)
     emitted = logits.log_softmax(-1)[:, expanded.targets].T  # [M, L]
@@ -131,13 +146,19 @@ def sequence(weights: Weights, tokens: list[int], answers: list[int], k: int) ->
 
 
 def batch(weights: Weights, src: np.ndarray, tgt: np.ndarray, k: int) -> dict[str, np.ndarray]:
-    """Arrays under the names of a recorded case, from input tokens `src` [B, S] and answers `tgt` [B, S]. Padding is
-    PAD in `ext_tokens`, -inf in `links` and 0 in the others. `g.NAME` is the gradient of the weight NAME."""
+    """Arrays under the names of a recorded case, from input tokens `src` [B, S] and answers `tgt`
+    [B, S]. Padding is PAD in `ext_tokens`, -inf in `links` and 0 in the others. `g.NAME` is the
+    gradient of the weight NAME."""
     leaves = {name: value.double().requires_grad_() for name, value in weights.items()}
     rows = [row[row != PAD].tolist() for row in src]
     answers = [targets[: len(row)].tolist() for row, targets in zip(rows, tgt, strict=True)]
-    outputs = [sequence(leaves, row, targets, k) for row, targets in zip(rows, answers, strict=True)]
-    tokens = [torch.tensor(expand(row, targets, k).tokens) for row, targets in zip(rows, answers, strict=True)]
+    outputs = [
+        sequence(leaves, row, targets, k) for row, targets in zip(rows, answers, strict=True)
+    ]
+    tokens = [
+        torch.tensor(expand(row, targets, k).tokens)
+        for row, targets in zip(rows, answers, strict=True)
+    ]
     plain = [encode(leaves, expand(row, [PAD] * len(row), k)) for row in rows]  # as in fine-tuning
     loss = torch.stack([output.loss for output in outputs]).mean()
     loss.backward()
@@ -161,8 +182,11 @@ def batch(weights: Weights, src: np.ndarray, tgt: np.ndarray, k: int) -> dict[st
     return {name: value.detach().numpy() for name, value in (arrays | gradients).items()}
 
 
-def random_weights(vocabulary: int, width: int, inner: int, heads: int, layers: int, positions: int) -> Weights:
-    """Weights in float32 under the release's names, large enough that nothing is close to uniform."""
+def random_weights(
+    vocabulary: int, width: int, inner: int, heads: int, layers: int, positions: int
+) -> Weights:
+    """Weights in float32 under the release's names, large enough that nothing is close to
+    uniform."""
     generator = torch.Generator().manual_seed(0)
     square, affine = (width, width), {}
     for i in range(layers):
@@ -170,14 +194,21 @@ def random_weights(vocabulary: int, width: int, inner: int, heads: int, layers: 
         affine |= {f"{layer}self_attn.{name}_proj": square for name in ("q", "k", "v", "out")}
         affine |= {f"{layer}fc1": (inner, width), f"{layer}fc2": (width, inner)}
         affine |= {f"{layer}self_attn_layer_norm": (width,), f"{layer}final_layer_norm": (width,)}
-    affine |= {TRUNK + "emb_layer_norm_after": (width,), HEAD + "dense": square, HEAD + "layer_norm": (width,)}
+    affine |= {
+        TRUNK + "emb_layer_norm_after": (width,),
+        HEAD + "dense": square,
+        HEAD + "layer_norm": (width,),
+    }
     affine |= {f"encoder.{name}_linear": (width, 2 * width) for name in ("query", "key")}
     affine["encoder.gate_linear"] = (heads, 2 * width)
 
     def draw(*shape: int) -> Tensor:
         return 0.3 * torch.randn(shape, generator=generator)
 
-    weights = {TRUNK + "embed_tokens.weight": draw(vocabulary, width), HEAD + "bias": draw(vocabulary)}
+    weights = {
+        TRUNK + "embed_tokens.weight": draw(vocabulary, width),
+        HEAD + "bias": draw(vocabulary),
+    }
     weights["encoder.link_positional.weight"] = draw(PAD + 1 + positions, width)
     for name, shape in affine.items():
         weights[name + ".weight"] = draw(*shape) + (len(shape) == 1)  # those of norms are around 1
@@ -186,8 +217,8 @@ def random_weights(vocabulary: int, width: int, inner: int, heads: int, layers: 
 
 
 def recorded() -> dict[str, np.ndarray]:
-    """The case: its inputs, weights, outputs and gradients. The last column is padding, because the release misreads
-    rows that fill the width of their batch."""
+    """The case: its inputs, weights, outputs and gradients. The last column is padding, because the
+    release misreads rows that fill the width of their batch."""
     mask = 19
     src = [
         [BOS, 5, mask, 7, mask, mask, 9, EOS, PAD],
@@ -200,7 +231,9 @@ def recorded() -> dict[str, np.ndarray]:
         [PAD] * 9,
     ]
     inputs = {"src": np.array(src), "tgt": np.array(tgt)}
-    weights = random_weights(vocabulary=mask + 1, width=16, inner=24, heads=2, layers=2, positions=24)
+    weights = random_weights(
+        vocabulary=mask + 1, width=16, inner=24, heads=2, layers=2, positions=24
+    )
     named = {f"w.{name}": value.numpy() for name, value in weights.items()}
     return inputs | named | batch(weights, **inputs, k=3)
 

@@ -52,13 +52,19 @@ def test_losses_and_gradients_are_those_of_the_cpu(tiny_config, tiny_batch, swit
     torch.testing.assert_close(total.cpu(), expected, rtol=0.02 if half else 1e-3, atol=0)
     for ours, theirs in zip(model.parameters(), gradients, strict=True):
         scale = theirs.abs().max().item()
-        torch.testing.assert_close(ours.grad.cpu(), theirs, rtol=0, atol=(0.1 if half else 5e-3) * scale + 1e-6)
+        torch.testing.assert_close(
+            ours.grad.cpu(), theirs, rtol=0, atol=(0.1 if half else 5e-3) * scale + 1e-6
+        )
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 def test_classification_takes_batches_from_the_host(tiny_config, tiny_batch, pooling):
-    model = ExLMForSequenceClassification(tiny_config(num_labels=2, classifier_pooling=pooling)).eval()
+    model = ExLMForSequenceClassification(
+        tiny_config(num_labels=2, classifier_pooling=pooling)
+    ).eval()
     inputs = {name: tiny_batch[name] for name in ("input_ids", "attention_mask")}
     expected = model(**inputs).logits
     with torch.autocast("cuda", dtype=torch.bfloat16):
-        torch.testing.assert_close(model.cuda()(**inputs).logits.cpu(), expected, atol=0.05, rtol=0.05)
+        torch.testing.assert_close(
+            model.cuda()(**inputs).logits.cpu(), expected, atol=0.05, rtol=0.05
+        )

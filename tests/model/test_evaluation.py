@@ -37,7 +37,10 @@ def probabilities(model, name):
 def build(tiny_config):
     def model(**switches):
         config = tiny_config(
-            **{"num_states": 2, **switches}, vocab_size=VOCABULARY, mask_token_id=7, initializer_range=0.5
+            **{"num_states": 2, **switches},
+            vocab_size=VOCABULARY,
+            mask_token_id=7,
+            initializer_range=0.5,
         )
         return ExLMForMaskedLM(config).double().eval()
 
@@ -45,11 +48,15 @@ def build(tiny_config):
 
 
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
-def test_the_probabilities_of_all_fillings_sum_to_one_and_their_marginals_are_the_marginal_ones(build, switches):
+def test_the_probabilities_of_all_fillings_sum_to_one_and_their_marginals_are_the_marginal_ones(
+    build, switches
+):
     model = build(**switches)
     joint, marginal = probabilities(model, "joint_nll"), probabilities(model, "nll")
     assert float(joint.sum()) == pytest.approx(1.0, abs=1e-6)
-    torch.testing.assert_close(marginal, torch.outer(joint.sum(1), joint.sum(0)), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(
+        marginal, torch.outer(joint.sum(1), joint.sum(0)), atol=1e-6, rtol=1e-5
+    )
     if model.transition is None:
         torch.testing.assert_close(joint, marginal)
     else:
@@ -65,14 +72,19 @@ def test_joint_numbers_are_sums_over_paths(build):
     lattice = model.exlm.expand(**batch)
     states = model.states(lattice)
     links, probs = model.transition(states, lattice)[0].exp(), model.head(states).softmax(-1)[0]
-    paths = {(u, v): links[0, u] * links[u, v] * links[v, 5] for u, v in itertools.combinations(range(1, 5), 2)}
+    paths = {
+        (u, v): links[0, u] * links[u, v] * links[v, 5]
+        for u, v in itertools.combinations(range(1, 5), 2)
+    }
     own = {(u, v): p for (u, v), p in paths.items() if u < 3 <= v}
     emitted = {(u, v): p * probs[u, 5] * probs[v, 6] for (u, v), p in paths.items()}
     sums = evaluate_batch(model, batch)
     total = float(sum(paths.values()))
     assert sums["joint_nll"] == pytest.approx(-math.log(float(sum(emitted.values())) / total))
     kept = float(sum(own.values()))
-    assert sums["joint_nll_one_per_mask"] == pytest.approx(-math.log(float(sum(emitted[path] for path in own)) / kept))
+    assert sums["joint_nll_one_per_mask"] == pytest.approx(
+        -math.log(float(sum(emitted[path] for path in own)) / kept)
+    )
     assert sums["one_per_mask"] == pytest.approx(kept / total)
     for c in (1, 2):
         first = float(sum(p for (u, _), p in paths.items() if u == c)) / total
@@ -82,30 +94,50 @@ def test_joint_numbers_are_sums_over_paths(build):
 
 def test_a_prior_in_place_of_the_configurations_counts(build):
     model, row = build(), torch.tensor([[0, 7, 4, 7, 2]])
-    batch = {"input_ids": row, "attention_mask": torch.ones_like(row), "labels": torch.where(row == 7, 5, -100)}
+    batch = {
+        "input_ids": row,
+        "attention_mask": torch.ones_like(row),
+        "labels": torch.where(row == 7, 5, -100),
+    }
     free, held = evaluate_batch(model, batch), evaluate_batch(model, batch, Prior(30.0, 0.0))
     assert held["one_per_mask"] > 0.999 > free["one_per_mask"]
     model.transition.prior = Prior(30.0, 0.0)
     assert evaluate_batch(model, batch) == held
 
 
-def test_means_are_per_masked_token_and_a_batch_without_masks_adds_nothing(build, tiny_config, tiny_batch):
+def test_means_are_per_masked_token_and_a_batch_without_masks_adds_nothing(
+    build, tiny_config, tiny_batch
+):
     model = ExLMForMaskedLM(tiny_config()).eval()
     sums = evaluate_batch(model, tiny_batch)
-    assert sums["masked"] == 6 and sums["sequences"] == 3 and no_sums(model.config).keys() == sums.keys()
-    result = summary(sums)
-    assert result["nll"] == pytest.approx(sums["nll"] / 6) and result["perplexity"] == pytest.approx(
-        math.exp(result["nll"])
+    assert (
+        sums["masked"] == 6
+        and sums["sequences"] == 3
+        and no_sums(model.config).keys() == sums.keys()
     )
+    result = summary(sums)
+    assert result["nll"] == pytest.approx(sums["nll"] / 6) and result[
+        "perplexity"
+    ] == pytest.approx(math.exp(result["nll"]))
     assert result["joint_perplexity"] == pytest.approx(math.exp(sums["joint_nll"] / 6))
-    assert 0 < result["own_states"] == pytest.approx(sum(result["by_state"])) and len(result["by_state"]) == 3
+    assert (
+        0 < result["own_states"] == pytest.approx(sum(result["by_state"]))
+        and len(result["by_state"]) == 3
+    )
     alone = {name: t[2:3] for name, t in tiny_batch.items()}  # no mask
-    assert evaluate_batch(model, alone)["joint_nll"] == 0 and summary(evaluate_batch(model, alone))["one_per_mask"] == 0
+    assert (
+        evaluate_batch(model, alone)["joint_nll"] == 0
+        and summary(evaluate_batch(model, alone))["one_per_mask"] == 0
+    )
 
 
 def test_a_masked_blank_leaves_the_numbers_of_a_ctc_model_finite(tiny_config):
     """`<unk>` is no answer of such a model; it counts as impossible, not as infinity."""
     model = ExLMForMaskedLM(tiny_config(objective="ctc")).eval()
     row, labels = torch.tensor([[0, 29, 7, 29, 2]]), torch.tensor([[-100, 3, -100, 8, -100]])
-    found = summary(evaluate_batch(model, {"input_ids": row, "attention_mask": torch.ones_like(row), "labels": labels}))
+    found = summary(
+        evaluate_batch(
+            model, {"input_ids": row, "attention_mask": torch.ones_like(row), "labels": labels}
+        )
+    )
     assert 40 < found["nll"] < 90 and math.isfinite(found["perplexity"])

@@ -1,4 +1,5 @@
-"""Layers that are computed again in the backward pass: the same loss and gradients to the last digit, less memory."""
+"""Layers that are computed again in the backward pass: the same loss and gradients to the last
+digit, less memory."""
 
 import pytest
 import torch
@@ -33,7 +34,8 @@ HEADS = {
 
 
 def losses(config, batch, head=ExLMForMaskedLM, dtype=torch.float32):
-    """Loss, gradients and how often a layer ran, without and with layers that are computed again."""
+    """Loss, gradients and how often a layer ran, without and with layers that are computed
+    again."""
     for again in (False, True):
         torch.manual_seed(0)
         model, calls = head(config).train(), []
@@ -61,7 +63,9 @@ def assert_equal(pair):
 @pytest.mark.parametrize("rate", [0.0, 0.2])
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
 def test_loss_and_gradients_are_the_same(tiny_config, tiny_batch, switches, rate, dtype):
-    rates = dict(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate, activation_dropout=rate)
+    rates = dict(
+        hidden_dropout_prob=rate, attention_probs_dropout_prob=rate, activation_dropout=rate
+    )
     assert_equal(losses(tiny_config(**switches, **rates), tiny_batch, dtype=dtype))
 
 
@@ -73,7 +77,9 @@ def test_packed_rows_too(tiny_config, tiny_batch, monkeypatch, switches):
 
 
 def test_traced_states_too(tiny_config, tiny_batch):
-    assert_equal(losses(tiny_config(expanded_layers=1), {**tiny_batch, "output_hidden_states": True}))
+    assert_equal(
+        losses(tiny_config(expanded_layers=1), {**tiny_batch, "output_hidden_states": True})
+    )
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -94,14 +100,19 @@ def test_the_method_of_transformers_switches_it_on_and_off(tiny_config, tiny_bat
 
 
 def test_nothing_inside_a_layer_is_kept(tiny_config, tiny_batch):
-    """Autograd keeps hardly more elements for four layers than for two. (Their inputs it does not count.)"""
+    """Autograd keeps hardly more elements for four layers than for two. (Their inputs it does not
+    count.)"""
 
     def kept(layers: int, again: bool) -> int:
-        model = ExLMForMaskedLM(tiny_config(num_hidden_layers=layers, intermediate_size=256)).train()
+        model = ExLMForMaskedLM(
+            tiny_config(num_hidden_layers=layers, intermediate_size=256)
+        ).train()
         if again:
             recompute_layers(model)
         elements = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda x: elements.append(x.numel()) or x, lambda x: x):
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda x: elements.append(x.numel()) or x, lambda x: x
+        ):
             model(**tiny_batch).loss  # noqa: B018
         return sum(elements)
 
@@ -117,7 +128,12 @@ def test_the_trainer_can_ask_for_it(tiny_config, tiny_batch, tmp_path):
         torch.manual_seed(0)
         model = ExLMForMaskedLM(tiny_config())
         arguments = TrainingArguments(
-            str(tmp_path), max_steps=3, report_to=[], use_cpu=True, disable_tqdm=True, gradient_checkpointing=again
+            str(tmp_path),
+            max_steps=3,
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+            gradient_checkpointing=again,
         )
         Trainer(model, arguments, train_dataset=rows).train()
         assert model.is_gradient_checkpointing == again
@@ -130,5 +146,7 @@ def test_a_model_that_cannot_is_named():
         def gradient_checkpointing_enable(self, _):
             raise ValueError("Lone does not support gradient checkpointing.")
 
-    with pytest.raises(InputError, match="Lone cannot compute its layers again; leave out gradient_checkpointing"):
+    with pytest.raises(
+        InputError, match="Lone cannot compute its layers again; leave out gradient_checkpointing"
+    ):
         recompute_layers(Lone())

@@ -10,7 +10,9 @@ def test_as_many_expanded_layers_as_there_are_is_the_paper(tiny_config, tiny_bat
     losses = []
     for layers in ("all", 2):
         torch.manual_seed(0)
-        losses.append(ExLMForMaskedLM(tiny_config(expanded_layers=layers)).eval()(**tiny_batch).total)
+        losses.append(
+            ExLMForMaskedLM(tiny_config(expanded_layers=layers)).eval()(**tiny_batch).total
+        )
     assert torch.equal(*losses)
 
 
@@ -29,7 +31,9 @@ def test_layers_before_the_expansion_are_those_of_an_mlm(tiny_config, tiny_batch
 @pytest.mark.parametrize("boundary", [1, "k"])
 def test_the_copies_of_a_mask_go_on_from_its_hidden_state(tiny_config, tiny_batch, boundary):
     """The hidden states after the expansion, from the layers one by one."""
-    model = ExLMModel(tiny_config(expanded_layers=1, copy_embedding=0.5, boundary_states=boundary)).eval()
+    model = ExLMModel(
+        tiny_config(expanded_layers=1, copy_embedding=0.5, boundary_states=boundary)
+    ).eval()
     inputs = []
     model.layers[0].register_forward_hook(lambda _, __, output: inputs.append(output))
     model.layers[1].register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
@@ -47,7 +51,9 @@ def test_every_weight_of_a_late_expansion_learns(tiny_config, tiny_batch):
     model = ExLMForMaskedLM(tiny_config(expanded_layers=1, copy_embedding=0.5))
     model(**tiny_batch).loss.backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
-    assert (model.exlm.copies.weight.grad[1:].abs().sum(1) > 0).all() and (model.exlm.copies.weight.grad[0] == 0).all()
+    assert (model.exlm.copies.weight.grad[1:].abs().sum(1) > 0).all() and (
+        model.exlm.copies.weight.grad[0] == 0
+    ).all()
 
 
 @pytest.mark.parametrize("boundary", [1, "k"])
@@ -72,7 +78,9 @@ def test_tasks_read_the_layers_that_they_are_told_to(tiny_config, tiny_batch, po
     late = ExLMForSequenceClassification(tiny_config(**switches)).eval()
     assert late.config.read_layers == 1
     torch.manual_seed(0)
-    told = ExLMForSequenceClassification(tiny_config(task_layers=1, classifier_pooling=pooling)).eval()
+    told = ExLMForSequenceClassification(
+        tiny_config(task_layers=1, classifier_pooling=pooling)
+    ).eval()
     torch.testing.assert_close(late(ids, mask).logits, told(ids, mask).logits)
     late.config.task_layers = 2
     assert not torch.allclose(late(ids, mask).logits, told(ids, mask).logits, atol=1e-3)

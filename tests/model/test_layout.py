@@ -1,4 +1,5 @@
-"""The encoder gives the same hidden states however the batch is laid out and however few positions are read."""
+"""The encoder gives the same hidden states however the batch is laid out and however few positions
+are read."""
 
 import pytest
 import torch
@@ -24,7 +25,10 @@ def each_sequence(query, key, value, cu_q, cu_k, max_q, max_k):
     parts = []
     for b in range(len(cu_q) - 1):
         assert cu_q[b + 1] - cu_q[b] <= max_q and cu_k[b + 1] - cu_k[b] <= max_k
-        q, k, v = (x[ends[b] : ends[b + 1]].transpose(0, 1) for x, ends in ((query, cu_q), (key, cu_k), (value, cu_k)))
+        q, k, v = (
+            x[ends[b] : ends[b + 1]].transpose(0, 1)
+            for x, ends in ((query, cu_q), (key, cu_k), (value, cu_k))
+        )
         parts.append(F.scaled_dot_product_attention(q, k, v).transpose(0, 1))
     return torch.cat(parts)
 
@@ -78,7 +82,9 @@ def test_columns_of_padding_change_nothing(tiny_config, tiny_batch, pack, switch
     assert model(wide["input_ids"], wide["attention_mask"]).logits.isfinite().all()
 
 
-@pytest.mark.parametrize("switches", [{}, {"expanded_layers": 1, "copy_embedding": 0.5, "order_prior": 3.0}], ids=str)
+@pytest.mark.parametrize(
+    "switches", [{}, {"expanded_layers": 1, "copy_embedding": 0.5, "order_prior": 3.0}], ids=str
+)
 def test_packed_trains_with_the_same_gradients(tiny_config, tiny_batch, pack, switches):
     model = ExLMForMaskedLM(tiny_config(**switches)).eval()
     losses, gradients = [], []
@@ -119,6 +125,8 @@ def test_gathering_rows_and_its_gradient():
     hidden = torch.randn(3, 5, 2, dtype=torch.float64, requires_grad=True)
     index = torch.tensor([[0, 4, 4], [1, 2, 3], [2, 0, 0]])
     assert all(
-        torch.equal(gather_rows(hidden, index)[b, n], hidden[b, index[b, n]]) for b in range(3) for n in range(3)
+        torch.equal(gather_rows(hidden, index)[b, n], hidden[b, index[b, n]])
+        for b in range(3)
+        for n in range(3)
     )
     assert torch.autograd.gradcheck(lambda x: gather_rows(x, index), hidden)

@@ -1,4 +1,5 @@
-"""The model under transformers: every switch trains, saves and loads; marginals are exact; the Trainer works."""
+"""The model under transformers: every switch trains, saves and loads; marginals are exact; the
+Trainer works."""
 
 import itertools
 
@@ -6,7 +7,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+)
 
 from exlm import (
     ExLMConfig,
@@ -55,8 +61,11 @@ def test_every_switch_gives_finite_losses_and_gradients(tiny_config, tiny_batch,
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_an_mlm_with_positions_in_all_features_has_ordinary_rotary_positions(tiny_config, tiny_batch):
-    """It is RoFormer's MLM to the last digit: the state axis takes nothing, whatever share an ExLM would give it."""
+def test_an_mlm_with_positions_in_all_features_has_ordinary_rotary_positions(
+    tiny_config, tiny_batch
+):
+    """It is RoFormer's MLM to the last digit: the state axis takes nothing, whatever share an ExLM
+    would give it."""
     logits = []
     for positions in ({"rotary": "full", "state_share": 0.25}, {"rotary": "1d"}, {"rotary": "2d"}):
         torch.manual_seed(0)
@@ -78,7 +87,9 @@ def test_positions_before_a_late_expansion_are_those_of_words_alone(tiny_config,
 @pytest.mark.parametrize("switches", SWITCHES, ids=ids)
 def test_every_switch_overfits_a_few_sentences(tiny_config, tiny_batch, switches):
     # Masked tokens of one sequence differ, so that their order is all there is to learn.
-    model = ExLMForMaskedLM(tiny_config(**switches, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+    model = ExLMForMaskedLM(
+        tiny_config(**switches, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    )
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     for _ in range(300):
         optimizer.zero_grad()
@@ -138,27 +149,36 @@ def test_logits_at_masks_are_the_exact_marginals(tiny_config, switches):
         joint = (each[0, :, None] + each[1, None, :]).flatten()
     else:
         emission = (
-            model.head(states).log_softmax(-1).gather(2, lattice.targets[:, None].expand(-1, states.shape[1], -1))
+            model.head(states)
+            .log_softmax(-1)
+            .gather(2, lattice.targets[:, None].expand(-1, states.shape[1], -1))
         )
         emission = emission.transpose(1, 2).contiguous()
         emission[:, 0] = emission[:, -1] = 0.0  # BOS and EOS are known
         matrix = model.transition(states, lattice).double()
-        joint = alignment.log_likelihood(emission, matrix, lattice.target_lengths, lattice.state_lengths)
+        joint = alignment.log_likelihood(
+            emission, matrix, lattice.target_lengths, lattice.state_lengths
+        )
     table = joint.softmax(0).reshape(8, 8)
     logits = model(row).logits[0]
     torch.testing.assert_close(logits[1].softmax(-1), table.sum(1), atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(logits[3].softmax(-1), table.sum(0), atol=1e-6, rtol=1e-5)
 
 
-def test_one_state_per_mask_and_a_path_through_all_of_them_is_the_vanilla_loss(tiny_config, tiny_batch):
-    """With k = 1 every state is on the only path: -log f is the sum of cross entropies and forced transitions."""
+def test_one_state_per_mask_and_a_path_through_all_of_them_is_the_vanilla_loss(
+    tiny_config, tiny_batch
+):
+    """With k = 1 every state is on the only path: -log f is the sum of cross entropies and forced
+    transitions."""
     model = ExLMForMaskedLM(tiny_config(num_states=1)).eval()
     lattice = model.exlm.expand(**tiny_batch)
     states = model.states(lattice)
     log_probs, matrix = model.head(states).log_softmax(-1), model.transition(states, lattice)
     expected = torch.zeros(())
     for b, n in enumerate(lattice.target_lengths.tolist()):
-        score = log_probs[b, range(n), lattice.targets[b, :n]].sum() + sum(matrix[b, i, i + 1] for i in range(n - 1))
+        score = log_probs[b, range(n), lattice.targets[b, :n]].sum() + sum(
+            matrix[b, i, i + 1] for i in range(n - 1)
+        )
         expected = expected - score / n
     torch.testing.assert_close(model(**tiny_batch).total, expected)
 
@@ -197,7 +217,9 @@ def test_states_of_one_mask_differ_only_because_of_their_2d_position(tiny_config
     assert (states[0] - states[1]).abs().max() > 1e-4
     flat = ExLMModel(tiny_config()).eval()
     flat.load_state_dict(model.state_dict())
-    frozen = lattice.__class__(**{**lattice.__dict__, "position_ids": lattice.position_ids * torch.tensor([1, 0])})
+    frozen = lattice.__class__(
+        **{**lattice.__dict__, "position_ids": lattice.position_ids * torch.tensor([1, 0])}
+    )
     same = flat.encode(frozen)[0, 2:5]
     torch.testing.assert_close(same[0], same[1])
 
@@ -206,19 +228,25 @@ def test_classification_losses_ignore_missing_labels():
     logits = torch.tensor([[0.5, -1.0], [2.0, 0.0]])
     labels = torch.tensor([[1.0, float("nan")], [0.0, 1.0]])
     total, count = classification_loss(logits, labels, "multi_label_classification")
-    expected = sum(F.binary_cross_entropy_with_logits(logits[i], labels[i]) for i in [(0, 0), (1, 0), (1, 1)])
+    expected = sum(
+        F.binary_cross_entropy_with_logits(logits[i], labels[i]) for i in [(0, 0), (1, 0), (1, 1)]
+    )
     torch.testing.assert_close(total, expected)
     assert count == 3
     total, count = classification_loss(logits, labels, "regression")
     torch.testing.assert_close(total, torch.tensor(0.25 + 4.0 + 1.0))
     total, _ = classification_loss(logits, torch.tensor([0, 1]), "single_label_classification")
-    torch.testing.assert_close(total, F.cross_entropy(logits, torch.tensor([0, 1]), reduction="sum"))
+    torch.testing.assert_close(
+        total, F.cross_entropy(logits, torch.tensor([0, 1]), reduction="sum")
+    )
 
 
 def test_the_problem_type_is_inferred_as_in_transformers():
     logits = torch.randn(3, 2)
     whole, several = torch.tensor([0, 1, 1]), torch.tensor([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
-    assert classification_loss(logits, whole, None)[0] == F.cross_entropy(logits, whole, reduction="sum")
+    assert classification_loss(logits, whole, None)[0] == F.cross_entropy(
+        logits, whole, reduction="sum"
+    )
     expected = F.binary_cross_entropy_with_logits(logits, several, reduction="sum")
     torch.testing.assert_close(classification_loss(logits, several, None)[0], expected)
     expected = F.mse_loss(logits[:, 0], several[:, 0], reduction="sum")
@@ -251,10 +279,14 @@ def test_an_empty_row_in_a_batch_leaves_the_others_finite(tiny_config, tiny_batc
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 def test_classifiers_pool_real_tokens_only(tiny_config, tiny_batch, pooling):
-    model = ExLMForSequenceClassification(tiny_config(classifier_pooling=pooling, num_labels=2)).eval()
+    model = ExLMForSequenceClassification(
+        tiny_config(classifier_pooling=pooling, num_labels=2)
+    ).eval()
     together = model(tiny_batch["input_ids"], tiny_batch["attention_mask"]).logits
     for b, n in enumerate(tiny_batch["attention_mask"].sum(1).tolist()):
-        torch.testing.assert_close(model(tiny_batch["input_ids"][b : b + 1, :n]).logits[0], together[b])
+        torch.testing.assert_close(
+            model(tiny_batch["input_ids"][b : b + 1, :n]).logits[0], together[b]
+        )
 
 
 def test_the_encoder_gives_a_tuple_on_request(tiny_config, tiny_batch):
@@ -263,7 +295,9 @@ def test_the_encoder_gives_a_tuple_on_request(tiny_config, tiny_batch):
     assert hidden.shape == (4, 7, 32)
 
 
-def test_classifiers_read_masks_as_ordinary_tokens_and_load_pretrained_encoders(tiny_config, tiny_batch, tmp_path):
+def test_classifiers_read_masks_as_ordinary_tokens_and_load_pretrained_encoders(
+    tiny_config, tiny_batch, tmp_path
+):
     pretrained = ExLMForMaskedLM(tiny_config())
     pretrained.save_pretrained(tmp_path)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=3).eval()
@@ -276,16 +310,24 @@ def test_classifiers_read_masks_as_ordinary_tokens_and_load_pretrained_encoders(
 
 @pytest.mark.parametrize("switches", [{}, {"repeat": 2}, {"expanded_layers": 1, "task_layers": 2}])
 @pytest.mark.parametrize("boundary_states", [1, "k"])
-def test_a_classifier_and_an_embedding_take_the_same_mean(tiny_config, tiny_batch, boundary_states, switches):
+def test_a_classifier_and_an_embedding_take_the_same_mean(
+    tiny_config, tiny_batch, boundary_states, switches
+):
     config = tiny_config(
-        boundary_states=boundary_states, classifier_pooling="mean", num_labels=2, initializer_range=0.5, **switches
+        boundary_states=boundary_states,
+        classifier_pooling="mean",
+        num_labels=2,
+        initializer_range=0.5,
+        **switches,
     )
     model = ExLMForSequenceClassification(config).eval()
     model.classifier = nn.Identity()
     ids, mask = tiny_batch["input_ids"], tiny_batch["attention_mask"]
     ids[0, 3] = config.eos_token_id  # between the texts of a pair
     for side in (ids, mask), (ids.flip(1), mask.flip(1)):
-        torch.testing.assert_close(model(*side).logits, model.exlm.embedding(*side), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            model(*side).logits, model.exlm.embedding(*side), atol=1e-5, rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize(
@@ -300,9 +342,15 @@ def test_a_classifier_and_an_embedding_take_the_same_mean(tiny_config, tiny_batc
         ({"expanded_layers": 3}, "expanded_layers is 3; it must be all, or from 1 to 2"),
         ({"expanded_layers": "some"}, "expanded_layers is some"),
         ({"max_position_embeddings": -5}, "max_position_embeddings is -5; it must be at least 1"),
-        ({"initializer_range": -1.0}, "initializer_range is -1.0; it must be 0 or a positive number"),
+        (
+            {"initializer_range": -1.0},
+            "initializer_range is -1.0; it must be 0 or a positive number",
+        ),
         ({"rotary_base": 0.0}, "rotary_base is 0.0; it must be a positive number"),
-        ({"objective": "ctc", "unk_token_id": None}, "ctc has <unk> as its blank, but the tokenizer has no unk token"),
+        (
+            {"objective": "ctc", "unk_token_id": None},
+            "ctc has <unk> as its blank, but the tokenizer has no unk token",
+        ),
     ],
 )
 def test_impossible_configurations_say_what_is_wrong(tiny_config, change, message):
@@ -339,9 +387,16 @@ def test_the_hugging_face_trainer_trains_it(tiny_config, tiny_batch, tmp_path):
 
 
 def test_configuration_round_trip(tmp_path):
-    ExLMConfig(objective="ctc", boundary_states="k", dag="sparse", rotary="1d").save_pretrained(tmp_path)
+    ExLMConfig(objective="ctc", boundary_states="k", dag="sparse", rotary="1d").save_pretrained(
+        tmp_path
+    )
     loaded = ExLMConfig.from_pretrained(tmp_path)
-    assert (loaded.objective, loaded.boundary_states, loaded.dag, loaded.rotary) == ("ctc", "k", "sparse", "1d")
+    assert (loaded.objective, loaded.boundary_states, loaded.dag, loaded.rotary) == (
+        "ctc",
+        "k",
+        "sparse",
+        "1d",
+    )
 
 
 def test_log_probabilities_are_those_of_float32_under_autocast(tiny_config, tiny_batch):
@@ -352,12 +407,15 @@ def test_log_probabilities_are_those_of_float32_under_autocast(tiny_config, tiny
     expected = model.transition(states, lattice), *model.head.operands(states)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         ours = model.transition(states, lattice), *model.head.operands(states)
-    assert torch.equal(ours[0], expected[0]) and ours[1].dtype == torch.bfloat16  # the operands, not the logits
+    assert (
+        torch.equal(ours[0], expected[0]) and ours[1].dtype == torch.bfloat16
+    )  # the operands, not the logits
     torch.testing.assert_close(ours[1].float(), expected[1], atol=0.02, rtol=0.01)
 
 
 def test_a_ctc_target_that_is_the_blank_is_left_out(tiny_config):
-    """`<unk>` is the blank: its alignments would be counted twice, and its loss could fall below 0."""
+    """`<unk>` is the blank: its alignments would be counted twice, and its loss could fall below
+    0."""
     model = ExLMForMaskedLM(tiny_config(objective="ctc")).eval()
     row, labels = torch.tensor([[0, 29, 7, 29, 2]]), torch.tensor([[-100, 3, -100, 8, -100]])
     with torch.no_grad():
@@ -377,7 +435,9 @@ def test_ctc_averages_over_bos_and_eos_where_they_have_k_states(tiny_config):
     row, labels = torch.tensor([[0, 29, 7, 2]]), torch.tensor([[-100, 6, -100, -100]])
     lattice = model.exlm.expand(row, labels=labels)
     log_probs = model.head(model.states(lattice)).log_softmax(-1)[0].unflatten(0, (3, 3))
-    blocks = [single_target_ctc(log_probs[i, :, y], log_probs[i, :, 3]) for i, y in enumerate([0, 6, 2])]
+    blocks = [
+        single_target_ctc(log_probs[i, :, y], log_probs[i, :, 3]) for i, y in enumerate([0, 6, 2])
+    ]
     torch.testing.assert_close(model(row, labels=labels).loss, -torch.stack(blocks).mean())
 
 
@@ -388,13 +448,19 @@ def test_the_masks_of_an_mlm_are_tokens_like_any_other(tiny_config, tiny_batch):
     assert (masked.position_ids[..., 1] == 0).all() and (masked.copy == 0).all()
     inputs = {name: tiny_batch[name] for name in ("input_ids", "attention_mask")}
     real = tiny_batch["attention_mask"].bool()
-    torch.testing.assert_close(model.encode(masked)[real], model.encode(model.expand_unmasked(**inputs))[real])
+    torch.testing.assert_close(
+        model.encode(masked)[real], model.encode(model.expand_unmasked(**inputs))[real]
+    )
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm", "ctc"])
-def test_logits_come_beside_a_loss_in_evaluation_and_where_asked(tiny_config, tiny_batch, objective):
+def test_logits_come_beside_a_loss_in_evaluation_and_where_asked(
+    tiny_config, tiny_batch, objective
+):
     """As compute_metrics of a Trainer needs them; they are those that come without labels."""
-    model = ExLMForMaskedLM(tiny_config(objective=objective, initializer_range=0.3, hidden_dropout_prob=0.0))
+    model = ExLMForMaskedLM(
+        tiny_config(objective=objective, initializer_range=0.3, hidden_dropout_prob=0.0)
+    )
     assert model.train()(**tiny_batch).logits is None
     asked = model(**tiny_batch, return_logits=True)
     alone = model.eval()(**{name: x for name, x in tiny_batch.items() if name != "labels"}).logits
@@ -407,7 +473,9 @@ def test_logits_come_beside_a_loss_in_evaluation_and_where_asked(tiny_config, ti
 HEADS = [ExLMModel, ExLMForMaskedLM, ExLMForSequenceClassification, ExLMForQuestionAnswering]
 
 
-@pytest.mark.parametrize("switches", [{}, {"expanded_layers": 1, "copy_embedding": 0.5}, {"objective": "mlm"}])
+@pytest.mark.parametrize(
+    "switches", [{}, {"expanded_layers": 1, "copy_embedding": 0.5}, {"objective": "mlm"}]
+)
 @pytest.mark.parametrize("kind", HEADS, ids=lambda kind: kind.__name__)
 def test_hidden_states_of_every_layer_on_request(tiny_config, tiny_batch, kind, switches):
     inputs = {name: tiny_batch[name] for name in ("input_ids", "attention_mask")}
@@ -422,7 +490,11 @@ def test_hidden_states_of_every_layer_on_request(tiny_config, tiny_batch, kind, 
     assert len(full.hidden_states) == depth + 1
     assert all(hidden.shape == (4, 7, 32) for hidden in full.hidden_states)
     for i in range(1, depth + 1):
-        rows = lattice.plain if lattice.plain is not None and i <= encoder.config.plain_layers else lattice
+        rows = (
+            lattice.plain
+            if lattice.plain is not None and i <= encoder.config.plain_layers
+            else lattice
+        )
         expected = at_tokens(encoder.encode(lattice, depth=i), rows)
         found = full.hidden_states[i] if i == depth else encoder.norm(full.hidden_states[i])
         torch.testing.assert_close(found, expected)
@@ -431,12 +503,18 @@ def test_hidden_states_of_every_layer_on_request(tiny_config, tiny_batch, kind, 
 
 
 def test_hidden_states_in_training_are_those_behind_the_loss(tiny_config, tiny_batch):
-    model = ExLMForMaskedLM(tiny_config(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)).train()
+    model = ExLMForMaskedLM(
+        tiny_config(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    ).train()
     output = model(**tiny_batch, output_hidden_states=True)
     torch.testing.assert_close(output.loss, model(**tiny_batch).loss)
-    assert len(output.hidden_states) == 3 and all(hidden.requires_grad for hidden in output.hidden_states)
+    assert len(output.hidden_states) == 3 and all(
+        hidden.requires_grad for hidden in output.hidden_states
+    )
     first, *_ = model.eval()(**tiny_batch, return_dict=False)
-    torch.testing.assert_close(first, output.loss)  # a tuple begins with the loss, whatever else it has
+    torch.testing.assert_close(
+        first, output.loss
+    )  # a tuple begins with the loss, whatever else it has
 
 
 def test_the_hidden_states_of_a_repeated_input_are_those_of_its_tokens(tiny_config, tiny_batch):
@@ -444,7 +522,9 @@ def test_the_hidden_states_of_a_repeated_input_are_those_of_its_tokens(tiny_conf
     output = model(tiny_batch["input_ids"], tiny_batch["attention_mask"], output_hidden_states=True)
     assert all(hidden.shape == (4, 7, 32) for hidden in output.hidden_states)
     first = output.hidden_states[0]
-    torch.testing.assert_close(first[0, 1], model.exlm.embeddings.weight[tiny_batch["input_ids"][0, 1]])
+    torch.testing.assert_close(
+        first[0, 1], model.exlm.embeddings.weight[tiny_batch["input_ids"][0, 1]]
+    )
 
 
 def test_what_the_texts_are_is_saved_with_the_model(tiny_config, tmp_path):

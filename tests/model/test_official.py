@@ -1,5 +1,6 @@
-"""Parity with the authors' implementation: with a case that was recorded by the plain model of `release.py` in float64
-and, where it is at hand, with one that was recorded by their own code in float32."""
+"""Parity with the authors' implementation: with a case that was recorded by the plain model of
+`release.py` in float64 and, where it is at hand, with one that was recorded by their own code in
+float32."""
 
 import numpy as np
 import pytest
@@ -42,16 +43,26 @@ def inputs(case):
 def close(ours, theirs):
     """In float64 the angles of the rotary positions, which are float32, limit the agreement."""
     tolerance = 1e-6 if ours.dtype == torch.float64 else 1e-4
-    torch.testing.assert_close(ours.detach(), torch.as_tensor(theirs), atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(
+        ours.detach(), torch.as_tensor(theirs), atol=tolerance, rtol=tolerance
+    )
 
 
 def test_the_plain_model_of_the_release_gives_what_is_recorded(case):
-    weights = {name: torch.tensor(value) for name, value in weights_of(case).items() if f"g.{name}" in case}
+    weights = {
+        name: torch.tensor(value) for name, value in weights_of(case).items() if f"g.{name}" in case
+    }
     again = release.batch(weights, case["src"], case["tgt"], k=3)
-    assert again.keys() == {name for name in case if name not in ("src", "tgt") and not name.startswith("w.")}
+    assert again.keys() == {
+        name for name in case if name not in ("src", "tgt") and not name.startswith("w.")
+    }
     for name, values in again.items():
         expected = case[name]
-        if name in ("features", "plain_features", "logits"):  # the authors' code computes something of padding, too
+        if name in (
+            "features",
+            "plain_features",
+            "logits",
+        ):  # the authors' code computes something of padding, too
             real = values.any(-1)
             assert real.sum(1).min() > 3
             values, expected = values[real], expected[real]
@@ -137,12 +148,14 @@ def test_loss_and_every_gradient(model, inputs, case):
 
 def test_a_foreign_state_dict_is_refused(case):
     with pytest.raises(InputError, match="gate_linear"):
-        from_official({name: value for name, value in weights_of(case).items() if "gate" not in name}, 3)
+        from_official(
+            {name: value for name, value in weights_of(case).items() if "gate" not in name}, 3
+        )
 
 
 def test_a_pair_has_states_for_its_inner_boundary(model):
-    """The release expands every BOS and EOS and lets a path through them: written out over all positions, in
-    float64."""
+    """The release expands every BOS and EOS and lets a path through them: written out over all
+    positions, in float64."""
     mask = model.config.mask_token_id
     ids, labels = torch.tensor([[0, 7, mask, 9, 2, 11, mask, 2]]), torch.full((1, 8), -100)
     labels[0, 2], labels[0, 6] = 8, 12
@@ -153,7 +166,10 @@ def test_a_pair_has_states_for_its_inner_boundary(model):
     state = torch.tensor([[token in (0, 2, mask) for token in expanded]])
     head, log_probs = model.transition, model.head(hidden).log_softmax(-1).double()
     features = torch.cat([hidden, head.positions.weight[: len(expanded)][None]], -1)
-    query, key = (linear(features).unflatten(-1, (head.heads, -1)).double() for linear in (head.query, head.key))
+    query, key = (
+        linear(features).unflatten(-1, (head.heads, -1)).double()
+        for linear in (head.query, head.key)
+    )
     scores = torch.einsum("bihd,bjhd->bhij", query, key) / query.shape[-1] ** 0.5
     edges = (state[:, :, None] & state[:, None]).triu(1)
     gate = head.gate(features).double().log_softmax(-1).transpose(1, 2)[..., None]
@@ -164,6 +180,8 @@ def test_a_pair_has_states_for_its_inner_boundary(model):
     alpha[0] = log_probs[0, 0, targets[0]]
     for target in targets[1:]:
         alpha = (alpha[:, None] + links[0]).logsumexp(0) + log_probs[0, :, target]
-    assert model(ids, labels=labels).loss.item() == pytest.approx(-float(alpha[-1]) / len(targets), abs=1e-5)
+    assert model(ids, labels=labels).loss.item() == pytest.approx(
+        -float(alpha[-1]) / len(targets), abs=1e-5
+    )
     plain = model.exlm.expand_unmasked(torch.tensor([[0, 7, 2, 9, 2]]))  # as in fine-tuning
     assert plain.input_ids[0].tolist() == [0, 0, 0, 7, 2, 2, 2, 9, 2, 2, 2]

@@ -1,4 +1,5 @@
-"""Joint likelihood in several passes: a distribution over all fillings, and equal to the policy written out."""
+"""Joint likelihood in several passes: a distribution over all fillings, and equal to the policy
+written out."""
 
 import itertools
 import math
@@ -28,10 +29,13 @@ ROWS = {2: [BOS, MASK, 4, MASK, EOS], 3: [BOS, MASK, MASK, 4, MASK, EOS]}
 
 @pytest.fixture
 def build(tiny_config):
-    """A function that builds a model in float64 whose predictions are sharp, so that the order of passes varies."""
+    """A function that builds a model in float64 whose predictions are sharp, so that the order of
+    passes varies."""
 
     def model(**switches):
-        config = tiny_config(**switches, vocab_size=VOCABULARY, mask_token_id=MASK, initializer_range=0.6)
+        config = tiny_config(
+            **switches, vocab_size=VOCABULARY, mask_token_id=MASK, initializer_range=0.6
+        )
         return ExLMForMaskedLM(config).double().eval()
 
     return model
@@ -57,14 +61,19 @@ def test_the_probabilities_of_all_fillings_sum_to_one(build, switches):
 
 
 def log_distributions(model, ids, labels):
-    """Everything that a pass needs, by the sum over all paths, written out: the masks, log p(tokens at a list of masks)
-    and the marginal distribution of every mask."""
+    """Everything that a pass needs, by the sum over all paths, written out: the masks, log p(tokens
+    at a list of masks) and the marginal distribution of every mask."""
     lattice = model.exlm.expand(ids, torch.ones_like(ids), labels=labels)
     states = model.states(lattice)
     masks = [i for i, is_mask in enumerate(lattice.target_is_mask[0].tolist()) if is_mask]
     if model.transition is None:
         marginals = model.marginals(lattice, states)[0].exp()
-        return lattice, masks, lambda chosen: math.prod(float(marginals[i, y]) for i, y in chosen), marginals
+        return (
+            lattice,
+            masks,
+            lambda chosen: math.prod(float(marginals[i, y]) for i, y in chosen),
+            marginals,
+        )
     links, words = model.links(states, lattice)[0].exp(), model.head(states)[0].softmax(-1)
     last, inner = len(words) - 1, lattice.targets.shape[1] - 2
     paths = [(0, *path, last) for path in itertools.combinations(range(1, last), inner)]
@@ -108,15 +117,21 @@ def test_every_pass_is_the_policy_written_out(build, switches):
             expected.append(nll)
             orders.add(str(order))
         found = nll_in_passes(model, batch, passes)
-        torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(
+            found, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9
+        )
     assert len(orders) >= 3
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm", "ctc"])
-def test_one_pass_is_the_joint_nll_and_the_batch_does_not_matter(tiny_config, tiny_batch, objective):
+def test_one_pass_is_the_joint_nll_and_the_batch_does_not_matter(
+    tiny_config, tiny_batch, objective
+):
     model = ExLMForMaskedLM(tiny_config(objective=objective, initializer_range=0.5)).eval()
     before = {name: tensor.clone() for name, tensor in tiny_batch.items()}
-    one_by_one = [{name: tensor[i : i + 1] for name, tensor in tiny_batch.items()} for i in range(4)]
+    one_by_one = [
+        {name: tensor[i : i + 1] for name, tensor in tiny_batch.items()} for i in range(4)
+    ]
     once = nll_in_passes(model, tiny_batch, 1)
     expected = [evaluate_batch(model, alone)["joint_nll"] for alone in one_by_one]
     assert once.tolist() == pytest.approx(expected, rel=1e-5) and once[2] == 0
@@ -137,7 +152,9 @@ def test_a_prior_in_place_of_the_configurations_counts(build):
 
 
 def test_masks_are_spread_evenly_and_of_equal_ones_the_left_come_first():
-    certainty = torch.tensor([[0.9, 0.5, 0.7, 0.5, 0.7, 0.5, 0.9], [0.9, 0.1, 0.2, 0.9, 0.9, 0.9, 0.9]])
+    certainty = torch.tensor(
+        [[0.9, 0.5, 0.7, 0.5, 0.7, 0.5, 0.9], [0.9, 0.1, 0.2, 0.9, 0.9, 0.9, 0.9]]
+    )
     masks = torch.tensor([[0, 1, 1, 1, 1, 1, 0], [0, 1, 1, 0, 0, 0, 0]]).bool()
     sizes, left = [], masks
     for passes_left in (3, 2, 1):

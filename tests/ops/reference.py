@@ -1,6 +1,8 @@
-"""The alignment as the paper writes it, one sequence at a time, in float64, and differentiated by autograd.
+"""The alignment as the paper writes it, one sequence at a time, in float64, and differentiated by
+autograd.
 
-It is slow but easy to check; every back end is tested against it. To import it adds it to `BACKENDS` as `reference`.
+It is slow but easy to check; every back end is tested against it. To import it adds it to
+`BACKENDS` as `reference`.
 """
 
 import torch
@@ -12,15 +14,24 @@ from exlm.ops.precision import at_least_float32
 
 
 def forward_backward(
-    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor, gradients: bool = True
+    emission: Tensor,
+    transition: Tensor,
+    target_lengths: Tensor,
+    state_lengths: Tensor,
+    gradients: bool = True,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """log f [B], at least float32, and, if asked for, the posteriors [B, T, N] and [B, N, N]."""
     used = feasible(emission, target_lengths, state_lengths)
     with torch.enable_grad():
         inputs = [x.detach().double().requires_grad_() for x in (emission, transition)]
-        p, e = (x.where(mask, IMPOSSIBLE).clamp(min=IMPOSSIBLE) for x, mask in zip(inputs, used, strict=True))
+        p, e = (
+            x.where(mask, IMPOSSIBLE).clamp(min=IMPOSSIBLE)
+            for x, mask in zip(inputs, used, strict=True)
+        )
         value = p[:, :0].sum((1, 2)) + IMPOSSIBLE  # differentiable, also for an empty batch
-        for b, (t, n) in enumerate(zip(target_lengths.tolist(), state_lengths.tolist(), strict=True)):
+        for b, (t, n) in enumerate(
+            zip(target_lengths.tolist(), state_lengths.tolist(), strict=True)
+        ):
             if 1 <= t <= p.shape[1] and t <= n <= p.shape[2]:
                 f = p[b, 0]
                 for i in range(1, t):  # f[i, u] = sum over v < u of f[i - 1, v] E[v, u] P[i, u]
@@ -30,7 +41,9 @@ def forward_backward(
         result = value.detach().to(at_least_float32(emission.dtype))
         if not gradients:
             return result, None, None
-        at_state, on_edge = torch.autograd.grad(value.sum(), inputs, allow_unused=True, materialize_grads=True)
+        at_state, on_edge = torch.autograd.grad(
+            value.sum(), inputs, allow_unused=True, materialize_grads=True
+        )
     return result, at_state.to(emission.dtype), on_edge.to(transition.dtype)
 
 

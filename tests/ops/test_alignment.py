@@ -1,4 +1,5 @@
-"""The dynamic programme against enumeration of all paths, against identities, and on hostile input."""
+"""The dynamic programme against enumeration of all paths, against identities, and on hostile
+input."""
 
 import itertools
 import math
@@ -48,7 +49,8 @@ def enumerate_sequence(emission, transition, targets, states):
 
 
 def random_case(seed, batch=6, targets=5, states=9, spread=1.0, missing=0.0, dtype=torch.float64):
-    """Random lengths, log-softmax transitions over valid successors, and a share of missing edges and emissions."""
+    """Random lengths, log-softmax transitions over valid successors, and a share of missing edges
+    and emissions."""
     g = torch.Generator().manual_seed(seed)
     emission = -spread * torch.rand(batch, targets, states, generator=g, dtype=torch.float64) - 0.1
     scores = spread * torch.randn(batch, states, states, generator=g, dtype=torch.float64)
@@ -80,11 +82,17 @@ CASES = {
 def test_value_and_gradients_equal_enumeration(backend, case):
     emission, transition, target_lengths, state_lengths = random_case(**CASES[case])
     emission.requires_grad_(), transition.requires_grad_()
-    value = alignment.log_likelihood(emission, transition, target_lengths, state_lengths, backend=backend)
+    value = alignment.log_likelihood(
+        emission, transition, target_lengths, state_lengths, backend=backend
+    )
     weights = torch.arange(1.0, len(value) + 1, dtype=value.dtype)
     torch.where(value == -INF, 0.0, value * weights).sum().backward()
-    for b, (targets, states) in enumerate(zip(target_lengths.tolist(), state_lengths.tolist(), strict=True)):
-        expected, at_state, on_edge, _ = enumerate_sequence(emission[b], transition[b], targets, states)
+    for b, (targets, states) in enumerate(
+        zip(target_lengths.tolist(), state_lengths.tolist(), strict=True)
+    ):
+        expected, at_state, on_edge, _ = enumerate_sequence(
+            emission[b], transition[b], targets, states
+        )
         assert value[b].item() == pytest.approx(expected, rel=1e-10)
         torch.testing.assert_close(emission.grad[b], at_state * (b + 1), rtol=1e-8, atol=1e-10)
         torch.testing.assert_close(transition.grad[b], on_edge * (b + 1), rtol=1e-8, atol=1e-10)
@@ -102,7 +110,9 @@ def test_random_lattices_equal_enumeration(backend, seed, targets, states, missi
     case = random_case(seed, batch=3, targets=targets, states=states, spread=30.0, missing=missing)
     value = alignment.log_likelihood(*case, backend=backend)
     for b, (t, n) in enumerate(zip(case[2].tolist(), case[3].tolist(), strict=True)):
-        assert value[b].item() == pytest.approx(enumerate_sequence(case[0][b], case[1][b], t, n)[0], rel=1e-10)
+        assert value[b].item() == pytest.approx(
+            enumerate_sequence(case[0][b], case[1][b], t, n)[0], rel=1e-10
+        )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -124,7 +134,9 @@ def test_infeasible_is_minus_infinity_with_zero_gradient_beside_feasible_ones(ba
     emission[2, 1] = -INF
     target_lengths, state_lengths = torch.tensor([4, 4, 4, 3]), torch.tensor([6, 3, 6, 5])
     emission.requires_grad_(), transition.requires_grad_()
-    value = alignment.log_likelihood(emission, transition, target_lengths, state_lengths, backend=backend)
+    value = alignment.log_likelihood(
+        emission, transition, target_lengths, state_lengths, backend=backend
+    )
     assert value.isfinite().tolist() == [True, False, False, True]
     assert (value[1:3] == -INF).all()
     value.sum().backward()
@@ -135,7 +147,10 @@ def test_infeasible_is_minus_infinity_with_zero_gradient_beside_feasible_ones(ba
 
 LARGE = {
     "large": (dict(seed=12, batch=3, targets=20, states=60), 1e-5),
-    "large, 400 nats, missing edges": (dict(seed=12, batch=3, targets=20, states=60, spread=400.0, missing=0.1), 2e-4),
+    "large, 400 nats, missing edges": (
+        dict(seed=12, batch=3, targets=20, states=60, spread=400.0, missing=0.1),
+        2e-4,
+    ),
 }
 
 
@@ -153,12 +168,15 @@ def test_float32_is_close_to_the_float64_reference(backend, case):
     torch.testing.assert_close(ours.double(), value, rtol=1e-6, atol=1e-5)
     for got, want in zip(alignment.posterior(*single, backend=backend), expected, strict=True):
         assert (got.double() - want).abs().max() < tolerance
-        assert torch.equal(got[want == 0], torch.zeros_like(got[want == 0])) or case.startswith("400")
+        assert torch.equal(got[want == 0], torch.zeros_like(got[want == 0])) or case.startswith(
+            "400"
+        )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nan_shows_where_a_path_can_use_it_and_nowhere_else(backend):
-    """NaN in every place of the emissions and transitions, each in a sequence of its own, beside a longer sequence."""
+    """NaN in every place of the emissions and transitions, each in a sequence of its own, beside a
+    longer sequence."""
     emission, transition, _, _ = random_case(20, batch=1, targets=4, states=9, dtype=torch.float32)
     _, at_state, on_edge, _ = enumerate_sequence(emission[0], transition[0], 4, 7)
     used = torch.cat([at_state.flatten(), on_edge.flatten(), torch.zeros(1)]) > 0
@@ -183,7 +201,10 @@ def test_lengths_beyond_the_tensors_are_infeasible(backend, length):
     for lengths in ([length, 4], [7, 7]), ([4, 4], [length, 7]):
         case = emission, transition, *map(torch.tensor, lengths)
         assert (alignment.log_likelihood(*case, backend=backend) == -INF).tolist() == [True, False]
-        assert all((p[0] == 0).all() and (p[1] != 0).any() for p in alignment.posterior(*case, backend=backend))
+        assert all(
+            (p[0] == 0).all() and (p[1] != 0).any()
+            for p in alignment.posterior(*case, backend=backend)
+        )
 
 
 @pytest.mark.skipif(alignment.library() is None, reason="the compiled alignment is not installed")
@@ -196,7 +217,9 @@ def test_the_compiled_back_end_is_the_default_and_does_not_depend_on_threads():
             results.append(alignment.posterior(*case))
     finally:
         torch.set_num_threads(before)
-    for single, several, compiled in zip(*results, alignment.posterior(*case, backend="c"), strict=True):
+    for single, several, compiled in zip(
+        *results, alignment.posterior(*case, backend="c"), strict=True
+    ):
         assert torch.equal(single, several) and torch.equal(single, compiled)
 
 
@@ -209,12 +232,18 @@ def test_without_the_compiled_library_pytorch_takes_over(monkeypatch):
 
 
 def test_posterior_identities():
-    emission, transition, target_lengths, state_lengths = random_case(13, targets=6, states=12, dtype=torch.float32)
+    emission, transition, target_lengths, state_lengths = random_case(
+        13, targets=6, states=12, dtype=torch.float32
+    )
     at_state, on_edge = alignment.posterior(emission, transition, target_lengths, state_lengths)
     feasible = alignment.log_likelihood(emission, transition, target_lengths, state_lengths) > -INF
     real = torch.arange(6) < target_lengths[:, None]
-    torch.testing.assert_close(at_state.sum(2), (real & feasible[:, None]).float(), atol=1e-5, rtol=0)
-    torch.testing.assert_close(on_edge.sum((1, 2)), (target_lengths - 1) * feasible.float(), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        at_state.sum(2), (real & feasible[:, None]).float(), atol=1e-5, rtol=0
+    )
+    torch.testing.assert_close(
+        on_edge.sum((1, 2)), (target_lengths - 1) * feasible.float(), atol=1e-4, rtol=0
+    )
     assert (at_state >= 0).all() and (on_edge >= 0).all()
 
 
@@ -225,12 +254,17 @@ def test_shifting_emissions_shifts_the_value_and_leaves_the_posterior():
     before = alignment.log_likelihood(emission, transition, target_lengths, state_lengths)
     after = alignment.log_likelihood(shifted, transition, target_lengths, state_lengths)
     torch.testing.assert_close(after, before - 1046.5)
-    left, right = (alignment.posterior(e, transition, target_lengths, state_lengths)[0] for e in (emission, shifted))
+    left, right = (
+        alignment.posterior(e, transition, target_lengths, state_lengths)[0]
+        for e in (emission, shifted)
+    )
     torch.testing.assert_close(left, right)
 
 
 def test_batching_with_padding_equals_one_by_one():
-    emission, transition, target_lengths, state_lengths = random_case(15, batch=5, targets=6, states=12)
+    emission, transition, target_lengths, state_lengths = random_case(
+        15, batch=5, targets=6, states=12
+    )
     together = alignment.log_likelihood(emission, transition, target_lengths, state_lengths)
     for b, (t, n) in enumerate(zip(target_lengths.tolist(), state_lengths.tolist(), strict=True)):
         alone = alignment.log_likelihood(
@@ -244,7 +278,9 @@ def test_batching_with_padding_equals_one_by_one():
 
 @pytest.mark.parametrize("padding", [7.0, INF, float("nan")])
 def test_padding_content_is_never_read(padding):
-    emission, transition, target_lengths, state_lengths = random_case(16, batch=5, targets=6, states=12)
+    emission, transition, target_lengths, state_lengths = random_case(
+        16, batch=5, targets=6, states=12
+    )
     value = alignment.log_likelihood(emission, transition, target_lengths, state_lengths)
     posterior = alignment.posterior(emission, transition, target_lengths, state_lengths)
     emission, transition = emission.clone(), transition.clone()
@@ -253,13 +289,17 @@ def test_padding_content_is_never_read(padding):
         transition[b, n:] = transition[b, :, n:] = padding
     transition.masked_fill_(torch.ones_like(transition).tril().bool(), padding)
     for backend in BACKENDS:
-        again = alignment.log_likelihood(emission, transition, target_lengths, state_lengths, backend=backend)
+        again = alignment.log_likelihood(
+            emission, transition, target_lengths, state_lengths, backend=backend
+        )
         torch.testing.assert_close(again, value)
         single = alignment.log_likelihood(
             emission.float(), transition.float(), target_lengths, state_lengths, backend=backend
         )
         torch.testing.assert_close(single.double(), value, rtol=1e-5, atol=1e-5)
-        found = alignment.posterior(emission, transition, target_lengths, state_lengths, backend=backend)
+        found = alignment.posterior(
+            emission, transition, target_lengths, state_lengths, backend=backend
+        )
         for read, expected in zip(found, posterior, strict=True):
             torch.testing.assert_close(read, expected)
 
@@ -275,7 +315,9 @@ def test_best_path_is_the_best_of_all(case):
             assert score[b] == -INF and (path[b] == -1).all()
         else:
             assert score[b].item() == pytest.approx(best, rel=1e-9)
-            assert path_score(emission[b], transition[b], path[b, :t].tolist()) == pytest.approx(best, rel=1e-9)
+            assert path_score(emission[b], transition[b], path[b, :t].tolist()) == pytest.approx(
+                best, rel=1e-9
+            )
 
 
 def test_samples_follow_the_posterior():
@@ -311,8 +353,12 @@ def test_sample_marks_sequences_without_a_path():
 def test_half_precision_inputs_and_any_integer_lengths_are_accepted(dtype, integers):
     emission, transition, target_lengths, state_lengths = random_case(24, targets=5, states=9)
     emission, transition = emission.to(dtype).requires_grad_(), transition.to(dtype)
-    value = alignment.log_likelihood(emission, transition, target_lengths.to(integers), state_lengths.to(integers))
-    expected = alignment.log_likelihood(emission.double(), transition.double(), target_lengths, state_lengths)
+    value = alignment.log_likelihood(
+        emission, transition, target_lengths.to(integers), state_lengths.to(integers)
+    )
+    expected = alignment.log_likelihood(
+        emission.double(), transition.double(), target_lengths, state_lengths
+    )
     assert value.dtype == torch.float32
     torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=1e-5)
     torch.where(value == -INF, 0.0, value).sum().backward()

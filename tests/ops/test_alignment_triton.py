@@ -1,4 +1,5 @@
-"""The kernels of the GPU back end: on a GPU where there is one, else in Triton's interpreter; and their compilation."""
+"""The kernels of the GPU back end: on a GPU where there is one, else in Triton's interpreter; and
+their compilation."""
 
 import json
 import os
@@ -22,11 +23,14 @@ MANY_TILES = dict(seed=30, batch=3, targets=6, states=35, missing=0.1)
 
 
 def run(case, one_program=True):
-    """Value and posteriors on the CPU, from tiles so small that a lattice of a few dozen states needs many."""
+    """Value and posteriors on the CPU, from tiles so small that a lattice of a few dozen states
+    needs many."""
     emission, transition, *lengths = (x.to(DEVICE) for x in case)
     emission, transition = emission.float(), transition.float()
     with pytest.MonkeyPatch.context() as patch:
-        for name, size in dict(LANES=16, ROWS=2, UNROLL=2, TILE=4, PERSISTENT=768 * one_program).items():
+        for name, size in dict(
+            LANES=16, ROWS=2, UNROLL=2, TILE=4, PERSISTENT=768 * one_program
+        ).items():
             patch.setattr(alignment_triton, name, size)
         assert alignment_triton.usable(emission, transition)
         return [x.cpu() for x in alignment_triton.forward_backward(emission, transition, *lengths)]
@@ -34,7 +38,9 @@ def run(case, one_program=True):
 
 def assert_close(results, case):
     """The results are those of the reference in float64, and zero where these are zero."""
-    value, *posteriors = alignment.BACKENDS["reference"](case[0].double(), case[1].double(), *case[2:])
+    value, *posteriors = alignment.BACKENDS["reference"](
+        case[0].double(), case[1].double(), *case[2:]
+    )
     torch.testing.assert_close(results[0].double(), value, rtol=1e-6, atol=1e-5)
     for got, want in zip(results[1:], posteriors, strict=True):
         assert (got.double() - want).abs().max() < 2e-4
@@ -61,7 +67,9 @@ def test_both_ways_to_share_out_the_rows_are_equal_and_close_to_the_reference(se
     missing=st.sampled_from([0.0, 0.3]),
     one_program=st.booleans(),
 )
-def test_random_lattices_are_close_to_the_reference(seed, targets, states, spread, missing, one_program):
+def test_random_lattices_are_close_to_the_reference(
+    seed, targets, states, spread, missing, one_program
+):
     case = random_case(seed, 2, targets, states, spread, missing, torch.float32)
     assert_close(run(case, one_program), case)
 
@@ -71,7 +79,8 @@ def test_random_lattices_are_close_to_the_reference(seed, targets, states, sprea
 @given(seed=st.integers(0, 10**6), targets=st.integers(1, 4), more=st.integers(0, 4))
 @example(seed=17, targets=3, more=6)  # an edge that is too long for any path
 def test_nan_is_in_the_value_or_has_no_effect(seed, targets, more):
-    """NaN in one input of the first sequence: its value is NaN, or nothing changes; the second one never changes."""
+    """NaN in one input of the first sequence: its value is NaN, or nothing changes; the second one
+    never changes."""
     case = random_case(seed, 2, targets, targets + more, dtype=torch.float32)
     clean = run(case)
     inputs = case[seed % 2]
@@ -93,9 +102,15 @@ def test_absurd_lengths_are_infeasible(length):
 
 def test_the_value_alone_and_views_as_inputs():
     emission, transition, *lengths = (x.to(DEVICE) for x in random_case(32, dtype=torch.float32))
-    value, *nothing = alignment_triton.forward_backward(emission, transition, *lengths, gradients=False)
+    value, *nothing = alignment_triton.forward_backward(
+        emission, transition, *lengths, gradients=False
+    )
     assert nothing == [None, None]
-    views = emission.transpose(1, 2).contiguous().transpose(1, 2), transition.mT.contiguous().mT, *lengths
+    views = (
+        emission.transpose(1, 2).contiguous().transpose(1, 2),
+        transition.mT.contiguous().mT,
+        *lengths,
+    )
     assert torch.equal(alignment_triton.forward_backward(*views)[0], value)
 
 
@@ -115,7 +130,9 @@ def test_without_triton_pytorch_takes_over(monkeypatch, caplog):
     case = random_case(34, dtype=torch.float32)
     alignment._gpu.cache_clear()
     try:
-        values = [alignment.log_likelihood(*case, backend=name) for name in ("triton", "triton", "torch")]
+        values = [
+            alignment.log_likelihood(*case, backend=name) for name in ("triton", "triton", "torch")
+        ]
     finally:
         alignment._gpu.cache_clear()
     assert all(torch.equal(value, values[-1]) for value in values)
@@ -170,7 +187,9 @@ def test_all_kernels_compile_for_a_gpu_without_spilling(tmp_path):
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     kernels = [json.loads(line) for line in done.stdout.splitlines()]
-    assert sorted({name for name, _ in kernels}) == ["_edge_posterior", "_sweep"] and len(kernels) == 4
+    assert (
+        sorted({name for name, _ in kernels}) == ["_edge_posterior", "_sweep"] and len(kernels) == 4
+    )
     for _, usage in kernels:
         assert "STACK:0 " in usage and "LOCAL:0 " in usage, usage
 

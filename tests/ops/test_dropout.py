@@ -1,4 +1,5 @@
-"""Dropout on a CPU: the right share, the same mean, the same elements backward, decided by the seed alone."""
+"""Dropout on a CPU: the right share, the same mean, the same elements backward, decided by the seed
+alone."""
 
 import pytest
 import torch
@@ -14,8 +15,12 @@ def test_share_and_scale(dtype, p):
     result = dropout(torch.ones(400, 1001, dtype=dtype), p)
     kept = result != 0
     # Six standard deviations of a share over 400,400 draws, and the rounding of p to 1/32768.
-    assert kept.double().mean().item() == pytest.approx(1 - p, abs=6 * (p * (1 - p) / 400_400) ** 0.5 + 2e-5)
-    torch.testing.assert_close(result[kept], torch.full_like(result[kept], 1 / (1 - p)), rtol=1e-2, atol=0)
+    assert kept.double().mean().item() == pytest.approx(
+        1 - p, abs=6 * (p * (1 - p) / 400_400) ** 0.5 + 2e-5
+    )
+    torch.testing.assert_close(
+        result[kept], torch.full_like(result[kept], 1 / (1 - p)), rtol=1e-2, atol=0
+    )
     assert result.double().mean().item() == pytest.approx(1.0, abs=0.03)
     assert kept.double().mean(0).std() < 1.3 * (p * (1 - p) / 400) ** 0.5  # no column is favoured
 

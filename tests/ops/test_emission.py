@@ -20,7 +20,11 @@ def dense(hidden, weight, bias, targets):
 
 def case(kind="ordinary", dtype=torch.float64, width=8, vocabulary=11):
     """hidden [2, 5, D], weight [V, D], bias [V] and targets [2, 3]."""
-    hidden, weight, bias = torch.randn(2, 5, width), torch.randn(vocabulary, width), torch.randn(vocabulary)
+    hidden, weight, bias = (
+        torch.randn(2, 5, width),
+        torch.randn(vocabulary, width),
+        torch.randn(vocabulary),
+    )
     targets = torch.randint(0, vocabulary, (2, 3))
     if kind == "large":
         hidden *= 1e4
@@ -53,7 +57,9 @@ def test_emission_is_the_log_softmax_at_the_targets(kind, dtype, chunk, monkeypa
     assert result.dtype == dtype
     for ours, theirs in zip((result, *grads), (expected, *expected_grads), strict=True):
         size = max(1.0, float(theirs.detach()[theirs.isfinite()].abs().max()))
-        torch.testing.assert_close(ours.double() / size, theirs / size, atol=tolerance, rtol=tolerance)
+        torch.testing.assert_close(
+            ours.double() / size, theirs / size, atol=tolerance, rtol=tolerance
+        )
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
@@ -86,7 +92,9 @@ def test_a_second_backward_and_partial_gradients_are_the_same(chunk, monkeypatch
     torch.testing.assert_close(first, second, atol=0, rtol=0)
     for i in range(3):
         alone = [x if j == i else x.detach() for j, x in enumerate(inputs)]
-        torch.testing.assert_close(torch.autograd.grad(emission(*alone, targets).sum(), inputs[i])[0], first[i])
+        torch.testing.assert_close(
+            torch.autograd.grad(emission(*alone, targets).sum(), inputs[i])[0], first[i]
+        )
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
@@ -94,7 +102,9 @@ def test_bfloat16_inputs_give_float32_results(chunk, monkeypatch):
     monkeypatch.setitem(module.CHUNK, "cpu", chunk)
     inputs, targets = case(dtype=torch.bfloat16)
     result, grads = gradients(emission, inputs, targets)
-    expected, expected_grads = gradients(emission, [x.detach().float().requires_grad_() for x in inputs], targets)
+    expected, expected_grads = gradients(
+        emission, [x.detach().float().requires_grad_() for x in inputs], targets
+    )
     assert result.dtype == torch.float32 and {x.dtype for x in grads} == {torch.bfloat16}
     torch.testing.assert_close(result, expected)
     for ours, theirs in zip(grads, expected_grads, strict=True):
@@ -103,19 +113,27 @@ def test_bfloat16_inputs_give_float32_results(chunk, monkeypatch):
 
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_half_precision_products_keep_the_gradient_of_certain_targets(chunk, monkeypatch):
-    """There softmax and target all but cancel; either one rounded alone would leave an error of 20%."""
+    """There softmax and target all but cancel; either one rounded alone would leave an error of
+    20%."""
     monkeypatch.setitem(module.CHUNK, "cpu", chunk)
-    hidden, weight = torch.eye(8).bfloat16().requires_grad_(), (6 * torch.eye(11, 8)).bfloat16().requires_grad_()
+    hidden, weight = (
+        torch.eye(8).bfloat16().requires_grad_(),
+        (6 * torch.eye(11, 8)).bfloat16().requires_grad_(),
+    )
     inputs, targets = (hidden, weight, torch.zeros(11, requires_grad=True)), torch.arange(8)
     losses, grads = gradients(cross_entropy, inputs, targets)
     assert losses.max() < 0.03
     exact = [x.detach().double().requires_grad_() for x in inputs]
     for ours, theirs in zip(
         grads,
-        gradients(lambda *x: F.cross_entropy(x[0] @ x[1].T + x[2], x[3], reduction="none"), exact, targets)[1],
+        gradients(
+            lambda *x: F.cross_entropy(x[0] @ x[1].T + x[2], x[3], reduction="none"), exact, targets
+        )[1],
         strict=True,
     ):
-        torch.testing.assert_close(ours.double(), theirs, rtol=0.01, atol=1e-3 * theirs.abs().max().item())
+        torch.testing.assert_close(
+            ours.double(), theirs, rtol=0.01, atol=1e-3 * theirs.abs().max().item()
+        )
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
@@ -147,7 +165,10 @@ def test_empty_tensors(shape):
 def test_no_tensor_is_larger_than_a_chunk_or_the_weight(monkeypatch):
     monkeypatch.setitem(module.CHUNK, "cpu", 5_000)
     batch, states, vocabulary, width = 4, 32, 500, 8
-    inputs = [torch.randn(*s, requires_grad=True) for s in ((batch, states, width), (vocabulary, width), (vocabulary,))]
+    inputs = [
+        torch.randn(*s, requires_grad=True)
+        for s in ((batch, states, width), (vocabulary, width), (vocabulary,))
+    ]
     targets = torch.randint(0, vocabulary, (batch, 3))
     largest = {}
     for function in (dense, emission):
@@ -165,8 +186,12 @@ def test_on_cuda(dtype, chunk, monkeypatch):
     """Compiled chunks, and bfloat16 operands multiplied into float32 sums."""
     monkeypatch.setitem(module.CHUNK, "cuda", chunk)
     inputs, targets = case("forbidden", dtype)
-    result, grads = gradients(emission, [x.detach().cuda().requires_grad_() for x in inputs], targets.cuda())
-    expected, expected_grads = gradients(dense, [x.detach().double().requires_grad_() for x in inputs], targets)
+    result, grads = gradients(
+        emission, [x.detach().cuda().requires_grad_() for x in inputs], targets.cuda()
+    )
+    expected, expected_grads = gradients(
+        dense, [x.detach().double().requires_grad_() for x in inputs], targets
+    )
     assert result.dtype == torch.float32 and {x.dtype for x in grads} == {dtype}
     torch.testing.assert_close(result.cpu().double(), expected, atol=1e-4, rtol=1e-4)
     tolerance = 1e-4 if dtype == torch.float32 else 0.03

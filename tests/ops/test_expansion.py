@@ -55,7 +55,8 @@ def test_first_points_at_the_first_copy_of_every_token(k):
     result = lattice(k=k)
     real = IDS != 1
     assert torch.equal(
-        result.input_ids.gather(1, result.first.clamp(max=result.input_ids.shape[1] - 1))[real], IDS[real]
+        result.input_ids.gather(1, result.first.clamp(max=result.input_ids.shape[1] - 1))[real],
+        IDS[real],
     )
 
 
@@ -80,12 +81,25 @@ def test_inner_boundaries_are_states_where_boundaries_have_k():
     assert result.ordinal[0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert result.state_copy[0].tolist() == [0, 0, 1, 2, 0, 0, 0, 0]
     assert result.targets.tolist() == [[0, 9, 2, 2], [0, 2, 9, 2]]
-    assert result.target_is_mask.tolist() == [[False, True, False, False], [False, False, True, False]]
+    assert result.target_is_mask.tolist() == [
+        [False, True, False, False],
+        [False, False, True, False],
+    ]
     paper = expand(PAIR, (PAIR != 1).long(), PAIR == 9, 2, 1, pad_token_id=1)
-    assert paper.ordinal[0].tolist() == [0, 1, 1, 2] and paper.input_ids[0].tolist() == [0, 5, 9, 9, 2, 7, 2]
+    assert paper.ordinal[0].tolist() == [0, 1, 1, 2] and paper.input_ids[0].tolist() == [
+        0,
+        5,
+        9,
+        9,
+        2,
+        7,
+        2,
+    ]
 
 
 def test_one_rotary_axis_counts_places():
-    result = expand(IDS, (IDS != 1).long(), LABELS != -100, 2, 1, LABELS, pad_token_id=1, rotary="1d")
+    result = expand(
+        IDS, (IDS != 1).long(), LABELS != -100, 2, 1, LABELS, pad_token_id=1, rotary="1d"
+    )
     assert result.position_ids[0, :, 0].tolist() == [0, 1, 2, 3, 4, 5]
     assert result.copy[0].tolist() == [0, 0, 1, 2, 0, 0]

@@ -1,4 +1,5 @@
-"""Float32 stays float32 where the process allows products of bfloat16 operands, and nothing is left changed."""
+"""Float32 stays float32 where the process allows products of bfloat16 operands, and nothing is left
+changed."""
 
 import pytest
 import torch
@@ -53,7 +54,9 @@ def test_transitions_and_their_gradients(rounding_processor):
     for dtype in (torch.float32, torch.float64):
         leaves = [x.to(dtype).requires_grad_() for x in inputs]
         matrix = gated(*leaves, edges)
-        grads = torch.autograd.grad(matrix, leaves, up.to(dtype).masked_fill(~(matrix > -torch.inf), 0))
+        grads = torch.autograd.grad(
+            matrix, leaves, up.to(dtype).masked_fill(~(matrix > -torch.inf), 0)
+        )
         results.append([torch.where(edges, matrix, 0.0), *grads])
     for ours, exact in zip(*results, strict=True):
         close(ours, exact)
@@ -97,7 +100,9 @@ def test_the_heads_of_a_model(tiny_config, tiny_batch, rounding_processor, switc
         ours = model.transition(states, lattice), model.head(states)
     exact = model.double()
     real = ours[0] > -torch.inf
-    torch.testing.assert_close(ours[0].double()[real], exact.transition(states, lattice)[real], atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(
+        ours[0].double()[real], exact.transition(states, lattice)[real], atol=1e-3, rtol=1e-4
+    )
     torch.testing.assert_close(ours[1].double(), exact.head(states), atol=1e-3, rtol=1e-4)
 
 

@@ -27,7 +27,9 @@ def test_each_axis_turns_its_own_half():
     x = torch.randn(1, 1, 1, 16)
     by_word = apply_rotary(x, *rotary_tables(torch.tensor([[[5, 0]]]), 16))
     by_state = apply_rotary(x, *rotary_tables(torch.tensor([[[0, 5]]]), 16))
-    assert torch.equal(by_word[..., 8:], x[..., 8:]) and not torch.allclose(by_word[..., :8], x[..., :8])
+    assert torch.equal(by_word[..., 8:], x[..., 8:]) and not torch.allclose(
+        by_word[..., :8], x[..., :8]
+    )
     assert torch.equal(by_state[..., :8], x[..., :8])
 
 
@@ -43,15 +45,19 @@ def test_a_smaller_share_turns_by_the_state(share):
 
 
 def test_the_wavelengths_of_each_axis_are_those_of_its_width():
-    """As many angles as pairs of features, from 1 down by one factor, whatever blocks they are cut into."""
+    """As many angles as pairs of features, from 1 down by one factor, whatever blocks they are cut
+    into."""
     cos, _ = rotary_tables(torch.tensor([[[1, 1]]]), 32, state_share=0.25)
     angle = cos.acos().flatten(0, 2)[:, 0]  # [blocks, width / 2]
     expected = torch.cat([10000.0 ** (-torch.arange(0, n, 2) / n) for n in (24, 8)])
-    torch.testing.assert_close(angle.flatten(), expected, atol=1e-3, rtol=0)  # acos loses digits of small angles
+    torch.testing.assert_close(
+        angle.flatten(), expected, atol=1e-3, rtol=0
+    )  # acos loses digits of small angles
 
 
 def test_one_axis_is_the_rotary_embedding_of_roformer():
-    """Against the complex form: features j and j + d/2 are one complex number turned by position * base^(-2j/d)."""
+    """Against the complex form: features j and j + d/2 are one complex number turned by position *
+    base^(-2j/d)."""
     x, position = torch.randn(1, 1, 6, 8), torch.arange(6)[None, :, None]
     turned = apply_rotary(x, *rotary_tables(position, 8))
     angle = torch.arange(6)[:, None] * 10000.0 ** (-torch.arange(0, 8, 2) / 8)
@@ -67,6 +73,12 @@ def test_lengths_are_kept_and_half_precision_stays_half():
 
 
 def test_the_gradient_is_the_rotation_backwards():
-    x = torch.randn(2, 3, 5, 8, dtype=torch.float64).transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()
+    x = (
+        torch.randn(2, 3, 5, 8, dtype=torch.float64)
+        .transpose(1, 2)
+        .contiguous()
+        .transpose(1, 2)
+        .requires_grad_()
+    )
     cos, sin = rotary_tables(torch.randint(0, 9, (2, 5, 2)), 8)
     assert torch.autograd.gradcheck(lambda x: apply_rotary(x, cos, sin), x)

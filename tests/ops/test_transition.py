@@ -73,7 +73,9 @@ def assert_equal_to_dense(inputs, edges, tolerance):
     expected, expected_grads = gradients(dense, exact, edges)
     for ours, theirs in zip((result, *grads), (expected, *expected_grads), strict=True):
         size = max(1.0, float(theirs.detach()[theirs > -INF].abs().max()))
-        torch.testing.assert_close(ours.double() / size, theirs / size, atol=tolerance, rtol=tolerance)
+        torch.testing.assert_close(
+            ours.double() / size, theirs / size, atol=tolerance, rtol=tolerance
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -112,7 +114,9 @@ def test_an_incoming_gradient_where_there_is_no_probability_is_ignored(up):
     impossible = result == -INF
     assert impossible[0, 2].all() and impossible[1, 3:].all() and not result.isnan().any()
     wild, calm = (
-        torch.autograd.grad(result, inputs, torch.where(impossible, x, 1.0).double(), retain_graph=True)
+        torch.autograd.grad(
+            result, inputs, torch.where(impossible, x, 1.0).double(), retain_graph=True
+        )
         for x in (up, 0.0)
     )
     torch.testing.assert_close(wild, calm, atol=0, rtol=0)
@@ -207,7 +211,9 @@ def test_a_prior_is_added_to_the_scores_of_every_head(heads, order, sticky, dtyp
 def test_gradients_with_a_prior_are_those_of_finite_differences():
     inputs = tuple(x.requires_grad_() for x in features())
     edges, prior = edge_mask(STATES, 6), LinkPrior(Prior(2.0, 3.0), ORDINAL, COPY)
-    assert torch.autograd.gradcheck(lambda *x: torch.where(edges, gated(*x, edges, prior), 0.0), inputs)
+    assert torch.autograd.gradcheck(
+        lambda *x: torch.where(edges, gated(*x, edges, prior), 0.0), inputs
+    )
 
 
 def test_a_prior_reaches_a_single_softmax_too_and_without_strength_changes_no_bit():
@@ -218,13 +224,18 @@ def test_a_prior_reaches_a_single_softmax_too_and_without_strength_changes_no_bi
     expected = written_out(10.0, 3.0).masked_fill(~edges, -INF)[0, :5].log_softmax(-1)
     torch.testing.assert_close(result[0, :5], expected)
     without = single(query[:, :, 0], key[:, :, 0], edges)
-    assert torch.equal(without, single(query[:, :, 0], key[:, :, 0], edges, LinkPrior(Prior(0.0, 0.0), ORDINAL, COPY)))
+    assert torch.equal(
+        without,
+        single(query[:, :, 0], key[:, :, 0], edges, LinkPrior(Prior(0.0, 0.0), ORDINAL, COPY)),
+    )
 
 
 def test_a_prior_keeps_no_further_matrix_for_the_gradient():
     def kept(prior):
         sizes = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda x: sizes.append(x.numel()) or x, lambda x: x
+        ):
             result = gated(*(x.requires_grad_() for x in features()), edge_mask(STATES, 6), prior)
         beside = [x for x in vars(result.grad_fn).values() if isinstance(x, torch.Tensor)]
         return sorted(sizes + [x.numel() for x in beside])

@@ -1,4 +1,5 @@
-"""Runs on disk with the files that the commands write, and numbers that are easy to check by hand."""
+"""Runs on disk with the files that the commands write, and numbers that are easy to check by
+hand."""
 
 import json
 import math
@@ -41,19 +42,32 @@ def pretraining(
     prior: dict | None = None,
     **model: Any,
 ) -> Path:
-    """One finished pre-training; `entropy` adds measurements, `joint` the joint nll, `passes` that in several passes;
-    `warmup` makes an earlier one."""
-    data = {"corpus": corpus, "mask_ratio": p, "tokens_per_batch": 4096} | ({"repeat": r} if r else {})
+    """One finished pre-training; `entropy` adds measurements, `joint` the joint nll, `passes` that
+    in several passes; `warmup` makes an earlier one."""
+    data = {"corpus": corpus, "mask_ratio": p, "tokens_per_batch": 4096} | (
+        {"repeat": r} if r else {}
+    )
     switches = MODEL | model
     identity = {f"model.{key}": value for key, value in switches.items()}
     identity |= {f"data.{key}": value for key, value in data.items() if key != "corpus"}
-    identity |= {"corpus": corpus, "seed": seed, "train.steps": steps, "train.optimizer.learning_rate": rate}
+    identity |= {
+        "corpus": corpus,
+        "seed": seed,
+        "train.steps": steps,
+        "train.optimizer.learning_rate": rate,
+    }
     prior = {"order": 0.0, "sticky": 0.0, "decay": None} | (prior or {})
     if warmup is None and switches["objective"] == "exlm":
         identity |= {f"prior.{key}": value for key, value in prior.items()}
     elif warmup and switches["objective"] == "exlm":
         identity["transition_warmup"] = warmup
-    evaluation = {"step": steps, "loss": 3.0, "accuracy": accuracy, "perplexity": 50.0, "infeasible": 0.0}
+    evaluation = {
+        "step": steps,
+        "loss": 3.0,
+        "accuracy": accuracy,
+        "perplexity": 50.0,
+        "infeasible": 0.0,
+    }
     together = {} if joint is None else _together(joint, switches)
     together |= {} if passes is None else {"joint_nll_in_passes": passes}
     together |= {} if by_masks is None else {"nll_by_masks": by_masks}
@@ -76,9 +90,18 @@ def pretraining(
         record
         for step in range(1, 11)
         for record in (
-            {"step": step * steps // 10, "kind": "train", "loss": 3 + 3 * np.mean(p) ** (r or 1) * math.exp(-step / 3)}
+            {
+                "step": step * steps // 10,
+                "kind": "train",
+                "loss": 3 + 3 * np.mean(p) ** (r or 1) * math.exp(-step / 3),
+            }
             | {"tokens": 40960.0, "seconds": 4.0 + step % 2},
-            {"step": step * steps // 10, "kind": "eval", "accuracy": accuracy * step / 10, "perplexity": 100.0 / step}
+            {
+                "step": step * steps // 10,
+                "kind": "eval",
+                "accuracy": accuracy * step / 10,
+                "perplexity": 100.0 / step,
+            }
             | together,
         )
     ]
@@ -103,9 +126,17 @@ def _measurements(directory: Path, p: float, r: int, entropy: float, states: flo
     mean, variance = (float(moment[0]) for moment in fixed_count_of_masks(p, r, np.array([30])))
     deviation = variance**0.5
     predicted = {"predicted": p**r, "predicted_std": (p**r * (1 - p**r) / 30) ** 0.5}
-    measured = {"mean": mean + deviation / 500**0.5, "std": deviation, "sequences": 500, "tokens": 15000}
+    measured = {
+        "mean": mean + deviation / 500**0.5,
+        "std": deviation,
+        "sequences": 500,
+        "tokens": 15000,
+    }
     entropies = {"mean": entropy, "std": 1.5, "stderr": 0.03, "tokens": 2500, "states": of_states}
-    content = {"entropy": {"mask_ratio": p, "repeat": r} | entropies, "corruption": predicted | measured}
+    content = {
+        "entropy": {"mask_ratio": p, "repeat": r} | entropies,
+        "corruption": predicted | measured,
+    }
     write(directory / "measurements.json", content)
 
 
@@ -121,9 +152,14 @@ def finetuning(
     rate: float = 1e-4,
     **settings: Any,
 ) -> Path:
-    """One finished fine-tuning with a value per seed; `other` are further splits, of the same metric."""
+    """One finished fine-tuning with a value per seed; `other` are further splits, of the same
+    metric."""
     qa = {"task_type": "question_answering"} if task == "squad2" else {"task_type": None}
-    given = {"model": str(model), "task": {"dataset": task, "max_length": 128} | qa, "from_scratch": False}
+    given = {
+        "model": str(model),
+        "task": {"dataset": task, "max_length": 128} | qa,
+        "from_scratch": False,
+    }
     given |= {"start_from": None, "metric": metric} | settings
     splits = {split: values} | (other or {})
     runs = [
@@ -134,21 +170,35 @@ def finetuning(
         }
         for i in range(len(values))
     ]  # fmt: skip
-    result = {"settings": given, "seeds": list(range(len(values))), "metric": metric, "best": "", "runs": runs}
-    write(root / name / "results.json", result | {name: {} for name in splits} | {"machine": MACHINE})
+    result = {
+        "settings": given,
+        "seeds": list(range(len(values))),
+        "metric": metric,
+        "best": "",
+        "runs": runs,
+    }
+    write(
+        root / name / "results.json", result | {name: {} for name in splits} | {"machine": MACHINE}
+    )
     for run in runs:
         write(root / name / f"seed-{run['seed']}" / "result.json", run)
     return root / name
 
 
 def full_grid(root: Path) -> None:
-    """Every cell of every experiment for a small text family, two pre-training seeds, three fine-tuning seeds."""
+    """Every cell of every experiment for a small text family, two pre-training seeds, three
+    fine-tuning seeds."""
     for seed in (0, 1):
         for p, r in Space().grid():
             share = p**r
             score = 0.70 - 0.1 * abs(math.log10(share / 0.15)) - 0.02 * p
             name, bits = f"mlm-{p}-{r}-{seed}", 3 + 4 * share
-            measured = {"accuracy": (1 - share) / 2, "entropy": bits, "objective": "mlm", "joint": math.log(50)}
+            measured = {
+                "accuracy": (1 - share) / 2,
+                "entropy": bits,
+                "objective": "mlm",
+                "joint": math.log(50),
+            }
             run = pretraining(root, name, p, r, 100, seed, **measured)
             _tasks(root, name, run, score, seed)
         for p in (0.15, 0.387):
@@ -178,17 +228,34 @@ def _tasks(root: Path, name: str, run: Path, score: float, seed: int) -> None:
 def efficiency(directory: Path) -> None:
     """As `exlm.paper.measurements.compare` gives it."""
     models = {
-        "mlm": {"seconds_per_step": 0.5, "tokens_per_second": 8000.0, "peak_memory_bytes": 1_500_000_000},
-        "exlm": {"seconds_per_step": 0.8, "tokens_per_second": 5000.0, "peak_memory_bytes": 2_000_000_000},
+        "mlm": {
+            "seconds_per_step": 0.5,
+            "tokens_per_second": 8000.0,
+            "peak_memory_bytes": 1_500_000_000,
+        },
+        "exlm": {
+            "seconds_per_step": 0.8,
+            "tokens_per_second": 5000.0,
+            "peak_memory_bytes": 2_000_000_000,
+        },
     }
-    content = {"machine": MACHINE, "mask_ratio": 0.15, "num_states": 4, "pairs": 20, "clock": "wall time"}
+    content = {
+        "machine": MACHINE,
+        "mask_ratio": 0.15,
+        "num_states": 4,
+        "pairs": 20,
+        "clock": "wall time",
+    }
     content |= {"models": models, "ratio": 1.6, "ratio_quartiles": [1.55, 1.66]}
     write(directory / "efficiency.json", content)
 
 
-def fixed_count_of_masks(p: float, repeat: int, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Expectation and variance [n] of the share of corrupted tokens in sequences of N = `tokens` [n] if p N r copies,
-    rounded up or down at random, are masked. All choices of so many copies are equally likely."""
+def fixed_count_of_masks(
+    p: float, repeat: int, tokens: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Expectation and variance [n] of the share of corrupted tokens in sequences of N = `tokens`
+    [n] if p N r copies, rounded up or down at random, are masked. All choices of so many copies are
+    equally likely."""
     copies, exact = tokens * repeat, p * tokens * repeat
 
     def all_masked(count: np.ndarray, chosen: int) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""The experiments as a user runs them: what is missing is made, what is done is skipped, stopping costs little."""
+"""The experiments as a user runs them: what is missing is made, what is done is skipped, stopping
+costs little."""
 
 import json
 import multiprocessing
@@ -29,12 +30,16 @@ def recipe(corpus, smiles_file, tmp_path):
     """Keyword arguments of a study of seconds."""
     molecules = smiles_file.read_text().split()[:40]
     table = pd.DataFrame({"smiles": molecules, "long": [int(len(m) > 14) for m in molecules]})
-    table["split"] = ["valid" if i % 5 == 0 else "test" if i % 5 == 1 else "train" for i in range(40)]
+    table["split"] = [
+        "valid" if i % 5 == 0 else "test" if i % 5 == 1 else "train" for i in range(40)
+    ]
     table.to_csv(tmp_path / "long.csv", index=False)
     task = TaskConfig(str(tmp_path / "long.csv"), label_columns=["long"], split="column:split")
     return {
         "output": str(tmp_path / "study"),
-        "data": DataConfig(str(corpus), tokens_per_batch=600, tokens_per_micro_batch=600, eval_sequences=20),
+        "data": DataConfig(
+            str(corpus), tokens_per_batch=600, tokens_per_micro_batch=600, eval_sequences=20
+        ),
         "model": ArchitectureConfig(
             num_states=2,
             hidden_size=32,
@@ -43,9 +48,15 @@ def recipe(corpus, smiles_file, tmp_path):
             intermediate_size=32,
             max_position_embeddings=512,
         ),
-        "train": LoopConfig(steps=4, optimizer=OptimizerConfig(1e-3, 1), log_every=1, eval_every=2, save_every=2),
+        "train": LoopConfig(
+            steps=4, optimizer=OptimizerConfig(1e-3, 1), log_every=1, eval_every=2, save_every=2
+        ),
         "space": Space(cells=[(0.15, 1), (0.387, 2)], states=[2], sweep_mask_ratios=[0.15]),
-        "tasks": {"long": DownstreamConfig(task, FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3))},
+        "tasks": {
+            "long": DownstreamConfig(
+                task, FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3)
+            )
+        },
         "seeds": [1],
         "cost_steps": 2,
         "case": "CC[MASK]CC[MASK]",
@@ -64,7 +75,9 @@ def test_the_grid_is_pretrained_measured_and_fine_tuned_with_the_same_repetition
     run = result(recipe, "pretrain", "mlm-p38.7-r2", "seed-0", "result.json")
     assert run["recipe"]["data"]["repeat"] == 2 and run["machine"]["torch"]
     measured = result(recipe, "pretrain", "mlm-p38.7-r2", "seed-0", "measurements.json")
-    assert measured["entropy"]["repeat"] == 2 and measured["corruption"]["predicted"] == pytest.approx(0.387**2)
+    assert measured["entropy"]["repeat"] == 2 and measured["corruption"][
+        "predicted"
+    ] == pytest.approx(0.387**2)
     tuned = Path(recipe["output"], "finetune", "mlm-p38.7-r2", "seed-0", "long")
     assert json.loads((tuned / "seed-1" / "config.json").read_text())["repeat"] == 2
     assert "roc_auc" in json.loads((tuned / "results.json").read_text())["test"]
@@ -73,7 +86,11 @@ def test_the_grid_is_pretrained_measured_and_fine_tuned_with_the_same_repetition
 def finished(recipe):
     """When each training and measurement was finished, by its path."""
     root = Path(recipe["output"])
-    files = [path for name in ("result.json", "measurements.json", "results.json") for path in root.rglob(name)]
+    files = [
+        path
+        for name in ("result.json", "measurements.json", "results.json")
+        for path in root.rglob(name)
+    ]
     return {str(path.relative_to(root)): path.stat().st_mtime_ns for path in files}
 
 
@@ -88,7 +105,9 @@ def test_experiments_share_runs_and_finished_jobs_are_not_repeated(recipe, capsy
     assert case.read_text().count("<svg") == 1
     capsys.readouterr()
     analyze("sweep", **recipe)
-    assert finished(recipe) == after and "4 of 4 jobs are finished already" in capsys.readouterr().out
+    assert (
+        finished(recipe) == after and "4 of 4 jobs are finished already" in capsys.readouterr().out
+    )
 
 
 def test_trainings_without_a_record_are_recognised_and_only_measured_again(recipe, capsys):
@@ -101,13 +120,18 @@ def test_trainings_without_a_record_are_recognised_and_only_measured_again(recip
     analyze("repeated-mlm", **settings)
     out, after = capsys.readouterr().out, finished(recipe)
     assert "job 2 of 2" in out and "seed-0 is finished already" in out
-    trained = "pretrain/mlm-p15/seed-0/result.json", "finetune/mlm-p15/seed-0/long/seed-1/result.json"
+    trained = (
+        "pretrain/mlm-p15/seed-0/result.json",
+        "finetune/mlm-p15/seed-0/long/seed-1/result.json",
+    )
     assert [before[name] for name in trained] == [after[name] for name in trained]
 
 
 def test_changed_settings_do_not_pass_for_done(recipe):
     analyze("entropy", **recipe)
-    longer = LoopConfig(steps=6, optimizer=OptimizerConfig(1e-3, 1), log_every=1, eval_every=2, save_every=2)
+    longer = LoopConfig(
+        steps=6, optimizer=OptimizerConfig(1e-3, 1), log_every=1, eval_every=2, save_every=2
+    )
     with pytest.raises(InputError, match=r"\(train.steps\): 4 instead of 6"):
         analyze("entropy", **recipe | {"train": longer})
 
@@ -115,7 +139,10 @@ def test_changed_settings_do_not_pass_for_done(recipe):
 def test_mlm_plus_plus_gets_the_updates_that_cost_what_exlms_cost(recipe):
     analyze("ablations", **recipe)
     ratio = result(recipe, "efficiency.json")["ratio"]
-    runs = {p.parts[-3]: json.loads(p.read_text()) for p in Path(recipe["output"]).glob("pretrain/*/*/result.json")}
+    runs = {
+        p.parts[-3]: json.loads(p.read_text())
+        for p in Path(recipe["output"]).glob("pretrain/*/*/result.json")
+    }
     assert len(runs) == 6
     assert runs["mlm-p15-plus-plus"]["recipe"]["train"]["steps"] == max(1, round(4 * ratio))
     assert runs["ctc-p15-k2"]["recipe"]["model"]["objective"] == "ctc"
@@ -135,7 +162,12 @@ def test_a_signal_reaches_the_training_which_saves_its_state_and_goes_on_later(r
     run_dir = Path(recipe["output"], "pretrain", "mlm-p15", "seed-0")
     log = run_dir / "log.jsonl"
     longer = replace(recipe["train"], steps=200, eval_every=0, save_every=190)
-    settings = recipe | {"train": longer, "space": Space(cells=[(0.15, 1)]), "tasks": None, "own_processes": True}
+    settings = recipe | {
+        "train": longer,
+        "space": Space(cells=[(0.15, 1)]),
+        "tasks": None,
+        "own_processes": True,
+    }
 
     def interrupt():
         while not (log.exists() and log.stat().st_size):  # the first step is done
@@ -150,7 +182,9 @@ def test_a_signal_reaches_the_training_which_saves_its_state_and_goes_on_later(r
     steps = int(next(run_dir.glob("checkpoint-*")).name.split("-")[-1])
     assert 0 < steps < 200
     analyze("repeated-mlm", **settings | {"own_processes": False})
-    assert result(recipe, "pretrain", "mlm-p15", "seed-0", "result.json")["evaluation"]["step"] == 200
+    assert (
+        result(recipe, "pretrain", "mlm-p15", "seed-0", "result.json")["evaluation"]["step"] == 200
+    )
 
 
 def test_a_process_that_is_killed_counts_as_stopped_and_errors_come_back_as_they_are():
@@ -185,11 +219,17 @@ def test_a_training_ends_when_the_analysis_is_killed(tmp_path):
     pytest.fail("the training goes on without the analysis")
 
 
-def test_a_job_is_finished_with_its_settings_and_what_lacks_its_model_is_passed_over(tmp_path, capsys):
+def test_a_job_is_finished_with_its_settings_and_what_lacks_its_model_is_passed_over(
+    tmp_path, capsys
+):
     def stop():
         raise TrainingStopped("the loss is not finite")
 
-    first, second, third = tmp_path / "one" / "a.json", tmp_path / "two" / "a.json", tmp_path / "one" / "b.json"
+    first, second, third = (
+        tmp_path / "one" / "a.json",
+        tmp_path / "two" / "a.json",
+        tmp_path / "one" / "b.json",
+    )
     second.parent.mkdir()
     jobs = [
         Job("training", first, stop, {}),
@@ -202,16 +242,24 @@ def test_a_job_is_finished_with_its_settings_and_what_lacks_its_model_is_passed_
     assert [job.finished() for job in jobs] == [False, True, False, True]
     assert not replace(jobs[1], settings={"steps": 2}).finished()
     assert "passed over, since there is no" in capsys.readouterr().out
-    run_jobs([*jobs[1:2], *(replace(jobs[3], settings={"again": i}) for i in range(2))], own_processes=False)
+    run_jobs(
+        [*jobs[1:2], *(replace(jobs[3], settings={"again": i}) for i in range(2))],
+        own_processes=False,
+    )
     assert capsys.readouterr().out.count("done in 0 s") == 2
 
 
 def test_one_run_that_diverges_does_not_stop_the_others(recipe, capsys):
     wild = replace(recipe["train"], optimizer=OptimizerConfig(1e30, 1))
-    with pytest.raises(TrainingStopped, match="pretrain/mlm-p15/seed-0: the loss or its gradient is not finite"):
+    with pytest.raises(
+        TrainingStopped, match="pretrain/mlm-p15/seed-0: the loss or its gradient is not finite"
+    ):
         analyze("repeated-mlm", **recipe | {"train": wild})
     out = capsys.readouterr().out
-    assert out.count("stopped: the loss or its gradient") == 2 and out.count("passed over, since there is no") == 2
+    assert (
+        out.count("stopped: the loss or its gradient") == 2
+        and out.count("passed over, since there is no") == 2
+    )
     assert "job 4 of 4" in out
 
 
@@ -235,9 +283,15 @@ def test_other_data_at_the_same_place_do_not_pass_for_done(recipe, smiles_file, 
 @pytest.mark.parametrize(
     "change,message",
     [
-        ({"seeds": []}, "ablations has no models; use one of repeated-mlm, .* give every list of the recipe a value"),
+        (
+            {"seeds": []},
+            "ablations has no models; use one of repeated-mlm, .* give every list of the recipe a value",
+        ),
         ({"cost_steps": 0}, "cost_steps is 0"),
-        ({"tasks": {"gone": DownstreamConfig(TaskConfig("gone.csv"))}}, "No such file or directory: 'gone.csv'"),
+        (
+            {"tasks": {"gone": DownstreamConfig(TaskConfig("gone.csv"))}},
+            "No such file or directory: 'gone.csv'",
+        ),
         ({"data": DataConfig("/nowhere")}, "/nowhere does not exist"),
         (
             {"model": ArchitectureConfig(num_states=2, max_position_embeddings=8)},

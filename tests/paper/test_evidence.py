@@ -1,4 +1,5 @@
-"""The rules of docs/results/evidence-plan.md: who is called ahead, and what an MLM of equal cost scores."""
+"""The rules of docs/results/evidence-plan.md: who is called ahead, and what an MLM of equal cost
+scores."""
 
 import sys
 from pathlib import Path
@@ -36,7 +37,9 @@ def runs(
         ([0.10, 0.10], [0.33, 0.34], "too few seeds"),
     ],
 )
-def test_a_model_is_ahead_if_all_three_seeds_agree_and_the_mean_difference_is_clear(exlm, mlm, verdict):
+def test_a_model_is_ahead_if_all_three_seeds_agree_and_the_mean_difference_is_clear(
+    exlm, mlm, verdict
+):
     records = runs("late-k2", exlm) + runs("mlm-5750", mlm)
     found = evidence.pair(records, "late-k2", "mlm-5750", "joint_nll")
     assert found.verdict == verdict
@@ -53,14 +56,23 @@ def test_seeds_without_a_partner_are_left_out():
 def test_an_mlm_that_took_longer_is_read_off_its_curve_at_the_time_of_exlm(seconds, expected):
     """Its loss falls from 0.6 to 0.5 in the first half of its updates and to 0.4 in the second."""
     mlm = runs("mlm-5750", [0.4], 100.0, [(1, 0.6), (50, 0.5), (100, 0.4)])
-    found = evidence.pair([*runs("late-k2", [0.3], seconds), *mlm], "late-k2", "mlm-5750", "joint_nll")
+    found = evidence.pair(
+        [*runs("late-k2", [0.3], seconds), *mlm], "late-k2", "mlm-5750", "joint_nll"
+    )
     assert found.mlm == pytest.approx([expected])
 
 
 def probes(score) -> list[dict]:
-    """Linear models of every kind of Repeated MLM: on two sets, one of them with an error as score."""
+    """Linear models of every kind of Repeated MLM: on two sets, one of them with an error as
+    score."""
     return [
-        {"set": name, "model": f"models/{kind}-s{seed}", "layers": 2, "valid": 0.5, "test": sign * score(*cell, seed)}
+        {
+            "set": name,
+            "model": f"models/{kind}-s{seed}",
+            "layers": 2,
+            "valid": 0.5,
+            "test": sign * score(*cell, seed),
+        }
         for name, sign in (("bbbp", 1.0), ("esol", -1.0))
         for kind, cell in evidence.REPEATED.items()
         for seed in range(3)
@@ -81,8 +93,17 @@ def test_what_linear_models_say_of_corruption_and_unreal_tokens(score, claim):
 
 def test_a_choice_is_the_one_with_the_best_mean_rank_of_the_mlm_on_valid():
     """Higher ROC-AUC and lower RMSE are better; a set without every choice does not count."""
-    valid = {("bbbp", 3): 0.9, ("bbbp", 4): 0.8, ("esol", 3): 1.0, ("esol", 4): 0.9, ("bace", 3): 0.7, ("bace", 4): 0.9}
-    cells = [{"set": name, "layers": layers, "valid": value} for (name, layers), value in valid.items()]
+    valid = {
+        ("bbbp", 3): 0.9,
+        ("bbbp", 4): 0.8,
+        ("esol", 3): 1.0,
+        ("esol", 4): 0.9,
+        ("bace", 3): 0.7,
+        ("bace", 4): 0.9,
+    }
+    cells = [
+        {"set": name, "layers": layers, "valid": value} for (name, layers), value in valid.items()
+    ]
     cells.append({"set": "sider", "layers": 3, "valid": 0.9})
     records = [{**cell, "model": "models/mlm-s0", "test": 0.0} for cell in cells]
     assert evidence.chosen_with(evidence.table_of(records, "mlm")) == "4 layers"
@@ -91,7 +112,13 @@ def test_a_choice_is_the_one_with_the_best_mean_rank_of_the_mlm_on_valid():
 def test_downstream_differences_are_in_standard_deviations_of_the_mlm_and_positive_where_exlm_is_better():
     tests = {"mlm": [0.70, 0.80, 0.90], "exlm": [0.80, 0.90, 1.00]}
     records = [
-        {"set": name, "model": f"models/{kind}-s{seed}", "layers": 4, "valid": 0.5, "test": sign * value}
+        {
+            "set": name,
+            "model": f"models/{kind}-s{seed}",
+            "layers": 4,
+            "valid": 0.5,
+            "test": sign * value,
+        }
         for kind, values in tests.items()
         for seed, value in enumerate(values)
         for name, sign in (("bace", 1.0), ("freesolv", -1.0))

@@ -1,4 +1,5 @@
-"""Entropy, corrupted semantics and cost: against formulas, enumeration and slow references in float64."""
+"""Entropy, corrupted semantics and cost: against formulas, enumeration and slow references in
+float64."""
 
 import itertools
 import math
@@ -23,7 +24,12 @@ from exlm.pretrained import load_tokenizer
 from exlm.recipe import ArchitectureConfig, DataConfig
 from tests.paper.fake_runs import fixed_count_of_masks
 
-SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
 
 
 def model_of(corpus, repeat=1, **switches):
@@ -46,7 +52,9 @@ def test_entropy_is_in_bits_and_a_certain_or_impossible_token_adds_nothing():
 
 
 @pytest.mark.parametrize("repeat", [1, 2])
-def test_entropy_of_an_mlm_counts_only_tokens_without_a_visible_copy_and_averages_copies(corpus, repeat):
+def test_entropy_of_an_mlm_counts_only_tokens_without_a_visible_copy_and_averages_copies(
+    corpus, repeat
+):
     model = model_of(corpus, repeat, objective="mlm")
     batches = batches_of(corpus, 0.6, repeat)
     found = measure_entropy(model, batches)
@@ -77,10 +85,14 @@ def test_the_states_of_exlm_are_never_more_uncertain_than_their_mixture(corpus):
     for batch in batches_of(corpus, 0.3):
         found = batch_entropies(model, batch)
         assert len(found["mixture"]) == int((batch["labels"] != -100).sum())
-        assert (found["states"] <= found["mixture"] + 1e-9).all() and (found["states"] < found["mixture"]).any()
+        assert (found["states"] <= found["mixture"] + 1e-9).all() and (
+            found["states"] < found["mixture"]
+        ).any()
 
 
-@pytest.mark.parametrize("switches", [{}, {"dag": "sparse"}, {"rotary": "1d"}, {"boundary_states": "k"}])
+@pytest.mark.parametrize(
+    "switches", [{}, {"dag": "sparse"}, {"rotary": "1d"}, {"boundary_states": "k"}]
+)
 def test_where_targets_stand_agrees_with_sampled_paths(corpus, switches):
     model = model_of(corpus, num_states=3, **switches).double()
     with torch.no_grad():
@@ -94,7 +106,10 @@ def test_where_targets_stand_agrees_with_sampled_paths(corpus, switches):
     free = links.new_zeros(1, lattice.targets.shape[1], links.shape[1])
     many = 4000
     paths = sample(
-        *(x.expand(many, *x.shape[1:]) for x in (free, links, lattice.target_lengths, lattice.state_lengths))
+        *(
+            x.expand(many, *x.shape[1:])
+            for x in (free, links, lattice.target_lengths, lattice.state_lengths)
+        )
     )
     counts = torch.zeros(3)
     masks = range(1, int(lattice.target_lengths) - 1)
@@ -153,7 +168,10 @@ def test_masking_a_fixed_count_agrees_with_enumeration(repeat, p):
     for count, weight in ((low, 1 - (p * copies - low)), (low + 1, p * copies - low)):
         shares = []
         for chosen in itertools.combinations(range(copies), count):
-            shares.append(sum(set(range(t * repeat, (t + 1) * repeat)) <= set(chosen) for t in range(tokens)) / tokens)
+            shares.append(
+                sum(set(range(t * repeat, (t + 1) * repeat)) <= set(chosen) for t in range(tokens))
+                / tokens
+            )
         mean += weight * np.mean(shares)
         square += weight * np.mean(np.square(shares))
     found = fixed_count_of_masks(p, repeat, np.array([tokens]))
@@ -167,7 +185,10 @@ def test_measured_corruption_is_what_masking_a_fixed_count_predicts(corpus, p, r
     found = measure_corruption(batches, p, repeat)
     lengths = torch.cat([batch["attention_mask"].sum(1) // repeat - 2 for batch in batches]).numpy()
     mean, variance = fixed_count_of_masks(p, repeat, lengths)
-    assert abs(found["mean"] - mean.mean()) < 4 * math.sqrt((variance.mean() + mean.var()) / len(lengths)) + 1e-9
+    assert (
+        abs(found["mean"] - mean.mean())
+        < 4 * math.sqrt((variance.mean() + mean.var()) / len(lengths)) + 1e-9
+    )
     assert found["predicted"] == pytest.approx(p**repeat)
     if repeat == 1:
         assert found["std"] < found["predicted_std"]
@@ -199,4 +220,8 @@ def test_the_cost_of_a_step_is_measured_on_both_sides(corpus):
     assert found["ratio"] == pytest.approx(exlm["seconds_per_step"] / mlm["seconds_per_step"])
     assert found["ratio_quartiles"][0] <= found["ratio_quartiles"][1]
     assert mlm["tokens_per_second"] / exlm["tokens_per_second"] == pytest.approx(found["ratio"])
-    assert exlm["peak_memory_bytes"] > 0 and mlm["peak_memory_bytes"] > 0 and found["machine"]["processor"]
+    assert (
+        exlm["peak_memory_bytes"] > 0
+        and mlm["peak_memory_bytes"] > 0
+        and found["machine"]["processor"]
+    )

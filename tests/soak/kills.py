@@ -1,4 +1,5 @@
-"""Kills and signals at random moments: the same command, started again, ends as if nothing had happened."""
+"""Kills and signals at random moments: the same command, started again, ends as if nothing had
+happened."""
 
 import os
 import random
@@ -17,7 +18,8 @@ KILLS = int(os.environ.get("SOAK_KILLS", 120))  # of one run
 
 
 def slow_saves(marker: str, first: int) -> None:
-    """From the `first` save on, makes every save of a checkpoint last half a second, and then creates `marker`."""
+    """From the `first` save on, makes every save of a checkpoint last half a second, and then
+    creates `marker`."""
     import exlm.train.checkpoint as checkpoint
 
     save_file, sync, saved = checkpoint.save_file, checkpoint.sync, []
@@ -46,7 +48,11 @@ def kill_pretraining(index: int, directory: Path) -> dict[str, Any]:
     """SIGKILL, in every third trial inside a save."""
     shared, draw = directory.parent.parent, random.Random(index)
     expected, seconds = reference(shared, "pretraining", lambda path: pretraining(shared, path))
-    words, marker, inside = pretraining(shared, directory / "run"), directory / "saving", index % 3 == 0
+    words, marker, inside = (
+        pretraining(shared, directory / "run"),
+        directory / "saving",
+        index % 3 == 0,
+    )
     if inside:
         process = command(words, directory / "1.txt", slow_saves, str(marker), draw.randrange(15))
         _wait_for(marker, process)
@@ -73,7 +79,9 @@ def kill_one_run_often(index: int, directory: Path) -> dict[str, Any]:
     """SIGKILL of the same run again and again; it never falls behind what it had saved."""
     shared, draw = directory.parent.parent, random.Random(index)
     changes = {"steps": 50 * KILLS, "save_every": 5, "eval_every": 1000, "log_every": 50}
-    expected, _ = reference(shared, f"{KILLS}-kills", lambda path: pretraining(shared, path, **changes))
+    expected, _ = reference(
+        shared, f"{KILLS}-kills", lambda path: pretraining(shared, path, **changes)
+    )
     words, reached = pretraining(shared, directory / "run", **changes), list[str]()
     while len(reached) < KILLS:
         process = command(words, directory / "killed.txt")
@@ -82,7 +90,9 @@ def kill_one_run_often(index: int, directory: Path) -> dict[str, Any]:
             break
         process.kill()
         process.join()
-        reached.append(max((path.name for path in (directory / "run").glob("checkpoint-*")), default=""))
+        reached.append(
+            max((path.name for path in (directory / "run").glob("checkpoint-*")), default="")
+        )
     status = finish(words, directory / "last.txt")
     wrong = differences(directory / "run", expected)
     return {
@@ -126,7 +136,9 @@ def signal_pretraining(index: int, directory: Path) -> dict[str, Any]:
     }
 
 
-def _killed_and_repeated(name: str, words: Callable[[Path, Path], list[str]], suffix: str = "") -> Callable[..., Any]:
+def _killed_and_repeated(
+    name: str, words: Callable[[Path, Path], list[str]], suffix: str = ""
+) -> Callable[..., Any]:
     """A trial that kills a command twice at random moments and then lets it finish."""
 
     def trial(index: int, directory: Path) -> dict[str, Any]:
@@ -139,7 +151,11 @@ def _killed_and_repeated(name: str, words: Callable[[Path, Path], list[str]], su
             time.sleep(draw.uniform(0.05, 0.9) * seconds)
             process.kill()
             process.join()
-            if process.exitcode == -signal.SIGKILL and output.exists() and name in ("prepare", "predict", "embed"):
+            if (
+                process.exitcode == -signal.SIGKILL
+                and output.exists()
+                and name in ("prepare", "predict", "embed")
+            ):
                 half_written += differences(output, expected)
         again = words(shared, output)
         if name == "prepare" and output.exists():  # it was finished before the kill
@@ -167,8 +183,25 @@ def pretrained(shared: Path) -> Path:
 
 def _finetune(shared: Path, output: Path) -> list[str]:
     table = work.shared(shared, "molecules.csv", work.molecules)
-    options = ["--task.dataset", str(table), "--seeds", "0,1", "--epochs", "4", "--batch_size", "16"]
-    return ["finetune", "molecules/finetune", "--model", str(pretrained(shared)), *options, "--output", str(output)]
+    options = [
+        "--task.dataset",
+        str(table),
+        "--seeds",
+        "0,1",
+        "--epochs",
+        "4",
+        "--batch_size",
+        "16",
+    ]
+    return [
+        "finetune",
+        "molecules/finetune",
+        "--model",
+        str(pretrained(shared)),
+        *options,
+        "--output",
+        str(output),
+    ]
 
 
 def finetuned(shared: Path) -> Path:
@@ -176,7 +209,9 @@ def finetuned(shared: Path) -> Path:
 
 
 def _predict(shared: Path, output: Path) -> list[str]:
-    table = work.shared(shared, "long.smi", lambda path: work.unlabelled(path, 25_000))  # three parts
+    table = work.shared(
+        shared, "long.smi", lambda path: work.unlabelled(path, 25_000)
+    )  # three parts
     return ["predict", str(finetuned(shared)), str(table), "--output", str(output)]
 
 
@@ -187,11 +222,21 @@ def _embed(shared: Path, output: Path) -> list[str]:
 
 def _analyze(shared: Path, output: Path) -> list[str]:
     table = work.shared(shared, "molecules.csv", work.molecules)
-    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings")
+    sizes = (
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "max_position_embeddings",
+    )
     loop = ("steps", "log_every", "eval_every", "save_every")
     train = {"learning_rate": 1e-3, "epochs": 2, "batch_size": 16}
     recipe = {
-        "data": {"corpus": str(work.corpus(shared)), "tokens_per_batch": 1500, "eval_sequences": 20},
+        "data": {
+            "corpus": str(work.corpus(shared)),
+            "tokens_per_batch": 1500,
+            "eval_sequences": 20,
+        },
         "model": {name: work.TINY[name] for name in sizes},
         "train": {name: work.TINY[name] for name in loop} | {"optimizer": {"warmup_steps": 5}},
         "space": {"states": [2, 3], "sweep_mask_ratios": [0.15]},
@@ -204,12 +249,38 @@ def _analyze(shared: Path, output: Path) -> list[str]:
 
 AGAIN = "the same command, started again, ends with the same bits"
 TESTS = [
-    Test("kill pretrain", f"SIGKILL at any moment, also inside a save: {AGAIN}", 50, kill_pretraining),
-    Test("one run killed often", f"SIGKILL of one run {KILLS} times: {AGAIN}", 1, kill_one_run_often),
-    Test("signal pretrain", f"SIGTERM, SIGINT, twice, in a save: a clean end, and {AGAIN}", 20, signal_pretraining),
-    Test("kill prepare", f"no half-written corpus is used; {AGAIN}", 20, _killed_and_repeated("prepare", _prepare)),
-    Test("kill finetune", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("finetune", _finetune)),
-    Test("kill predict", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("predict", _predict, ".csv")),
-    Test("kill embed", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("embed", _embed, ".parquet")),
+    Test(
+        "kill pretrain", f"SIGKILL at any moment, also inside a save: {AGAIN}", 50, kill_pretraining
+    ),
+    Test(
+        "one run killed often", f"SIGKILL of one run {KILLS} times: {AGAIN}", 1, kill_one_run_often
+    ),
+    Test(
+        "signal pretrain",
+        f"SIGTERM, SIGINT, twice, in a save: a clean end, and {AGAIN}",
+        20,
+        signal_pretraining,
+    ),
+    Test(
+        "kill prepare",
+        f"no half-written corpus is used; {AGAIN}",
+        20,
+        _killed_and_repeated("prepare", _prepare),
+    ),
+    Test(
+        "kill finetune", f"SIGKILL twice: {AGAIN}", 20, _killed_and_repeated("finetune", _finetune)
+    ),
+    Test(
+        "kill predict",
+        f"SIGKILL twice: {AGAIN}",
+        20,
+        _killed_and_repeated("predict", _predict, ".csv"),
+    ),
+    Test(
+        "kill embed",
+        f"SIGKILL twice: {AGAIN}",
+        20,
+        _killed_and_repeated("embed", _embed, ".parquet"),
+    ),
     Test("kill analyze", f"SIGKILL twice: {AGAIN}", 10, _killed_and_repeated("analyze", _analyze)),
 ]

@@ -1,4 +1,5 @@
-"""The alignment against enumeration of all paths, thousands of times, and a long run that must not grow."""
+"""The alignment against enumeration of all paths, thousands of times, and a long run that must not
+grow."""
 
 import os
 import resource
@@ -22,12 +23,18 @@ from tests.soak.work import Test
 
 CASES, PER_TRIAL = 2000, 50
 BACKENDS = sorted(alignment.BACKENDS)
-# k states for each of the masks, first and last state of their own; one target per mask, first and last token.
-shapes = st.tuples(st.integers(1, 4), st.integers(0, 5)).map(lambda pair: (pair[1] + 2, pair[0] * pair[1] + 2))
+# k states for each of the masks, first and last state of their own; one target per mask, first and
+# last token.
+shapes = st.tuples(st.integers(1, 4), st.integers(0, 5)).map(
+    lambda pair: (pair[1] + 2, pair[0] * pair[1] + 2)
+)
 
 
-def _spoil(emission: torch.Tensor, transition: torch.Tensor, targets: torch.Tensor, states: torch.Tensor) -> None:
-    """Writes NaN and infinity where nothing may read: beyond each sequence's lengths, and below the diagonal."""
+def _spoil(
+    emission: torch.Tensor, transition: torch.Tensor, targets: torch.Tensor, states: torch.Tensor
+) -> None:
+    """Writes NaN and infinity where nothing may read: beyond each sequence's lengths, and below the
+    diagonal."""
     for b, (t, n) in enumerate(zip(targets.tolist(), states.tolist(), strict=True)):
         emission[b, t:], emission[b, :, n:] = float("nan"), INF
         transition[b, n:], transition[b, :, n:] = float("nan"), INF
@@ -41,15 +48,27 @@ def alignment_cases(index: int, directory: Path) -> dict[str, Any]:
     not_numbers = []
 
     @seed(index)
-    @settings(max_examples=PER_TRIAL, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(shapes, st.integers(0, 2**31), st.sampled_from([1.0, 20.0, 400.0]), st.sampled_from([0.0, 0.2, 0.5]))
+    @settings(
+        max_examples=PER_TRIAL,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(
+        shapes,
+        st.integers(0, 2**31),
+        st.sampled_from([1.0, 20.0, 400.0]),
+        st.sampled_from([0.0, 0.2, 0.5]),
+    )
     def case(shape: tuple[int, int], number: int, spread: float, missing: float) -> None:
         emission, transition, targets, states = random_case(number, 3, *shape, spread, missing)
         _spoil(emission, transition, targets, states)
         for dtype in (torch.float64, torch.float32):
             inputs = [x.to(dtype).requires_grad_() for x in (emission, transition)]
             value = alignment.log_likelihood(*inputs, targets, states, backend=backend)
-            gradients = torch.autograd.grad(value[value > -INF].sum(), inputs, materialize_grads=True)
+            gradients = torch.autograd.grad(
+                value[value > -INF].sum(), inputs, materialize_grads=True
+            )
             not_numbers.append(sum(int(x.isnan().sum()) for x in (value, *gradients)))
             for b, (t, n) in enumerate(zip(targets.tolist(), states.tolist(), strict=True)):
                 exact = [x.detach()[b].double() for x in inputs]
@@ -60,7 +79,8 @@ def alignment_cases(index: int, directory: Path) -> dict[str, Any]:
                 else:
                     error = abs(found - expected) / max(1.0, abs(expected))
                     gaps = [
-                        (g[b].double() - e).abs().max() for g, e in zip(gradients, (at_state, on_edge), strict=True)
+                        (g[b].double() - e).abs().max()
+                        for g, e in zip(gradients, (at_state, on_edge), strict=True)
                     ]
                     # A posterior is the exponential of differences of sums as large as the value.
                     error = max(error, float(max(gaps)) / max(1.0, abs(expected)))
@@ -69,7 +89,13 @@ def alignment_cases(index: int, directory: Path) -> dict[str, Any]:
     case()
     worst = {dtype: max(found) for dtype, found in errors.items()}
     passed = worst["float64"] <= 1e-10 and worst["float32"] <= 1e-5 and not any(not_numbers)
-    return {"passed": passed, "cases": PER_TRIAL, "backend": backend, "worst": worst, "nan": sum(not_numbers)}
+    return {
+        "passed": passed,
+        "cases": PER_TRIAL,
+        "backend": backend,
+        "worst": worst,
+        "nan": sum(not_numbers),
+    }
 
 
 def long_run(index: int, directory: Path) -> dict[str, Any]:
@@ -78,18 +104,27 @@ def long_run(index: int, directory: Path) -> dict[str, Any]:
     prepare([str(table)], str(directory / "corpus"), held_out=0.05, workers=1)
     seen: list[tuple[int, int]] = []
 
-    config = LoopConfig(20_000, OptimizerConfig(1e-3, 5), log_every=100, eval_every=0, save_every=2000)
+    config = LoopConfig(
+        20_000, OptimizerConfig(1e-3, 5), log_every=100, eval_every=0, save_every=2000
+    )
     add = loop.Tracker.add
 
     def watched(self: Any, sums: Any, step: int) -> None:
         add(self, sums, step)
-        seen.append((_resident(), len(os.listdir("/proc/self/fd"))) if len(seen) % 1000 == 0 else (0, 0))
+        seen.append(
+            (_resident(), len(os.listdir("/proc/self/fd"))) if len(seen) % 1000 == 0 else (0, 0)
+        )
 
     loop.Tracker.add = watched  # type: ignore[method-assign]
     try:
         pretrain(
             str(directory / "run"),
-            DataConfig(str(directory / "corpus"), tokens_per_batch=128, tokens_per_micro_batch=128, eval_sequences=10),
+            DataConfig(
+                str(directory / "corpus"),
+                tokens_per_batch=128,
+                tokens_per_micro_batch=128,
+                eval_sequences=10,
+            ),
             ArchitectureConfig(
                 num_states=2,
                 hidden_size=16,
@@ -107,7 +142,12 @@ def long_run(index: int, directory: Path) -> dict[str, Any]:
     growth = found[-1][0] / found[2][0] - 1
     files = found[-1][1] - found[2][1]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"passed": growth < 0.02 and files <= 0, "growth": growth, "more_open_files": files, "peak_bytes": peak}
+    return {
+        "passed": growth < 0.02 and files <= 0,
+        "growth": growth,
+        "more_open_files": files,
+        "peak_bytes": peak,
+    }
 
 
 def _resident() -> int:
@@ -122,5 +162,10 @@ TESTS = [
         len(BACKENDS) * CASES // PER_TRIAL,
         alignment_cases,
     ),
-    Test("long run", "20,000 updates: memory grows by less than 2%, open files not at all", 1, long_run),
+    Test(
+        "long run",
+        "20,000 updates: memory grows by less than 2%, open files not at all",
+        1,
+        long_run,
+    ),
 ]

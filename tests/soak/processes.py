@@ -1,4 +1,5 @@
-"""Two processes under torchrun, one of which comes to harm: the other ends soon, says why, and a new start goes on."""
+"""Two processes under torchrun, one of which comes to harm: the other ends soon, says why, and a
+new start goes on."""
 
 import os
 import random
@@ -23,9 +24,18 @@ SAID = {
 }
 
 
-def _torchrun(fault: str, step: int, words: list[str], marker: Path, log: Path) -> tuple[int, float]:
+def _torchrun(
+    fault: str, step: int, words: list[str], marker: Path, log: Path
+) -> tuple[int, float]:
     """Exit status, and seconds from the fault to the end."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+    ]
     environment = os.environ | {
         "SOAK_MARKER": str(marker),
         "OMP_NUM_THREADS": "1",
@@ -56,13 +66,18 @@ def two_processes(index: int, directory: Path) -> dict[str, Any]:
 
     expected = shared / "reference-two-processes"
     if not (expected / "result.json").exists():
-        _torchrun("none", 0, words(expected), shared / "none", shared / "reference-two-processes.txt")
+        _torchrun(
+            "none", 0, words(expected), shared / "none", shared / "reference-two-processes.txt"
+        )
     marker, log = directory / "marker", directory / "1.txt"
     first, seconds = _torchrun(fault, step, words(directory / "run"), marker, log)
     said = log.read_text(errors="replace")
     second, _ = _torchrun("none", 0, words(directory / "run"), marker, directory / "2.txt")
     wrong = differences(directory / "run", expected)
-    sentence = next((line for line in said.splitlines() if re.search("exlm pretrain: (stopped|error)", line)), "")
+    sentence = next(
+        (line for line in said.splitlines() if re.search("exlm pretrain: (stopped|error)", line)),
+        "",
+    )
     return {
         "passed": bool(first and sentence and SAID[fault] in said) and seconds < LONGEST and second == 0 and not wrong,
         "fault": fault,

@@ -1,4 +1,5 @@
-"""`torchrun ... -m tests.soak.rank FAULT STEP WORDS...`: `exlm WORDS`, in which process 1 comes to harm at a step."""
+"""`torchrun ... -m tests.soak.rank FAULT STEP WORDS...`: `exlm WORDS`, in which process 1 comes to
+harm at a step."""
 
 import os
 import signal
@@ -11,7 +12,8 @@ from exlm.train import loop
 
 
 def harm(fault: str, step: int) -> None:
-    """Lets the micro-batches of `step` end in a fault, in process 1 and in the first attempt alone."""
+    """Lets the micro-batches of `step` end in a fault, in process 1 and in the first attempt
+    alone."""
     marker = os.environ["SOAK_MARKER"]
     if fault == "none" or os.environ["RANK"] != "1" or os.path.exists(marker):
         return

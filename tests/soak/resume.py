@@ -24,11 +24,18 @@ def _run(shared: Path, output: Path, accumulation: int) -> None:
     corpus = work.shared(
         shared,
         "small-corpus",
-        lambda path: prepare([str(work.shared(shared, "molecules.csv", work.molecules))], str(path), workers=1),
+        lambda path: prepare(
+            [str(work.shared(shared, "molecules.csv", work.molecules))], str(path), workers=1
+        ),
     )
     pretrain(
         str(output),
-        DataConfig(str(corpus), tokens_per_batch=270, tokens_per_micro_batch=270 // accumulation, eval_sequences=10),
+        DataConfig(
+            str(corpus),
+            tokens_per_batch=270,
+            tokens_per_micro_batch=270 // accumulation,
+            eval_sequences=10,
+        ),
         ArchitectureConfig(
             num_states=2,
             expanded_layers=1,
@@ -47,8 +54,8 @@ def _run(shared: Path, output: Path, accumulation: int) -> None:
 
 
 def interrupted_at(steps: Iterable[int], action: Any) -> Any:
-    """Replaces `MaskedBatches.__call__` so that it calls `action` when the batch of one of `steps` is asked for first.
-    Returns what was there."""
+    """Replaces `MaskedBatches.__call__` so that it calls `action` when the batch of one of `steps`
+    is asked for first. Returns what was there."""
     original, waiting = MaskedBatches.__call__, set(steps)
 
     def call(self: MaskedBatches, step: int) -> Any:
@@ -88,7 +95,12 @@ def _trial(directory: Path, steps: list[int], accumulation: int, action: Any) ->
     finally:
         MaskedBatches.__call__ = original  # type: ignore[method-assign]
     wrong = differences(directory / "run", expected)
-    return {"passed": not wrong and stops == len(steps), "stops": stops, "steps": steps, "differences": wrong}
+    return {
+        "passed": not wrong and stops == len(steps),
+        "stops": stops,
+        "steps": steps,
+        "differences": wrong,
+    }
 
 
 def every_step(index: int, directory: Path) -> dict[str, Any]:
@@ -97,17 +109,25 @@ def every_step(index: int, directory: Path) -> dict[str, Any]:
 
 
 def every_crash(index: int, directory: Path) -> dict[str, Any]:
-    """An exception at one of the 48 steps; the run goes on from the last checkpoint, up to 4 steps before."""
+    """An exception at one of the 48 steps; the run goes on from the last checkpoint, up to 4 steps
+    before."""
     return _trial(directory, [6 + index % (STEPS - 6)], (3, 1)[index % 2], _crash)
 
 
 def chain(index: int, directory: Path) -> dict[str, Any]:
     """Four stops in one run, one at the end of an epoch."""
-    return _trial(directory, sorted({STEPS // 2, *random.Random(index).sample(range(1, STEPS - 2), 3)}), 3, _stop)
+    return _trial(
+        directory,
+        sorted({STEPS // 2, *random.Random(index).sample(range(1, STEPS - 2), 3)}),
+        3,
+        _stop,
+    )
 
 
 TESTS = [
     Test("resume every step", "stopped at any step, a run ends with the same bits", 96, every_step),
-    Test("resume every crash", "crashed at any step, a run ends with the same bits", 96, every_crash),
+    Test(
+        "resume every crash", "crashed at any step, a run ends with the same bits", 96, every_crash
+    ),
     Test("resume chain", "stopped four times, a run ends with the same bits", 20, chain),
 ]

@@ -23,8 +23,8 @@ Words = Callable[
 
 
 def finish(words: list[str], log: Path, kill_after: float | None = None) -> tuple[int, int, float]:
-    """Runs `exlm WORDS` in a process of its own, to its end or for some seconds. Returns the exit status, the most
-    memory that the process had, in bytes, and how many seconds it took."""
+    """Runs `exlm WORDS` in a process of its own, to its end or for some seconds. Returns the exit
+    status, the most memory that the process had, in bytes, and how many seconds it took."""
     begin = time.monotonic()
     with log.open("w") as file:
         process = subprocess.Popen([sys.executable, "-m", "exlm", *words], stdout=file, stderr=file)
@@ -38,15 +38,24 @@ def finish(words: list[str], log: Path, kill_after: float | None = None) -> tupl
 def killed_twice(words: Words, suffix: str, index: int, directory: Path) -> dict[str, Any]:
     """The command without a kill, for many rows and for few; then with two kills."""
     shared, draw = directory.parent.parent, random.Random(index)
-    few, many = (work.shared(shared, f"{n}.smi", partial(work.unlabelled, rows=n)) for n in (10_000, ROWS))
+    few, many = (
+        work.shared(shared, f"{n}.smi", partial(work.unlabelled, rows=n)) for n in (10_000, ROWS)
+    )
     whole, cut = directory / f"whole{suffix}", directory / f"cut{suffix}"
     _, small, _ = finish(words(shared, few, directory / f"few{suffix}"), directory / "few.txt")
     first, peak, seconds = finish(words(shared, many, whole), directory / "whole.txt")
     killed = [
-        finish(words(shared, many, cut), directory / f"{n}.txt", draw.uniform(0.1, 0.45) * seconds)[0] for n in (1, 2)
+        finish(words(shared, many, cut), directory / f"{n}.txt", draw.uniform(0.1, 0.45) * seconds)[
+            0
+        ]
+        for n in (1, 2)
     ]
     last, resumed_peak, resumed = finish(words(shared, many, cut), directory / "3.txt")
-    kept = first == last == 0 and killed == [-signal.SIGKILL] * 2 and cut.read_bytes() == whole.read_bytes()
+    kept = (
+        first == last == 0
+        and killed == [-signal.SIGKILL] * 2
+        and cut.read_bytes() == whole.read_bytes()
+    )
     return {
         "passed": kept and max(peak, resumed_peak) < small + ALLOWED,
         "rows": ROWS,

@@ -2,8 +2,8 @@
 
     python -m tests.stored.make 2
 
-Run this with every version of exlm whose files differ from those of the version before, with the next number. Commit
-the new folder, and never change an older one.
+Run this with every version of exlm whose files differ from those of the version before, with the
+next number. Commit the new folder, and never change an older one.
 """
 
 import argparse
@@ -27,11 +27,16 @@ from exlm.train.optim import OptimizerConfig
 
 FOLDER = Path(__file__).parent
 TEXT = "C<mask>O"
-LINES = [f"{'C' * n}{core}" for n in range(1, 6) for core in ("C(=O)O", "N", "c1ccccc1", "[N+](=O)[O-]", "CBr")]
+LINES = [
+    f"{'C' * n}{core}"
+    for n in range(1, 6)
+    for core in ("C(=O)O", "N", "c1ccccc1", "[N+](=O)[O-]", "CBr")
+]
 
 
 def recorded(folder: Path) -> dict[str, Any]:
-    """What the files of `folder` mean: the tokens of every example, and the model's logits of a text."""
+    """What the files of `folder` mean: the tokens of every example, and the model's logits of a
+    text."""
     corpora = {split: Corpus(folder / "corpus", split) for split in ("train", "valid")}
     tokens = {}
     for split, corpus in corpora.items():
@@ -79,6 +84,8 @@ def make(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("version")
     make(FOLDER / parser.parse_args().version)

@@ -1,4 +1,5 @@
-"""Baselines as a user runs them, on tables made here; programs of their own are replaced by small ones."""
+"""Baselines as a user runs them, on tables made here; programs of their own are replaced by small
+ones."""
 
 import json
 import os
@@ -21,7 +22,12 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.metrics import evaluate
 
 MOLECULES = [f"{'C' * n}{end}" for n in range(1, 31) for end in ("O", "N", "c1ccccc1", "C(=O)O")]
-TASKS = {"binary": ["amine"], "multilabel": ["amine", "ring"], "multiclass": ["group"], "regression": ["weight"]}
+TASKS = {
+    "binary": ["amine"],
+    "multilabel": ["amine", "ring"],
+    "multiclass": ["group"],
+    "regression": ["weight"],
+}
 PROGRAM = """
 import csv, sys
 tables = [list(csv.reader(open(name)))[1:] for name in sys.argv[1:4]]
@@ -55,7 +61,8 @@ def table(tmp_path):
 
 @pytest.fixture
 def program(monkeypatch, tmp_path):
-    """Lets AttentiveFP be PROGRAM, in an environment that is there already. Returns the folder of environments."""
+    """Lets AttentiveFP be PROGRAM, in an environment that is there already. Returns the folder of
+    environments."""
     python = tmp_path / "environments" / "torch-geometric-2.8.1" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
@@ -81,17 +88,25 @@ def test_fingerprints_tell_functional_groups(table, name, kind, metric, least):
     assert run(table, kind, name)["test"][metric]["mean"] >= least
 
 
-@pytest.mark.parametrize("kind,columns", [("regression", ["score"]), ("multiclass", ["label"]), ("binary", ["good"])])
+@pytest.mark.parametrize(
+    "kind,columns", [("regression", ["score"]), ("multiclass", ["label"]), ("binary", ["good"])]
+)
 def test_words_tell_classes_and_scores_of_texts_and_pairs(tmp_path, kind, columns):
     words = ["good", "fine", "bad", "awful"] * 30
-    frame = pd.DataFrame({"text": [f"it was {word} no {i % 9}" for i, word in enumerate(words)], "second": words})
+    frame = pd.DataFrame(
+        {"text": [f"it was {word} no {i % 9}" for i, word in enumerate(words)], "second": words}
+    )
     frame["good"] = [int(word in ("good", "fine")) for word in words]
     frame["label"] = words
     frame["score"] = [float(len(word)) for word in words]
     frame.to_csv(tmp_path / "texts.csv", index=False)
     for pair in (None, "second"):
-        task = TaskConfig("", text_column="text", pair_column=pair, label_columns=columns, task_type=kind)
-        found = baseline("tfidf-lr", str(tmp_path / "texts.csv"), str(tmp_path / f"out-{pair}"), task, [0])
+        task = TaskConfig(
+            "", text_column="text", pair_column=pair, label_columns=columns, task_type=kind
+        )
+        found = baseline(
+            "tfidf-lr", str(tmp_path / "texts.csv"), str(tmp_path / f"out-{pair}"), task, [0]
+        )
         metric = {"regression": "pearson", "multiclass": "accuracy", "binary": "roc_auc"}[kind]
         assert found["test"][metric]["mean"] > 0.95
 
@@ -106,7 +121,10 @@ def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys
     assert frame["problem"].notna().tolist() == [False] * 120 + [True]
     test = frame[frame["split"] == "test"]
     values = test[["predicted amine", "predicted ring"]].to_numpy()
-    assert evaluate("multilabel", test[["amine", "ring"]].to_numpy(), values) == found["runs"][1]["scores"]["test"]
+    assert (
+        evaluate("multilabel", test[["amine", "ring"]].to_numpy(), values)
+        == found["runs"][1]["scores"]["test"]
+    )
     assert pd.read_csv(table.parent / "out/invalid_rows.csv")["value"].tolist() == ["C1CC"]
     assert "baseline: ecfp-rf" in info(str(table.parent / "out"))
     assert not list((table.parent / "out").rglob("README.md"))  # a card is for a model
@@ -129,7 +147,9 @@ def test_labels_of_the_test_part_change_no_prediction(table, name):
 
 
 def test_the_nearest_neighbours_are_weighted_by_their_similarity(tmp_path):
-    frame = pd.DataFrame({"smiles": ["CCO", "CCN", "c1ccccc1", "CCO", "CCCO"], "value": [1.0, 3.0, 9.0, 1.0, 1.0]})
+    frame = pd.DataFrame(
+        {"smiles": ["CCO", "CCN", "c1ccccc1", "CCO", "CCCO"], "value": [1.0, 3.0, 9.0, 1.0, 1.0]}
+    )
     frame["part"] = ["train", "train", "train", "valid", "test"]
     frame.loc[5] = ["CCCl", 2.5, "valid"]
     frame.to_csv(tmp_path / "few.csv", index=False)
@@ -146,7 +166,9 @@ def test_a_label_that_train_lacks_is_not_learned(table):
     frame["part"] = (["train"] * 8 + ["valid", "test"]) * 12 + ["train"]
     frame.loc[frame["part"] == "train", "ring"] = np.nan
     frame.to_csv(table, index=False)
-    task = TaskConfig("", label_columns=TASKS["multilabel"], task_type="multilabel", split="column:part")
+    task = TaskConfig(
+        "", label_columns=TASKS["multilabel"], task_type="multilabel", split="column:part"
+    )
     baseline("ecfp-knn", str(table), str(table.parent / "out"), task, [0])
     found = pd.read_csv(table.parent / "out/seed-0/predictions.csv")
     assert (found["predicted ring"][:120] == 0.5).all() and found["predicted amine"].nunique() > 1
@@ -161,7 +183,9 @@ def test_a_program_gets_tables_and_returns_predictions(table, program, kind):
     assert found["runs"][0]["settings"]["train"] == {"packages": list(programs.ATTENTIVEFP)}
     with pytest.raises(InputError, match="other settings"):
         run(table, kind, "attentivefp", environments=str(program), epochs=7)
-    found = run(table, kind, "attentivefp", seeds=(1,), environments=str(program), epochs=7, name_of="few")
+    found = run(
+        table, kind, "attentivefp", seeds=(1,), environments=str(program), epochs=7, name_of="few"
+    )
     assert found["runs"][0]["settings"]["train"]["epochs"] == 7
     logs = [table.parent / name / "program.log" for name in ("out/seed-0", "few/seed-1")]
     assert [log.read_text() for log in logs] == ["100\n", "7\n"]
@@ -169,7 +193,10 @@ def test_a_program_gets_tables_and_returns_predictions(table, program, kind):
 
 @pytest.mark.parametrize("name,epochs", [("ecfp-rf", 7), ("attentivefp", 0)])
 def test_epochs_that_cannot_be_are_refused(table, name, epochs):
-    with pytest.raises(InputError, match=f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp"):
+    with pytest.raises(
+        InputError,
+        match=f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp",
+    ):
         baseline(name, str(table), epochs=epochs)
 
 
@@ -182,7 +209,9 @@ def test_a_program_that_fails_ends_the_run_with_its_last_line(table, program):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_program_as_well(table, program, number):
     started = table.parent / "started"
-    code = f"import os, time; open({str(started)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(60)"
+    code = (
+        f"import os, time; open({str(started)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(60)"
+    )
     programs.SCRIPT.write_text(code)
 
     def stop():
@@ -235,7 +264,9 @@ def test_the_report_has_a_row_for_every_baseline(table, tmp_path):
         found = baseline(name, str(table), str(tmp_path / "runs" / name), task, [0, 1])
     report([str(tmp_path / "runs")], str(tmp_path / "report"))
     rows = pd.read_csv(tmp_path / "report/tables/main-molecules.csv").set_index("model")
-    assert rows.loc["ECFP4 + nearest neighbours", "BACE"] == pytest.approx(100 * found["test"]["roc_auc"]["mean"])
+    assert rows.loc["ECFP4 + nearest neighbours", "BACE"] == pytest.approx(
+        100 * found["test"]["roc_auc"]["mean"]
+    )
     assert rows.loc["ECFP4 + random forest", "seeds"] == 2
     assert "nan" not in (tmp_path / "report/report.md").read_text()
 

@@ -27,7 +27,13 @@ from exlm.tasks.table import make_table
 from tests.tasks.tiny_models import FAMILIES, LINES, pairs, predicted, questions, save_family
 
 FAST = FinetuneConfig(
-    epochs=2, batch_size=8, learning_rate=1e-3, dropout=0.25, pooler_dropout=0.125, patience=0, precision="fp32"
+    epochs=2,
+    batch_size=8,
+    learning_rate=1e-3,
+    dropout=0.25,
+    pooler_dropout=0.125,
+    patience=0,
+    precision="fp32",
 )
 STILL = FinetuneConfig(epochs=1, batch_size=32, learning_rate=1e-30, precision="fp32")
 LIMITED = {"bert", "roberta", "albert", "deberta", "deberta-v2"}  # to 64 tokens
@@ -35,7 +41,8 @@ LIMITED = {"bert", "roberta", "albert", "deberta", "deberta-v2"}  # to 64 tokens
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> Path:
-    """train.csv, valid.csv, both.csv, and questions with and without answer in train.json and valid.json."""
+    """train.csv, valid.csv, both.csv, and questions with and without answer in train.json and
+    valid.json."""
     folder = tmp_path_factory.mktemp("files")
     frames = {"train": pairs(0, 24), "valid": pairs(1, 12)}
     for name, frame in (frames | {"both": pd.concat(frames.values())}).items():
@@ -86,7 +93,11 @@ def keys(report, depth=4):
     """The names in a nested report."""
     if depth and isinstance(report, list):
         return [keys(item, depth - 1) for item in report]
-    return {key: keys(value, depth - 1) for key, value in report.items()} if isinstance(report, dict) else None
+    return (
+        {key: keys(value, depth - 1) for key, value in report.items()}
+        if isinstance(report, dict)
+        else None
+    )
 
 
 def test_results_are_those_of_an_exlm_run(tuned, exlm_report):
@@ -101,7 +112,9 @@ def test_layers_computed_again_give_the_same_model(model, tuned, family, files, 
     output, report = tuned
     again = replace(FAST, gradient_checkpointing=True)
     if family in ("albert", "xlnet"):  # transformers cannot do it
-        with pytest.raises(InputError, match="cannot compute its layers again; leave out gradient_checkpointing"):
+        with pytest.raises(
+            InputError, match="cannot compute its layers again; leave out gradient_checkpointing"
+        ):
             run(model, files, tmp_path, again)
         return
     assert run(model, files, tmp_path, again)["runs"][0]["scores"] == report["runs"][0]["scores"]
@@ -131,7 +144,9 @@ def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
         function = lambda **batch: network(**batch).logits  # noqa: E731
         monkeypatch.setattr(inference, "TOKENS_PER_BATCH", tokens_per_batch)
         every = np.arange(len(examples))
-        return inference.run(network, function, network.config.num_labels, table, every, tokenizer, precision)
+        return inference.run(
+            network, function, network.config.num_labels, table, every, tokenizer, precision
+        )
 
     alone = logits(1, "fp32")
     np.testing.assert_allclose(logits(10**6, "fp32"), alone, atol=2e-5)
@@ -151,20 +166,31 @@ def test_over_long_pairs_are_cut_to_what_the_model_can_read(model, tuned, family
     reported = pd.read_csv(tuned[0] / "invalid_rows.csv")
     cut = reported[reported["reason"].str.contains("the limit is 64; cut", na=False)]
     assert set(cut["action"]) == ({"kept"} if family in LIMITED else set())
-    assert {("train", 2), ("valid", 2)} <= set(zip(cut["part"], cut["row"], strict=True)) or family not in LIMITED
+    assert {("train", 2), ("valid", 2)} <= set(
+        zip(cut["part"], cut["row"], strict=True)
+    ) or family not in LIMITED
 
 
 def test_dropout_reaches_every_layer(tuned):
     network, _ = load_finetuned(str(tuned[0] / "seed-0"), Classification.models)
     rates = {name: m.p for name, m in network.named_modules() if isinstance(m, nn.Dropout)}
-    encoder = {rate for name, rate in rates.items() if name.startswith(f"{network.base_model_prefix}.")}
-    head = {rate for name, rate in rates.items() if not name.startswith(f"{network.base_model_prefix}.")}
+    encoder = {
+        rate for name, rate in rates.items() if name.startswith(f"{network.base_model_prefix}.")
+    }
+    head = {
+        rate for name, rate in rates.items() if not name.startswith(f"{network.base_model_prefix}.")
+    }
     assert encoder == {0.25} and head == {0.125}
     settings = network.config.to_dict()
-    assert all(settings.get(name, 0.25) == 0.25 for name in ("attention_dropout", "attention_probs_dropout_prob"))
+    assert all(
+        settings.get(name, 0.25) == 0.25
+        for name in ("attention_dropout", "attention_probs_dropout_prob")
+    )
 
 
-def test_the_mean_over_tokens_is_refused_where_the_head_cannot_read_it(model, family, files, tmp_path):
+def test_the_mean_over_tokens_is_refused_where_the_head_cannot_read_it(
+    model, family, files, tmp_path
+):
     train = replace(STILL, pooling="mean")
     if family == "modernbert":
         run(model, files, tmp_path, train)
@@ -191,10 +217,14 @@ def test_question_answering(model, files, tmp_path):
     report = finetune(str(tmp_path / "out"), str(model), task, train, [0])
     assert report["metric"] == "f1" and 0 <= report["valid"]["f1"]["median"] <= 100
     recorded = pd.read_csv(tmp_path / "out/seed-0/predictions-valid.csv", keep_default_na=False)
-    again = predicted(str(tmp_path / "out"), str(files / "valid.json"), str(tmp_path / "answers.csv"))
+    again = predicted(
+        str(tmp_path / "out"), str(files / "valid.json"), str(tmp_path / "answers.csv")
+    )
     assert again["id"].tolist() == recorded["id"].tolist() == [f"q{i}" for i in range(6)]
     assert again["answer"].tolist() == recorded["answer"].tolist()
-    np.testing.assert_allclose(again["probability"], recorded["probability"].astype(float), atol=1e-4)
+    np.testing.assert_allclose(
+        again["probability"], recorded["probability"].astype(float), atol=1e-4
+    )
 
 
 def test_start_from_takes_the_encoder_of_the_best_seed(bert, files, tmp_path):
@@ -203,7 +233,9 @@ def test_start_from_takes_the_encoder_of_the_best_seed(bert, files, tmp_path):
     scores = [result["scores"]["valid"]["roc_auc"] for result in first["runs"]]
     assert len(set(scores)) > 1  # else any seed would be the best
     report = run(bert, files, tmp_path / "second", STILL, start_from=str(tmp_path / "first"))
-    best = load_finetuned(str(tmp_path / f"first/seed-{np.argmax(scores)}"), Classification.models)[0].base_model
+    best = load_finetuned(str(tmp_path / f"first/seed-{np.argmax(scores)}"), Classification.models)[
+        0
+    ].base_model
     started = load_finetuned(str(tmp_path / "second/seed-0"), Classification.models)[0].base_model
     for name, values in best.state_dict().items():
         torch.testing.assert_close(started.state_dict()[name], values, atol=1e-7, rtol=0)
@@ -219,7 +251,9 @@ def test_start_from_needs_the_same_architecture(bert, files, tmp_path, family, c
 
 
 def test_every_file_has_both_texts(bert, files, tmp_path):
-    pd.read_csv(files / "valid.csv").drop(columns="second").to_csv(tmp_path / "valid.csv", index=False)
+    pd.read_csv(files / "valid.csv").drop(columns="second").to_csv(
+        tmp_path / "valid.csv", index=False
+    )
     task = TaskConfig(str(files / "train.csv"), str(tmp_path / "valid.csv"), pair_column="second")
     with pytest.raises(InputError, match="valid part: no column 'second'"):
         finetune(str(tmp_path / "out"), str(bert), task, STILL, [0])
@@ -244,7 +278,9 @@ def test_a_tokenizer_with_more_tokens_than_the_model(files, tmp_path):
 
 def test_a_tokenizer_with_another_mask_than_exlm(files, tmp_path):
     tokenizer = train_text_tokenizer("bpe", LINES, 300)
-    config = ArchitectureConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2).build(tokenizer)
+    config = ArchitectureConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2).build(
+        tokenizer
+    )
     config.mask_token_id -= 1
     save_model(tmp_path / "model", ExLMForMaskedLM(config), tokenizer)
     assert "do not belong together" in refused(tmp_path / "model", files, tmp_path)
@@ -271,7 +307,9 @@ def test_a_mistyped_name_asks_the_hub_once(files, tmp_path, monkeypatch):
         raise ConnectionError("no network")
 
     monkeypatch.setattr(pretrained, "get_hf_file_metadata", no_answer)
-    monkeypatch.setattr(AutoConfig, "from_pretrained", lambda name: pytest.fail("transformers would ask again"))
+    monkeypatch.setattr(
+        AutoConfig, "from_pretrained", lambda name: pytest.fail("transformers would ask again")
+    )
     error = refused("runs/exlmm", files, tmp_path)
     assert "no such directory, and not found on the hub: no network" in error and len(asked) == 1
     with pytest.raises(InputError, match="no tokenizer could be loaded from bertt"):
@@ -291,11 +329,20 @@ def test_the_head_of_every_family_returns_real_units(model, files, tmp_path, mon
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # pipelines set it where it is not set
     frames = {name: pd.read_csv(files / f"{name}.csv") for name in ("train", "valid")}
     for name, frame in frames.items():
-        frame.assign(label=500.0 + frame["text"].str.len()).to_csv(tmp_path / f"{name}.csv", index=False)
-    task = TaskConfig(str(tmp_path / "train.csv"), str(tmp_path / "valid.csv"), task_type="regression", max_length=64)
+        frame.assign(label=500.0 + frame["text"].str.len()).to_csv(
+            tmp_path / f"{name}.csv", index=False
+        )
+    task = TaskConfig(
+        str(tmp_path / "train.csv"),
+        str(tmp_path / "valid.csv"),
+        task_type="regression",
+        max_length=64,
+    )
     finetune(str(tmp_path / "out"), str(model), replace(task, label_columns=["label"]), FAST, [0])
     recorded = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")["predicted label"]
-    regress = pipeline("text-classification", str(tmp_path / "out"), device="cpu", truncation=True, max_length=64)
+    regress = pipeline(
+        "text-classification", str(tmp_path / "out"), device="cpu", truncation=True, max_length=64
+    )
     scores = [result["score"] for result in regress(frames["valid"]["text"].tolist())]
     np.testing.assert_allclose(scores, recorded, rtol=1e-5)
     assert np.mean(scores) > 400

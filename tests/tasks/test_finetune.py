@@ -47,7 +47,8 @@ def molecules(smiles_file):
 
 @pytest.fixture
 def table(molecules, tmp_path):
-    """Molecules with labels of every kind that the tokens determine: one broken, one of an atom the corpus lacks."""
+    """Molecules with labels of every kind that the tokens determine: one broken, one of an atom the
+    corpus lacks."""
     molecules = [*molecules[:5], "C1CC", molecules[6], "[Xe]", *molecules[8:]]
     nitrogen = [int("N" in s or "n" in s) for s in molecules]
     frame = pd.DataFrame(
@@ -57,7 +58,10 @@ def table(molecules, tmp_path):
             "nitrogen": nitrogen,
             "ring": [int("1" in s) for s in molecules],
             "aromatic": [float(s.count("c")) for s in molecules],
-            "element": ["nitrogen" if "N" in s or "n" in s else "oxygen" if "O" in s else "neither" for s in molecules],
+            "element": [
+                "nitrogen" if "N" in s or "n" in s else "oxygen" if "O" in s else "neither"
+                for s in molecules
+            ],
         }
     )
     frame.loc[[3, 8], "ring"] = None
@@ -73,7 +77,11 @@ def run(pretrained, table, tmp_path, columns, seeds=(0,), **changes):
 
 @pytest.mark.parametrize(
     "columns,metric,threshold",
-    [(["nitrogen"], "roc_auc", 0.9), (["nitrogen", "ring"], "roc_auc", 0.85), (["element"], "accuracy", 0.6)],
+    [
+        (["nitrogen"], "roc_auc", 0.9),
+        (["nitrogen", "ring"], "roc_auc", 0.85),
+        (["element"], "accuracy", 0.6),
+    ],
 )
 def test_every_kind_of_classification_learns_what_the_tokens_show(
     pretrained, table, tmp_path, columns, metric, threshold
@@ -101,22 +109,32 @@ def test_results_predictions_and_report_agree(pretrained, table, tmp_path):
         assert frame.loc[5, "predicted nitrogen"] == ""
         assert frame.loc[7, "problem"] == "" and frame.loc[7, "predicted nitrogen"] != ""
         test = frame[frame["split"] == "test"]
-        labels, values = (test[[c]].astype(float).to_numpy() for c in ("nitrogen", "predicted nitrogen"))
+        labels, values = (
+            test[[c]].astype(float).to_numpy() for c in ("nitrogen", "predicted nitrogen")
+        )
         scores.append(evaluate("binary", labels, values)["roc_auc"])
     summary = {"mean": np.mean(scores), "std": np.std(scores, ddof=1), "median": np.median(scores)}
-    assert report["test"]["roc_auc"] == pytest.approx(summary | {"min": min(scores), "max": max(scores)})
+    assert report["test"]["roc_auc"] == pytest.approx(
+        summary | {"min": min(scores), "max": max(scores)}
+    )
     invalid = pd.read_csv(out / "invalid_rows.csv")
     assert invalid["row"].tolist() == [6] and set(invalid["action"]) == {"left out"}
 
 
-def test_layers_computed_again_give_the_same_bits_and_count_as_the_same_run(pretrained, table, tmp_path):
+def test_layers_computed_again_give_the_same_bits_and_count_as_the_same_run(
+    pretrained, table, tmp_path
+):
     task = TaskConfig(str(table), label_columns=["nitrogen"], split="random")
     once = replace(FAST, epochs=1)
     again = replace(once, gradient_checkpointing=True)
     report = finetune(str(tmp_path / "once"), str(pretrained), task, once, [0])
-    assert finetune(str(tmp_path / "once"), str(pretrained), task, again, [0]) == report  # it is finished
+    assert (
+        finetune(str(tmp_path / "once"), str(pretrained), task, again, [0]) == report
+    )  # it is finished
     finetune(str(tmp_path / "again"), str(pretrained), task, again, [0])
-    left, right = ((tmp_path / path / "model.safetensors").read_bytes() for path in ("once", "again"))
+    left, right = (
+        (tmp_path / path / "model.safetensors").read_bytes() for path in ("once", "again")
+    )
     assert left == right
 
 
@@ -129,7 +147,9 @@ def test_doubtful_rows_can_be_kept(pretrained, table, tmp_path):
     assert invalid["row"].tolist() == [6] and set(invalid["action"]) == {"kept"}
 
 
-def test_a_row_limit_cuts_the_train_part_alone_and_is_said_aloud(pretrained, table, tmp_path, capsys):
+def test_a_row_limit_cuts_the_train_part_alone_and_is_said_aloud(
+    pretrained, table, tmp_path, capsys
+):
     everything = run(pretrained, table, tmp_path / "all", ["nitrogen"])
     report = run(pretrained, table, tmp_path / "some", ["nitrogen"], train_rows=40)
     sizes, all_sizes = (r["runs"][0]["split"] for r in (report, everything))
@@ -158,7 +178,10 @@ def test_finished_seeds_are_not_repeated_and_settings_must_agree(pretrained, tab
 def test_the_same_seed_gives_the_same_result(pretrained, table, tmp_path):
     left = run(pretrained, table, tmp_path / "a", ["nitrogen"])
     right = run(pretrained, table, tmp_path / "b", ["nitrogen"])
-    assert left["test"] == right["test"] and left["runs"][0]["split_sha256"] == right["runs"][0]["split_sha256"]
+    assert (
+        left["test"] == right["test"]
+        and left["runs"][0]["split_sha256"] == right["runs"][0]["split_sha256"]
+    )
 
 
 class Crash(Exception):
@@ -171,7 +194,8 @@ def crash():
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The steps whose batches were asked for. `asked.waiting` is (step, action): the action is called there, once."""
+    """The steps whose batches were asked for. `asked.waiting` is (step, action): the action is
+    called there, once."""
 
     class Asked(list):
         waiting = None
@@ -190,21 +214,37 @@ def asked(monkeypatch):
 
 
 def same_files(left, right):
-    """Whether two fine-tunings left the same files with the same content, but for times and paths."""
-    names = {p.relative_to(left) for p in left.rglob("*") if p.is_file() and not p.name.startswith("events.")}
-    assert names == {p.relative_to(right) for p in right.rglob("*") if p.is_file() and not p.name.startswith("events.")}
+    """Whether two fine-tunings left the same files with the same content, but for times and
+    paths."""
+    names = {
+        p.relative_to(left)
+        for p in left.rglob("*")
+        if p.is_file() and not p.name.startswith("events.")
+    }
+    assert names == {
+        p.relative_to(right)
+        for p in right.rglob("*")
+        if p.is_file() and not p.name.startswith("events.")
+    }
     times = ("seconds", "processor_seconds")
     for name in names:
         if name.name == "log.jsonl":
-            logs = [[{k: v for k, v in r.items() if k not in times} for r in read_log(d / name)] for d in (left, right)]
+            logs = [
+                [{k: v for k, v in r.items() if k not in times} for r in read_log(d / name)]
+                for d in (left, right)
+            ]
             assert logs[0] == logs[1]
         elif name.suffix in (".safetensors", ".csv"):
             assert (left / name).read_bytes() == (right / name).read_bytes(), name
     return True
 
 
-@pytest.mark.parametrize("action", [crash, lambda: os.kill(os.getpid(), signal.SIGTERM)], ids=["crash", "signal"])
-def test_an_interrupted_seed_goes_on_and_ends_with_the_same_bits(pretrained, table, tmp_path, asked, action):
+@pytest.mark.parametrize(
+    "action", [crash, lambda: os.kill(os.getpid(), signal.SIGTERM)], ids=["crash", "signal"]
+)
+def test_an_interrupted_seed_goes_on_and_ends_with_the_same_bits(
+    pretrained, table, tmp_path, asked, action
+):
     task = TaskConfig(str(table), label_columns=["nitrogen"], split="random")
 
     def tune(name, rate=3e-3):
@@ -217,7 +257,8 @@ def test_an_interrupted_seed_goes_on_and_ends_with_the_same_bits(pretrained, tab
         tune("cut")
     del asked[:]
     assert tune("cut")["runs"] == whole["runs"]
-    # From the end of an epoch, or from where it stopped: a step or two around the signal, which another thread sends.
+    # From the end of an epoch, or from where it stopped: a step or two around the signal, which
+    # another thread sends.
     assert asked[0] == 15 if action is crash else 15 < asked[0] < 30
     assert same_files(tmp_path / "cut", tmp_path / "whole")
     asked.waiting = (20, action)
@@ -230,11 +271,14 @@ def test_an_interrupted_seed_goes_on_and_ends_with_the_same_bits(pretrained, tab
 
 @pytest.mark.parametrize("step", [1, 3, 7, 8, 9])
 def test_the_best_epoch_and_patience_survive_a_crash(tmp_path, asked, step):
-    """The epochs, of two steps each, have the scores 5, 9, 1, 9, 2: the second is best, and the fifth is the last."""
+    """The epochs, of two steps each, have the scores 5, 9, 1, 9, 2: the second is best, and the
+    fifth is the last."""
     inputs, epochs = torch.randn(8, 3), []
     collate = lambda rows: {"x": inputs[rows], "attention_mask": torch.ones(len(rows), 3)}  # noqa: E731
     batches = ShuffledBatches([3] * 8, np.arange(8), 4, 0, collate)
-    hyper = FinetuneConfig(epochs=9, batch_size=4, learning_rate=1e-2, warmup_ratio=0.0, patience=3, precision="fp32")
+    hyper = FinetuneConfig(
+        epochs=9, batch_size=4, learning_rate=1e-2, warmup_ratio=0.0, patience=3, precision="fp32"
+    )
 
     def loss(model, batch):
         return model(batch["x"]).square().sum(), torch.tensor(4.0), torch.tensor(0.0)
@@ -243,7 +287,11 @@ def test_the_best_epoch_and_patience_survive_a_crash(tmp_path, asked, step):
         torch.manual_seed(1)
         network = torch.nn.Linear(3, 1)
         best = train_best_epoch(network, loss, batches, tmp_path / name, hyper, score, "accuracy")
-        return best, network.weight.tolist(), [r["accuracy"] for r in read_log(tmp_path / name / "log.jsonl")[1::2]]
+        return (
+            best,
+            network.weight.tolist(),
+            [r["accuracy"] for r in read_log(tmp_path / name / "log.jsonl")[1::2]],
+        )
 
     def first(model):
         epochs.append(model.weight.tolist())
@@ -260,24 +308,32 @@ def test_the_best_epoch_and_patience_survive_a_crash(tmp_path, asked, step):
     assert train("cut", again) == whole
 
 
-def test_the_advice_when_memory_runs_out_names_settings_of_fine_tuning(pretrained, table, tmp_path, monkeypatch):
+def test_the_advice_when_memory_runs_out_names_settings_of_fine_tuning(
+    pretrained, table, tmp_path, monkeypatch
+):
     def too_large(*arguments, **named):
         raise torch.OutOfMemoryError("simulated")
 
     monkeypatch.setattr(ExLMModel, "encode", too_large)
-    with pytest.raises(TrainingStopped, match="out of memory at step 1, .*; lower batch_size, or max_length"):
+    with pytest.raises(
+        TrainingStopped, match="out of memory at step 1, .*; lower batch_size, or max_length"
+    ):
         run(pretrained, table, tmp_path, ["nitrogen"])
 
 
 def test_the_best_epoch_on_valid_is_the_one_kept(pretrained, table, tmp_path):
     report = run(pretrained, table, tmp_path, ["nitrogen"])
-    log = [json.loads(line) for line in (tmp_path / "out/seed-0/log.jsonl").read_text().splitlines()]
+    log = [
+        json.loads(line) for line in (tmp_path / "out/seed-0/log.jsonl").read_text().splitlines()
+    ]
     scores = [record["roc_auc"] for record in log if record["kind"] == "eval"]
     assert report["runs"][0]["best_epoch"] == int(np.argmax(scores)) + 1
     assert report["valid"]["roc_auc"]["mean"] == pytest.approx(max(scores), abs=1e-6)
 
 
-def test_training_starts_from_the_pretrained_encoder_unless_from_scratch(pretrained, table, tmp_path):
+def test_training_starts_from_the_pretrained_encoder_unless_from_scratch(
+    pretrained, table, tmp_path
+):
     still = FinetuneConfig(epochs=1, batch_size=300, learning_rate=1e-30, precision="fp32")
     task = TaskConfig(str(table), label_columns=["nitrogen"], split="random")
     source = load_model(str(pretrained), ExLMModel)[0].embeddings.weight
@@ -293,9 +349,14 @@ def test_predict_keeps_every_row_and_column_and_averages_seeds(pretrained, table
     frame = predicted(str(tmp_path / "out"), str(table), str(tmp_path / "p.csv"))
     written = pd.read_csv(tmp_path / "p.csv", keep_default_na=False)
     assert list(written["id"]) == [f"m{i}" for i in range(300)] and len(frame) == 300
-    single = [pd.read_csv(tmp_path / f"out/seed-{s}/predictions.csv")["predicted nitrogen"] for s in (0, 1)]
+    single = [
+        pd.read_csv(tmp_path / f"out/seed-{s}/predictions.csv")["predicted nitrogen"]
+        for s in (0, 1)
+    ]
     np.testing.assert_allclose(frame["predicted nitrogen"], np.mean(single, 0), atol=2e-3)
-    np.testing.assert_allclose(frame["predicted nitrogen std"], np.std(single, 0, ddof=1), atol=4e-3)
+    np.testing.assert_allclose(
+        frame["predicted nitrogen std"], np.std(single, 0, ddof=1), atol=4e-3
+    )
     assert frame.loc[5, "problem"] and np.isnan(frame.loc[5, "predicted nitrogen"])
     assert "299 rows predicted, 1 marked" in capsys.readouterr().out
 
@@ -309,14 +370,20 @@ def test_predict_scores_a_multiclass_table_that_lacks_a_class(pretrained, table,
     names = ["predicted neither", "predicted nitrogen", "predicted oxygen"]
     rows = result[result["problem"] == ""]
     guess = rows[names].to_numpy().argmax(1)
-    accuracy = np.mean([names[g] == f"predicted {e}" for g, e in zip(guess, rows["element"], strict=True)])
+    accuracy = np.mean(
+        [names[g] == f"predicted {e}" for g, e in zip(guess, rows["element"], strict=True)]
+    )
     assert f"accuracy {accuracy:.4f}" in capsys.readouterr().out
     assert (tmp_path / "part-out-predictions.csv").exists()
 
 
-def test_predict_never_overwrites_a_column_and_scores_only_what_it_can(pretrained, table, tmp_path, capsys):
+def test_predict_never_overwrites_a_column_and_scores_only_what_it_can(
+    pretrained, table, tmp_path, capsys
+):
     run(pretrained, table, tmp_path, ["nitrogen"])
-    frame = pd.DataFrame({"smiles": ["CCO", "CCN"], "problem": ["mine", "too"], "nitrogen": ["?", "?"]})
+    frame = pd.DataFrame(
+        {"smiles": ["CCO", "CCN"], "problem": ["mine", "too"], "nitrogen": ["?", "?"]}
+    )
     frame.to_csv(tmp_path / "new.csv", index=False)
     predict(str(tmp_path / "out"), str(tmp_path / "new.csv"), str(tmp_path / "new.parquet"))
     written = pd.read_parquet(tmp_path / "new.parquet")
@@ -340,13 +407,17 @@ def test_a_valid_part_with_one_class_is_an_error(pretrained, table, tmp_path):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])
-def test_embeddings_do_not_depend_on_batches_and_mark_bad_rows(pretrained, table, tmp_path, pooling):
+def test_embeddings_do_not_depend_on_batches_and_mark_bad_rows(
+    pretrained, table, tmp_path, pooling
+):
     embed(str(pretrained), str(table), str(tmp_path / "e.parquet"), pooling)
     embed(str(pretrained), str(table), str(tmp_path / "e.npy"), pooling)
     frame, array = pd.read_parquet(tmp_path / "e.parquet"), np.load(tmp_path / "e.npy")
     assert array.shape == (300, 32) and frame["row"].tolist() == list(range(300))
     np.testing.assert_allclose(np.stack(frame["embedding"]), array, atol=0.03)
-    assert np.isnan(array[5]).all() and frame.loc[5, "problem"] == "not a SMILES string: unclosed ring"
+    assert (
+        np.isnan(array[5]).all() and frame.loc[5, "problem"] == "not a SMILES string: unclosed ring"
+    )
     assert np.isfinite(np.delete(array, [5, 7], 0)).all()
 
 
@@ -372,7 +443,9 @@ def test_mean_pooling_is_the_mean_over_real_tokens(pretrained, molecules, tmp_pa
     model.eval()
     for i, text in enumerate((molecules[0], molecules[40])):
         hidden = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
-        np.testing.assert_allclose(np.load(tmp_path / "e.npy")[i], hidden.mean(0).detach(), atol=0.05)
+        np.testing.assert_allclose(
+            np.load(tmp_path / "e.npy")[i], hidden.mean(0).detach(), atol=0.05
+        )
 
 
 def test_batches_cover_an_epoch_and_group_lengths():
@@ -389,11 +462,19 @@ def test_moleculenet_brings_the_papers_hyperparameters_unless_overridden(tmp_pat
     task, known = resolve(TaskConfig("BACE", data_dir=str(tmp_path)))
     train = fill_in(FinetuneConfig(epochs=3), known, molecules=True)
     assert (task.text_column, task.label_columns, task.task_type) == ("mol", ["Class"], "binary")
-    assert (train.epochs, train.batch_size, train.learning_rate, train.pooler_dropout) == (3, 64, 1e-4, 0.2)
+    assert (train.epochs, train.batch_size, train.learning_rate, train.pooler_dropout) == (
+        3,
+        64,
+        1e-4,
+        0.2,
+    )
 
 
 BAD = {
-    "row error": (dict(on_invalid="error"), "row 6, value 'C1CC': not a SMILES string: unclosed ring"),
+    "row error": (
+        dict(on_invalid="error"),
+        "row 6, value 'C1CC': not a SMILES string: unclosed ring",
+    ),
     "no such column": (dict(label_columns=["logP"]), "logP.*aromatic"),
     "no such file": (dict(dataset="nowhere.csv"), "nowhere.csv"),
     "unknown split": (dict(split="butina"), "scaffold"),
@@ -404,7 +485,9 @@ BAD = {
 @pytest.mark.parametrize("kind", BAD)
 def test_bad_tables_end_with_one_sentence(pretrained, table, tmp_path, kind):
     changes, message = BAD[kind]
-    task = TaskConfig(**{"dataset": str(table), "label_columns": ["nitrogen"], "split": "random", **changes})
+    task = TaskConfig(
+        **{"dataset": str(table), "label_columns": ["nitrogen"], "split": "random", **changes}
+    )
     with pytest.raises(InputError, match=message):
         finetune(str(tmp_path / "out"), str(pretrained), task, FAST, [0])
     assert not list((tmp_path / "out").glob("seed-*/model.safetensors"))

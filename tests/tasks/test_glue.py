@@ -15,7 +15,14 @@ from tests.tasks.tiny_models import save_family
 
 QUOTE = 'They said "no'  # a quote that never ends: in a CSV it would swallow the lines behind it
 FIRST = ["A cat sleeps.", QUOTE, "It rains.", "Dogs bark.", "Birds sing.", "She left."]
-SECOND = ["An animal sleeps.", "They agreed.", 'It is "dry".', "Dogs make noise.", "Fish sing.", "She stayed."]
+SECOND = [
+    "An animal sleeps.",
+    "They agreed.",
+    'It is "dry".',
+    "Dogs make noise.",
+    "Fish sing.",
+    "She stayed.",
+]
 ENTAILMENT = ["entailment", "not_entailment"] * 3
 THREE = ["entailment", "neutral", "contradiction"] * 2
 BINARY = ["1", "0"] * 3
@@ -64,7 +71,9 @@ def hub(name: str) -> pd.DataFrame:
     else:
         numbers = label.map(lambda value: THREE.index(value) if name == "mnli" else
                             ENTAILMENT.index(value) if value in ENTAILMENT else int(value))  # fmt: skip
-    texts = dict(zip(HUB_COLUMNS.get(name, ("sentence1", "sentence2")), (FIRST, SECOND), strict=False))
+    texts = dict(
+        zip(HUB_COLUMNS.get(name, ("sentence1", "sentence2")), (FIRST, SECOND), strict=False)
+    )
     return pd.DataFrame(texts | {"label": numbers, "idx": range(len(label))})
 
 
@@ -72,7 +81,9 @@ def lines(name: str, stem: str = "train") -> list[str]:
     """Of the file; MNLI's development sets have the labels of more people."""
     frame = original(name)
     if stem.startswith("dev_m"):
-        frame = frame.drop(columns="gold_label").assign(label2="-", label3="", gold_label=frame["gold_label"])
+        frame = frame.drop(columns="gold_label").assign(
+            label2="-", label3="", gold_label=frame["gold_label"]
+        )
     header = [] if name == "cola" else ["\t".join(frame.columns)]
     return header + ["\t".join(cells) for cells in frame.itertuples(index=False)]
 
@@ -80,7 +91,11 @@ def lines(name: str, stem: str = "train") -> list[str]:
 def stems(name: str, layout: str) -> list[str]:
     """Files of the train part and the development sets."""
     if layout == "hub":
-        found = ["train", "validation_matched", "validation_mismatched"] if name == "mnli" else ["train", "validation"]
+        found = (
+            ["train", "validation_matched", "validation_mismatched"]
+            if name == "mnli"
+            else ["train", "validation"]
+        )
         return [f"{stem}-00000-of-00001" for stem in found]
     if name == "mrpc" and layout == "tsv":
         return ["msr_paraphrase_train", "msr_paraphrase_test"]
@@ -115,7 +130,12 @@ def test_every_layout_gives_the_same_rows(tmp_path, name, layout):
     assert table.parts.tolist() == sum(parts, [])
     assert table.texts == FIRST * len(parts) and table.usable.all()
     assert table.pairs == (None if name in ("sst-2", "cola") else SECOND * len(parts))
-    truth = {"mnli": [0, 1, 2] * 2, "qnli": [0, 1] * 3, "rte": [0, 1] * 3, "sts-b": [float(s) for s in SCORES]}
+    truth = {
+        "mnli": [0, 1, 2] * 2,
+        "qnli": [0, 1] * 3,
+        "rte": [0, 1] * 3,
+        "sts-b": [float(s) for s in SCORES],
+    }
     assert table.labels[:, 0].tolist() == pytest.approx(truth.get(name, [1, 0] * 3) * len(parts))
     assert table.task_type == GLUE[name].task_type
 
@@ -133,7 +153,9 @@ def test_rows_with_another_number_of_fields_are_not_used(tmp_path):
     content[2:2] = ["only one field", "a\tb", "\t".join("abcde"), ""]  # lines 3 to 6
     file.write_text("\n".join(content) + "\n")
     table, _ = load(tmp_path, "rte")
-    assert [text for text, usable in zip(table.texts, table.usable, strict=True) if usable][:6] == FIRST
+    assert [text for text, usable in zip(table.texts, table.usable, strict=True) if usable][
+        :6
+    ] == FIRST
     fields = [f"{number} fields instead of 4" for number in (1, 2, 5)]
     assert table.problems[:6] == ["", *fields, "empty text", ""]
     assert not any(table.problems[6:])
@@ -153,7 +175,11 @@ def test_a_label_that_is_none_of_the_task(tmp_path, name, label, allowed):
     file.write_text("\n".join(content) + "\n")
     with pytest.raises(InputError) as error:
         load(tmp_path, name)
-    assert "row 4" in str(error.value) and repr(label) in str(error.value) and allowed in str(error.value)
+    assert (
+        "row 4" in str(error.value)
+        and repr(label) in str(error.value)
+        and allowed in str(error.value)
+    )
 
 
 def test_missing_folders_files_and_columns_are_named(tmp_path):
@@ -164,7 +190,9 @@ def test_missing_folders_files_and_columns_are_named(tmp_path):
     with pytest.raises(InputError, match="must have one file dev or .*train.tsv"):
         load(tmp_path, "rte")
     (folder / "dev.tsv").write_text("sentence1\tlabel\nA.\tentailment\n")
-    with pytest.raises(InputError, match="columns sentence1, sentence2, label; all have label, sentence1$"):
+    with pytest.raises(
+        InputError, match="columns sentence1, sentence2, label; all have label, sentence1$"
+    ):
         load(tmp_path, "rte")
 
 
@@ -188,9 +216,13 @@ def test_a_run_reports_the_metric_of_the_task_and_every_part(tmp_path, name):
     write(tmp_path, name, "tsv")
     model = save_family(tmp_path / "model", "bert")
     train = FinetuneConfig(epochs=1, batch_size=4, learning_rate=1e-3, precision="fp32")
-    finetune(str(tmp_path / "out"), str(model), TaskConfig(name, data_dir=str(tmp_path)), train, [0])
+    finetune(
+        str(tmp_path / "out"), str(model), TaskConfig(name, data_dir=str(tmp_path)), train, [0]
+    )
     results = json.loads((tmp_path / "out/results.json").read_text())
-    assert results["metric"] == METRICS.get(name, "accuracy") and results["metric"] in results["valid"]
+    assert (
+        results["metric"] == METRICS.get(name, "accuracy") and results["metric"] in results["valid"]
+    )
     assert "test" not in results and ("mismatched" in results) == (name == "mnli")
     if name == "mnli":
         assert results["mismatched"] == results["valid"]  # the same rows in both files here
@@ -205,10 +237,13 @@ def test_the_real_files(data_dir, name):
     if not root.is_dir():
         pytest.skip(f"{root} is not there; set EXLM_DATA")
     stated = re.findall(
-        rf"glue/{FOLDERS[name]}/(train|dev|dev_matched)\.tsv\.xz \| ([\d,]+)", (root / "../README.md").read_text()
+        rf"glue/{FOLDERS[name]}/(train|dev|dev_matched)\.tsv\.xz \| ([\d,]+)",
+        (root / "../README.md").read_text(),
     )
     table, notes = glue_table(name, str(root))
     sizes = pd.Series(table.parts).value_counts(sort=False).tolist()
     assert sizes == [int(rows.replace(",", "")) for _, rows in stated]
     assert table.usable.all() and not pd.isna(table.labels).any()
-    assert len(notes) == (0 if name in ("rte", "cola", "sst-2", "sts-b") else 3 if name == "mnli" else 2)
+    assert len(notes) == (
+        0 if name in ("rte", "cola", "sst-2", "sts-b") else 3 if name == "mnli" else 2
+    )

@@ -22,7 +22,8 @@ RATES = {"learning_rate": [1e-3, 2e-3, 3e-3]}
 
 
 class Training:
-    """Stands in for the training of a seed: scores by learning rate and seed, and a file of weights."""
+    """Stands in for the training of a seed: scores by learning rate and seed, and a file of
+    weights."""
 
     def __init__(self, score, stop_at: int | None = None) -> None:
         self.score, self.stop_at, self.calls = score, stop_at, []
@@ -35,12 +36,17 @@ class Training:
         for name in ("model.safetensors", "config.json"):
             (place / name).write_text(f"{seed} {hyper.learning_rate}")
         write_manifest(place, [place / name for name in ("model.safetensors", "config.json")])
-        return {"best_epoch": 1, "scores": {"valid": self.score(hyper.learning_rate, seed), "test": {"accuracy": 0.5}}}
+        return {
+            "best_epoch": 1,
+            "scores": {"valid": self.score(hyper.learning_rate, seed), "test": {"accuracy": 0.5}},
+        }
 
 
 def weights(directory) -> list[str]:
     """The runs that still have a model."""
-    return sorted(str(path.parent.relative_to(directory)) for path in directory.rglob("seed-*/*.safetensors"))
+    return sorted(
+        str(path.parent.relative_to(directory)) for path in directory.rglob("seed-*/*.safetensors")
+    )
 
 
 def accuracy(rate: float, seed: int) -> dict[str, float]:
@@ -51,9 +57,13 @@ def accuracy(rate: float, seed: int) -> dict[str, float]:
 
 
 def test_cells_are_all_combinations_by_name():
-    found = cells(BASE, {"learning_rate": [1e-5, 2e-5], "batch_size": [16, 32], "pooling": ["mean"]})
+    found = cells(
+        BASE, {"learning_rate": [1e-5, 2e-5], "batch_size": [16, 32], "pooling": ["mean"]}
+    )
     assert list(found) == [
-        f"learning_rate={rate},batch_size={size},pooling=mean" for rate in ("1e-05", "2e-05") for size in (16, 32)
+        f"learning_rate={rate},batch_size={size},pooling=mean"
+        for rate in ("1e-05", "2e-05")
+        for size in (16, 32)
     ]
     cell = found["learning_rate=2e-05,batch_size=16,pooling=mean"]
     assert cell == replace(BASE, learning_rate=2e-5, batch_size=16, pooling="mean")
@@ -90,7 +100,9 @@ def test_every_cell_runs_once_with_every_seed(tmp_path):
     training = Training(accuracy)
     grid = {"learning_rate": [1e-3, 2e-3], "batch_size": [4, 8]}
     report = run_grid(tmp_path, training, cells(BASE, grid), [0, 1, 2], SETTINGS, "accuracy")
-    expected = [(rate, size, seed) for rate in (1e-3, 2e-3) for size in (4, 8) for seed in (0, 1, 2)]
+    expected = [
+        (rate, size, seed) for rate in (1e-3, 2e-3) for size in (4, 8) for seed in (0, 1, 2)
+    ]
     assert training.calls == expected
     assert list(report["cells"]) == list(cells(BASE, grid))
 
@@ -107,14 +119,25 @@ def test_an_interrupted_grid_goes_on(tmp_path, done):
     else:
         run_grid(tmp_path / "cut", first, grid, seeds, SETTINGS, "accuracy")
     assert run_grid(tmp_path / "cut", second, grid, seeds, SETTINGS, "accuracy") == whole
-    assert first.calls + second.calls == [(rate, 8, seed) for rate in RATES["learning_rate"] for seed in seeds]
+    assert first.calls + second.calls == [
+        (rate, 8, seed) for rate in RATES["learning_rate"] for seed in seeds
+    ]
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
 def test_finished_runs_with_other_settings_are_not_mixed_in(tmp_path):
-    run_grid(tmp_path, Training(accuracy), cells(BASE, RATES), [0], SETTINGS | {"model": "a"}, "accuracy")
+    run_grid(
+        tmp_path, Training(accuracy), cells(BASE, RATES), [0], SETTINGS | {"model": "a"}, "accuracy"
+    )
     with pytest.raises(InputError, match=r"other settings \(model\)"):
-        run_grid(tmp_path, Training(accuracy), cells(BASE, RATES), [0], SETTINGS | {"model": "b"}, "accuracy")
+        run_grid(
+            tmp_path,
+            Training(accuracy),
+            cells(BASE, RATES),
+            [0],
+            SETTINGS | {"model": "b"},
+            "accuracy",
+        )
     with pytest.raises(InputError, match=r"other settings \(train\)"):
         run_grid(
             tmp_path,
@@ -126,9 +149,15 @@ def test_finished_runs_with_other_settings_are_not_mixed_in(tmp_path):
         )
 
 
-@pytest.mark.parametrize("metric,best", [("accuracy", "learning_rate=0.002"), ("rmse", "learning_rate=0.001")])
+@pytest.mark.parametrize(
+    "metric,best", [("accuracy", "learning_rate=0.002"), ("rmse", "learning_rate=0.001")]
+)
 def test_the_best_cell_has_the_best_median_on_valid(tmp_path, metric, best):
-    values = {1e-3: [0.1, 0.2, 0.99], 2e-3: [0.7, 0.71, 0.0], 3e-3: [0.3, 0.69, 0.9]}  # means say otherwise
+    values = {
+        1e-3: [0.1, 0.2, 0.99],
+        2e-3: [0.7, 0.71, 0.0],
+        3e-3: [0.3, 0.69, 0.9],
+    }  # means say otherwise
     training = Training(lambda rate, seed: {metric: values[rate][seed]})
     report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1, 2], SETTINGS, metric)
     assert report["best"] == best
@@ -136,14 +165,26 @@ def test_the_best_cell_has_the_best_median_on_valid(tmp_path, metric, best):
     assert [run["scores"]["valid"][metric] for run in report["runs"]] == values[rate]
     assert report["valid"] == report["cells"][best]["valid"]
     assert weights(tmp_path) == [f"{best}/seed-{seed}" for seed in range(3)]
-    assert seed_directories(str(tmp_path)) == [tmp_path / best / f"seed-{seed}" for seed in range(3)]
+    assert seed_directories(str(tmp_path)) == [
+        tmp_path / best / f"seed-{seed}" for seed in range(3)
+    ]
     seed = (np.argmin if metric == "rmse" else np.argmax)(values[rate])
-    assert best_seed_directory(str(tmp_path)) == tmp_path / best / f"seed-{seed}" and report["best_seed"] == seed
+    assert (
+        best_seed_directory(str(tmp_path)) == tmp_path / best / f"seed-{seed}"
+        and report["best_seed"] == seed
+    )
     assert (tmp_path / "model.safetensors").read_text() == f"{seed} {rate}"
 
 
 def test_more_cells_and_more_seeds_can_be_added(tmp_path):
-    run_grid(tmp_path, Training(accuracy), cells(BASE, {"learning_rate": [1e-3]}), [0], SETTINGS, "accuracy")
+    run_grid(
+        tmp_path,
+        Training(accuracy),
+        cells(BASE, {"learning_rate": [1e-3]}),
+        [0],
+        SETTINGS,
+        "accuracy",
+    )
     training = Training(accuracy)
     report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1], SETTINGS, "accuracy")
     assert (1e-3, 8, 0) not in training.calls and len(training.calls) == 5
@@ -157,14 +198,32 @@ def test_a_cell_that_becomes_the_best_gets_its_models_back(tmp_path):
     assert weights(tmp_path) == ["learning_rate=0.002/seed-0"]
     report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1], SETTINGS, "accuracy")
     assert report["best"] == "learning_rate=0.001"
-    assert seed_directories(str(tmp_path)) == [tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (0, 1)]
+    assert seed_directories(str(tmp_path)) == [
+        tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (0, 1)
+    ]
     assert weights(tmp_path) == ["learning_rate=0.001/seed-0", "learning_rate=0.001/seed-1"]
 
 
 def test_only_the_seeds_of_the_report_are_members(tmp_path):
-    run_grid(tmp_path, Training(accuracy), cells(BASE, {"learning_rate": [1e-3]}), range(11), SETTINGS, "accuracy")
-    run_grid(tmp_path, Training(accuracy), cells(BASE, {"learning_rate": [1e-3]}), [10, 2], SETTINGS, "accuracy")
-    assert seed_directories(str(tmp_path)) == [tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (10, 2)]
+    run_grid(
+        tmp_path,
+        Training(accuracy),
+        cells(BASE, {"learning_rate": [1e-3]}),
+        range(11),
+        SETTINGS,
+        "accuracy",
+    )
+    run_grid(
+        tmp_path,
+        Training(accuracy),
+        cells(BASE, {"learning_rate": [1e-3]}),
+        [10, 2],
+        SETTINGS,
+        "accuracy",
+    )
+    assert seed_directories(str(tmp_path)) == [
+        tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (10, 2)
+    ]
 
 
 def test_the_report_sums_up_five_seeds(tmp_path):
@@ -181,11 +240,15 @@ def test_scores_that_are_not_defined_do_not_stop_a_grid(tmp_path):
         return {"accuracy": math.nan if rate < 2e-3 else rate, "f1": math.nan}
 
     for _ in range(2):  # and can be read back
-        report = run_grid(tmp_path, Training(score), cells(BASE, RATES), [0, 1], SETTINGS, "accuracy")
+        report = run_grid(
+            tmp_path, Training(score), cells(BASE, RATES), [0, 1], SETTINGS, "accuracy"
+        )
         assert report["best"] == "learning_rate=0.003"
         assert weights(tmp_path) == ["learning_rate=0.003/seed-0", "learning_rate=0.003/seed-1"]
     written = json.loads((tmp_path / "results.json").read_text())
-    assert written["valid"]["f1"]["median"] is None and written["valid"]["accuracy"]["median"] == 3e-3
+    assert (
+        written["valid"]["f1"]["median"] is None and written["valid"]["accuracy"]["median"] == 3e-3
+    )
 
 
 # A real one
@@ -197,10 +260,19 @@ def real(tmp_path):
     model = save_family(tmp_path / "model", "bert")
     for shift, name in enumerate(("train", "valid")):
         pairs(shift, 12).to_csv(tmp_path / f"{name}.csv", index=False)
-    task = TaskConfig(str(tmp_path / "train.csv"), str(tmp_path / "valid.csv"), pair_column="second")
+    task = TaskConfig(
+        str(tmp_path / "train.csv"), str(tmp_path / "valid.csv"), pair_column="second"
+    )
 
     def run(output, rates=(1e-3, 1e-2)):
-        return finetune(str(tmp_path / output), str(model), task, BASE, [0, 1], grid={"learning_rate": list(rates)})
+        return finetune(
+            str(tmp_path / output),
+            str(model),
+            task,
+            BASE,
+            [0, 1],
+            grid={"learning_rate": list(rates)},
+        )
 
     return run
 

@@ -1,4 +1,5 @@
-"""From a file to vectors and predictions: what a model remembers of its texts, and what is kept of the file."""
+"""From a file to vectors and predictions: what a model remembers of its texts, and what is kept of
+the file."""
 
 import json
 
@@ -33,7 +34,12 @@ def save(path, tokenizer, **remembered):
 
 @pytest.fixture(scope="module")
 def chemist(corpus, tmp_path_factory):
-    return save(tmp_path_factory.mktemp("chemist"), load_tokenizer(corpus), molecules=True, standardize="parent")
+    return save(
+        tmp_path_factory.mktemp("chemist"),
+        load_tokenizer(corpus),
+        molecules=True,
+        standardize="parent",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +53,16 @@ def write(path, lines):
     return str(path)
 
 
-def test_a_text_model_embeds_text_and_is_surprised_by_molecules(reader, smiles_file, tmp_path, capsys):
+def test_a_text_model_embeds_text_and_is_surprised_by_molecules(
+    reader, smiles_file, tmp_path, capsys
+):
     embed(reader, write(tmp_path / "a.txt", SENTENCES), str(tmp_path / "a.npy"))
     assert np.isfinite(np.load(tmp_path / "a.npy")).all()
     assert "look like molecules" not in capsys.readouterr().out
     embed(reader, str(smiles_file), str(tmp_path / "b.npy"))
-    assert "look like molecules, and the model was trained on other texts" in capsys.readouterr().out
+    assert (
+        "look like molecules, and the model was trained on other texts" in capsys.readouterr().out
+    )
 
 
 def test_a_model_of_molecules_refuses_text_unless_told_otherwise(chemist, tmp_path):
@@ -67,7 +77,9 @@ def test_a_model_of_molecules_refuses_text_unless_told_otherwise(chemist, tmp_pa
 
 def test_no_usable_row_is_an_error_and_writes_nothing(chemist, tmp_path):
     path = write(tmp_path / "a.smi", ["C1CC", "C(C"])
-    with pytest.raises(InputError, match="no row can be used, the first: row 1, value 'C1CC'.*unclosed ring"):
+    with pytest.raises(
+        InputError, match="no row can be used, the first: row 1, value 'C1CC'.*unclosed ring"
+    ):
         embed(chemist, path, str(tmp_path / "a.csv"))
     assert not (tmp_path / "a.csv").exists()
     embed(chemist, path, str(tmp_path / "a.csv"), on_invalid="keep")
@@ -79,14 +91,27 @@ def test_embeddings_keep_ids_and_every_column(chemist, tmp_path):
     path = write(tmp_path / "a.csv", lines)
     for name in ("a.parquet", "a2.csv", "a.npy"):
         embed(chemist, path, str(tmp_path / name))
-    frame, table = pd.read_parquet(tmp_path / "a.parquet"), pd.read_csv(tmp_path / "a2.csv", dtype={"key": str})
+    frame, table = (
+        pd.read_parquet(tmp_path / "a.parquet"),
+        pd.read_csv(tmp_path / "a2.csv", dtype={"key": str}),
+    )
     vectors = np.load(tmp_path / "a.npy")
     for found in (frame, table):
-        assert found["key"].tolist() == ["007", "008", "009"] and found["row"].tolist() == ["x", "y", "z"]
-        assert found["exlm row"].tolist() == [0, 1, 2] and found["text"].tolist() == ["CCO", "C1CC", "CCN"]
+        assert found["key"].tolist() == ["007", "008", "009"] and found["row"].tolist() == [
+            "x",
+            "y",
+            "z",
+        ]
+        assert found["exlm row"].tolist() == [0, 1, 2] and found["text"].tolist() == [
+            "CCO",
+            "C1CC",
+            "CCN",
+        ]
         assert "unclosed ring" in found["problem"][1]
     np.testing.assert_array_equal(np.stack(frame["embedding"]), vectors)
-    np.testing.assert_allclose(table[[f"embedding {i}" for i in range(32)]].to_numpy(), vectors, rtol=1e-5)
+    np.testing.assert_allclose(
+        table[[f"embedding {i}" for i in range(32)]].to_numpy(), vectors, rtol=1e-5
+    )
     assert np.isnan(vectors).any(1).tolist() == [False, True, False]
 
 
@@ -101,13 +126,18 @@ def test_spellings_of_a_molecule_have_one_vector_and_one_prediction(chemist, smi
     for how, spread in ((None, 1), ("none", 3)):  # as the model remembers, and as they are written
         out = str(tmp_path / str(how))
         finetune(out, chemist, TaskConfig(table, split="random", standardize=how), hyper, [0])
-        assert predicted(out, path, str(tmp_path / "p.csv"))["predicted logP"].round(9).nunique() == spread
+        assert (
+            predicted(out, path, str(tmp_path / "p.csv"))["predicted logP"].round(9).nunique()
+            == spread
+        )
 
 
 def test_tokens_outside_the_vocabulary_are_named_and_cost_no_row(tmp_path):
     tokenizer = train_text_tokenizer("wordpiece", ["CCO CCN"] * 9, 300)
     path = write(tmp_path / "a.csv", ["smiles", "CCO", "C[Xe]", "CC"])
-    rows = tokenize_rows(make_table(read_frame(path), path, None, []), tokenizer, 50, molecules=True)
+    rows = tokenize_rows(
+        make_table(read_frame(path), path, None, []), tokenizer, 50, molecules=True
+    )
     assert rows.usable.all()
     assert rows.report()[["row", "reason", "action"]].values.tolist() == [
         [2, "not in the model's vocabulary: [ Xe ]", "kept"]
@@ -116,17 +146,34 @@ def test_tokens_outside_the_vocabulary_are_named_and_cost_no_row(tmp_path):
         rows.check(path, "error")
 
 
-def test_identifiers_are_no_labels_and_what_is_inferred_is_said(chemist, smiles_file, tmp_path, capsys):
+def test_identifiers_are_no_labels_and_what_is_inferred_is_said(
+    chemist, smiles_file, tmp_path, capsys
+):
     smiles = smiles_file.read_text().split()[:40]
-    table = pd.DataFrame({"idx": range(40), "smiles": smiles, "entry": [f"m{i}" for i in range(40)]})
+    table = pd.DataFrame(
+        {"idx": range(40), "smiles": smiles, "entry": [f"m{i}" for i in range(40)]}
+    )
     table.to_csv(tmp_path / "ids.csv", index=False)
-    with pytest.raises(InputError, match="cannot tell the label columns; set label_columns, from: idx, entry"):
+    with pytest.raises(
+        InputError, match="cannot tell the label columns; set label_columns, from: idx, entry"
+    ):
         make_table(read_frame(tmp_path / "ids.csv"), "ids.csv", None, None)
-    table.assign(logP=np.arange(40) / 7, code=range(100, 140)).to_csv(tmp_path / "t.csv", index=False)
+    table.assign(logP=np.arange(40) / 7, code=range(100, 140)).to_csv(
+        tmp_path / "t.csv", index=False
+    )
     hyper = FinetuneConfig(epochs=1, batch_size=16, learning_rate=1e-3, precision="fp32")
-    finetune(str(tmp_path / "out"), chemist, TaskConfig(str(tmp_path / "t.csv"), split="random"), hyper, [0])
+    finetune(
+        str(tmp_path / "out"),
+        chemist,
+        TaskConfig(str(tmp_path / "t.csv"), split="random"),
+        hyper,
+        [0],
+    )
     printed = capsys.readouterr().out
-    assert "task.text_column = smiles, task.label_columns = logP, task.task_type = regression" in printed
+    assert (
+        "task.text_column = smiles, task.label_columns = logP, task.task_type = regression"
+        in printed
+    )
 
 
 def test_tables_without_a_header_line_can_be_learned_and_predicted(chemist, smiles_file, tmp_path):
@@ -137,15 +184,27 @@ def test_tables_without_a_header_line_can_be_learned_and_predicted(chemist, smil
     report = finetune(str(tmp_path / "out"), chemist, task, hyper, [0])
     assert sum(report["runs"][0]["split"].values()) == 40
     frame = predicted(str(tmp_path / "out"), path, str(tmp_path / "p.csv"), header=False)
-    assert list(frame)[:3] == ["column 1", "column 2", "predicted column 2"] and frame.iloc[:, 2].notna().all()
+    assert (
+        list(frame)[:3] == ["column 1", "column 2", "predicted column 2"]
+        and frame.iloc[:, 2].notna().all()
+    )
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.npy"])
-def test_embedding_goes_on_behind_the_parts_that_are_finished(chemist, smiles_file, tmp_path, monkeypatch, name):
-    """The columns and types of a part do not depend on its rows, and rows that cannot be used are numbered on."""
-    records = [{"smiles": smiles, "n": i} for i, smiles in enumerate(smiles_file.read_text().split()[:20])]
+def test_embedding_goes_on_behind_the_parts_that_are_finished(
+    chemist, smiles_file, tmp_path, monkeypatch, name
+):
+    """The columns and types of a part do not depend on its rows, and rows that cannot be used are
+    numbered on."""
+    records = [
+        {"smiles": smiles, "n": i} for i, smiles in enumerate(smiles_file.read_text().split()[:20])
+    ]
     records[13] |= {"smiles": "C1CC", "n": None, "note": "late"}
-    path, whole, cut = write(tmp_path / "in.jsonl", map(json.dumps, records)), tmp_path / name, tmp_path / f"cut-{name}"
+    path, whole, cut = (
+        write(tmp_path / "in.jsonl", map(json.dumps, records)),
+        tmp_path / name,
+        tmp_path / f"cut-{name}",
+    )
     monkeypatch.setattr("exlm.data.frames.ROWS", 6)
     embed(chemist, path, str(whole))
     made, original = [], embed_module.embeddings
@@ -161,14 +220,19 @@ def test_embedding_goes_on_behind_the_parts_that_are_finished(chemist, smiles_fi
         embed(chemist, path, str(cut))
     assert not cut.exists()
     embed(chemist, path, str(cut))
-    assert len(made) == 3 + 2 and cut.read_bytes() == whole.read_bytes()  # two of four parts were finished
+    assert (
+        len(made) == 3 + 2 and cut.read_bytes() == whole.read_bytes()
+    )  # two of four parts were finished
     assert not [left.name for left in tmp_path.iterdir() if left.name.startswith(".")]
     if name == "a.npy":
         assert np.isnan(np.load(whole)).any(1).tolist() == [i == 13 for i in range(20)]
     else:
         frame = pd.read_parquet(whole) if name == "a.parquet" else pd.read_csv(whole)
         assert list(frame)[:6] == ["smiles", "n", "note", "row", "text", "problem"]
-        assert frame["row"].tolist() == list(range(20)) and frame["problem"].fillna("").ne("").sum() == 1
+        assert (
+            frame["row"].tolist() == list(range(20))
+            and frame["problem"].fillna("").ne("").sum() == 1
+        )
         assert frame["n"].isna().sum() == 1 and frame["note"][13] == "late"
 
 

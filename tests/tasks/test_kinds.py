@@ -19,7 +19,8 @@ from tests.tasks.tiny_models import predicted, save_family
 
 
 class Tagging:
-    """Stands in for a class that trains: it saves models with new heads. Predicting counts the models and labels."""
+    """Stands in for a class that trains: it saves models with new heads. Predicting counts the
+    models and labels."""
 
     models = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
     metric, summary, invalid = "accuracy", "tags", pd.DataFrame()
@@ -27,10 +28,14 @@ class Tagging:
 
     def __init__(self, model, task, from_scratch=False, start_from=None):
         self.task, self.tokenizer = task, load_encoder_tokenizer(model)[0]
-        self.new_network = partial(load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from)
+        self.new_network = partial(
+            load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from
+        )
 
     def train_seed(self, run_dir, hyper, seed):
-        network = self.new_network(hyper, {"num_labels": 3, "task": {"task_type": self.task.task_type}})
+        network = self.new_network(
+            hyper, {"num_labels": 3, "task": {"task_type": self.task.task_type}}
+        )
         save_model(run_dir, network, self.tokenizer)
         return {"best_epoch": 1, "scores": {"valid": {"accuracy": 0.5 + seed / 10}}}
 
@@ -40,12 +45,19 @@ class Tagging:
         assert all(isinstance(network, BertForTokenClassification) for network in networks)
         frame = pd.read_csv(input).assign(models=len(networks), tags=networks[0].config.num_labels)
         return Predictions(
-            frame, {"rows tagged": len(frame)}, {"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame))
+            frame,
+            {"rows tagged": len(frame)},
+            {"ensemble": lambda rows: {"accuracy": 1.0}},
+            np.arange(len(frame)),
         )
 
 
 def test_one_line_makes_a_new_kind_known_to_every_command(tmp_path, monkeypatch, capsys):
-    model, data, out = save_family(tmp_path / "model", "bert"), str(tmp_path / "data.csv"), str(tmp_path / "out")
+    model, data, out = (
+        save_family(tmp_path / "model", "bert"),
+        str(tmp_path / "data.csv"),
+        str(tmp_path / "out"),
+    )
     pd.DataFrame({"text": ["Ada lives in Rome"]}).to_csv(data, index=False)
     task = TaskConfig(data, task_type="tagging")
     with pytest.raises(InputError, match="no task_type 'tagging'; use one of binary,"):

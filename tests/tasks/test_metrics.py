@@ -46,7 +46,9 @@ def test_multiclass_scores_by_hand():
 def test_f1_and_matthews_by_formula():
     tp, fp, fn, tn = 5, 2, 3, 7
     labels = np.array([[1.0]] * (tp + fn) + [[0.0]] * (fp + tn) + [[NAN]])
-    predictions = np.array([[0.9]] * tp + [[0.4]] * fn + [[0.5]] * fp + [[0.1]] * tn + [[0.9]])  # 0.5 counts as 1
+    predictions = np.array(
+        [[0.9]] * tp + [[0.4]] * fn + [[0.5]] * fp + [[0.1]] * tn + [[0.9]]
+    )  # 0.5 counts as 1
     scores = evaluate("binary", labels, predictions)
     assert scores["f1"] == pytest.approx(2 * tp / (2 * tp + fp + fn))
     product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
@@ -57,11 +59,15 @@ def test_f1_and_matthews_by_formula():
 
 def test_multilabel_f1_and_matthews_are_means_over_the_labelled_tasks():
     labels = np.array([[0, 1, NAN], [1, 1, NAN], [1, NAN, NAN], [0, 0, NAN], [1, 0, NAN]])
-    predictions = np.array([[0.2, 0.9, 0], [0.8, 0.1, 0], [0.3, 0.9, 0], [0.6, 0.2, 0], [0.9, 0.7, 0]])
+    predictions = np.array(
+        [[0.2, 0.9, 0], [0.8, 0.1, 0], [0.3, 0.9, 0], [0.6, 0.2, 0], [0.9, 0.7, 0]]
+    )
     tasks = [([0, 1, 1, 0, 1], [0, 1, 0, 1, 1]), ([1, 1, 0, 0], [1, 0, 0, 1])]
     scores = evaluate("multilabel", labels, predictions)
     assert scores["f1"] == pytest.approx(np.mean([f1_score(*task) for task in tasks]))
-    assert scores["matthews"] == pytest.approx(np.mean([matthews_corrcoef(*task) for task in tasks]))
+    assert scores["matthews"] == pytest.approx(
+        np.mean([matthews_corrcoef(*task) for task in tasks])
+    )
 
 
 def test_multiclass_matthews():
@@ -71,7 +77,9 @@ def test_multiclass_matthews():
     assert scores["macro_f1"] == pytest.approx(f1_score(truth, guess, average="macro"))
 
 
-@pytest.mark.parametrize("label,guess,f1", [(1, 0.9, 1.0), (1, 0.1, 0.0), (0, 0.9, 0.0), (0, 0.1, 0.0)])
+@pytest.mark.parametrize(
+    "label,guess,f1", [(1, 0.9, 1.0), (1, 0.1, 0.0), (0, 0.9, 0.0), (0, 0.1, 0.0)]
+)
 def test_one_class_alone_has_no_correlation_and_a_defined_f1(label, guess, f1):
     scores = evaluate("binary", np.full((3, 1), float(label)), np.full((3, 1), guess))
     assert scores["matthews"] == 0 and scores["f1"] == f1
@@ -113,16 +121,23 @@ def test_constant_values_leave_correlations_undefined():
     assert math.isnan(scores["r2"]) and math.isnan(scores["spearman"])
 
 
-@pytest.mark.parametrize("task_type,name", [(task, name) for task in METRICS for name in METRICS[task]])
+@pytest.mark.parametrize(
+    "task_type,name", [(task, name) for task in METRICS for name in METRICS[task]]
+)
 def test_every_metric_is_reported_and_its_direction_holds(task_type, name):
     labels = np.array([[0.0], [1.0], [0.0], [1.0]])
     good = labels
     if task_type in ("multiclass", "token_classification"):
         good = np.array([[0.9, 0.1], [0.1, 0.9]] * 2)
-    if task_type == "token_classification":  # one unit per row, and one that is neither labelled nor predicted
+    if (
+        task_type == "token_classification"
+    ):  # one unit per row, and one that is neither labelled nor predicted
         good, labels = np.full((4, 2, 2), np.nan), np.full((4, 2), np.nan)
         labels[:, 0], good[:, 0] = [0, 1, 0, 1], [[0.9, 0.1], [0.1, 0.9]] * 2
-    best, worst = evaluate(task_type, labels, good)[name], evaluate(task_type, labels, 1 - good)[name]
+    best, worst = (
+        evaluate(task_type, labels, good)[name],
+        evaluate(task_type, labels, 1 - good)[name],
+    )
     assert best < worst if name in LOWER_IS_BETTER else best > worst
     assert MAIN_METRIC[task_type] in METRICS[task_type]
 
@@ -141,4 +156,10 @@ def test_summarise_gives_median_mean_sample_deviation_and_range():
     deviation = math.sqrt(((1 - 4) ** 2 + (3 - 4) ** 2 + (8 - 4) ** 2) / 2)
     summary = {"mean": 4.0, "std": pytest.approx(deviation), "median": 3.0, "min": 1.0, "max": 8.0}
     assert summarise(rows) == {"rmse": summary}
-    assert summarise(rows[:1])["rmse"] == {"mean": 1.0, "std": 0.0, "median": 1.0, "min": 1.0, "max": 1.0}
+    assert summarise(rows[:1])["rmse"] == {
+        "mean": 1.0,
+        "std": 0.0,
+        "median": 1.0,
+        "min": 1.0,
+        "max": 1.0,
+    }

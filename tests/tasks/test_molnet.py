@@ -1,4 +1,5 @@
-"""MoleculeNet: the files are found under their public names, and told from the published ones by their size."""
+"""MoleculeNet: the files are found under their public names, and told from the published ones by
+their size."""
 
 import pytest
 
@@ -30,19 +31,28 @@ def test_rows_that_cannot_be_used_are_a_difference_too():
     assert said == "the table has 7,831 rows (7,823 usable), the published one 7,831"
 
 
-@pytest.mark.parametrize(("file", "known"), [("delaney-processed.csv", True), ("ESOL.csv", True), ("mine.csv", False)])
+@pytest.mark.parametrize(
+    ("file", "known"), [("delaney-processed.csv", True), ("ESOL.csv", True), ("mine.csv", False)]
+)
 def test_tables_are_known_by_any_of_their_public_names(file, known):
-    assert molnet_differences(file, 900, 900) == ["the table has 900 rows, the published one 1,128"] * known
+    assert (
+        molnet_differences(file, 900, 900)
+        == ["the table has 900 rows, the published one 1,128"] * known
+    )
 
 
 def test_a_difference_is_in_the_output_and_in_the_results(corpus, tmp_path, capsys):
     tokenizer = load_tokenizer(corpus)
-    architecture = ArchitectureConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32)
+    architecture = ArchitectureConfig(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32
+    )
     save_model(tmp_path / "model", ExLMForMaskedLM(architecture.build(tokenizer)), tokenizer)
     rows = [f"{'C' * n}O,{n % 2}" for n in range(1, 40)]
     (tmp_path / "BBBP.csv").write_text("\n".join(["smiles,p_np", "C1CC,1", *rows]))
     task = TaskConfig("bbbp", split="random", data_dir=str(tmp_path))
-    results = finetune(str(tmp_path / "out"), str(tmp_path / "model"), task, FinetuneConfig(epochs=1), [0])
+    results = finetune(
+        str(tmp_path / "out"), str(tmp_path / "model"), task, FinetuneConfig(epochs=1), [0]
+    )
     [said] = results["settings"]["departures"]
     assert said == "the table has 40 rows (39 usable), the published one 2,039"
     assert f"note: {said}; scores do not compare" in capsys.readouterr().out
@@ -55,12 +65,17 @@ def test_find_dataset_accepts_public_names_and_says_where_it_looked(tmp_path, mo
     (tmp_path / "molecules" / "delaney-processed.csv").write_text("smiles\nC\n")
     monkeypatch.setenv("EXLM_DATA", str(tmp_path))
     assert find_dataset("esol") == tmp_path / "molecules" / "delaney-processed.csv"
-    with pytest.raises(InputError, match=f"{tmp_path}/molecules must have one file tox21 .* delaney-processed.csv"):
+    with pytest.raises(
+        InputError, match=f"{tmp_path}/molecules must have one file tox21 .* delaney-processed.csv"
+    ):
         find_dataset("tox21")
 
 
 @pytest.mark.parametrize(("find", "name"), [(find_dataset, "bace"), (glue_table, "rte")])
 def test_without_a_folder_the_message_says_how_to_name_one(monkeypatch, find, name):
     monkeypatch.delenv("EXLM_DATA", raising=False)
-    with pytest.raises(InputError, match=f"files of {name} are; name their folder with task.data_dir, or .* EXLM_DATA"):
+    with pytest.raises(
+        InputError,
+        match=f"files of {name} are; name their folder with task.data_dir, or .* EXLM_DATA",
+    ):
         find(name)

@@ -22,7 +22,10 @@ from exlm.tasks.table import make_table
 from tests.tasks.tiny_models import predicted, save_family
 
 FAST = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
-ROWS = [(f"Ada lives in {town}", label) for town, label in (("Rome", 1), ("Oslo", 0), ("Bern", 1), ("Kyiv", 0))] * 4
+ROWS = [
+    (f"Ada lives in {town}", label)
+    for town, label in (("Rome", 1), ("Oslo", 0), ("Bern", 1), ("Kyiv", 0))
+] * 4
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +71,27 @@ def test_a_refused_run_leaves_the_recipe_alone(bert, files):
     run(bert, files)
     before = (files / "out/recipe.yaml").read_text()
     with pytest.raises(InputError, match=r"other settings \(train\)"):
-        run(bert, files, FinetuneConfig(epochs=2, batch_size=8, learning_rate=1e-3, precision="fp32"))
+        run(
+            bert,
+            files,
+            FinetuneConfig(epochs=2, batch_size=8, learning_rate=1e-3, precision="fp32"),
+        )
     assert (files / "out/recipe.yaml").read_text() == before
 
 
 def test_a_diverging_cell_is_the_worst_and_not_the_end(bert, files, capsys):
     report = run(bert, files, grid={"learning_rate": [1e30, 1e-3]})
-    assert report["best"] == "learning_rate=0.001" and "counts as the worst" in capsys.readouterr().out
-    stopped = json.loads((files / "out/learning_rate=1e+30/seed-0/result.json").read_text())["stopped"]
-    assert "not finite" in stopped and "lower learning rate" in stopped and "resume_anyway" not in stopped
+    assert (
+        report["best"] == "learning_rate=0.001" and "counts as the worst" in capsys.readouterr().out
+    )
+    stopped = json.loads((files / "out/learning_rate=1e+30/seed-0/result.json").read_text())[
+        "stopped"
+    ]
+    assert (
+        "not finite" in stopped
+        and "lower learning rate" in stopped
+        and "resume_anyway" not in stopped
+    )
     assert not list(files.glob("out/learning_rate=1e+30/**/*.safetensors"))
     assert run(bert, files, grid={"learning_rate": [1e30, 1e-3]})["best"] == report["best"]
     with pytest.raises((TrainingStopped, Diverged), match="lower learning rate"):
@@ -85,7 +100,9 @@ def test_a_diverging_cell_is_the_worst_and_not_the_end(bert, files, capsys):
 
 def test_malformed_rows_stay_in_predictions_and_carriage_returns_in_texts(bert, files):
     run(bert, files)
-    (files / "new.tsv").write_bytes(b"text\tlabel\nAda lives\rin Rome\t1\nonly text\nBela\t0\textra\nin Oslo\t0\n")
+    (files / "new.tsv").write_bytes(
+        b"text\tlabel\nAda lives\rin Rome\t1\nonly text\nBela\t0\textra\nin Oslo\t0\n"
+    )
     frame = predicted(str(files / "out"), str(files / "new.tsv"), str(files / "new.csv"))
     assert frame["text"].tolist() == ["Ada lives\rin Rome", "only text", "Bela", "in Oslo"]
     assert frame["problem"].tolist() == ["", "1 fields instead of 2", "3 fields instead of 2", ""]
@@ -98,7 +115,9 @@ def test_bad_cells_are_named_by_part_and_row(bert, files):
     frame.to_csv(files / "valid.csv", index=False)
     with pytest.raises(InputError, match="column 'label', valid row 4: '7' is no binary label"):
         run(bert, files, task={"task_type": "binary"})
-    pd.DataFrame([*ROWS, ("", 1)], columns=["text", "label"]).to_csv(files / "valid.csv", index=False)
+    pd.DataFrame([*ROWS, ("", 1)], columns=["text", "label"]).to_csv(
+        files / "valid.csv", index=False
+    )
     run(bert, files)
     invalid = pd.read_csv(files / "out/invalid_rows.csv")
     left_out = invalid[invalid["action"] == "left out"]
@@ -109,11 +128,15 @@ def test_a_fine_tuned_model_gets_a_new_head(bert, files):
     run(bert, files)
     place = files / "out/seed-0"
     trained = load_file(place / "model.safetensors")["classifier.weight"]
-    model = load_encoder(str(place), Classification.models, FinetuneConfig(), {"num_labels": len(trained)})
+    model = load_encoder(
+        str(place), Classification.models, FinetuneConfig(), {"num_labels": len(trained)}
+    )
     assert not torch.equal(model.classifier.weight, trained)
     kept = load_file(place / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
     torch.testing.assert_close(model.bert.embeddings.word_embeddings.weight.data, kept)
-    answering = load_encoder(str(place), QuestionAnswering.models, FinetuneConfig(), {"num_labels": 2})
+    answering = load_encoder(
+        str(place), QuestionAnswering.models, FinetuneConfig(), {"num_labels": 2}
+    )
     assert answering.qa_outputs.out_features == 2
 
 
@@ -127,7 +150,9 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path):
 
 def test_named_sets_bring_their_own_columns(bert, tmp_path):
     for name in ("rte", "squad2"):
-        with pytest.raises(InputError, match=f"{name} brings its own .*; leave out task.text_column"):
+        with pytest.raises(
+            InputError, match=f"{name} brings its own .*; leave out task.text_column"
+        ):
             finetune(str(tmp_path), str(bert), TaskConfig(name, text_column="text"), FAST, [0])
 
 
@@ -156,7 +181,11 @@ def test_parts_with_gaps_and_other_columns_are_joined():
     left = pd.DataFrame({"text": ["a", "b"], "y": pd.array([1, None], dtype="Int64")})
     frames = {"train": left, "valid": pd.DataFrame({"text": ["c"], "y": [0], "note": ["x"]})}
     table = make_table(frames, "a.parquet", "text", ["y"])
-    assert table.frame["note"].tolist() == ["", "", "x"] and table.parts.tolist() == ["train", "train", "valid"]
+    assert table.frame["note"].tolist() == ["", "", "x"] and table.parts.tolist() == [
+        "train",
+        "train",
+        "valid",
+    ]
     assert table.frame["y"].isna().tolist() == [False, True, False]
 
 

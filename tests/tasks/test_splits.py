@@ -31,7 +31,10 @@ def as_lists(split: dict[str, np.ndarray]) -> dict[str, list[int]]:
 
 @pytest.fixture
 def table(tmp_path):
-    rows = [f"{'C' * n}c1ccccc1,{n % 2},{part}" for n, part in enumerate(["train"] * 8 + ["dev", "TEST"])]
+    rows = [
+        f"{'C' * n}c1ccccc1,{n % 2},{part}"
+        for n, part in enumerate(["train"] * 8 + ["dev", "TEST"])
+    ]
     path = tmp_path / "a.csv"
     path.write_text("\n".join(["smiles,y,part", ",1,train", *rows]))
     return make_table(read_frame(path), path, None, ["y"])
@@ -81,7 +84,11 @@ def test_random_split_partitions_by_seed():
 
 def test_column_split_accepts_the_usual_names():
     frame = pd.DataFrame({"part": ["Train", "val", "validation", " DEV ", "valid", "test"]})
-    assert as_lists(column_split(frame, "part")) == {"train": [0], "valid": [1, 2, 3, 4], "test": [5]}
+    assert as_lists(column_split(frame, "part")) == {
+        "train": [0],
+        "valid": [1, 2, 3, 4],
+        "test": [5],
+    }
     frame.loc[4, "part"] = "holdout"
     with pytest.raises(InputError, match="row 5: 'holdout'"):
         column_split(frame, "part")
@@ -94,7 +101,11 @@ def test_index_split_reads_plain_and_compressed_json(tmp_path):
     (tmp_path / "a.json").write_text(content)
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(content.encode()))
     for name in ("a.json", "a.json.gz"):
-        assert as_lists(index_split(tmp_path / name, 3)) == {"train": [0, 2], "valid": [], "test": [1]}
+        assert as_lists(index_split(tmp_path / name, 3)) == {
+            "train": [0, 2],
+            "valid": [],
+            "test": [1],
+        }
 
 
 @pytest.mark.parametrize(
@@ -106,7 +117,10 @@ def test_index_split_reads_plain_and_compressed_json(tmp_path):
         ('{"train": [0, 0], "test": [1]}', "row 0 of train is .* or occurs twice"),
         ('{"train": ["0"], "test": [1]}', "row '0' of train is none of"),
         ('{"train": 0, "test": [1]}', 'expected lists of rows .* found {"train": 0, "test"'),
-        ('{"bace": {"train": [0]}}', "expected lists of rows under the keys train, valid and test, found .*bace"),
+        (
+            '{"bace": {"train": [0]}}',
+            "expected lists of rows under the keys train, valid and test, found .*bace",
+        ),
         ("[0, 1]", r"found \[0, 1\]"),
         ("{", "cannot be read"),
     ],
@@ -121,7 +135,11 @@ def test_index_split_explains_bad_files(tmp_path, content, message):
 def test_make_split_uses_usable_rows_only(table, tmp_path):
     path = tmp_path / "s.json"
     path.write_text(json.dumps({"train": [0, 1, 2], "valid": [], "test": [3]}))
-    assert as_lists(make_split(f"file:{path}", table, 0)) == {"train": [1, 2], "valid": [], "test": [3]}
+    assert as_lists(make_split(f"file:{path}", table, 0)) == {
+        "train": [1, 2],
+        "valid": [],
+        "test": [3],
+    }
     by_column = make_split("column:part", table, 0)
     assert as_lists(by_column) == {"train": [1, 2, 3, 4, 5, 6, 7, 8], "valid": [9], "test": [10]}
     drawn = make_split("random", table, seed=1)
@@ -130,7 +148,9 @@ def test_make_split_uses_usable_rows_only(table, tmp_path):
 
 def test_make_split_explains_what_it_cannot_do(table):
     for kind in ("cluster", "column:", "scaffold:x"):
-        with pytest.raises(InputError, match="use scaffold, random, column:NAME, file:PATH, or name files"):
+        with pytest.raises(
+            InputError, match="use scaffold, random, column:NAME, file:PATH, or name files"
+        ):
             make_split(kind, table, 0)
     with pytest.raises(InputError, match="no train rows"):  # one scaffold, larger than train may be
         make_split("scaffold", table, 0)

@@ -16,7 +16,15 @@ from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.pretrained import save_model
 from exlm.tasks import inference
-from exlm.tasks.answers import N_BEST, answer, best_spans, make_windows, span_training_loss, vote, window_batches
+from exlm.tasks.answers import (
+    N_BEST,
+    answer,
+    best_spans,
+    make_windows,
+    span_training_loss,
+    vote,
+    window_batches,
+)
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.inference import pad
 from exlm.tasks.metrics import em_and_f1, normalize_answer, score_answers, summarise_answers
@@ -50,9 +58,17 @@ def squad(paragraphs):
 
     def item(question, answers):
         listed = [{"text": text, "answer_start": start} for text, start in answers]
-        return {"id": f"q{next(counter)}", "question": question, "answers": listed, "is_impossible": not answers}
+        return {
+            "id": f"q{next(counter)}",
+            "question": question,
+            "answers": listed,
+            "is_impossible": not answers,
+        }
 
-    blocks = [{"context": context, "qas": [item(*pair) for pair in pairs]} for context, pairs in paragraphs]
+    blocks = [
+        {"context": context, "qas": [item(*pair) for pair in pairs]}
+        for context, pairs in paragraphs
+    ]
     return {"version": "v2.0", "data": [{"title": "towns", "paragraphs": blocks}]}
 
 
@@ -68,7 +84,8 @@ def town_questions(size=10):
 
 @pytest.fixture
 def write(tmp_path):
-    """A function that reads questions from what it writes as SQuAD JSON, with their problems if wanted."""
+    """A function that reads questions from what it writes as SQuAD JSON, with their problems if
+    wanted."""
 
     def read(document, problems=False):
         (tmp_path / "questions.json").write_text(json.dumps(document))
@@ -80,12 +97,18 @@ def write(tmp_path):
 
 @pytest.fixture(scope="module", params=["bpe", "wordpiece", "left", "segments"])
 def tokenizer(request):
-    """Also one that pads on the left and ends with CLS, as XLNet's, and one with token types, as BERT's."""
-    lines = [sentences(NAMES, shift)[0] for shift in range(10)] + [f"Where does {name} live?" for name in NAMES]
+    """Also one that pads on the left and ends with CLS, as XLNet's, and one with token types, as
+    BERT's."""
+    lines = [sentences(NAMES, shift)[0] for shift in range(10)] + [
+        f"Where does {name} live?" for name in NAMES
+    ]
     kind = "bpe" if request.param == "bpe" else "wordpiece"
     result = train_text_tokenizer(kind, lines, 400)
     if request.param in ("left", "segments"):
-        template = {"left": "$A:0 [SEP]:0 $B:1 [SEP]:1 [CLS]:2", "segments": "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"}
+        template = {
+            "left": "$A:0 [SEP]:0 $B:1 [SEP]:1 [CLS]:2",
+            "segments": "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        }
         special = [(token, result.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]")]
         processor = processors.TemplateProcessing(
             single="[CLS] $A [SEP]", pair=template[request.param], special_tokens=special
@@ -101,16 +124,26 @@ def tokenizer(request):
 
 def test_every_format_gives_the_same_questions(write, tmp_path):
     text, places = sentences(NAMES[:3], 1)
-    asked = [("Where does Bela live?", [places["Bela"]]), ('Where is "it",\nthen?', []), ("Who?", [("Ada", 0)])]
+    asked = [
+        ("Where does Bela live?", [places["Bela"]]),
+        ('Where is "it",\nthen?', []),
+        ("Who?", [("Ada", 0)]),
+    ]
     truth = write(squad([(text, asked)]))
-    rows = [(f"q{i}", "towns", q, text, *(a[0] if a else ("", ""))) for i, (q, a) in enumerate(asked)]
-    frame = pd.DataFrame(rows, columns=["id", "title", "question", "context", "answer", "answer_start"])
+    rows = [
+        (f"q{i}", "towns", q, text, *(a[0] if a else ("", ""))) for i, (q, a) in enumerate(asked)
+    ]
+    frame = pd.DataFrame(
+        rows, columns=["id", "title", "question", "context", "answer", "answer_start"]
+    )
     frame.to_csv(tmp_path / "a.csv", index=False)
     frame.drop(columns="answer_start").to_csv(tmp_path / "found.csv", index=False)
     frame["answer_start"] = pd.to_numeric(frame["answer_start"])  # with a gap, and so floats
     frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
     hub = frame[["id", "title", "context", "question"]].copy()
-    hub["answers"] = [{"text": [t for t, _ in a], "answer_start": [s for _, s in a]} for _, a in asked]
+    hub["answers"] = [
+        {"text": [t for t, _ in a], "answer_start": [s for _, s in a]} for _, a in asked
+    ]
     hub.to_parquet(tmp_path / "hub.parquet")
     (tmp_path / "a.json.xz").write_bytes(lzma.compress((tmp_path / "questions.json").read_bytes()))
     for name in ("a.csv", "found.csv", "a.jsonl", "hub.parquet", "a.json.xz"):
@@ -128,7 +161,11 @@ def test_answers_that_are_not_at_their_place_are_dropped_and_counted(write):
                         ("  ", [("nothing to read?", [])])]), problems=True)  # fmt: skip
     assert read.reset_index().values.tolist() == [[0, "q0", "one of two?", text, [(town, start)]]]
     assert [row for row, *_ in problems] == [0, 1, 1, 2, 3, 3, 4, 4, 5]
-    left_out = [(row, reason.split(";")[0]) for row, _, reason in problems if reason.endswith("question left out")]
+    left_out = [
+        (row, reason.split(";")[0])
+        for row, _, reason in problems
+        if reason.endswith("question left out")
+    ]
     assert left_out == [
         (1, "no answer is at its place"), (2, "empty question"), (3, "no answer is at its place"),
         (4, "no answer is at its place"), (5, "empty context"),
@@ -136,30 +173,42 @@ def test_answers_that_are_not_at_their_place_are_dropped_and_counted(write):
 
 
 def test_half_a_character_can_be_reported_and_written(write):
-    document = squad([("Ada.", [("Who?", [("Ada", 0)]), ("half \ud800?", []), ("Ada?", [("\ud800", 0)])])])
+    document = squad(
+        [("Ada.", [("Who?", [("Ada", 0)]), ("half \ud800?", []), ("Ada?", [("\ud800", 0)])])]
+    )
     read, problems = write(document, problems=True)
-    assert read["question"].tolist() == ["Who?", "half \\ud800?"] and [row for row, *_ in problems] == [2, 2]
+    assert read["question"].tolist() == ["Who?", "half \\ud800?"] and [
+        row for row, *_ in problems
+    ] == [2, 2]
     "".join(value + reason for _, value, reason in problems).encode()
 
 
-@pytest.mark.parametrize("start,kept", [("5", True), ("5.0", True), ("", True), ("x", True), ("4", False)])
+@pytest.mark.parametrize(
+    "start,kept", [("5", True), ("5.0", True), ("", True), ("x", True), ("4", False)]
+)
 def test_starts_may_be_written_as_any_whole_number(tmp_path, start, kept):
     rows = [{"question": "Who?", "context": "Not, Ada.", "answer": "Ada", "answer_start": start}]
     rows.append({"question": "What?", "context": "Nothing.", "answer": " ", "answer_start": ""})
     pd.DataFrame(rows).to_csv(tmp_path / "q.csv", index=False)
     read, problems = read_questions(tmp_path / "q.csv")
-    assert read["answers"].tolist() == ([[("Ada", 5)], []] if kept else [[]]) and len(problems) == (0 if kept else 2)
+    assert read["answers"].tolist() == ([[("Ada", 5)], []] if kept else [[]]) and len(problems) == (
+        0 if kept else 2
+    )
 
 
 def test_a_contradiction_is_not_resolved_in_silence(write):
     document = squad([("Ada is here.", [("Who?", [("Ada", 0)]), ("Where?", [])])])
     document["data"][0]["paragraphs"][0]["qas"][0]["is_impossible"] = True
     read, problems = write(document, problems=True)
-    assert read["question"].tolist() == ["Where?"] and "impossible but has answers" in problems[0][2]
+    assert (
+        read["question"].tolist() == ["Where?"] and "impossible but has answers" in problems[0][2]
+    )
 
 
 def test_questions_without_labels_need_no_answers(tmp_path):
-    pd.DataFrame({"Question": ["Who?"], "Context": ["Ada."]}).to_csv(tmp_path / "q.csv", index=False)
+    pd.DataFrame({"Question": ["Who?"], "Context": ["Ada."]}).to_csv(
+        tmp_path / "q.csv", index=False
+    )
     read, _ = read_questions(tmp_path / "q.csv", labelled=False)
     assert read.values.tolist() == [["0", "Who?", "Ada.", []]]
     with pytest.raises(InputError, match="no column 'answer'; it has: question, context"):
@@ -177,7 +226,10 @@ def test_questions_without_labels_need_no_answers(tmp_path):
         ('{"data": []}', "no question can be used"),
         ('{"data": [3]}', "not SQuAD JSON"),
         ('{"data": [{"paragraphs": [{"qas": [{}]}]}]}', "not SQuAD JSON .*'context'"),
-        ('{"data": [{"paragraphs": [{"context": "x", "qas": [{"question": "y"}]}]}]}', "row 1 has no answers"),
+        (
+            '{"data": [{"paragraphs": [{"context": "x", "qas": [{"question": "y"}]}]}]}',
+            "row 1 has no answers",
+        ),
         (
             '{"data": [{"paragraphs": [{"context": " ", "qas": [{"question": "y", "answers": []}]}]}]}',
             "no question can be used, first row 1.*empty context",
@@ -200,7 +252,9 @@ def test_damaged_and_missing_files_and_repeated_ids(write, tmp_path):
     document["data"][0]["paragraphs"][0]["qas"][1]["id"] = "q0"
     with pytest.raises(InputError, match="rows 1 and 2 have the same id 'q0'"):
         write(document)
-    pd.DataFrame({"question": ["a"], "context": ["b"], "answers": ["c"]}).to_csv(tmp_path / "q.csv", index=False)
+    pd.DataFrame({"question": ["a"], "context": ["b"], "answers": ["c"]}).to_csv(
+        tmp_path / "q.csv", index=False
+    )
     with pytest.raises(InputError, match="row 1 has no answers that are understood"):
         read_questions(tmp_path / "q.csv")
 
@@ -213,7 +267,10 @@ def test_damaged_and_missing_files_and_repeated_ids(write, tmp_path):
     [
         ({"stride": -1}, "stride is -1; it must be at least 0"),
         ({"max_answer": 0}, "max_answer is 0; it must be at least 1"),
-        ({"max_length": 128}, "has 128 tokens; it must have at least 160, 32 more than task.stride"),
+        (
+            {"max_length": 128},
+            "has 128 tokens; it must have at least 160, 32 more than task.stride",
+        ),
         ({"metric": "accuracy"}, "no metric 'accuracy'"),
     ],
 )
@@ -242,8 +299,12 @@ def test_windows_cover_every_character_overlap_and_hold_the_labels(write, tokeni
     for window in labelled:
         question = questions.loc[window.row]
         assert decoded(window, question["context"]).strip(". ") == question["answers"][0][0]
-    assert {window.row for window in labelled} == {i for i, answers in enumerate(questions["answers"]) if answers}
-    assert {window.example["input_ids"][window.null] for window in windows} == {tokenizer.cls_token_id}
+    assert {window.row for window in labelled} == {
+        i for i, answers in enumerate(questions["answers"]) if answers
+    }
+    assert {window.example["input_ids"][window.null] for window in windows} == {
+        tokenizer.cls_token_id
+    }
     for i, context in enumerate(questions["context"]):
         parts = [window.offsets for window in windows if window.row == i]
         parts = [part[part[:, 0] >= 0] for part in parts]
@@ -270,22 +331,32 @@ def test_short_contexts_stay_whole(write, tokenizer):
 def test_what_no_window_can_hold_is_left_out_and_counted(write, tokenizer):
     text, places = sentences(NAMES, 0)
     long = "Where does Ada live? " * 30
-    asked = [("Where does Ada live?", [places["Ada"]]), (long, [places["Ada"]]), ("All?", [(text, 0)])]
+    asked = [
+        ("Where does Ada live?", [places["Ada"]]),
+        (long, [places["Ada"]]),
+        ("All?", [(text, 0)]),
+    ]
     short = ("Ada lives in Rome.", [("Where does Ada live? " * 4, [("Rome", 13)])])
     document = squad([(text, asked), short])
     questions = write(document)
     windows, problems = make_windows(questions, tokenizer, *SMALL)
     assert {window.row for window in windows} == {0, 2, 3}, "a long question with a short text fits"
     assert [row for row, *_ in problems] == [1, 2]
-    assert "longer than the window" in problems[0][2] and "no window holds all of it" in problems[1][2]
+    assert (
+        "longer than the window" in problems[0][2] and "no window holds all of it" in problems[1][2]
+    )
     assert all((window.label is None) == (window.row == 2) for window in windows)
-    assert 2 not in {windows[i].row for i in np.concatenate(window_batches(windows, tokenizer, 4, 0).epoch(0))}
+    assert 2 not in {
+        windows[i].row for i in np.concatenate(window_batches(windows, tokenizer, 4, 0).epoch(0))
+    }
 
 
 def test_a_part_of_an_answer_is_no_answer(write, tokenizer):
     text, _ = sentences(NAMES, 0)
     answers = [text[first : first + 60] for first in range(0, len(text) - 60, 7)]
-    questions = write(squad([(text, [(f"{i}?", [(part, text.index(part))]) for i, part in enumerate(answers)])]))
+    questions = write(
+        squad([(text, [(f"{i}?", [(part, text.index(part))]) for i, part in enumerate(answers)])])
+    )
     windows, _ = make_windows(questions, tokenizer, *SMALL)
     labelled = [window for window in windows if window.label and has_answer(window)]
     assert len({window.row for window in labelled}) > 0 and len(labelled) < len(windows)
@@ -305,7 +376,10 @@ def test_batches_cover_an_epoch_and_count_the_padding_on_the_left(write, tokeniz
         for name, end in (("start_positions", 0), ("end_positions", 1)):
             tokens = batch["input_ids"].gather(1, batch[name][:, None])[:, 0]
             expected = [windows[row].example["input_ids"][windows[row].label[end]] for row in rows]
-            assert tokens.tolist() == expected and batch["attention_mask"].gather(1, batch[name][:, None]).all()
+            assert (
+                tokens.tolist() == expected
+                and batch["attention_mask"].gather(1, batch[name][:, None]).all()
+            )
     assert sorted(seen) == list(range(len(windows)))
     again = window_batches(windows, tokenizer, 8, seed=3)(1)[0][1]
     assert all(torch.equal(again[name], tensor) for name, tensor in batches(1)[0][1].items())
@@ -336,7 +410,10 @@ def test_batches_cover_an_epoch_and_count_the_padding_on_the_left(write, tokeniz
     ],
 )
 def test_exact_match_and_f1_of_hand_made_cases(reference, predicted, em, f1):
-    assert em_and_f1(normalize_answer(reference), normalize_answer(predicted)) == (em, pytest.approx(f1))
+    assert em_and_f1(normalize_answer(reference), normalize_answer(predicted)) == (
+        em,
+        pytest.approx(f1),
+    )
 
 
 def test_normalising():
@@ -366,9 +443,13 @@ def test_the_best_of_several_references_counts_and_no_answer_is_right_where_ther
             ]
         )  # fmt: skip
     )
-    answers = given(("the bridge of Rome", -1.0), ("Rome", 0.5), ("Rome", -1.0), ("Rome", 2.0), ("the", -1.0))
+    answers = given(
+        ("the bridge of Rome", -1.0), ("Rome", 0.5), ("Rome", -1.0), ("Rome", 2.0), ("the", -1.0)
+    )
     scores = evaluate_answers(questions, answers)
-    assert scores["em"] == pytest.approx(100 * (1 + 1 + 0 + 0 + 0) / 5), '"The" is no reference: nothing is left of it'
+    assert scores["em"] == pytest.approx(100 * (1 + 1 + 0 + 0 + 0) / 5), (
+        '"The" is no reference: nothing is left of it'
+    )
     assert scores["no_answer_accuracy"] == 50 and scores["has_answer_em"] == pytest.approx(100 / 3)
     assert scores["questions"] == 5 and scores["has_answer"] == 3
     assert evaluate_answers(questions, given(*[("", 1.0)] * 5))["em"] == 40
@@ -398,19 +479,29 @@ def test_the_best_threshold_is_the_best_of_all(write, seed):
     scores = evaluate_answers(questions, given(*predictions))
 
     def at(threshold, name):
-        return evaluate_answers(questions, given(*((text, m - threshold) for text, m in predictions)))[name]
+        return evaluate_answers(
+            questions, given(*((text, m - threshold) for text, m in predictions))
+        )[name]
 
     margins = sorted(margin for _, margin in predictions)
-    candidates = [margins[0] - 1, *((a + b) / 2 for a, b in zip(margins, margins[1:], strict=False)), margins[-1] + 1]
+    candidates = [
+        margins[0] - 1,
+        *((a + b) / 2 for a, b in zip(margins, margins[1:], strict=False)),
+        margins[-1] + 1,
+    ]
     for name in ("em", "f1"):
-        assert scores[f"best_{name}"] == pytest.approx(max(at(threshold, name) for threshold in candidates))
+        assert scores[f"best_{name}"] == pytest.approx(
+            max(at(threshold, name) for threshold in candidates)
+        )
         assert at(scores[f"best_{name}_threshold"], name) == pytest.approx(scores[f"best_{name}"])
         assert scores[name] <= scores[f"best_{name}"]
 
 
 def test_where_nothing_should_be_answered_the_threshold_says_so(write):
     questions = write(squad([("Ada.", [(f"{i}?", []) for i in range(4)])]))
-    scores = evaluate_answers(questions, given(*(("Ada", margin) for margin in (-3.0, -1.0, 0.5, 2.0))))
+    scores = evaluate_answers(
+        questions, given(*(("Ada", margin) for margin in (-3.0, -1.0, 0.5, 2.0)))
+    )
     assert scores["best_em"] == 100 and scores["best_em_threshold"] < -3 and scores["em"] == 50
 
 
@@ -436,10 +527,14 @@ class Fixed(torch.nn.Module):
     def __init__(self, size, scale=3.0):
         super().__init__()
         generator = torch.Generator().manual_seed(1)
-        self.table = torch.nn.Parameter(scale * torch.randn(size, 4, generator=generator, dtype=torch.float64))
+        self.table = torch.nn.Parameter(
+            scale * torch.randn(size, 4, generator=generator, dtype=torch.float64)
+        )
 
     def forward(self, input_ids, attention_mask):
-        previous, real = (torch.nn.functional.pad(x, (1, 0))[:, :-1] for x in (input_ids, attention_mask))
+        previous, real = (
+            torch.nn.functional.pad(x, (1, 0))[:, :-1] for x in (input_ids, attention_mask)
+        )
         before = torch.where(real.bool()[..., None], self.table[previous][..., 2:], 0.0)
         logits = self.table[input_ids][..., :2] + before
         return QuestionAnsweringModelOutput(start_logits=logits[..., 0], end_logits=logits[..., 1])
@@ -478,7 +573,16 @@ def test_answers_are_those_of_a_search_through_all_windows(write, tokenizer, mon
 
 def test_every_question_gets_an_answer_and_a_diverged_model_an_error(write, tokenizer):
     text, places = sentences(NAMES, 0)
-    questions = write(squad([(text, [("Where does Ada live? " * 30, [places["Ada"]]), ("Where does Ada live?", [])])]))
+    questions = write(
+        squad(
+            [
+                (
+                    text,
+                    [("Where does Ada live? " * 30, [places["Ada"]]), ("Where does Ada live?", [])],
+                )
+            ]
+        )
+    )
     windows, _ = make_windows(questions, tokenizer, *SMALL)
     answers = answer(Fixed(len(tokenizer)), questions, windows, tokenizer, LONGEST)
     assert answers.loc[0].tolist() == ["", np.inf, {"": 1.0}]
@@ -489,21 +593,35 @@ def test_every_question_gets_an_answer_and_a_diverged_model_an_error(write, toke
 
 def test_models_vote_by_their_mean_probability(write):
     questions = write(squad([("Ada, Bela.", [("Who?", []), ("Where?", [])])]))
-    first = pd.DataFrame({"candidates": [{"Ada": 0.6, "": 0.4}, {"": 1.0}], "null_minus_best": [-1.0, np.inf]})
+    first = pd.DataFrame(
+        {"candidates": [{"Ada": 0.6, "": 0.4}, {"": 1.0}], "null_minus_best": [-1.0, np.inf]}
+    )
     second = pd.DataFrame(
-        {"candidates": [{"Bela": 0.5, "": 0.3, "Ada": 0.2}, {"": 1.0}], "null_minus_best": [2.0, 1.0]}
+        {
+            "candidates": [{"Bela": 0.5, "": 0.3, "Ada": 0.2}, {"": 1.0}],
+            "null_minus_best": [2.0, 1.0],
+        }
     )
     columns = ["answer", "probability", "null_minus_best"]
-    assert vote(questions, [first])[columns].values.tolist() == [["Ada", 0.6, -1.0], ["", 1.0, np.inf]]
-    assert vote(questions, [first, second])[columns].values.tolist() == [["Ada", 0.4, 0.5], ["", 1.0, np.inf]]
+    assert vote(questions, [first])[columns].values.tolist() == [
+        ["Ada", 0.6, -1.0],
+        ["", 1.0, np.inf],
+    ]
+    assert vote(questions, [first, second])[columns].values.tolist() == [
+        ["Ada", 0.4, 0.5],
+        ["", 1.0, np.inf],
+    ]
 
 
 # Models
 
 
-@pytest.mark.parametrize("switches", [{}, {"boundary_states": "k"}, {"rotary": "1d"}, {"objective": "mlm"}])
+@pytest.mark.parametrize(
+    "switches", [{}, {"boundary_states": "k"}, {"rotary": "1d"}, {"objective": "mlm"}]
+)
 def test_the_head_reads_the_tokens_at_their_places(tiny_config, switches):
-    """A sequence gives the same logits alone and padded on either side; masks are tokens among others."""
+    """A sequence gives the same logits alone and padded on either side; masks are tokens among
+    others."""
     model = ExLMForQuestionAnswering(tiny_config(**switches)).eval()
     row, width = [0, 5, 29, 7, 6, 2], 9
     alone = model(torch.tensor([row]))
@@ -537,18 +655,24 @@ def test_the_head_loads_on_a_pretrained_encoder(tiny_config, tmp_path):
 def trained(model, windows, tokenizer, epochs, directory):
     batches = window_batches(windows, tokenizer, 10, seed=0)
     optimizer = OptimizerConfig(learning_rate=3e-3, schedule="constant", weight_decay=0.0)
-    config = LoopConfig(epochs * batches.per_epoch, optimizer, "fp32", log_every=10**6, save_every=0)
+    config = LoopConfig(
+        epochs * batches.per_epoch, optimizer, "fp32", log_every=10**6, save_every=0
+    )
     fit(model, span_training_loss, batches, config, directory, seed=0)
     return model
 
 
 @pytest.mark.parametrize("tokenizer", ["bpe", "left"], indirect=True)
-def test_a_small_model_learns_to_answer_and_when_not_to(write, tokenizer, tiny_config, tmp_path, monkeypatch):
+def test_a_small_model_learns_to_answer_and_when_not_to(
+    write, tokenizer, tiny_config, tmp_path, monkeypatch
+):
     questions = write(town_questions())
     windows, _ = make_windows(questions, tokenizer, 80, 16)
     sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
     quick = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.2)
-    model = trained(ExLMForQuestionAnswering(tiny_config(**sizes, **quick)), windows, tokenizer, 90, tmp_path)
+    model = trained(
+        ExLMForQuestionAnswering(tiny_config(**sizes, **quick)), windows, tokenizer, 90, tmp_path
+    )
     answers = answer(model, questions, windows, tokenizer, 30, "fp32")
     scores = evaluate_answers(questions, answers)
     assert scores["em"] > 80 and scores["has_answer_em"] > 80 and scores["no_answer_accuracy"] > 80
@@ -567,7 +691,9 @@ def test_xlnet_learns_and_answers_with_its_own_inputs(write, tokenizer, tmp_path
     questions = write(town_questions())
     windows, _ = make_windows(questions, tokenizer, *SMALL)
     sizes = dict(vocab_size=len(tokenizer), d_model=16, n_layer=1, n_head=2, d_inner=32)
-    model = XLNetForQuestionAnsweringSimple(XLNetConfig(**sizes, pad_token_id=tokenizer.pad_token_id))
+    model = XLNetForQuestionAnsweringSimple(
+        XLNetConfig(**sizes, pad_token_id=tokenizer.pad_token_id)
+    )
     batch = pad([window.example for window in windows[:2]], tokenizer)
     assert batch["token_type_ids"].shape == batch["input_ids"].shape
     everything = window_batches(windows, tokenizer, len(windows), 0)(0)[0][1]
@@ -575,7 +701,9 @@ def test_xlnet_learns_and_answers_with_its_own_inputs(write, tokenizer, tmp_path
     trained(model, windows, tokenizer, 5, tmp_path)
     assert span_training_loss(model.eval(), everything)[0].item() < before
     answers = answer(model, questions, windows, tokenizer, LONGEST)
-    assert len(answers) == 20 and all(a in c for a, c in zip(answers["answer"], questions["context"], strict=True))
+    assert len(answers) == 20 and all(
+        a in c for a, c in zip(answers["answer"], questions["context"], strict=True)
+    )
 
 
 def test_the_real_questions_have_their_answers_in_place(data_dir):
@@ -590,5 +718,9 @@ def test_the_real_questions_have_their_answers_in_place(data_dir):
     windows, problems = make_windows(questions, tokenizer, 384, 128)
     assert not problems and {window.row for window in windows} == set(range(1447))
     first = {i: answers[0][0].strip() for i, answers in enumerate(questions["answers"]) if answers}
-    exact = [decoded(window, contexts[window.row]) == first[window.row] for window in windows if has_answer(window)]
+    exact = [
+        decoded(window, contexts[window.row]) == first[window.row]
+        for window in windows
+        if has_answer(window)
+    ]
     assert np.mean(exact) > 0.95  # the others begin or end inside a token

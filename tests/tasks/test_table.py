@@ -22,12 +22,16 @@ def load_table(path: Path, *columns, **options) -> LabelledTable:
 
 
 def test_rows_that_cannot_be_used_are_kept_and_listed(tmp_path):
-    path = write(tmp_path / "a.csv", "id,smiles,y\n007,CC,0.5\nb,xx,1.5\nc,,2\nd,CCO name,3\ne,CO,\n")
+    path = write(
+        tmp_path / "a.csv", "id,smiles,y\n007,CC,0.5\nb,xx,1.5\nc,,2\nd,CCO name,3\ne,CO,\n"
+    )
     table = load_table(path, None, ["y"])
     assert table.problems == ["", "", "empty text", "", "no label"]
     assert table.usable.tolist() == [True, True, False, True, False]
     assert table.texts == ["CC", "xx", "", "CCO name", "CO"]
-    assert table.frame.to_csv(index=False) == path.read_text()  # cells survive unchanged, 007 included
+    assert (
+        table.frame.to_csv(index=False) == path.read_text()
+    )  # cells survive unchanged, 007 included
     np.testing.assert_array_equal(table.labels[:, 0], [0.5, 1.5, 2, 3, np.nan])
 
 
@@ -93,10 +97,26 @@ def test_prediction_table_has_no_labels(tmp_path):
             (None, None),
             "no row can be used with the labels in y",
         ),
-        ("smiles,y\nC,0.5\nC,1\nC,O.5\n", (None, None), "column 'y', row 3: 'O.5' is no regression label"),
-        ("smiles,y\nC,inf\nC,1.5\n", (None, None), "column 'y', row 1: 'inf' is no regression label"),
-        ("smiles,y\nC,1\nC,2\n", (None, ["y"], "binary"), "column 'y', row 2: '2' is no binary label"),
-        ("smiles,y,z\nC,1,0\nC,1,-1\n", (None, ["y", "z"], "multilabel"), "column 'z', row 2: '-1'"),
+        (
+            "smiles,y\nC,0.5\nC,1\nC,O.5\n",
+            (None, None),
+            "column 'y', row 3: 'O.5' is no regression label",
+        ),
+        (
+            "smiles,y\nC,inf\nC,1.5\n",
+            (None, None),
+            "column 'y', row 1: 'inf' is no regression label",
+        ),
+        (
+            "smiles,y\nC,1\nC,2\n",
+            (None, ["y"], "binary"),
+            "column 'y', row 2: '2' is no binary label",
+        ),
+        (
+            "smiles,y,z\nC,1,0\nC,1,-1\n",
+            (None, ["y", "z"], "multilabel"),
+            "column 'z', row 2: '-1'",
+        ),
         ("smiles,y,z\nC,1,0\n", (None, None, "binary"), "one label column, not 2"),
         ("smiles,y\nC,1,2\n", (None, None), "no row can be used, the first: 3 fields instead of 2"),
         ('smiles,y\nC,"1\n' + "x" * 2**24, (None, None), "row 1: field larger than field limit"),
@@ -118,7 +138,9 @@ def test_task_names_with_commas_and_quotes(tmp_path):
     assert table.labels.tolist() == [[1, 0]]
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".csv.xz", ".csv.zst", ".tsv", ".jsonl.gz", ".parquet"])
+@pytest.mark.parametrize(
+    "suffix", [".csv", ".csv.gz", ".csv.xz", ".csv.zst", ".tsv", ".jsonl.gz", ".parquet"]
+)
 def test_every_file_type_gives_the_same_table(tmp_path, suffix):
     frame = pd.DataFrame({"text": ["NA", "2020-01-01", "c"], "y": [1.5, 2.25, -3.0]})
     path = tmp_path / f"a.b{suffix}"
@@ -149,7 +171,9 @@ def test_unreadable_files_are_explained(tmp_path):
 
 
 def test_between_tabs_quotes_are_text_and_bad_rows_are_not_used(tmp_path):
-    path = write(tmp_path / "a.tsv", 'text\ty\n"so, he\t1\nsaid" she\t0\nx\nq\t1\t2\nz\t1\n\t\t\na\n\n')
+    path = write(
+        tmp_path / "a.tsv", 'text\ty\n"so, he\t1\nsaid" she\t0\nx\nq\t1\t2\nz\t1\n\t\t\na\n\n'
+    )
     frame = read_frame(path)
     assert frame["text"].tolist() == ['"so, he', 'said" she', "x", "q", "z", "", "a"]
     assert list(frame.attrs["malformed"]) == [2, 3, 5, 6]
@@ -157,16 +181,22 @@ def test_between_tabs_quotes_are_text_and_bad_rows_are_not_used(tmp_path):
     assert table.usable.tolist() == [True, True, False, False, True, False, False]
     assert table.problems[2:4] == ["1 fields instead of 2", "3 fields instead of 2"]
     assert table.task_type == "binary"
-    with pytest.raises(InputError, match="1 fields instead of 2; check the header and the separator"):
+    with pytest.raises(
+        InputError, match="1 fields instead of 2; check the header and the separator"
+    ):
         read_frame(write(tmp_path / "b.tsv", "text\ty\na,1\nb,0\n"))
     assert len(read_frame(write(tmp_path / "c.tsv", "a\tb\nc\td\n"), header=("x", "y"))) == 2
 
 
 def test_what_a_tsv_file_cannot_hold_is_refused_and_the_rest_comes_back(tmp_path):
     frame = pd.DataFrame({"text": ['a "quoted" word', "b"], "y": ["1", "2"]})
-    write_frame(frame.assign(score=[0.5, np.nan]), tmp_path / "a.tsv")  # as a row without prediction has
+    write_frame(
+        frame.assign(score=[0.5, np.nan]), tmp_path / "a.tsv"
+    )  # as a row without prediction has
     pd.testing.assert_frame_equal(read_frame(tmp_path / "a.tsv"), frame.assign(score=["0.5", ""]))
-    with pytest.raises(InputError, match="a cell holds a tab or line break; write a .csv or .parquet file"):
+    with pytest.raises(
+        InputError, match="a cell holds a tab or line break; write a .csv or .parquet file"
+    ):
         write_frame(frame.assign(y="two\nlines"), tmp_path / "b.tsv")
     assert not list(tmp_path.glob("*b.tsv"))
     write_frame(frame, tmp_path / "a.xlsx")
@@ -174,7 +204,9 @@ def test_what_a_tsv_file_cannot_hold_is_refused_and_the_rest_comes_back(tmp_path
 
 
 def test_a_carriage_return_in_a_csv_file_stays_in_its_cell(tmp_path):
-    frame = pd.DataFrame({"x": ["a\rb", 'c "d"', "e,f", "\r\n"], "score": [0.5, np.nan, -1e-300, 2.0]})
+    frame = pd.DataFrame(
+        {"x": ["a\rb", 'c "d"', "e,f", "\r\n"], "score": [0.5, np.nan, -1e-300, 2.0]}
+    )
     write_frame(frame, tmp_path / "a.csv")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "a.csv"), frame)
     assert read_frame(tmp_path / "a.csv")["x"].tolist() == frame["x"].tolist()
@@ -188,9 +220,15 @@ def test_pairs_need_one_text_and_files_are_kept_apart(tmp_path):
     assert table.pairs == ["b", "", "", "e"] and table.texts == ["a", "c", "", "d"]
     assert table.usable.tolist() == [True, True, False, True]
     split = make_split("parts", table, seed=0)
-    assert split["train"].tolist() == [0, 1] and split["valid"].tolist() == [3] and not len(split["test"])
+    assert (
+        split["train"].tolist() == [0, 1]
+        and split["valid"].tolist() == [3]
+        and not len(split["test"])
+    )
     frames["valid"] = frames["valid"].drop(columns="second")
-    with pytest.raises(InputError, match="a.csv, valid part: no column 'second'; it has: first, y, note"):
+    with pytest.raises(
+        InputError, match="a.csv, valid part: no column 'second'; it has: first, y, note"
+    ):
         make_table(frames, train, "first", ["y"], pair_column="second")
 
 
@@ -204,5 +242,8 @@ def test_molecule_problem(capfd):
     assert molecule_problem("C[C@H](N)C(=O)O") is None
     assert molecule_problem("c1ccccc") == "not a SMILES string: unclosed ring"
     assert molecule_problem(" ") == "not a SMILES string"
-    assert molecule_problem("c1c(cc(c(c1Cl)CCl)c\ub81b2cc" + "C(=CC" * 99) == "not a SMILES string: it has '\ub81b'"
+    assert (
+        molecule_problem("c1c(cc(c(c1Cl)CCl)c\ub81b2cc" + "C(=CC" * 99)
+        == "not a SMILES string: it has '\ub81b'"
+    )
     assert capfd.readouterr().err == ""

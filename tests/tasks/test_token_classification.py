@@ -22,7 +22,9 @@ from exlm.tasks.token_labels import RESIDUE, WORD, first_tokens, spelled, unit_l
 from tests.tasks.tiny_models import LINES, NAMES, TOWNS, predicted, save_family
 
 GREASY = "AVILMFWC"
-FAST = FinetuneConfig(epochs=8, batch_size=8, learning_rate=1e-2, dropout=0.0, pooler_dropout=0.0, precision="fp32")
+FAST = FinetuneConfig(
+    epochs=8, batch_size=8, learning_rate=1e-2, dropout=0.0, pooler_dropout=0.0, precision="fp32"
+)
 
 
 def save(path, tokenizer):
@@ -37,11 +39,16 @@ def biologist(tmp_path_factory):
 
 
 def proteins(rows=60):
-    """Random proteins; greasy residues are H, all others C, and the first three are not resolved."""
+    """Random proteins; greasy residues are H, all others C, and the first three are not
+    resolved."""
     draw = random.Random(0)
-    texts = ["".join(draw.choices("ACDEFGHIKLMNPQRSTVWY", k=draw.randint(8, 30))) for _ in range(rows)]
+    texts = [
+        "".join(draw.choices("ACDEFGHIKLMNPQRSTVWY", k=draw.randint(8, 30))) for _ in range(rows)
+    ]
     labels = ["".join("H" if residue in GREASY else "C" for residue in text) for text in texts]
-    frame = pd.DataFrame({"sequence": texts, "label": labels, "mask": ["000" + "1" * (len(t) - 3) for t in texts]})
+    frame = pd.DataFrame(
+        {"sequence": texts, "label": labels, "mask": ["000" + "1" * (len(t) - 3) for t in texts]}
+    )
     return frame.assign(split=(["train"] * 8 + ["valid", "test"]) * (rows // 10))
 
 
@@ -51,22 +58,32 @@ def test_a_model_learns_labels_of_residues_and_writes_them_as_strings(biologist,
     frame.loc[1, "sequence"] = "-" + frame.loc[1, "sequence"][1:]
     frame.loc[2, ["sequence", "label"]] = [frame.loc[2, "sequence"].lower(), frame.loc[2, "label"]]
     frame.to_csv(data, index=False)
-    task = TaskConfig(data, task_type="token_classification", mask_column="mask", split="column:split")
+    task = TaskConfig(
+        data, task_type="token_classification", mask_column="mask", split="column:split"
+    )
     report = finetune(out, biologist, task, FAST, [0, 1])
     assert report["test"]["accuracy"]["min"] > 0.95 and report["metric"] == "accuracy"
     invalid = pd.read_csv(tmp_path / "out" / "invalid_rows.csv")
     assert list(invalid["row"]) == [1, 2] and (invalid["action"] == "left out").all()
-    assert "but 2 labels and a mask of" in invalid["reason"][0] and "not a protein" in invalid["reason"][1]
+    assert (
+        "but 2 labels and a mask of" in invalid["reason"][0]
+        and "not a protein" in invalid["reason"][1]
+    )
     found = predicted(out, data, str(tmp_path / "predicted.csv"))
     assert found.loc[1, "predicted label"] == "" and "not a protein" in found.loc[1, "problem"]
     for row in (0, *range(2, 60)):
         assert len(found.loc[row, "predicted label"]) == len(frame.loc[row, "sequence"])
-    alike = np.array([*"".join(found["predicted label"][2:])]) == np.array([*"".join(frame["label"][2:])])
+    alike = np.array([*"".join(found["predicted label"][2:])]) == np.array(
+        [*"".join(frame["label"][2:])]
+    )
     assert alike.mean() > 0.95
     assert "58 labelled rows: accuracy" in capsys.readouterr().out
     assert "- texts: proteins (residues)" in info(out)
     scores = evaluate(out, data, str(tmp_path / "scores.json"), resamples=3)["metrics"]
-    assert set(scores) == {"ensemble", "seed-0", "seed-1"} and scores["ensemble"]["macro_f1"]["value"] > 0.95
+    assert (
+        set(scores) == {"ensemble", "seed-0", "seed-1"}
+        and scores["ensemble"]["macro_f1"]["value"] > 0.95
+    )
 
 
 def test_residues_that_do_not_count_change_no_score(biologist, tmp_path):
@@ -74,8 +91,18 @@ def test_residues_that_do_not_count_change_no_score(biologist, tmp_path):
     for name, first in (("a", "CCC"), ("b", "HHH")):
         changed = frame.assign(label=first + frame["label"].str[3:])
         changed.to_csv(tmp_path / f"{name}.csv", index=False)
-        task = TaskConfig(str(tmp_path / f"{name}.csv"), task_type="token_classification", mask_column="mask")
-        reports.append(finetune(str(tmp_path / name), biologist, task, FinetuneConfig(epochs=1, precision="fp32"), [0]))
+        task = TaskConfig(
+            str(tmp_path / f"{name}.csv"), task_type="token_classification", mask_column="mask"
+        )
+        reports.append(
+            finetune(
+                str(tmp_path / name),
+                biologist,
+                task,
+                FinetuneConfig(epochs=1, precision="fp32"),
+                [0],
+            )
+        )
     assert reports[0]["test"] == reports[1]["test"]
 
 
@@ -85,10 +112,16 @@ def test_what_is_cut_off_has_no_label_and_the_row_is_reported(biologist, tmp_pat
     task = TaskConfig(data, task_type="token_classification", max_length=10)
     finetune(out, biologist, task, FinetuneConfig(epochs=1, precision="fp32"), [0])
     reasons = pd.read_csv(tmp_path / "out" / "invalid_rows.csv")
-    assert len(reasons) and (reasons["action"] == "kept").all() and reasons["reason"].str.endswith("; cut").all()
+    assert (
+        len(reasons)
+        and (reasons["action"] == "kept").all()
+        and reasons["reason"].str.endswith("; cut").all()
+    )
     found = predicted(out, data, str(tmp_path / "predicted.csv"))
     for text, labels in zip(found["sequence"], found["predicted label"], strict=True):
-        assert len(labels) == len(text) and labels[8:] == "-" * len(text[8:]) and "-" not in labels[:8]
+        assert (
+            len(labels) == len(text) and labels[8:] == "-" * len(text[8:]) and "-" not in labels[:8]
+        )
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlnet", "exlm"])
@@ -99,20 +132,35 @@ def test_named_entities_of_words(family, tmp_path, monkeypatch):
         save(tmp_path / "model", train_text_tokenizer("bpe", LINES, 300))
     else:
         save_family(tmp_path / "model", family)
-    names = {**dict.fromkeys(NAMES, "B-PER"), **dict.fromkeys((f"{town}." for town in TOWNS), "B-LOC")}
+    names = {
+        **dict.fromkeys(NAMES, "B-PER"),
+        **dict.fromkeys((f"{town}." for town in TOWNS), "B-LOC"),
+    }
     lines = [line for line in LINES if line.endswith(".")]
     labels = [" ".join(names.get(word, "O") for word in line.split()) for line in lines]
     data, out = str(tmp_path / "data.csv"), str(tmp_path / "out")
     pd.DataFrame({"text": lines, "tags": labels}).to_csv(data, index=False)
-    task = TaskConfig(data, task_type="token_classification", label_columns=["tags"], metric="macro_f1")
+    task = TaskConfig(
+        data, task_type="token_classification", label_columns=["tags"], metric="macro_f1"
+    )
     finetune(out, model, task, replace(FAST, epochs=20), [0])
     found = predicted(out, data, str(tmp_path / "predicted.csv"))
-    assert np.mean([a.split() == b.split() for a, b in zip(found["predicted label"], labels, strict=True)]) > 0.9
+    assert (
+        np.mean(
+            [a.split() == b.split() for a, b in zip(found["predicted label"], labels, strict=True)]
+        )
+        > 0.9
+    )
     if family == "exlm":
         network = AutoModelForTokenClassification.from_pretrained(out)
         assert isinstance(network, ExLMForTokenClassification)
         monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # the pipeline sets it
-        tagger = pipeline("token-classification", network, tokenizer=AutoTokenizer.from_pretrained(out), device="cpu")
+        tagger = pipeline(
+            "token-classification",
+            network,
+            tokenizer=AutoTokenizer.from_pretrained(out),
+            device="cpu",
+        )
         assert {entry["entity"] for entry in tagger(lines[0])} <= {"B-PER", "B-LOC", "O"}
 
 
@@ -158,4 +206,8 @@ def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
     table = replace(make_table(frame, "a.csv", "sequence", []), problems=["wrong"] * 3)
     task = {"unit": RESIDUE, "classes": ["H", "E"]}
     found = unit_logits(None, table, np.flatnonzero(table.usable), task, None)
-    assert found.shape == (3, 3, 2) and np.isnan(found).all() and spelled(found, table.texts, task) == ["", "", ""]
+    assert (
+        found.shape == (3, 3, 2)
+        and np.isnan(found).all()
+        and spelled(found, table.texts, task) == ["", "", ""]
+    )

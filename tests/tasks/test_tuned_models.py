@@ -1,4 +1,5 @@
-"""What a fine-tuned model is good for: pipelines give what `predict` gives, `evaluate` says how good that is."""
+"""What a fine-tuned model is good for: pipelines give what `predict` gives, `evaluate` says how
+good that is."""
 
 import json
 from dataclasses import replace
@@ -9,7 +10,13 @@ import pandas as pd
 import pytest
 import torch
 from scipy.special import expit
-from transformers import AutoConfig, AutoModel, AutoModelForQuestionAnswering, AutoTokenizer, pipeline
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForQuestionAnswering,
+    AutoTokenizer,
+    pipeline,
+)
 
 from exlm import InputError
 from exlm.data.tokenization import train_text_tokenizer
@@ -40,30 +47,39 @@ COLUMNS = {
 
 @pytest.fixture(scope="module")
 def molecules(smiles_file, corpus, tmp_path_factory):
-    """A folder with a pre-trained model of molecules and table.csv, which has labels of every kind."""
+    """A folder with a pre-trained model of molecules and table.csv, which has labels of every
+    kind."""
     folder = tmp_path_factory.mktemp("molecules")
     texts = smiles_file.read_text().split()[:120]
     frame = pd.DataFrame({"smiles": texts})
     frame["nitrogen"] = [int("n" in text.lower()) for text in texts]
     frame["ring"] = [int("1" in text) for text in texts]
-    frame["element"] = ["nitrogen" if "N" in text else "oxygen" if "O" in text else "neither" for text in texts]
+    frame["element"] = [
+        "nitrogen" if "N" in text else "oxygen" if "O" in text else "neither" for text in texts
+    ]
     frame["weight"] = [1000.0 + 12.5 * len(text) for text in texts]
     frame["carbons"] = [text.lower().count("c") for text in texts]
     frame.to_csv(folder / "table.csv", index=False)
     tokenizer = load_tokenizer(corpus)
     torch.manual_seed(2)
-    save_model(folder / "model", ExLMForMaskedLM(ArchitectureConfig(**SIZES).build(tokenizer)), tokenizer)
+    save_model(
+        folder / "model", ExLMForMaskedLM(ArchitectureConfig(**SIZES).build(tokenizer)), tokenizer
+    )
     return folder
 
 
 @pytest.fixture(scope="module")
 def tuned(molecules):
-    """A function that fine-tunes on a type of task with two seeds, once, and returns the output directory."""
+    """A function that fine-tunes on a type of task with two seeds, once, and returns the output
+    directory."""
 
     def run(task_type):
         output = molecules / task_type
         task = TaskConfig(
-            str(molecules / "table.csv"), label_columns=COLUMNS[task_type], task_type=task_type, split="random"
+            str(molecules / "table.csv"),
+            label_columns=COLUMNS[task_type],
+            task_type=task_type,
+            split="random",
         )
         if not output.exists():
             finetune(str(output), str(molecules / "model"), task, FAST, [0, 1])
@@ -78,7 +94,9 @@ def texts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("texts")
     tokenizer = train_text_tokenizer("bpe", LINES, 300)
     torch.manual_seed(3)
-    save_model(folder / "model", ExLMForMaskedLM(ArchitectureConfig(**SIZES).build(tokenizer)), tokenizer)
+    save_model(
+        folder / "model", ExLMForMaskedLM(ArchitectureConfig(**SIZES).build(tokenizer)), tokenizer
+    )
     for shift, name in enumerate(("train", "valid")):
         pairs(shift, 24).to_csv(folder / f"{name}.csv", index=False)
         (folder / f"{name}.json").write_text(json.dumps(questions(shift)))
@@ -94,7 +112,9 @@ def _tokenizers(monkeypatch):
 def piped(output, inputs):
     """What a pipeline on the output directory gives for every label, by the label's name."""
     classifier = pipeline("text-classification", str(output), device="cpu", top_k=None)
-    return pd.DataFrame([{entry["label"]: entry["score"] for entry in row} for row in classifier(inputs)])
+    return pd.DataFrame(
+        [{entry["label"]: entry["score"] for entry in row} for row in classifier(inputs)]
+    )
 
 
 # Pipelines
@@ -118,7 +138,9 @@ def test_a_pipeline_on_pairs_gives_what_predict_gives(texts):
     finetune(str(texts / "pairs"), str(texts / "model"), task, FAST, [0])
     frame = predicted(str(texts / "pairs"), str(texts / "valid.csv"), str(texts / "p.csv"))
     inputs = [{"text": row.text, "text_pair": row.second} for row in frame.itertuples()]
-    np.testing.assert_allclose(piped(texts / "pairs", inputs)["label"], frame["predicted label"], rtol=1e-5)
+    np.testing.assert_allclose(
+        piped(texts / "pairs", inputs)["label"], frame["predicted label"], rtol=1e-5
+    )
 
 
 def test_the_model_of_auto_classes_answers_as_predict_does(texts):
@@ -128,12 +150,19 @@ def test_the_model_of_auto_classes_answers_as_predict_does(texts):
     seed = best_seed_directory(str(output))
     frame = predicted(str(seed), str(texts / "valid.json"), str(texts / "p.csv"))
     both = predicted(str(output), str(texts / "valid.json"), str(texts / "p.csv"))
-    network, tokenizer = AutoModelForQuestionAnswering.from_pretrained(output), AutoTokenizer.from_pretrained(output)
+    network, tokenizer = (
+        AutoModelForQuestionAnswering.from_pretrained(output),
+        AutoTokenizer.from_pretrained(output),
+    )
     asked, _ = read_questions(texts / "valid.json")
     windows, _ = make_windows(asked, tokenizer, 60, 8)
     margins = answer(network, asked, windows, tokenizer, task.max_answer, "fp32")["null_minus_best"]
     np.testing.assert_allclose(margins, frame["null_minus_best"], rtol=1e-4)
-    assert "probability std" not in frame and (both["probability std"] >= 0).all() and both["probability std"].any()
+    assert (
+        "probability std" not in frame
+        and (both["probability std"] >= 0).all()
+        and both["probability std"].any()
+    )
 
 
 # The output directory as a model
@@ -144,12 +173,19 @@ def test_the_output_is_the_model_of_the_best_seed(tuned, molecules):
     report = json.loads((output / "results.json").read_text())
     best = output / f"seed-{report['best_seed']}"
     scores = {run["seed"]: run["scores"]["valid"]["roc_auc"] for run in report["runs"]}
-    assert scores[report["best_seed"]] == max(scores.values()) and best == best_seed_directory(str(output))
+    assert scores[report["best_seed"]] == max(scores.values()) and best == best_seed_directory(
+        str(output)
+    )
     verify(str(output))
-    assert fingerprint(str(output)) == fingerprint(str(best)) and len(seed_directories(str(output))) == 2
+    assert (
+        fingerprint(str(output)) == fingerprint(str(best))
+        and len(seed_directories(str(output))) == 2
+    )
     for place in (output, best):
         embed(str(place), str(molecules / "table.csv"), str(molecules / f"{place.name}.npy"))
-    assert np.array_equal(np.load(molecules / f"{output.name}.npy"), np.load(molecules / f"{best.name}.npy"))
+    assert np.array_equal(
+        np.load(molecules / f"{output.name}.npy"), np.load(molecules / f"{best.name}.npy")
+    )
     assert AutoModel.from_pretrained(output).config.task["label_columns"] == ["nitrogen"]
 
 
@@ -167,7 +203,9 @@ def test_a_seed_that_is_added_and_better_becomes_the_model(tuned, molecules, tmp
 
 
 def test_the_predicted_class_is_the_most_probable_one(tuned, molecules):
-    frame = predicted(str(tuned("multiclass")), str(molecules / "table.csv"), str(molecules / "p.csv"))
+    frame = predicted(
+        str(tuned("multiclass")), str(molecules / "table.csv"), str(molecules / "p.csv")
+    )
     names = ["neither", "nitrogen", "oxygen"]
     shares = frame[[f"predicted {name}" for name in names]].to_numpy()
     assert frame["predicted class"].tolist() == [names[i] for i in shares.argmax(1)]
@@ -193,8 +231,11 @@ def test_invalid_rows_can_be_kept_or_stop_the_command(tuned, molecules):
 
 
 @pytest.mark.parametrize("name", ["p.csv", "p.tsv", "p.parquet"])
-def test_prediction_goes_on_behind_the_parts_that_are_finished(tuned, molecules, tmp_path, monkeypatch, name):
-    """Parts are made once, and all of them as the first rows decide, also one in which no row can be used."""
+def test_prediction_goes_on_behind_the_parts_that_are_finished(
+    tuned, molecules, tmp_path, monkeypatch, name
+):
+    """Parts are made once, and all of them as the first rows decide, also one in which no row can
+    be used."""
     rows = [*pd.read_csv(molecules / "table.csv")["smiles"][:12], *["C1CC"] * 6, "CCN", "CCO"]
     pd.DataFrame({"n": range(20), "smiles": rows}).to_csv(tmp_path / "new.csv", index=False)
     arguments = str(tuned("multiclass")), str(tmp_path / "new.csv")
@@ -216,18 +257,34 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(tuned, molecules,
         predict(*arguments, str(cut), distance=True)
     assert not cut.exists()
     predict(*arguments, str(cut), distance=True)
-    assert len(made) == 5 + 4 and cut.read_bytes() == whole.read_bytes()  # of two models, two of four parts were made
-    read = {"p.csv": pd.read_csv, "p.tsv": partial(pd.read_csv, sep="\t"), "p.parquet": pd.read_parquet}[name]
+    assert (
+        len(made) == 5 + 4 and cut.read_bytes() == whole.read_bytes()
+    )  # of two models, two of four parts were made
+    read = {
+        "p.csv": pd.read_csv,
+        "p.tsv": partial(pd.read_csv, sep="\t"),
+        "p.parquet": pd.read_parquet,
+    }[name]
     found = read(cut)
     assert found["predicted class"].isna().tolist() == [12 <= i < 18 for i in range(20)]
-    for column in ("predicted nitrogen", "predicted nitrogen std", "confidence", "distance to training"):
+    for column in (
+        "predicted nitrogen",
+        "predicted nitrogen std",
+        "confidence",
+        "distance to training",
+    ):
         np.testing.assert_allclose(found[column], one[column], rtol=1e-4)
 
 
 def test_an_impossible_device_is_named(tuned, molecules):
     for device in ("gpu", "cuda:99"):
         with pytest.raises(InputError, match=f"device is {device}; it must be"):
-            predict(str(tuned("binary")), str(molecules / "table.csv"), str(molecules / "p.csv"), device=device)
+            predict(
+                str(tuned("binary")),
+                str(molecules / "table.csv"),
+                str(molecules / "p.csv"),
+                device=device,
+            )
 
 
 def test_several_labels_have_scores_of_their_own(tuned):
@@ -249,7 +306,10 @@ def test_an_earlier_regression_model_predicts_the_same(tuned, molecules, tmp_pat
         network.classifier.output.bias.sub_(mean).div_(std)
     network.config.task |= {"mean": mean.tolist(), "std": std.tolist()}
     save_model(tmp_path / "earlier", network, tokenizer)
-    new, earlier = (predicted(str(place), table, str(molecules / "p.csv")) for place in (seed, tmp_path / "earlier"))
+    new, earlier = (
+        predicted(str(place), table, str(molecules / "p.csv"))
+        for place in (seed, tmp_path / "earlier")
+    )
     for column in ("predicted weight", "predicted carbons"):
         np.testing.assert_allclose(earlier[column], new[column], rtol=1e-5)
 
@@ -274,7 +334,11 @@ def test_molecules_unlike_the_training_molecules_are_far(tuned, molecules, capsy
     odd = "FC(F)(F)S(=O)(=O)OB1OCCO1"
     pd.DataFrame({"smiles": [trained[0], odd, "C1CC"]}).to_csv(molecules / "far.csv", index=False)
     frame = predicted(
-        str(output), str(molecules / "far.csv"), str(molecules / "p.csv"), distance=True, on_invalid="keep"
+        str(output),
+        str(molecules / "far.csv"),
+        str(molecules / "p.csv"),
+        distance=True,
+        on_invalid="keep",
     )
     distance = frame["distance to training"]
     assert distance[0] == 0 and 0.7 < distance[1] <= 1 and np.isnan(distance[2])
@@ -294,7 +358,9 @@ def test_calibration_error_of_known_cases():
     labels = np.array([[1.0], [1.0], [0.0], [np.nan]])
     sure = np.array([[1.0], [1.0], [1.0], [0.0]])
     assert calibration_error(labels, sure) == pytest.approx(1 / 3)
-    assert calibration_error(labels, np.array([[0.6], [0.6], [0.6], [0.9]])) == pytest.approx(2 / 3 - 0.6)
+    assert calibration_error(labels, np.array([[0.6], [0.6], [0.6], [0.9]])) == pytest.approx(
+        2 / 3 - 0.6
+    )
     classes, shares = np.array([[0.0], [2.0]]), np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]])
     assert calibration_error(classes, shares) == pytest.approx((0.3 + 0.8) / 2)
     assert np.isnan(calibration_error(labels[3:], sure[3:]))
@@ -313,7 +379,9 @@ def test_the_temperature_undoes_a_factor_of_the_logits(classes):
 
 def test_calibrated_probabilities_are_those_of_the_temperature(tuned, molecules):
     seed, table = tuned("binary") / "seed-0", str(molecules / "table.csv")
-    plain, calibrated = (predicted(str(seed), table, str(molecules / "p.csv"), calibrated=c) for c in (False, True))
+    plain, calibrated = (
+        predicted(str(seed), table, str(molecules / "p.csv"), calibrated=c) for c in (False, True)
+    )
     temperature = json.loads((seed / "config.json").read_text())["task"]["temperature"]
     logits = [np.log(p / (1 - p)) for p in (f["predicted nitrogen"] for f in (plain, calibrated))]
     np.testing.assert_allclose(logits[0], temperature * logits[1], atol=1e-6)
@@ -334,7 +402,9 @@ def test_evaluate_gives_the_scores_of_the_predictions_with_intervals(tuned, mole
     scores = report["metrics"]["ensemble"]
     assert scores["accuracy"]["value"] == pytest.approx(correct)
     assert scores["roc_auc"]["low"] < scores["roc_auc"]["value"] < scores["roc_auc"]["high"]
-    calibrated = evaluate(output, table, str(molecules / "e.json"), resamples=0, calibrated=True)["metrics"]["ensemble"]
+    calibrated = evaluate(output, table, str(molecules / "e.json"), resamples=0, calibrated=True)[
+        "metrics"
+    ]["ensemble"]
     assert calibrated["calibration_error"]["value"] != scores["calibration_error"]["value"]
     assert f"{correct:.4f} (" in capsys.readouterr().out
     pd.read_csv(table).drop(columns="nitrogen").to_csv(molecules / "unlabelled.csv", index=False)
@@ -346,8 +416,12 @@ def test_evaluate_questions(texts, capsys):
     if not (texts / "questions").exists():
         test_the_model_of_auto_classes_answers_as_predict_does(texts)
     report = evaluate(str(texts / "questions"), str(texts / "valid.json"), resamples=20)
-    recorded = json.loads((texts / "questions/results.json").read_text())["runs"][0]["scores"]["valid"]
-    assert {name: score["value"] for name, score in report["metrics"]["seed-0"].items()} == pytest.approx(recorded)
+    recorded = json.loads((texts / "questions/results.json").read_text())["runs"][0]["scores"][
+        "valid"
+    ]
+    assert {
+        name: score["value"] for name, score in report["metrics"]["seed-0"].items()
+    } == pytest.approx(recorded)
 
 
 def test_intervals_cover_the_mean_as_often_as_they_say():
@@ -355,7 +429,9 @@ def test_intervals_cover_the_mean_as_often_as_they_say():
     hits = 0
     for trial in range(200):
         values = generator.normal(size=60)
-        found = with_intervals(lambda rows: {"mean": values[rows].mean()}, np.arange(60), 200, trial)["mean"]  # noqa: B023
+        found = with_intervals(
+            lambda rows: {"mean": values[rows].mean()}, np.arange(60), 200, trial
+        )["mean"]  # noqa: B023
         hits += found["low"] < 0 < found["high"]
     assert 0.88 < hits / 200 < 0.99
     none = with_intervals(lambda rows: {"mean": 1.0}, np.arange(3), 0, 0)["mean"]

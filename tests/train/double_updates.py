@@ -1,5 +1,6 @@
-"""Three updates in float64, in one process or in one of several: `torchrun -m tests.train.double_updates CORPUS FILE`.
-Process 0 writes the examples, the loss and the gradients of every update."""
+"""Three updates in float64, in one process or in one of several: `torchrun -m
+tests.train.double_updates CORPUS FILE`. Process 0 writes the examples, the loss and the gradients
+of every update."""
 
 import sys
 from typing import Any
@@ -21,20 +22,25 @@ Updates = list[dict[str, Any]]
 
 
 def updates(corpus: str, rank: int = 0, world: int = 1) -> Updates:
-    """For every update, the `examples` of this process, and the `loss` and `gradients` over all processes."""
+    """For every update, the `examples` of this process, and the `loss` and `gradients` over all
+    processes."""
     tokenizer, source = load_tokenizer(corpus), Corpus(corpus)
     batches = MaskedBatches(source, tokenizer, 600, 150, 0.15, seed=3, rank=rank, world=world)
     sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
     prior = PriorConfig(10.0, 3.0).at(0, 3)
     torch.manual_seed(0)
-    config = ArchitectureConfig(num_states=2, expanded_layers=1, **sizes, max_position_embeddings=128)
+    config = ArchitectureConfig(
+        num_states=2, expanded_layers=1, **sizes, max_position_embeddings=128
+    )
     network = ExLMForMaskedLM(config.build(tokenizer, 1, prior)).double()
     wrapped = torch.nn.parallel.DistributedDataParallel(network) if world > 1 else network
     optimizer = torch.optim.SGD(network.parameters())
     loop, found = LoopConfig(3, OptimizerConfig(0.1, 0, clip_norm=0.0), precision="fp32"), []
 
     def keep_gradients(*_: Any) -> None:
-        found[-1]["gradients"] = {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
+        found[-1]["gradients"] = {
+            name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None
+        }
 
     optimizer.register_step_pre_hook(keep_gradients)
     gather = source.gather

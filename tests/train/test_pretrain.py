@@ -1,4 +1,5 @@
-"""Pre-training as a user runs it: resumed, cut into pieces, spread over processes, stopped, damaged."""
+"""Pre-training as a user runs it: resumed, cut into pieces, spread over processes, stopped,
+damaged."""
 
 import json
 import math
@@ -44,10 +45,13 @@ SHOWN = ("accuracy", "perplexity", "joint_perplexity")
 
 @pytest.fixture
 def recipe(corpus, tmp_path):
-    """Keyword arguments of a small run with dropout, several pieces per update and frequent checkpoints."""
+    """Keyword arguments of a small run with dropout, several pieces per update and frequent
+    checkpoints."""
     return {
         "output": str(tmp_path / "run"),
-        "data": DataConfig(str(corpus), tokens_per_batch=600, tokens_per_micro_batch=300, eval_sequences=20),
+        "data": DataConfig(
+            str(corpus), tokens_per_batch=600, tokens_per_micro_batch=300, eval_sequences=20
+        ),
         "model": ArchitectureConfig(
             num_states=2,
             hidden_size=32,
@@ -57,7 +61,12 @@ def recipe(corpus, tmp_path):
             max_position_embeddings=128,
         ),
         "train": LoopConfig(
-            steps=STEPS, optimizer=OptimizerConfig(1e-3, 3), precision="fp32", log_every=2, eval_every=5, save_every=3
+            steps=STEPS,
+            optimizer=OptimizerConfig(1e-3, 3),
+            precision="fp32",
+            log_every=2,
+            eval_every=5,
+            save_every=3,
         ),
         "seed": 3,
     }
@@ -74,7 +83,10 @@ def same(left: str | Path, right: str | Path) -> bool:
 
 def curves(run: str | Path) -> list[dict]:
     """The log without what depends on the clock."""
-    return [{k: v for k, v in record.items() if "seconds" not in k} for record in read_log(Path(run) / "log.jsonl")]
+    return [
+        {k: v for k, v in record.items() if "seconds" not in k}
+        for record in read_log(Path(run) / "log.jsonl")
+    ]
 
 
 @pytest.fixture
@@ -133,7 +145,10 @@ def test_a_signal_saves_and_the_next_run_goes_on_identically(recipe, whole, monk
         pretrain(**recipe)
     assert caught.value.number == number
     # The batch is made ahead of its update, while that of the step before it may be under way.
-    assert checkpoint.candidates(Path(recipe["output"]))[0].name in ("checkpoint-00000004", "checkpoint-00000005")
+    assert checkpoint.candidates(Path(recipe["output"]))[0].name in (
+        "checkpoint-00000004",
+        "checkpoint-00000005",
+    )
     pretrain(**recipe)
     assert same(recipe["output"], whole)
 
@@ -163,11 +178,15 @@ def test_a_finished_run_is_not_repeated(recipe, whole):
         pretrain(**{**recipe, "output": str(whole), "seed": 4})
 
 
-def test_a_finished_run_on_another_corpus_or_damaged_is_not_taken_for_this_one(recipe, whole, smiles_file, tmp_path):
+def test_a_finished_run_on_another_corpus_or_damaged_is_not_taken_for_this_one(
+    recipe, whole, smiles_file, tmp_path
+):
     other = tmp_path / "other"
     prepare([str(smiles_file)], str(other), held_out=0.2, workers=1)
     with pytest.raises(InputError, match="corpus"):
-        pretrain(**{**recipe, "output": str(whole), "data": replace(recipe["data"], corpus=str(other))})
+        pretrain(
+            **{**recipe, "output": str(whole), "data": replace(recipe["data"], corpus=str(other))}
+        )
     expected = weights(whole)
     damage_flip(whole)
     pretrain(**{**recipe, "output": str(whole)})
@@ -185,7 +204,10 @@ def test_a_damaged_corpus_is_named(recipe, corpus, tmp_path):
 
 
 def test_the_result_is_a_hugging_face_directory(whole, corpus):
-    model, tokenizer = AutoModelForMaskedLM.from_pretrained(whole), AutoTokenizer.from_pretrained(whole)
+    model, tokenizer = (
+        AutoModelForMaskedLM.from_pretrained(whole),
+        AutoTokenizer.from_pretrained(whole),
+    )
     logits = model.eval()(**tokenizer("CC<mask>C", return_tensors="pt")).logits
     assert logits.shape == (1, 6, len(tokenizer)) and logits.isfinite().all()
     result = json.loads((whole / "result.json").read_text())
@@ -214,9 +236,16 @@ def test_several_corpora_are_trained_on_and_resumed_exactly(recipe, corpus, monk
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm", "ctc"])
-def test_without_dropout_the_update_does_not_depend_on_how_the_batch_is_cut(recipe, objective, tmp_path):
+def test_without_dropout_the_update_does_not_depend_on_how_the_batch_is_cut(
+    recipe, objective, tmp_path
+):
     """With dropout it does: every micro-batch draws its own."""
-    model = replace(recipe["model"], objective=objective, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model = replace(
+        recipe["model"],
+        objective=objective,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
     for micro in (600, 150):
         data = replace(recipe["data"], tokens_per_micro_batch=micro)
         pretrain(**{**recipe, "output": str(tmp_path / str(micro)), "model": model, "data": data})
@@ -231,12 +260,24 @@ def test_two_processes_equal_one_with_accumulation(recipe, whole, tmp_path):
     alone = pretrain(**{**recipe, "output": str(tmp_path / "alone")})
     path, again = tmp_path / "recipe.yaml", replace(recipe["train"], gradient_checkpointing=True)
     path.write_text(yaml.safe_dump(plain(recipe | {"train": again})))
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [*launcher, "-m", "exlm", "pretrain", str(path)]
-    said = subprocess.run(command, check=True, env=environment, text=True, capture_output=True).stdout
+    said = subprocess.run(
+        command, check=True, env=environment, text=True, capture_output=True
+    ).stdout
     assert said.count("start from") == 1
-    assert json.loads(Path(recipe["output"], "result.json").read_text())["identity"] == alone["identity"]
+    assert (
+        json.loads(Path(recipe["output"], "result.json").read_text())["identity"]
+        == alone["identity"]
+    )
     left, right = weights(recipe["output"]), weights(tmp_path / "alone")
     for name in left:
         torch.testing.assert_close(left[name], right[name], atol=2e-5, rtol=1e-4)
@@ -247,9 +288,20 @@ def test_two_processes_equal_one_with_accumulation(recipe, whole, tmp_path):
 def test_two_processes_take_the_same_examples_and_have_the_same_gradients(corpus, tmp_path):
     """In float64, so that nothing but the order of the sums differs."""
     module, file = "tests.train.double_updates", tmp_path / "updates.pt"
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m", module]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        "-m",
+        module,
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*launcher, str(corpus), str(file)], check=True, env=environment, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [*launcher, str(corpus), str(file)], check=True, env=environment, stderr=subprocess.DEVNULL
+    )
     for one, two in zip(updates(str(corpus)), torch.load(file), strict=True):
         first, second = two["examples"]
         assert first and second and sorted(first + second) == sorted(one["examples"])
@@ -280,7 +332,10 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(recipe, whole, monkeypatc
     with pytest.raises(Crash):
         pretrain(**recipe)
     run = Path(recipe["output"])
-    assert [path.name for path in checkpoint.candidates(run)] == ["checkpoint-00000006", "checkpoint-00000003"]
+    assert [path.name for path in checkpoint.candidates(run)] == [
+        "checkpoint-00000006",
+        "checkpoint-00000003",
+    ]
     DAMAGE[kind](run / "checkpoint-00000006")
     pretrain(**recipe)
     assert "checkpoint-00000006 is passed over" in capsys.readouterr().out
@@ -295,16 +350,24 @@ def test_a_checkpoint_can_be_damaged_several_times(recipe, whole):
         pretrain(**{**recipe, "output": str(whole)})
         (whole / "result.json").unlink()
     damaged = "damaged-checkpoint-00000010"
-    assert {path.name for path in whole.glob("damaged-*")} == {damaged, f"{damaged}-2", f"{damaged}-3"}
+    assert {path.name for path in whole.glob("damaged-*")} == {
+        damaged,
+        f"{damaged}-2",
+        f"{damaged}-3",
+    }
 
 
 @pytest.fixture
 def without_dropout(recipe):
-    recipe["model"] = replace(recipe["model"], hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    recipe["model"] = replace(
+        recipe["model"], hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+    )
     return recipe
 
 
-def test_a_run_that_is_out_of_memory_goes_on_with_smaller_micro_batches(without_dropout, whole, monkeypatch, tmp_path):
+def test_a_run_that_is_out_of_memory_goes_on_with_smaller_micro_batches(
+    without_dropout, whole, monkeypatch, tmp_path
+):
     import exlm.pretrain as module
 
     small_enough, calls = module.pretraining_loss, []
@@ -316,7 +379,9 @@ def test_a_run_that_is_out_of_memory_goes_on_with_smaller_micro_batches(without_
         return small_enough(model, batch)
 
     monkeypatch.setattr(module, "pretraining_loss", loss)
-    with pytest.raises(TrainingStopped, match="out of memory at step .*; lower tokens_per_micro_batch"):
+    with pytest.raises(
+        TrainingStopped, match="out of memory at step .*; lower tokens_per_micro_batch"
+    ):
         pretrain(**without_dropout)
     monkeypatch.undo()
     data = replace(without_dropout["data"], tokens_per_micro_batch=100)
@@ -326,15 +391,24 @@ def test_a_run_that_is_out_of_memory_goes_on_with_smaller_micro_batches(without_
 
 
 def test_records_of_how_batches_were_cut_are_taken(recipe, whole):
-    """Runs that hold their micro-batches among their settings are finished, and their checkpoints go on."""
-    again = {**recipe, "output": str(whole), "data": replace(recipe["data"], tokens_per_micro_batch=200)}
+    """Runs that hold their micro-batches among their settings are finished, and their checkpoints
+    go on."""
+    again = {
+        **recipe,
+        "output": str(whole),
+        "data": replace(recipe["data"], tokens_per_micro_batch=200),
+    }
     for path in (whole / "result.json", *whole.glob("checkpoint-*/state.json")):
         record = json.loads(path.read_text())
         record["identity"]["data.tokens_per_micro_batch"] = 300
         path.write_text(json.dumps(record))
         if path.name == "state.json":
-            write_manifest(path.parent, [p for p in path.parent.iterdir() if p.name != "manifest.json"])
-    write_manifest(whole, [whole / name for name in json.loads((whole / "manifest.json").read_text())["files"]])
+            write_manifest(
+                path.parent, [p for p in path.parent.iterdir() if p.name != "manifest.json"]
+            )
+    write_manifest(
+        whole, [whole / name for name in json.loads((whole / "manifest.json").read_text())["files"]]
+    )
     before = (whole / "model.safetensors").stat().st_mtime_ns
     pretrain(**again)
     assert (whole / "model.safetensors").stat().st_mtime_ns == before
@@ -347,7 +421,9 @@ def test_nothing_but_damaged_checkpoints_is_an_error(recipe, whole):
     (whole / "result.json").unlink()
     for path in checkpoint.candidates(whole):
         damage_flip(path)
-    with pytest.raises(InputError, match="no checkpoint verifies .*model.safetensors does not match"):
+    with pytest.raises(
+        InputError, match="no checkpoint verifies .*model.safetensors does not match"
+    ):
         pretrain(**{**recipe, "output": str(whole)})
 
 
@@ -375,7 +451,9 @@ def test_a_checkpoint_of_another_tokenizer_or_recipe_is_refused(recipe, whole):
     (whole / "result.json").unlink()
     state = checkpoint.candidates(whole)[0] / "state.json"
     loop = replace(recipe["train"], optimizer=OptimizerConfig(5e-4, 3))
-    with pytest.raises(InputError, match="train.optimizer.learning_rate 0.001, this run has 0.0005"):
+    with pytest.raises(
+        InputError, match="train.optimizer.learning_rate 0.001, this run has 0.0005"
+    ):
         pretrain(**{**recipe, "output": str(whole), "train": loop})
     pretrain(**{**recipe, "output": str(whole), "train": loop, "resume_anyway": True})
     (whole / "result.json").unlink()
@@ -448,26 +526,39 @@ def test_a_corpus_that_is_not_one_is_named(recipe, tmp_path):
 
 
 def test_a_sequence_that_can_expand_too_far_is_named_before_the_first_step(recipe, corpus):
-    """The advice can be followed: with the named number of positions no batch of any seed ever expands further."""
+    """The advice can be followed: with the named number of positions no batch of any seed ever
+    expands further."""
     source, tokenizer = Corpus(corpus), load_tokenizer(corpus)
     tokens = int(max(source.lengths.max(), Corpus(corpus, "valid").lengths.max()))
     needed = tokens + 2 + math.ceil(0.15 * tokens)  # k = 2
-    message = (
-        f"has {tokens + 2} tokens and can expand to {needed} positions, .* is {needed - 1}; set it to {needed}, or"
-    )
+    message = f"has {tokens + 2} tokens and can expand to {needed} positions, .* is {needed - 1}; set it to {needed}, or"
     with pytest.raises(InputError, match=message):
-        pretrain(**{**recipe, "model": replace(recipe["model"], max_position_embeddings=needed - 1)})
+        pretrain(
+            **{**recipe, "model": replace(recipe["model"], max_position_embeddings=needed - 1)}
+        )
     assert not Path(recipe["output"], "recipe.yaml").exists()
     train = replace(recipe["train"], steps=3)
-    pretrain(**{**recipe, "model": replace(recipe["model"], max_position_embeddings=needed), "train": train})
+    pretrain(
+        **{
+            **recipe,
+            "model": replace(recipe["model"], max_position_embeddings=needed),
+            "train": train,
+        }
+    )
     for changes in ({"num_states": 5}, {"num_states": 3, "boundary_states": "k"}):
         for repeat in (1, 3):
-            model, data = replace(recipe["model"], **changes), replace(recipe["data"], repeat=repeat)
+            model, data = (
+                replace(recipe["model"], **changes),
+                replace(recipe["data"], repeat=repeat),
+            )
             network = ExLMModel(model.build(tokenizer, repeat))
             bound = expanded_length(int(source.lengths.max()), data, model)
             longest = np.argsort(-source.lengths.astype(int))[:40]
             rows = *source.gather(longest), longest
-            found = [mask_tokens(*rows, tokenizer, seed, 0, data.mask_ratio, repeat) for seed in range(20)]
+            found = [
+                mask_tokens(*rows, tokenizer, seed, 0, data.mask_ratio, repeat)
+                for seed in range(20)
+            ]
             reached = max(network.expand(**batch).input_ids.shape[1] for batch in found)
             assert reached == bound if "boundary_states" not in changes else reached < bound
 
@@ -480,8 +571,12 @@ def test_evaluations_reach_the_terminal_and_every_number_says_what_it_is(recipe,
         scores = [f"{name.replace('_', ' ')} {record[name]:.4f}" for name in SHOWN]
         assert line == f"step {record['step']}: held-out {', '.join(scores)}"
     assert len(records) == 2 and "0 training sequences without an alignment" in lines[2]
-    assert lines[3].startswith(lines[1].split(": ")[1] + " (perplexity: each masked token by itself; joint perplexity:")
-    assert all("loss" not in record and "exlm_loss" in record for record in curves(recipe["output"]))
+    assert lines[3].startswith(
+        lines[1].split(": ")[1] + " (perplexity: each masked token by itself; joint perplexity:"
+    )
+    assert all(
+        "loss" not in record and "exlm_loss" in record for record in curves(recipe["output"])
+    )
 
 
 def test_the_model_remembers_what_its_texts_are(recipe, corpus, tmp_path):
@@ -498,7 +593,13 @@ def test_the_model_remembers_what_its_texts_are(recipe, corpus, tmp_path):
         (copy / "manifest.json").write_text(json.dumps(manifest | {"options": options}))
         again = {**recipe, "data": replace(recipe["data"], corpus=str(copy))}
         pretrain(**again)  # what the texts are is no part of a run's identity: it is finished
-        pretrain(**{**again, "output": str(tmp_path / f"run-{molecules}"), "train": replace(recipe["train"], steps=3)})
+        pretrain(
+            **{
+                **again,
+                "output": str(tmp_path / f"run-{molecules}"),
+                "train": replace(recipe["train"], steps=3),
+            }
+        )
         config = load_model(str(tmp_path / f"run-{molecules}"), ExLMForMaskedLM)[0].config
         assert (config.molecules, config.standardize) == (molecules, standardize)
 
@@ -561,9 +662,13 @@ def test_what_remains_of_a_prior_is_part_of_the_model(recipe, decay, remains):
 def test_the_end_of_a_run_says_nll_by_the_number_of_masks(recipe, objective):
     recipe["model"] = replace(recipe["model"], objective=objective)
     recipe["data"] = replace(recipe["data"], mask_ratio=(0.05, 0.6))
-    evaluation = pretrain(**recipe, evaluate=EvaluateConfig(by_masks=[1, 4, 500], sequences=9))["evaluation"]
+    evaluation = pretrain(**recipe, evaluate=EvaluateConfig(by_masks=[1, 4, 500], sequences=9))[
+        "evaluation"
+    ]
     assert evaluation["nll_by_masks"].keys() == {"1", "4"}  # no molecule has 500 tokens
-    assert evaluation["nll_by_masks"]["1"] == pytest.approx(evaluation["joint_nll_by_masks"]["1"], rel=1e-4)
+    assert evaluation["nll_by_masks"]["1"] == pytest.approx(
+        evaluation["joint_nll_by_masks"]["1"], rel=1e-4
+    )
     assert evaluation["by_masks_sequences"] == 9
     logged = [record for record in curves(recipe["output"]) if record["kind"] == "eval"]
     assert logged[-1]["nll_by_masks"] == evaluation["nll_by_masks"]
@@ -574,7 +679,9 @@ def test_the_end_of_a_run_says_nll_by_the_number_of_masks(recipe, objective):
     order = np.argsort(draw(Purpose.HELD_OUT, recipe["seed"], np.arange(len(held_out))))
     rows = np.array([i for i in order if held_out.lengths[i] >= 6][:9])
     for masks, nll in evaluation["nll_by_masks"].items():
-        batch = mask_tokens(*held_out.gather(rows), rows, tokenizer, recipe["seed"], -1, 0.5, masks=int(masks))
+        batch = mask_tokens(
+            *held_out.gather(rows), rows, tokenizer, recipe["seed"], -1, 0.5, masks=int(masks)
+        )
         assert (batch["labels"] != -100).sum() == 9 * int(masks)
         sums = evaluate_batch(model.eval(), batch)
         assert sums["nll"] / sums["masked"] == pytest.approx(nll, rel=1e-5)
@@ -584,7 +691,8 @@ def test_a_prior_that_has_fallen_to_zero_leaves_the_papers_model(recipe, tmp_pat
     pretrain(**recipe, prior=PriorConfig(10.0, 3.0, (0.0, 0.5)))
     pretrain(**{**recipe, "output": str(tmp_path / "paper")})
     left, right = (
-        json.loads((Path(path) / "config.json").read_text()) for path in (recipe["output"], tmp_path / "paper")
+        json.loads((Path(path) / "config.json").read_text())
+        for path in (recipe["output"], tmp_path / "paper")
     )
     assert left == right and not same(recipe["output"], tmp_path / "paper")
 
@@ -605,7 +713,15 @@ def test_resuming_under_a_prior_and_a_late_expansion_is_exact(recipe, monkeypatc
 def test_a_result_says_what_its_numbers_are(recipe):
     result = pretrain(**recipe)
     found = json.loads((Path(recipe["output"]) / "result.json").read_text())
-    names = {"accuracy", "nll", "perplexity", "joint_nll", "joint_perplexity", "own_states", "by_state"}
+    names = {
+        "accuracy",
+        "nll",
+        "perplexity",
+        "joint_nll",
+        "joint_perplexity",
+        "own_states",
+        "by_state",
+    }
     assert names <= found["evaluation"].keys() and len(found["evaluation"]["by_state"]) == 2
     assert found["precision"] == found["identity"]["train.precision"] == "fp32"
     auto = {
@@ -617,9 +733,16 @@ def test_a_result_says_what_its_numbers_are(recipe):
     assert sum(found["evaluation"]["by_state"]) == pytest.approx(found["evaluation"]["own_states"])
     assert result["evaluation"]["joint_perplexity"] > 1
     mlm = pretrain(
-        **{**recipe, "output": recipe["output"] + "-mlm", "model": replace(recipe["model"], objective="mlm")}
+        **{
+            **recipe,
+            "output": recipe["output"] + "-mlm",
+            "model": replace(recipe["model"], objective="mlm"),
+        }
     )
-    assert mlm["evaluation"]["joint_nll"] == mlm["evaluation"]["nll"] and "own_states" not in mlm["evaluation"]
+    assert (
+        mlm["evaluation"]["joint_nll"] == mlm["evaluation"]["nll"]
+        and "own_states" not in mlm["evaluation"]
+    )
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm"])
@@ -631,7 +754,9 @@ def test_all_masked_tokens_are_judged_in_several_passes_on_request(recipe, objec
     assert [*in_passes] == ["1", "2", "all"] and len(set(in_passes.values())) == 3
     assert in_passes["1"] == pytest.approx(evaluation["joint_nll"], rel=1e-5)
     records = [record for record in curves(recipe["output"]) if record["kind"] == "eval"]
-    assert "joint_nll_in_passes" not in records[0] and records[-1]["joint_nll_in_passes"] == in_passes
+    assert (
+        "joint_nll_in_passes" not in records[0] and records[-1]["joint_nll_in_passes"] == in_passes
+    )
     with pytest.raises(InputError, match=r"evaluate.passes is \[0\]; give numbers from 1, or all"):
         EvaluateConfig(passes=[0])
 

@@ -21,13 +21,21 @@ from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from tests.conftest import MOLECULES, train_smiles_tokenizer
 
-SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, initializer_range=0.3)
+SIZES = dict(
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=64,
+    initializer_range=0.3,
+)
 
 
 def drawn(tokenizer, head=ExLMForMaskedLM, seed=0, **switches):
     """A model as a seed draws it, with biases that are not all 0."""
     torch.manual_seed(seed)
-    config = ArchitectureConfig(**SIZES | {"max_position_embeddings": 64} | switches).build(tokenizer)
+    config = ArchitectureConfig(**SIZES | {"max_position_embeddings": 64} | switches).build(
+        tokenizer
+    )
     model = head(config).eval()
     for parameter in model.parameters():
         if parameter.dim() == 1:
@@ -41,8 +49,12 @@ def tokenizer(corpus):
 
 
 def test_rows_of_tokens_follow_their_spelling(tmp_path):
-    """Other numbers of the same tokens change nothing; tokens that the start lacks stay as they were drawn."""
-    old, new = train_smiles_tokenizer(MOLECULES), train_smiles_tokenizer(["[Se]", "[Na+]", *MOLECULES[:5]])
+    """Other numbers of the same tokens change nothing; tokens that the start lacks stay as they
+    were drawn."""
+    old, new = (
+        train_smiles_tokenizer(MOLECULES),
+        train_smiles_tokenizer(["[Se]", "[Na+]", *MOLECULES[:5]]),
+    )
     start, network, untouched = drawn(old, seed=1), drawn(new, seed=2), drawn(new, seed=2)
     save_model(tmp_path / "start", start, old)
     line = take_weights(network, new, str(tmp_path / "start"))
@@ -50,7 +62,8 @@ def test_rows_of_tokens_follow_their_spelling(tmp_path):
     ours, theirs = (tokenizer.convert_tokens_to_ids(common) for tokenizer in (new, old))
     assert ours != theirs and 8 < len(common) < min(len(old), len(new))
     assert (
-        f"taken: {len(common)} of {len(new)} embeddings of tokens, 2 of 2 layers, prediction head, transition" in line
+        f"taken: {len(common)} of {len(new)} embeddings of tokens, 2 of 2 layers, prediction head, transition"
+        in line
     )
     text = "CC(=O)C<mask>C"
     left = network(**new(text, return_tensors="pt"), output_hidden_states=True)
@@ -61,7 +74,9 @@ def test_rows_of_tokens_follow_their_spelling(tmp_path):
         number = new.convert_tokens_to_ids(token)
         assert token not in common
         for name in ("exlm.embeddings.weight", "head.decoder.bias"):
-            assert torch.equal(network.state_dict()[name][number], untouched.state_dict()[name][number])
+            assert torch.equal(
+                network.state_dict()[name][number], untouched.state_dict()[name][number]
+            )
 
 
 CASES = {
@@ -71,14 +86,24 @@ CASES = {
         "2 of 2 layers, prediction head; drawn: 4 embeddings of copies, transition",
         ("exlm.copies.", "transition."),
     ),
-    "exlm to mlm": ({"num_states": 3}, {"objective": "mlm"}, "2 of 2 layers, prediction head; drawn: nothing", ()),
+    "exlm to mlm": (
+        {"num_states": 3},
+        {"objective": "mlm"},
+        "2 of 2 layers, prediction head; drawn: nothing",
+        (),
+    ),
     "late expansion": (
         {"copy_embedding": 0.5, "num_states": 4},
         {"copy_embedding": 0.5, "num_states": 4, "expanded_layers": 1},
         "4 of 4 embeddings of copies, transition, 64 of 64 positions of the transition; drawn: nothing",
         (),
     ),
-    "other transition": ({}, {"transition": "single"}, "prediction head; drawn: transition", ("transition.",)),
+    "other transition": (
+        {},
+        {"transition": "single"},
+        "prediction head; drawn: transition",
+        ("transition.",),
+    ),
     "more layers": (
         {},
         {"num_hidden_layers": 3},
@@ -98,21 +123,30 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_fits_is_taken_and_what_is_new_is_drawn(case, tokenizer, tmp_path):
     before, now, words, new = CASES[case]
-    start, network, untouched = (drawn(tokenizer, seed=s, **x) for s, x in ((1, before), (2, now), (2, now)))
+    start, network, untouched = (
+        drawn(tokenizer, seed=s, **x) for s, x in ((1, before), (2, now), (2, now))
+    )
     save_model(tmp_path / "start", start, tokenizer)
     assert words in take_weights(network, tokenizer, str(tmp_path / "start"))
     weights, draws = start.state_dict(), untouched.state_dict()
     for name, tensor in network.state_dict().items():
-        assert torch.equal(tensor, (draws if name.startswith(tuple(new) or "-") else weights)[name]), name
+        assert torch.equal(
+            tensor, (draws if name.startswith(tuple(new) or "-") else weights)[name]
+        ), name
 
 
 def test_tables_of_states_and_positions_are_taken_as_far_as_they_go(tokenizer, tmp_path):
     start = drawn(tokenizer, seed=1, num_states=2, copy_embedding=0.5, max_position_embeddings=40)
-    network, untouched = (drawn(tokenizer, seed=2, num_states=4, copy_embedding=0.5) for _ in range(2))
+    network, untouched = (
+        drawn(tokenizer, seed=2, num_states=4, copy_embedding=0.5) for _ in range(2)
+    )
     save_model(tmp_path / "start", start, tokenizer)
     line = take_weights(network, tokenizer, str(tmp_path / "start"))
     assert line.endswith("drawn: 2 embeddings of copies, 24 positions of the transition")
-    for name, rows in (("exlm.copies.weight", 3), ("transition.positions.weight", 40)):  # row 0 of copies is nothing
+    for name, rows in (
+        ("exlm.copies.weight", 3),
+        ("transition.positions.weight", 40),
+    ):  # row 0 of copies is nothing
         table = network.state_dict()[name]
         assert torch.equal(table[:rows], start.state_dict()[name])
         assert torch.equal(table[rows:], untouched.state_dict()[name][rows:])
@@ -123,7 +157,9 @@ def recipe(corpus, tmp_path):
     optimizer = OptimizerConfig(2e-3, 2)
     return {
         "output": str(tmp_path / "run"),
-        "data": DataConfig(str(corpus), tokens_per_batch=600, tokens_per_micro_batch=600, eval_sequences=30),
+        "data": DataConfig(
+            str(corpus), tokens_per_batch=600, tokens_per_micro_batch=600, eval_sequences=30
+        ),
         "model": ArchitectureConfig(**SIZES, num_states=2, max_position_embeddings=128),
         "train": LoopConfig(6, optimizer, precision="fp32", log_every=2, save_every=2),
         "seed": 3,
@@ -133,7 +169,11 @@ def recipe(corpus, tmp_path):
 @pytest.fixture
 def start(tokenizer, tmp_path) -> str:
     """An untrained model without transition, with one layer more."""
-    save_model(tmp_path / "start", drawn(tokenizer, seed=9, objective="mlm", num_hidden_layers=3), tokenizer)
+    save_model(
+        tmp_path / "start",
+        drawn(tokenizer, seed=9, objective="mlm", num_hidden_layers=3),
+        tokenizer,
+    )
     return str(tmp_path / "start")
 
 
@@ -149,13 +189,23 @@ def same(left, right) -> bool:
 def test_wrong_starts_are_explained(recipe, start, tokenizer, tmp_path):
     save_model(tmp_path / "tuned", drawn(tokenizer, ExLMForSequenceClassification), tokenizer)
     sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
-    save_model(tmp_path / "bert", BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes)), tokenizer)
+    save_model(
+        tmp_path / "bert",
+        BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes)),
+        tokenizer,
+    )
     wide = replace(recipe["model"], hidden_size=64)
     for changes, message in (
         ({"start_from": str(tmp_path / "gone")}, "start_from is .*gone, which is no directory"),
         ({"start_from": str(tmp_path)}, "is not a model directory"),
-        ({"start_from": str(tmp_path / "bert")}, "holds a bert model; give the directory of an ExLM, MLM or CTC"),
-        ({"start_from": str(tmp_path / "tuned")}, "holds ExLMForSequenceClassification; give the pre-trained model"),
+        (
+            {"start_from": str(tmp_path / "bert")},
+            "holds a bert model; give the directory of an ExLM, MLM or CTC",
+        ),
+        (
+            {"start_from": str(tmp_path / "tuned")},
+            "holds ExLMForSequenceClassification; give the pre-trained model",
+        ),
         (
             {"start_from": start, "model": wide},
             "hidden_size is 64, but 32 in the start .*; set model.hidden_size to 32",
@@ -177,7 +227,9 @@ def test_the_start_is_part_of_what_a_run_is(recipe, start, tmp_path, capsys):
     result = pretrain(**recipe, start_from=start)
     assert f"start from {start}: taken: " in capsys.readouterr().out
     assert "start" not in without["identity"] and not same(plain_run, recipe["output"])
-    assert f"- started from: start (SHA-256 {result['identity']['start']})" in info(recipe["output"])
+    assert f"- started from: start (SHA-256 {result['identity']['start']})" in info(
+        recipe["output"]
+    )
     pretrain(**recipe, start_from=start)
     assert "is finished already" in capsys.readouterr().out
     other = tmp_path / "other"
@@ -207,7 +259,9 @@ def test_a_resumed_run_does_not_read_its_start_again(recipe, start, tmp_path, mo
     with pytest.raises(InputError, match="was trained with start '.*', this run has None"):
         pretrain(**recipe, resume_anyway=True)
     moved = Path(start).rename(tmp_path / "moved")
-    with pytest.raises(InputError, match="which is no directory; .* keep it until the run is finished"):
+    with pytest.raises(
+        InputError, match="which is no directory; .* keep it until the run is finished"
+    ):
         pretrain(**recipe, start_from=start)
     monkeypatch.setattr(exlm.pretrain, "take_weights", None)
     pretrain(**recipe, start_from=str(moved))  # what counts is what is in it
@@ -222,5 +276,7 @@ def test_a_start_saves_most_of_the_training(recipe, tmp_path):
     pretrain(str(tmp_path / "general"), data, general, longer, seed=1)
     recipe |= {"model": replace(general, objective="exlm"), "train": replace(longer, steps=10)}
     scratch = pretrain(**recipe)["evaluation"]["nll"]
-    started = pretrain(**recipe | {"output": str(tmp_path / "started")}, start_from=str(tmp_path / "general"))
+    started = pretrain(
+        **recipe | {"output": str(tmp_path / "started")}, start_from=str(tmp_path / "general")
+    )
     assert started["evaluation"]["nll"] < scratch - 0.5

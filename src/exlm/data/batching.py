@@ -1,9 +1,11 @@
-"""Makes masked batches of a limited number of tokens. Corpus, settings, seed and step alone determine a batch.
+"""Makes masked batches of a limited number of tokens. Corpus, settings, seed and step alone
+determine a batch.
 
-A step of the optimizer takes one batch, which is made of a few *groups*. The sequences of a group are of nearly equal
-length, so that there is little padding; the groups of a batch come from the whole range of lengths. What shares a group
-and a batch is random and differs from epoch to epoch. Groups are cut into *micro-batches*, of which a process holds one
-in memory at a time. Every process plans all batches and takes its share, so a resumed run needs only one integer."""
+A step of the optimizer takes one batch, which is made of a few *groups*. The sequences of a group
+are of nearly equal length, so that there is little padding; the groups of a batch come from the
+whole range of lengths. What shares a group and a batch is random and differs from epoch to epoch.
+Groups are cut into *micro-batches*, of which a process holds one in memory at a time. Every process
+plans all batches and takes its share, so a resumed run needs only one integer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,16 +22,25 @@ from exlm.errors import InputError
 from exlm.randomness import Purpose, draw, uniform
 
 IGNORED = -100  # label of tokens that were not masked, as in PyTorch's cross entropy
-LENGTH_STEP = 4  # sequences are sorted by length in steps of so many tokens: about 3% padding on molecules
-# Sequences. If fewer are left at the end, and fewer than the group before them has, they join that group. So it exceeds
-# its budget, but less than twice, and no group is much smaller than its budget allows.
+LENGTH_STEP = (
+    4  # sequences are sorted by length in steps of so many tokens: about 3% padding on molecules
+)
+# Sequences. If fewer are left at the end, and fewer than the group before them has, they join that
+# group. So it exceeds its budget, but less than twice, and no group is much smaller than its budget
+# allows.
 SMALLEST_GROUP = 8
 GROUPS = 4  # most groups of a batch; each group has sequences of other lengths
-TOKENS_OF_GROUP = 2048  # on a CPU, groups half as large took 17 to 28% more time per token (model: 2 x 128)
-TOKENS_OF_HALF = 1024  # smaller batches still have two groups if each has this many tokens, so that lengths mix
+TOKENS_OF_GROUP = (
+    2048  # on a CPU, groups half as large took 17 to 28% more time per token (model: 2 x 128)
+)
+TOKENS_OF_HALF = (
+    1024  # smaller batches still have two groups if each has this many tokens, so that lengths mix
+)
 
 
-MaskRatio = float | tuple[float, float]  # a share of masked tokens, or a range from which each sequence draws its own
+MaskRatio = (
+    float | tuple[float, float]
+)  # a share of masked tokens, or a range from which each sequence draws its own
 
 
 def share_bounds(ratio: MaskRatio) -> tuple[float, float]:
@@ -44,15 +55,17 @@ def share_bounds(ratio: MaskRatio) -> tuple[float, float]:
 
 @dataclass(eq=False)
 class MaskedBatches:
-    """The micro-batches of every step, for one process of `world`. InputError if the longest sequence does not fit a
-    batch, or a batch has fewer sequences than processes."""
+    """The micro-batches of every step, for one process of `world`. InputError if the longest
+    sequence does not fit a batch, or a batch has fewer sequences than processes."""
 
     source: Corpus
     tokenizer: PreTrainedTokenizerBase  # tells the ids of BOS, EOS, padding and [MASK]
-    # Most tokens of a step. BOS, EOS and padding count, as in fairseq's --max-tokens; copies do not. Only the step with
-    # an epoch's shortest group may have more: at most SMALLEST_GROUP - 1 sequences, and less than `tokens_per_group`.
+    # Most tokens of a step. BOS, EOS and padding count, as in fairseq's --max-tokens; copies do
+    # not. Only the step with an epoch's shortest group may have more: at most SMALLEST_GROUP - 1
+    # sequences, and less than `tokens_per_group`.
     tokens_per_batch: int
-    # About so many tokens, copies included, are in memory at once. This and `repeat` do not change a step's sequences.
+    # About so many tokens, copies included, are in memory at once. This and `repeat` do not change
+    # a step's sequences.
     tokens_per_micro_batch: int
     mask_ratio: MaskRatio  # see `mask_tokens`
     seed: int  # of the order and the masks
@@ -69,8 +82,8 @@ class MaskedBatches:
         wanted = max(most // TOKENS_OF_GROUP, min(2, most // TOKENS_OF_HALF))
         groups_per_batch = max(1, min(GROUPS, wanted, most // longest))
         self.tokens_per_group = most // groups_per_batch
-        # The order of every epoch, from the longest sequences to the shortest, is cut into groups at the same places.
-        # So the sequences left over at the end are short.
+        # The order of every epoch, from the longest sequences to the shortest, is cut into groups
+        # at the same places. So the sequences left over at the end are short.
         bounds = np.sort(self.lengths // LENGTH_STEP)[::-1] * LENGTH_STEP + LENGTH_STEP - 1
         starts, end = [], 0
         while end < len(bounds):
@@ -82,14 +95,21 @@ class MaskedBatches:
         self._starts = np.array(starts)
         self.steps = -(-len(starts) // groups_per_batch)  # of an epoch
         self.epoch = lru_cache(maxsize=1)(self._epoch)
-        full = len(starts) // self.steps * self.steps  # the groups after these are not in every batch
-        groups = np.diff(self._starts, append=len(bounds))[:full].reshape(-1, self.steps)  # their sizes
+        full = (
+            len(starts) // self.steps * self.steps
+        )  # the groups after these are not in every batch
+        groups = np.diff(self._starts, append=len(bounds))[:full].reshape(
+            -1, self.steps
+        )  # their sizes
         if groups.min(axis=1).sum() < self.world:
-            raise InputError(f"a batch has fewer sequences than the {self.world} processes; raise tokens_per_batch")
+            raise InputError(
+                f"a batch has fewer sequences than the {self.world} processes; raise tokens_per_batch"
+            )
 
     def _epoch(self, epoch: int) -> list[list[np.ndarray]]:
-        """All batches of one epoch. A batch is a list of groups, a group an array of example numbers. Groups sorted by
-        length form layers of `steps` groups; a batch takes a random one of each layer that has enough."""
+        """All batches of one epoch. A batch is a list of groups, a group an array of example
+        numbers. Groups sorted by length form layers of `steps` groups; a batch takes a random one
+        of each layer that has enough."""
         key = draw(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths)))
         groups = np.split(np.lexsort((key, -(self.lengths // LENGTH_STEP))), self._starts[1:])
         key = draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(groups)))
@@ -98,21 +118,33 @@ class MaskedBatches:
         return [[groups[layer[i]] for layer in layers if i < len(layer)] for i in range(self.steps)]
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
-        """(number, micro-batch) for every micro-batch of this process. The number seeds dropout. It counts the
-        micro-batches of all processes, so that the result does not depend on which process gets which micro-batch."""
+        """(number, micro-batch) for every micro-batch of this process. The number seeds dropout. It
+        counts the micro-batches of all processes, so that the result does not depend on which
+        process gets which micro-batch."""
         epoch, number = divmod(step, self.steps)
         groups = self.epoch(epoch)[number]
-        # A group may exceed its budget by a few sequences, which are no reason for one more micro-batch.
-        tokens = max(min(len(group) * int(self.lengths[group].max()), self.tokens_per_group) for group in groups)
+        # A group may exceed its budget by a few sequences, which are no reason for one more
+        # micro-batch.
+        tokens = max(
+            min(len(group) * int(self.lengths[group].max()), self.tokens_per_group)
+            for group in groups
+        )
         cuts = -(-tokens * self.repeat // self.tokens_per_micro_batch)  # of every group
         while cuts * len(groups) % self.world:  # equally many micro-batches for all processes
             cuts += 1
-        micro_batches = [group[cut::cuts] for group in groups for cut in range(min(cuts, len(group)))]
+        micro_batches = [
+            group[cut::cuts] for group in groups for cut in range(min(cuts, len(group)))
+        ]
         if len(micro_batches) < self.world:
             micro_batches = [np.array([example]) for group in groups for example in group]
-        masked = partial(mask_tokens, tokenizer=self.tokenizer, ratio=self.mask_ratio, repeat=self.repeat)
+        masked = partial(
+            mask_tokens, tokenizer=self.tokenizer, ratio=self.mask_ratio, repeat=self.repeat
+        )
         mine = list(enumerate(micro_batches))[self.rank :: self.world]
-        return [(n, masked(*self.source.gather(some), some, seed=self.seed, epoch=epoch)) for n, some in mine]
+        return [
+            (n, masked(*self.source.gather(some), some, seed=self.seed, epoch=epoch))
+            for n, some in mine
+        ]
 
 
 def mask_tokens(
@@ -126,13 +158,16 @@ def mask_tokens(
     repeat: int = 1,
     masks: int | None = None,
 ) -> dict[str, Tensor]:
-    """input_ids, attention_mask and labels, each [n, S], for masked language modelling; labels are -100 without a mask.
+    """input_ids, attention_mask and labels, each [n, S], for masked language modelling; labels are
+    -100 without a mask.
 
-    `tokens` [n, longest] are padded on the right and have no special tokens, `lengths` [n] counts them, and `examples`
-    [n] are their numbers in the data set. A share of `ratio` of each sequence's tokens is masked, on average, as seed,
-    epoch and example alone decide; of a range, every sequence draws its share uniformly. `masks` asks for exactly so
-    many masked tokens instead. BOS and EOS are added and never masked, not even between packed documents. Every token
-    is repeated `repeat` times, each copy masked on its own (Repeated MLM, section 3.1 of the paper)."""
+    `tokens` [n, longest] are padded on the right and have no special tokens, `lengths` [n] counts
+    them, and `examples` [n] are their numbers in the data set. A share of `ratio` of each
+    sequence's tokens is masked, on average, as seed, epoch and example alone decide; of a range,
+    every sequence draws its share uniformly. `masks` asks for exactly so many masked tokens
+    instead. BOS and EOS are added and never masked, not even between packed documents. Every token
+    is repeated `repeat` times, each copy masked on its own (Repeated MLM, section 3.1 of the
+    paper)."""
     ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     ids[:, 0] = bos
@@ -159,18 +194,23 @@ def mask_tokens(
 
 
 class ExLMDataCollator(TrainerCallback):
-    """Masks rows for pre-training with a Trainer. The masked tokens depend on seed, epoch and the row's index alone.
+    """Masks rows for pre-training with a Trainer. The masked tokens depend on seed, epoch and the
+    row's index alone.
 
-    Every row has `input_ids`, with or without BOS and EOS, and `index`, its number in the data set (`dataset.map(...,
-    with_indices=True)`). Give the collator to the Trainer twice, as `data_collator` and in `callbacks`, where it learns
-    the epoch; and set `remove_unused_columns=False`, or the Trainer takes the index away.
+    Every row has `input_ids`, with or without BOS and EOS, and `index`, its number in the data set
+    (`dataset.map(..., with_indices=True)`). Give the collator to the Trainer twice, as
+    `data_collator` and in `callbacks`, where it learns the epoch; and set
+    `remove_unused_columns=False`, or the Trainer takes the index away.
 
     Args:
         tokenizer: with BOS, EOS, padding and [MASK], as `exlm.pretrained.load_tokenizer` gives it.
-        mask_ratio: share of each row's tokens that become [MASK], or a range from which each row draws its own.
+        mask_ratio: share of each row's tokens that become [MASK], or a range from which each row
+            draws its own.
         seed: of the masks."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, mask_ratio: MaskRatio = 0.15, seed: int = 0) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, mask_ratio: MaskRatio = 0.15, seed: int = 0
+    ) -> None:
         share_bounds(mask_ratio)
         self.tokenizer, self.mask_ratio, self.seed = tokenizer, mask_ratio, seed
         self._epoch = torch.zeros((), dtype=torch.int64)
@@ -183,29 +223,37 @@ class ExLMDataCollator(TrainerCallback):
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
-        # Workers of a DataLoader have copies of the collator, and persistent ones keep theirs from epoch to epoch. In
-        # shared memory they all see the same number.
+        # Workers of a DataLoader have copies of the collator, and persistent ones keep theirs from
+        # epoch to epoch. In shared memory they all see the same number.
         self._epoch.share_memory_().fill_(epoch)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """input_ids, attention_mask, labels, each [rows, S]; labels -100 if unmasked. InputError without an index."""
+        """input_ids, attention_mask, labels, each [rows, S]; labels -100 if unmasked. InputError
+        without an index."""
         if not all("index" in row for row in rows):
-            raise InputError("a row has no index; add the column and set remove_unused_columns=False in the arguments")
+            raise InputError(
+                "a row has no index; add the column and set remove_unused_columns=False in the arguments"
+            )
         bos, eos = [self.tokenizer.bos_token_id], [self.tokenizer.eos_token_id]
         texts = [list(row["input_ids"]) for row in rows]
         texts = [text[1:] if text[:1] == bos else text for text in texts]
         texts = [text[:-1] if text[-1:] == eos else text for text in texts]
         lengths = np.array([len(text) for text in texts])
-        tokens = np.full((len(texts), lengths.max(initial=0)), self.tokenizer.pad_token_id, dtype=np.int64)
+        tokens = np.full(
+            (len(texts), lengths.max(initial=0)), self.tokenizer.pad_token_id, dtype=np.int64
+        )
         for row, text in enumerate(texts):
             tokens[row, : len(text)] = text
         index = np.array([row["index"] for row in rows], dtype=np.int64)
-        return mask_tokens(tokens, lengths, index, self.tokenizer, self.seed, self.epoch, self.mask_ratio)
+        return mask_tokens(
+            tokens, lengths, index, self.tokenizer, self.seed, self.epoch, self.mask_ratio
+        )
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Called by the Trainer, also when it resumes in the middle of an epoch."""
         self.epoch = int(state.epoch or 0) - 1
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by the Trainer. It does not say which epoch begins: of streamed rows it knows no number of epochs."""
+        """Called by the Trainer. It does not say which epoch begins: of streamed rows it knows no
+        number of epochs."""
         self.epoch += 1

@@ -16,14 +16,16 @@ Standardize = Literal["none", "canonical", "parent"]
 RADIUS, BITS = 2, 2048  # of the fingerprints, in bonds and in bits
 LONGEST_SMILES = 2**13  # characters; RDKit would need seconds, and much memory, for longer ones
 SAMPLE = 100  # number of texts that `are_molecules` checks
-# Text after a space is not allowed: RDKit would read it as the molecule's name, but the tokenizer as atoms.
+# Text after a space is not allowed: RDKit would read it as the molecule's name, but the tokenizer
+# as atoms.
 _PARSER: Any = Chem.SmilesParserParams()
 _PARSER.sanitize = _PARSER.removeHs = _PARSER.allowCXSMILES = _PARSER.parseName = False
 
 
 def molecule_problem(smiles: str) -> str | None:
-    """Why `smiles` is not a molecule, in RDKit's words, or None if it is one. Accepts what `Chem.MolFromSmiles` does,
-    except for spaces, nothing, and endless text, in half the time: without stereochemistry, with all hydrogens."""
+    """Why `smiles` is not a molecule, in RDKit's words, or None if it is one. Accepts what
+    `Chem.MolFromSmiles` does, except for spaces, nothing, and endless text, in half the time:
+    without stereochemistry, with all hydrogens."""
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles, _PARSER) if _is_word(smiles) else None
         if molecule is None:
@@ -41,7 +43,8 @@ def _is_word(smiles: str) -> bool:
 
 
 def _reason(smiles: str) -> str:
-    """What RDKit's log says about a string that is not a SMILES string, such as ": unclosed ring"; "" if nothing."""
+    """What RDKit's log says about a string that is not a SMILES string, such as ": unclosed ring";
+    "" if nothing."""
     if len(smiles) > LONGEST_SMILES:
         return f": it has over {LONGEST_SMILES:,} characters"
     if not _is_word(smiles):
@@ -55,8 +58,9 @@ def _reason(smiles: str) -> str:
 
 
 def standardize(smiles: str, how: Standardize) -> str:
-    """A molecule as canonical SMILES, or as those of its `parent`, the largest fragment without charges, so that a salt
-    and its acid become equal. A string that is not a molecule stays as it is."""
+    """A molecule as canonical SMILES, or as those of its `parent`, the largest fragment without
+    charges, so that a salt and its acid become equal. A string that is not a molecule stays as it
+    is."""
     if how == "none" or not _is_word(smiles):
         return smiles
     with rdBase.BlockLogs():
@@ -76,8 +80,11 @@ def are_molecules(texts: Iterable[str]) -> bool:
 
 
 def fingerprints(smiles: Sequence[str]) -> list[DataStructs.ExplicitBitVect | None]:
-    """The fingerprint of every molecule (ECFP4: a radius of 2 is a diameter of 4), None where RDKit cannot parse it."""
+    """The fingerprint of every molecule (ECFP4: a radius of 2 is a diameter of 4), None where RDKit
+    cannot parse it."""
     generator = GetMorganGenerator(radius=RADIUS, fpSize=BITS)
     with rdBase.BlockLogs():
         molecules = [Chem.MolFromSmiles(text) if text else None for text in smiles]
-    return [None if molecule is None else generator.GetFingerprint(molecule) for molecule in molecules]
+    return [
+        None if molecule is None else generator.GetFingerprint(molecule) for molecule in molecules
+    ]

@@ -1,8 +1,10 @@
-"""A tokenised corpus on disk, written once, in constant memory, and mapped into memory by its readers. Its files:
+"""A tokenised corpus on disk, written once, in constant memory, and mapped into memory by its
+readers. Its files:
 
-- `tokens-00000.bin`, ...: token ids without special tokens, little-endian uint16 (uint32 if the vocabulary
-  has more than 65,535 entries), one example after another; no example crosses two files;
-- `train.npy` and `valid.npy`: per example its offset in the whole token stream and its length (`INDEX`);
+- `tokens-00000.bin`, ...: token ids without special tokens, little-endian uint16 (uint32 if the
+  vocabulary has more than 65,535 entries), one example after another; no example crosses two files;
+- `train.npy` and `valid.npy`: per example its offset in the whole token stream and its length
+(`INDEX`);
 - the tokenizer as saved by `save_pretrained`;
 - `skipped.csv`: the rows that were not valid, and what was done with each;
 - `manifest.json`: counts, options, sources, and the size and SHA-256 of every other file.
@@ -21,12 +23,22 @@ from exlm.errors import InputError
 from exlm.storage import MANIFEST, problem, read
 
 FORMAT_VERSION = 1
-KEYS = {"tokenizer_hash", "corpus_hash", "files", "token_files", "token_dtype", "pad_token_id"}  # of every manifest
+KEYS = {
+    "tokenizer_hash",
+    "corpus_hash",
+    "files",
+    "token_files",
+    "token_dtype",
+    "pad_token_id",
+}  # of every manifest
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
 SHARD_TOKENS = 2**28  # about the most tokens in one file
 
-# An example while a corpus grows. Added are its split's index, its document's number, both halves of its text's hash.
-EXAMPLE = np.dtype([*INDEX.descr, ("split", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")])
+# An example while a corpus grows. Added are its split's index, its document's number, both halves
+# of its text's hash.
+EXAMPLE = np.dtype(
+    [*INDEX.descr, ("split", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")]
+)
 BLOCK = 2**18  # examples in memory at a time
 
 Split = Literal["train", "valid"]
@@ -34,18 +46,19 @@ SPLITS = get_args(Split)
 
 
 class Corpus:
-    """One split of a corpus written by `exlm prepare`, or of several corpora of one tokenizer, read as one: the
-    examples of the first, then those of the second, and so on.
+    """One split of a corpus written by `exlm prepare`, or of several corpora of one tokenizer, read
+    as one: the examples of the first, then those of the second, and so on.
 
     Attributes:
-        lengths: [examples] uint32, memory-mapped if it is one corpus; tokens per example without special tokens.
+        lengths: [examples] uint32, memory-mapped if it is one corpus; tokens per example without
+            special tokens.
         corpus_hash: identifies tokens, split and tokenizer.
         tokenizer_hash: to compare with `exlm.pretrained.tokenizer_hash` of a model's tokenizer.
         molecules: whether the rows are molecules; None if the manifest does not say.
         standardize: the form of the molecules: none (as written), canonical or parent.
 
-    InputError if a path is no corpus, if a file is missing or has another size than when it was written, or if a corpus
-    differs from the first in its tokenizer or in what its rows are."""
+    InputError if a path is no corpus, if a file is missing or has another size than when it was
+    written, or if a corpus differs from the first in its tokenizer or in what its rows are."""
 
     def __init__(self, paths: str | Path | Sequence[str | Path], split: Split = "train") -> None:
         self.paths = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
@@ -62,16 +75,25 @@ class Corpus:
         self.molecules: bool | None = kinds[0]["molecules"]
         self.standardize: str = kinds[0]["standardize"]
         hashes = "".join(manifest["corpus_hash"] for manifest in manifests)
-        self.corpus_hash = hashlib.sha256(hashes.encode()).hexdigest() if len(manifests) > 1 else hashes
+        self.corpus_hash = (
+            hashlib.sha256(hashes.encode()).hexdigest() if len(manifests) > 1 else hashes
+        )
         indexes, self._shards, self._starts = list[np.ndarray](), list[np.ndarray](), [0]
         for path, manifest in zip(self.paths, manifests, strict=True):
             try:
-                index, names = np.load(path / f"{split}.npy", mmap_mode="r"), manifest["token_files"]
+                index, names = (
+                    np.load(path / f"{split}.npy", mmap_mode="r"),
+                    manifest["token_files"],
+                )
                 dtype = np.dtype(manifest["token_dtype"])
             except (OSError, KeyError, TypeError, ValueError) as error:
-                raise InputError(f"{path}: {split}.npy or the manifest is damaged ({error}); prepare again") from error
+                raise InputError(
+                    f"{path}: {split}.npy or the manifest is damaged ({error}); prepare again"
+                ) from error
             if not set(names) <= set(manifest["files"]) or dtype.kind != "u":
-                raise InputError(f"the manifest of {path} is damaged: its token files are not those of a corpus")
+                raise InputError(
+                    f"the manifest of {path} is damaged: its token files are not those of a corpus"
+                )
             if self._shards:
                 index = index.copy()
                 index["offset"] += self._starts[-1]
@@ -90,10 +112,15 @@ class Corpus:
         return self.gather(np.array([i]))[0][0]
 
     def gather(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The examples `indices` [n]: int64 ids [n, longest], padded, without special tokens; and int64 lengths [n]."""
+        """The examples `indices` [n]: int64 ids [n, longest], padded, without special tokens; and
+        int64 lengths [n]."""
         entries = self._index[np.asarray(indices, dtype=np.int64)]
         offsets, lengths = entries["offset"], entries["length"].astype(np.int64)
-        ids = np.full((len(entries), int(lengths.max(initial=0))), self.manifest["pad_token_id"], dtype=np.int64)
+        ids = np.full(
+            (len(entries), int(lengths.max(initial=0))),
+            self.manifest["pad_token_id"],
+            dtype=np.int64,
+        )
         inside = np.arange(ids.shape[1]) < lengths[:, None]
         shard_of = np.searchsorted(self._starts, offsets, side="right") - 1
         for shard in np.unique(shard_of[lengths > 0]):
@@ -104,17 +131,28 @@ class Corpus:
         return ids, lengths
 
     def verify(self, contents: bool = True) -> None:
-        """Compares every file, or its size alone, with the manifest; InputError naming the first that differs."""
+        """Compares every file, or its size alone, with the manifest; InputError naming the first
+        that differs."""
         for path in self.paths:
             if reason := problem(path, contents):
-                raise InputError(f"the corpus {path} is damaged: {reason}; prepare it again with exlm prepare")
+                raise InputError(
+                    f"the corpus {path} is damaged: {reason}; prepare it again with exlm prepare"
+                )
 
 
 def _manifest(path: Path) -> dict[str, Any]:
     """The manifest of a corpus; InputError if there is none of this format."""
     manifest = read(path / MANIFEST)
-    if not isinstance(manifest, dict) or manifest.get("format_version") != FORMAT_VERSION or KEYS - {*manifest}:
-        what = f"is not a whole corpus of format {FORMAT_VERSION}" if path.exists() else "does not exist"
+    if (
+        not isinstance(manifest, dict)
+        or manifest.get("format_version") != FORMAT_VERSION
+        or KEYS - {*manifest}
+    ):
+        what = (
+            f"is not a whole corpus of format {FORMAT_VERSION}"
+            if path.exists()
+            else "does not exist"
+        )
         raise InputError(f"{path} {what}; make a corpus with exlm prepare, or correct the name")
     return manifest
 
@@ -135,7 +173,8 @@ def corpus_name(paths: str | Sequence[str]) -> str:
 
 
 class CorpusWriter:
-    """Appends examples to token files in `folder` and sorts them into splits; the vocabulary decides the type."""
+    """Appends examples to token files in `folder` and sorts them into splits; the vocabulary
+    decides the type."""
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         self.folder, self.staged, self.vocabulary_size = folder, folder / "staged", vocabulary_size
@@ -144,12 +183,16 @@ class CorpusWriter:
         self.shards = ["tokens-00000.bin"]
 
     def append(self, tokens: np.ndarray, examples: np.ndarray) -> None:
-        """Add examples [n] EXAMPLE, whose offsets are set here, and their tokens [sum of lengths]."""
+        """Add examples [n] EXAMPLE, whose offsets are set here, and their tokens [sum of
+        lengths]."""
         if self._in_shard and self._in_shard + len(tokens) > SHARD_TOKENS:
             self.shards.append(f"tokens-{len(self.shards):05d}.bin")
             self._in_shard = 0
         examples["offset"] = self.tokens + np.cumsum(examples["length"]) - examples["length"]
-        for file, array in (self.folder / self.shards[-1], tokens.astype(self.dtype)), (self.staged, examples):
+        for file, array in (
+            (self.folder / self.shards[-1], tokens.astype(self.dtype)),
+            (self.staged, examples),
+        ):
             with open(file, "ab") as stream:
                 stream.write(array.tobytes())
         self.examples += len(examples)
@@ -157,14 +200,22 @@ class CorpusWriter:
         self._in_shard += len(tokens)
 
     def write_splits(self, max_length: int, drop_duplicates: bool = False) -> dict[str, np.ndarray]:
-        """Write `train.npy` and `valid.npy`, on request without examples that have the hash of an earlier one. Returns
-        by split how many examples have each length, [max_length + 1]."""
-        kept = self._first_of_equals() if drop_duplicates and self.examples else np.broadcast_to(True, self.examples)
+        """Write `train.npy` and `valid.npy`, on request without examples that have the hash of an
+        earlier one. Returns by split how many examples have each length, [max_length + 1]."""
+        kept = (
+            self._first_of_equals()
+            if drop_duplicates and self.examples
+            else np.broadcast_to(True, self.examples)
+        )
         histograms = {split: np.zeros(max_length + 1, np.int64) for split in SPLITS}
         for split, histogram in histograms.items():
             for block in self._blocks(split, kept):
                 histogram += np.bincount(block["length"], minlength=max_length + 1)
-            header = {"descr": INDEX.descr, "fortran_order": False, "shape": (int(histogram.sum()),)}
+            header = {
+                "descr": INDEX.descr,
+                "fortran_order": False,
+                "shape": (int(histogram.sum()),),
+            }
             with open(self.folder / f"{split}.npy", "wb") as stream:
                 np.lib.format.write_array_header_1_0(stream, header)
                 for block in self._blocks(split, kept):
@@ -173,7 +224,8 @@ class CorpusWriter:
         return histograms
 
     def _first_of_equals(self) -> np.ndarray:
-        """[examples] bool: whether no earlier one has the same hash. To save memory, a 64th is compared at a time."""
+        """[examples] bool: whether no earlier one has the same hash. To save memory, a 64th is
+        compared at a time."""
         first = np.ones(self.examples, bool)
         for bucket in range(64):
             found = []
@@ -190,7 +242,8 @@ class CorpusWriter:
             yield block[kept[start : start + len(block)] & (block["split"] == SPLITS.index(split))]
 
     def _staged(self) -> Iterator[tuple[int, np.ndarray]]:
-        """BLOCK examples at a time, behind the number of the first; read and not mapped, they take constant memory."""
+        """BLOCK examples at a time, behind the number of the first; read and not mapped, they take
+        constant memory."""
         with open(self.staged, "rb") as file:
             for start in range(0, self.examples, BLOCK):
                 yield start, np.fromfile(file, EXAMPLE, BLOCK)

@@ -1,4 +1,5 @@
-"""Opens files, plain or compressed, and standard input; says what is wrong with those that cannot be read."""
+"""Opens files, plain or compressed, and standard input; says what is wrong with those that cannot
+be read."""
 
 import gzip
 import io
@@ -24,12 +25,21 @@ COMPRESSIONS = (".gz", ".xz", ".zst")
 STANDARD_INPUT = "-"  # as the name of a file
 LONGEST = 2**24  # characters of a line or a cell; one without an end must not fill the memory
 LARGEST = 2**30  # bytes or characters of a file that is read as a whole, when it is unpacked
-UNREADABLE = (OSError, EOFError, UnicodeError, lzma.LZMAError, zlib.error, pyarrow.ArrowException, zipfile.BadZipFile)
+UNREADABLE = (
+    OSError,
+    EOFError,
+    UnicodeError,
+    lzma.LZMAError,
+    zlib.error,
+    pyarrow.ArrowException,
+    zipfile.BadZipFile,
+)
 
 
 @contextmanager
 def unreadable(name: str | Path) -> Iterator[None]:
-    """Turns what reading a damaged file raises (UNREADABLE) into an InputError that names the file and the reason."""
+    """Turns what reading a damaged file raises (UNREADABLE) into an InputError that names the file
+    and the reason."""
     try:
         yield
     except FileNotFoundError as error:
@@ -38,13 +48,18 @@ def unreadable(name: str | Path) -> Iterator[None]:
         reason = first_line(error)
         if isinstance(error, UnicodeDecodeError):
             reason = f"it is not UTF-8: {not_utf8(name) or reason}"
-        raise InputError(f"{name} cannot be read: {reason}; correct the file, or get a whole copy") from error
+        raise InputError(
+            f"{name} cannot be read: {reason}; correct the file, or get a whole copy"
+        ) from error
 
 
 def open_text(name: str | Path, errors: str = "strict", newline: str = "") -> TextIO:
-    """A UTF-8 file, plain or compressed as its name says (COMPRESSIONS). Damage raises one of UNREADABLE."""
+    """A UTF-8 file, plain or compressed as its name says (COMPRESSIONS). Damage raises one of
+    UNREADABLE."""
     suffix = Path(name).suffix.lower()
-    if suffix == ".zst":  # Arrow reads every frame and notices a truncated file; the zstandard package does neither
+    if (
+        suffix == ".zst"
+    ):  # Arrow reads every frame and notices a truncated file; the zstandard package does neither
         file: Any = pyarrow.input_stream(str(name), compression="zstd")
     else:
         opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)
@@ -53,21 +68,26 @@ def open_text(name: str | Path, errors: str = "strict", newline: str = "") -> Te
 
 
 def text_lines(name: str, newline: str = "") -> Iterator[str]:
-    """The lines of a text file, with their ends. InputError for one of more than LONGEST characters."""
+    """The lines of a text file, with their ends. InputError for one of more than LONGEST
+    characters."""
     with open_text(name, newline=newline) as file:
         yield from iter(lambda: bounded(file.readline(LONGEST + 1), name, "a line"), "")
 
 
 def bounded(text: str, name: str, what: str) -> str:
-    """The text, `what` of the file `name`, unless it has more than LONGEST characters (InputError)."""
+    """The text, `what` of the file `name`, unless it has more than LONGEST characters
+    (InputError)."""
     if len(text) > LONGEST:
-        raise InputError(f"{name}: {what} has more than {LONGEST:,} characters; divide it, or correct the line ends")
+        raise InputError(
+            f"{name}: {what} has more than {LONGEST:,} characters; divide it, or correct the line ends"
+        )
     return text
 
 
 @cache
 def _standard_input() -> Any:
-    """A temporary file with all of standard input, because some commands read their input more than once."""
+    """A temporary file with all of standard input, because some commands read their input more than
+    once."""
     copy = NamedTemporaryFile(prefix="exlm-")  # noqa: SIM115  it is removed when the process ends
     shutil.copyfileobj(sys.stdin.buffer, copy)
     copy.flush()
@@ -86,7 +106,8 @@ def plain_suffix(path: str | Path) -> str:
 
 
 def not_utf8(name: str | Path) -> str | None:
-    """Says which line is the first that is not UTF-8. Python's own error does not: it decodes blocks, not lines."""
+    """Says which line is the first that is not UTF-8. Python's own error does not: it decodes
+    blocks, not lines."""
     with suppress(*UNREADABLE), open_text(name, "surrogateescape") as file:
         for number, line in enumerate(iter(lambda: file.readline(LONGEST), ""), 1):
             if bad := re.search("[\udc80-\udcff]", line):

@@ -1,5 +1,6 @@
-"""File formats. A reader yields a record for each row of a file, in constant memory: {name of a column: cell}. The
-record of a blank line is empty. Under the key FAULT a record has the reason why its row should not be used."""
+"""File formats. A reader yields a record for each row of a file, in constant memory: {name of a
+column: cell}. The record of a blank line is empty. Under the key FAULT a record has the reason why
+its row should not be used."""
 
 import csv
 import json
@@ -16,16 +17,29 @@ from rdkit import Chem, rdBase
 
 from exlm.data.chemistry import molecule_problem
 from exlm.data.columns import text_columns
-from exlm.data.files import COMPRESSIONS, LARGEST, LONGEST, STANDARD_INPUT, bounded, open_text, plain_suffix, text_lines
+from exlm.data.files import (
+    COMPRESSIONS,
+    LARGEST,
+    LONGEST,
+    STANDARD_INPUT,
+    bounded,
+    open_text,
+    plain_suffix,
+    text_lines,
+)
 from exlm.errors import InputError, first_line, optional
 
 FAULT = None  # no column has this name
 SEPARATORS = ",;\t"
 # OWNER/NAME/CONFIG:SPLIT
-HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(/(?P<config>[\w.-]+))?(:(?P<split>[\w.-]+))?")
+HUB_NAME = re.compile(
+    r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(/(?P<config>[\w.-]+))?(:(?P<split>[\w.-]+))?"
+)
 
 Record = dict[Any, Any]
-Header = bool | tuple[str, ...]  # whether a table has a header line, or its columns (unless its first line has these)
+Header = (
+    bool | tuple[str, ...]
+)  # whether a table has a header line, or its columns (unless its first line has these)
 Pick = Callable[[list[str]], list[str]]  # which columns to read, out of those that a table has
 
 
@@ -47,8 +61,8 @@ def _smi(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 
 
 def _txt(name: str, header: Header, pick: Pick) -> Iterator[Record]:
-    """As .smi if the first lines have molecules and names; as a table if the first line has a tab or the name of a text
-    column, or if `header` is given; lines otherwise."""
+    """As .smi if the first lines have molecules and names; as a table if the first line has a tab
+    or the name of a text column, or if `header` is given; lines otherwise."""
     first, *others = _first_lines(name)[:10] or [""]
     words = list(filter(None, map(str.split, (first, *others))))
     named = any(len(line) > 1 for line in words) and any(len(line[0]) > 3 for line in words)
@@ -65,13 +79,17 @@ def _csv(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 def _tsv(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     if _separator(name, "\t") != "\t":
         return _csv(name, header, pick)
-    # Quotes are ordinary characters here, as in the files of GLUE, and so are carriage returns inside a line.
+    # Quotes are ordinary characters here, as in the files of GLUE, and so are carriage returns
+    # inside a line.
     lines = (line.rstrip("\n").removesuffix("\r") for line in text_lines(name, newline="\n"))
-    return _records((line.split("\t") if line else [] for line in lines), header, pick, may_be_short=False)
+    return _records(
+        (line.split("\t") if line else [] for line in lines), header, pick, may_be_short=False
+    )
 
 
 def _separator(name: str, usual: str) -> str:
-    """The separator of a table: the usual one, unless the first line lacks it and one other divides all lines alike."""
+    """The separator of a table: the usual one, unless the first line lacks it and one other divides
+    all lines alike."""
     lines = _first_lines(name)
     if not lines or usual in lines[0]:
         return usual
@@ -93,7 +111,9 @@ def _csv_rows(name: str, separator: str) -> Iterator[list[Any]]:
         try:
             row = next(rows, None)
         except csv.Error as error:
-            raise InputError(f"{name}, row {number}: {error}; correct it, a quote may be open") from error
+            raise InputError(
+                f"{name}, row {number}: {error}; correct it, a quote may be open"
+            ) from error
         finally:
             csv.field_size_limit(limit)  # other readers in this process have their own limit
         if row is None:
@@ -110,16 +130,23 @@ def _xlsx(name: str, header: Header, pick: Pick) -> Iterator[Record]:
                 raise ValueError(f"it is larger than {LARGEST:,} bytes when it is unpacked")
         with closing(openpyxl.load_workbook(name, read_only=True, data_only=True)) as book:
             sheet = book.worksheets[0].iter_rows(max_row=2**20, values_only=True)  # as Excel
-            rows = (["" if cell is None else cell for cell in row] if any(row) else [] for row in sheet)
+            rows = (
+                ["" if cell is None else cell for cell in row] if any(row) else [] for row in sheet
+            )
             yield from _records(rows, header, pick, may_be_short=True)
     except InputError:
         raise
     except Exception as error:  # the library raises anything
-        raise InputError(f"{name} cannot be read: {first_line(error)}; save it again as .xlsx") from error
+        raise InputError(
+            f"{name} cannot be read: {first_line(error)}; save it again as .xlsx"
+        ) from error
 
 
-def _records(rows: Iterator[list[Any]], header: Header, pick: Pick, may_be_short: bool) -> Iterator[Record]:
-    """Rows of cells as records. With `may_be_short`, missing cells at the end of a row are "", and no fault."""
+def _records(
+    rows: Iterator[list[Any]], header: Header, pick: Pick, may_be_short: bool
+) -> Iterator[Record]:
+    """Rows of cells as records. With `may_be_short`, missing cells at the end of a row are "", and
+    no fault."""
     first = next(rows, None)
     if first is None:
         return
@@ -130,7 +157,9 @@ def _records(rows: Iterator[list[Any]], header: Header, pick: Pick, may_be_short
         rows = chain([first], rows)
     places = [(column, columns.index(column)) for column in pick(columns)]
     for cells in rows:
-        record: Record = {column: cells[i] if i < len(cells) else "" for column, i in places} if cells else {}
+        record: Record = (
+            {column: cells[i] if i < len(cells) else "" for column, i in places} if cells else {}
+        )
         if len(cells) > len(columns) or 0 < len(cells) < len(columns) and not may_be_short:
             record[FAULT] = f"{len(cells)} fields instead of {len(columns)}"
         yield record
@@ -159,14 +188,17 @@ def _fasta(name: str, header: Header, pick: Pick) -> Iterator[Record]:
                 yield {"name": title, "sequence": text}
             title, text = line[1:].strip(), ""
         elif title is None and line:
-            raise InputError(f"{name}, line {number}: a FASTA file begins with > and a name; this line does not")
+            raise InputError(
+                f"{name}, line {number}: a FASTA file begins with > and a name; this line does not"
+            )
         else:
             text += line
             bounded(text, name, "a sequence")
 
 
 def _sdf(name: str, header: Header, pick: Pick) -> Iterator[Record]:
-    """A structure's SMILES, its name (first line) and its properties. What RDKit cannot read has a fault."""
+    """A structure's SMILES, its name (first line) and its properties. What RDKit cannot read has a
+    fault."""
     text = ""
     for line in chain(text_lines(name), ["$$$$"]):
         if line.rstrip() != "$$$$":
@@ -196,7 +228,9 @@ def _hub(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     found = HUB_NAME.fullmatch(name)
     assert found
     try:
-        rows = load_dataset(found["name"], found["config"], split=found["split"] or "train", streaming=True)
+        rows = load_dataset(
+            found["name"], found["config"], split=found["split"] or "train", streaming=True
+        )
         next(iter(rows), {})
     except Exception as error:  # the hub client raises anything from ConnectionError to ValueError
         kinds = f"neither a file here nor a Hugging Face data set that could be opened ({first_line(error)})"
@@ -208,5 +242,11 @@ READERS: dict[str, Callable[[str, Header, Pick], Iterator[Record]]] = {
     "smi": _smi, "txt": _txt, "csv": _csv, "tsv": _tsv, "jsonl": _jsonl, "parquet": _parquet, "fasta": _fasta,
     "sdf": _sdf, "xlsx": _xlsx, "lines": _lines, "hub": _hub,
 }  # fmt: skip
-SUFFIXES = {f".{kind}": kind for kind in READERS if kind not in ("lines", "hub")} | {".fa": "fasta", ".faa": "fasta"}
-READABLE = f"{', '.join(SUFFIXES)} file (those of text may be compressed: {', '.join(COMPRESSIONS)})"  # for messages
+SUFFIXES = {f".{kind}": kind for kind in READERS if kind not in ("lines", "hub")} | {
+    ".fa": "fasta",
+    ".faa": "fasta",
+}
+# for messages
+READABLE = (
+    f"{', '.join(SUFFIXES)} file (those of text may be compressed: {', '.join(COMPRESSIONS)})"
+)

@@ -1,5 +1,5 @@
-"""Files of labelled data as data frames: every row and every cell as the file has it; and results for their rows, made
-a part at a time in constant memory, kept, and joined at the end."""
+"""Files of labelled data as data frames: every row and every cell as the file has it; and results
+for their rows, made a part at a time in constant memory, kept, and joined at the end."""
 
 import csv
 import json
@@ -27,20 +27,25 @@ ROWS = 10_000  # of a part
 def read_frame(path: str | Path, header: Header = True) -> pd.DataFrame:
     """A whole table, read from a file in any format of SUFFIXES or from standard input (`-`).
 
-    Cells of CSV and TSV stay the strings that the file holds ("" where empty), so that they can be written back
-    unchanged; Parquet, JSONL and Excel cells keep their types. Rows with another number of fields than the header are
-    cut or filled up with "" and must not be used: `frame.attrs["malformed"]` has the reasons by row, from 0. `header`
-    is False for a table without a header line, or it has the columns of a file that may lack this line.
+    Cells of CSV and TSV stay the strings that the file holds ("" where empty), so that they can be
+    written back unchanged; Parquet, JSONL and Excel cells keep their types. Rows with another
+    number of fields than the header are cut or filled up with "" and must not be used:
+    `frame.attrs["malformed"]` has the reasons by row, from 0. `header` is False for a table without
+    a header line, or it has the columns of a file that may lack this line.
 
     InputError for a missing, empty or unreadable file, and for two columns with the same name."""
     return next(read_frames(path, header))
 
 
 def read_frames(
-    path: str | Path, header: Header = True, rows: int | None = None, like: pd.DataFrame | None = None
+    path: str | Path,
+    header: Header = True,
+    rows: int | None = None,
+    like: pd.DataFrame | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """The table of `read_frame` in parts of at most `rows` rows, in constant memory. The index counts the rows of the
-    file, from 0. Each part has the columns and types that its rows need, or those of the frame `like`."""
+    """The table of `read_frame` in parts of at most `rows` rows, in constant memory. The index
+    counts the rows of the file, from 0. Each part has the columns and types that its rows need, or
+    those of the frame `like`."""
     kind, start = format_of(path), 0
     if kind is None:
         raise InputError(f"{path}: unknown file type; use a {READABLE}")
@@ -49,7 +54,11 @@ def read_frames(
             if isinstance(records, pd.DataFrame):
                 frame, faults = records.reset_index(drop=True), {}
             else:
-                faults = {row: record.pop(FAULT) for row, record in enumerate(records, start) if FAULT in record}
+                faults = {
+                    row: record.pop(FAULT)
+                    for row, record in enumerate(records, start)
+                    if FAULT in record
+                }
                 frame = pd.DataFrame(records, columns=None if like is None else like.columns)
                 frame = frame if kind == "jsonl" else frame.fillna("")
             if not start and len(faults) == len(frame) > 0:
@@ -65,13 +74,17 @@ def read_frames(
         raise InputError(f"{path}: holds no data rows")
 
 
-def _parts(kind: str, path: str | Path, header: Header, rows: int | None) -> Iterator[pd.DataFrame | list[Record]]:
+def _parts(
+    kind: str, path: str | Path, header: Header, rows: int | None
+) -> Iterator[pd.DataFrame | list[Record]]:
     """At most `rows` rows of a file at a time, without the blank lines at its end."""
     if kind == "parquet":
         with pq.ParquetFile(path) as file:
             yield from map(_as_frame, file.iter_batches(rows) if rows else [file.read()])
     else:
-        records = _without_blank_end(READERS[kind](str(path), header, partial(_all_columns, str(path))))
+        records = _without_blank_end(
+            READERS[kind](str(path), header, partial(_all_columns, str(path)))
+        )
         while part := list(islice(records, rows)):
             yield part
 
@@ -96,7 +109,9 @@ def _without_blank_end(records: Iterator[Record]) -> Iterator[Record]:
 def _all_columns(path: str, columns: list[str]) -> list[str]:
     if len(set(columns)) < len(columns):
         check_header(columns, path)
-        raise InputError(f"{path}: two columns are called {max(columns, key=columns.count)!r}; rename or remove one")
+        raise InputError(
+            f"{path}: two columns are called {max(columns, key=columns.count)!r}; rename or remove one"
+        )
     return columns
 
 
@@ -109,31 +124,41 @@ def read_json(path: str | Path) -> Any:
                 raise ValueError(f"it has more than {LARGEST:,} characters")
             return json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{path} cannot be read: {first_line(error)}; correct the JSON") from error
+            raise InputError(
+                f"{path} cannot be read: {first_line(error)}; correct the JSON"
+            ) from error
 
 
 def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
-    """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all. InputError for cells that TSV cannot hold."""
+    """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all. InputError for cells that
+    TSV cannot hold."""
     texts = frame.select_dtypes(exclude="number")
     special = {".csv": "\r", ".tsv": "[\t\n\r]"}.get(path.suffix)
-    found = special and any(column.astype(str).str.contains(special, na=False).any() for _, column in texts.items())
+    found = special and any(
+        column.astype(str).str.contains(special, na=False).any() for _, column in texts.items()
+    )
     with replacing(path) as unfinished:
         if path.suffix == ".parquet":
             pq.write_table(as_arrow(frame), unfinished)
-        elif path.suffix == ".csv":  # pandas would leave a carriage return without quotes, and read it as a line's end
+        elif (
+            path.suffix == ".csv"
+        ):  # pandas would leave a carriage return without quotes, and read it as a line's end
             quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if found else csv.QUOTE_MINIMAL
             frame.to_csv(unfinished, index=False, header=header, quoting=quoting)
         elif path.suffix == ".xlsx":
             frame.to_excel(unfinished, index=False)
         elif found:
-            raise InputError(f"{path}: a cell holds a tab or line break; write a .csv or .parquet file")
+            raise InputError(
+                f"{path}: a cell holds a tab or line break; write a .csv or .parquet file"
+            )
         else:
             frame.to_csv(unfinished, index=False, header=header, sep="\t", quoting=csv.QUOTE_NONE)
         sync(unfinished)
 
 
 def as_arrow(frame: pd.DataFrame) -> pa.Table:
-    """The frame as an Arrow table. Where a column has cells of several types, as in JSONL, all cells become strings."""
+    """The frame as an Arrow table. Where a column has cells of several types, as in JSONL, all
+    cells become strings."""
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except pa.ArrowException:
@@ -141,7 +166,8 @@ def as_arrow(frame: pd.DataFrame) -> pa.Table:
 
 
 def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
-    """`frame` with further columns. If a name is taken, "exlm " is put before the new one: nothing is overwritten."""
+    """`frame` with further columns. If a name is taken, "exlm " is put before the new one: nothing
+    is overwritten."""
     free = {}
     for name, values in columns.items():
         while name in frame:
@@ -150,11 +176,18 @@ def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
     return pd.concat([frame, pd.DataFrame(free, frame.index)], axis=1)
 
 
-def output_path(model: str, input: str, output: str | None, ending: str, suffixes: tuple[str, ...]) -> Path:
-    """Where to write: `output`, or a name beside the input that also names the model, as each has its own results."""
+def output_path(
+    model: str, input: str, output: str | None, ending: str, suffixes: tuple[str, ...]
+) -> Path:
+    """Where to write: `output`, or a name beside the input that also names the model, as each has
+    its own results."""
     if not output and input == STANDARD_INPUT:
-        raise InputError("standard input has no name to derive another from; name the file to write with --output")
-    beside = Path(input).with_name(f"{Path(input).name.split('.')[0]}-{Path(model).resolve().name}-{ending}")
+        raise InputError(
+            "standard input has no name to derive another from; name the file to write with --output"
+        )
+    beside = Path(input).with_name(
+        f"{Path(input).name.split('.')[0]}-{Path(model).resolve().name}-{ending}"
+    )
     target = Path(output) if output else beside
     if target.resolve() == Path(input).resolve():
         raise InputError(f"{target} is the input itself; choose another name for --output")
@@ -172,15 +205,18 @@ def write_in_parts(
     settings: dict[str, Any],
     write: Callable[[pd.DataFrame, Path], dict[str, int]],
 ) -> dict[str, int]:
-    """Turns the table `input` into the file `target`, ROWS rows at a time, which all have the same columns:
-    `write` writes the results for some of them to a file, and returns how many there are of every kind.
+    """Turns the table `input` into the file `target`, ROWS rows at a time, which all have the same
+    columns: `write` writes the results for some of them to a file, and returns how many there are
+    of every kind.
 
-    The parts are joined at the end: Parquet files to one, others byte by byte. A part of a .npy file is the numbers
-    alone, float32. A command that was interrupted goes on behind the parts that are finished, if input and `settings`
-    are the same. Returns the sums of what `write` returns."""
+    The parts are joined at the end: Parquet files to one, others byte by byte. A part of a .npy
+    file is the numbers alone, float32. A command that was interrupted goes on behind the parts that
+    are finished, if input and `settings` are the same. Returns the sums of what `write` returns."""
     begun = plain({**settings, "input": digest(input), "rows_of_a_part": ROWS})
     with unfinished(target.with_name(f".unfinished-{target.name}"), begun) as kept:
-        common = pd.concat([frame.iloc[[]] for frame in read_frames(input, header, ROWS)])  # [:0] would keep its text
+        common = pd.concat(
+            [frame.iloc[[]] for frame in read_frames(input, header, ROWS)]
+        )  # [:0] would keep its text
         parts, rows, counts = list[Path](), 0, list[dict[str, int]]()
         for frame in read_frames(input, header, ROWS, common):
             parts.append(kept / f"{rows}{target.suffix}")
@@ -207,20 +243,31 @@ def _join_bytes(parts: Sequence[Path], whole: Path, rows: int) -> None:
     with whole.open("wb") as file:
         if whole.suffix == ".npy":
             shape = rows, sum(part.stat().st_size for part in parts) // (4 * rows)
-            np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+            np.lib.format.write_array_header_1_0(
+                file, {"descr": "<f4", "fortran_order": False, "shape": shape}
+            )
         for part in parts:
             with part.open("rb") as content:
                 shutil.copyfileobj(content, file)
 
 
 def _join_tables(parts: Sequence[Path], whole: Path) -> None:
-    """Where the types of a column differ between the parts, it gets one that holds all of them, or strings."""
+    """Where the types of a column differ between the parts, it gets one that holds all of them, or
+    strings."""
     schemas = [pq.read_schema(part) for part in parts]
     try:
         schema = pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowException:
-        same = {name: len({schema.field(name).type for schema in schemas}) == 1 for name in schemas[0].names}
-        schema = pa.schema([field if same[field.name] else pa.field(field.name, pa.string()) for field in schemas[0]])
+        same = {
+            name: len({schema.field(name).type for schema in schemas}) == 1
+            for name in schemas[0].names
+        }
+        schema = pa.schema(
+            [
+                field if same[field.name] else pa.field(field.name, pa.string())
+                for field in schemas[0]
+            ]
+        )
     with pq.ParquetWriter(whole, schema) as writer:
         for part in parts:
             writer.write_table(pq.read_table(part).cast(schema))

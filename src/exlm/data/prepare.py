@@ -20,9 +20,23 @@ from tqdm import tqdm
 
 from exlm.data.chemistry import Standardize, are_molecules
 from exlm.data.corpus import FORMAT_VERSION, CorpusWriter
-from exlm.data.encoding import SPECIALS, Chunk, EncodedChunk, Encoder, count_smiles, map_chunks, pack, read_chunks
+from exlm.data.encoding import (
+    SPECIALS,
+    Chunk,
+    EncodedChunk,
+    Encoder,
+    count_smiles,
+    map_chunks,
+    pack,
+    read_chunks,
+)
 from exlm.data.readers import find_sources
-from exlm.data.tokenization import TEXT_TOKENIZERS, smiles_tokenizer, splits_smiles, train_text_tokenizer
+from exlm.data.tokenization import (
+    TEXT_TOKENIZERS,
+    smiles_tokenizer,
+    splits_smiles,
+    train_text_tokenizer,
+)
 from exlm.errors import InputError
 from exlm.pretrained import load_tokenizer, tokenizer_hash
 from exlm.storage import MANIFEST, entries, new_directory
@@ -53,42 +67,59 @@ def prepare(
     header: bool = True,
     standardize: Standardize = "none",
 ) -> dict[str, Any]:
-    """Tokenise molecules or text once, into a corpus that training maps into memory; returns the manifest.
+    """Tokenise molecules or text once, into a corpus that training maps into memory; returns the
+    manifest.
 
-    The result depends on inputs and options but not on `workers`. It appears at `output` only when complete.
+    The result depends on inputs and options but not on `workers`. It appears at `output` only when
+    complete.
 
     Args:
-        inputs: files (.smi, .txt, .csv, .tsv, .jsonl, .fasta, .fa, .faa, .sdf, each also .gz, .xz, .zst; .parquet,
-            .xlsx), directories of them, Hugging Face data sets (`owner/name`, `owner/name/config:split`), or `-` for
-            standard input: lines, or a table. Of a .smi line the first word is read, of a .txt file every line.
+        inputs: files (.smi, .txt, .csv, .tsv, .jsonl, .fasta, .fa, .faa, .sdf, each also .gz, .xz,
+            .zst; .parquet, .xlsx), directories of them, Hugging Face data sets (`owner/name`,
+            `owner/name/config:split`), or `-` for standard input: lines, or a table. Of a .smi line
+            the first word is read, of a .txt file every line.
         output: directory to write.
-        tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as uncased BERT's) learn
-            a vocabulary from the inputs. `protein` has a token for each residue; rows with gaps or other characters
-            that are no residue are invalid. Any other value names a saved tokenizer.
-        text_column: column of a table to read; by default that with a usual name (smiles, text, ...), or the only one.
-        max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless they are packed.
-        held_out: share of the examples for validation, chosen by content: equal rows are in the same split. Packed
-            documents are held out whole, chosen by their first row.
+        tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as
+            uncased BERT's) learn a vocabulary from the inputs. `protein` has a token for each
+            residue; rows with gaps or other characters that are no residue are invalid. Any other
+            value names a saved tokenizer.
+        text_column: column of a table to read; by default that with a usual name (smiles, text,
+            ...), or the only one.
+        max_length: tokens per example, BOS and EOS included; longer rows are never kept, unless
+            they are packed.
+        held_out: share of the examples for validation, chosen by content: equal rows are in the
+            same split. Packed documents are held out whole, chosen by their first row.
         drop_duplicates: keep only the first of equal rows.
-        on_invalid: stop at the first invalid row, skip such rows (default), or keep them (default of packed rows).
-        molecules: a row must be SMILES that RDKit reads, and its tokens must decode to the same text. By default on for
-            SMILES tokenizers, off for bpe, wordpiece and packed rows; else the first rows decide.
+        on_invalid: stop at the first invalid row, skip such rows (default), or keep them (default
+            of packed rows).
+        molecules: a row must be SMILES that RDKit reads, and its tokens must decode to the same
+            text. By default on for SMILES tokenizers, off for bpe, wordpiece and packed rows; else
+            the first rows decide.
         workers: processes; 0 is one per core.
         seed: seed of the choice of held-out examples.
         overwrite: replace the corpus at `output`.
-        documents: with `none`, every row is an example; otherwise rows are packed into examples of max_length tokens.
-            With `row`, every row is a document; with `blank`, blank rows and ends of files separate documents.
-        cross_documents: pack all documents into one stream with EOS between them; else no example has tokens of two.
+        documents: with `none`, every row is an example; otherwise rows are packed into examples of
+            max_length tokens. With `row`, every row is a document; with `blank`, blank rows and
+            ends of files separate documents.
+        cross_documents: pack all documents into one stream with EOS between them; else no example
+            has tokens of two.
         vocabulary_size: number of tokens of bpe and wordpiece, special tokens included.
-        header: whether tables have a header line; without it, the columns are called `column 1`, `column 2`, ...
-        standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts and charges
-            (`parent`). A model that is trained on the corpus remembers it."""
+        header: whether tables have a header line; without it, the columns are called `column 1`,
+            `column 2`, ...
+        standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
+            and charges (`parent`). A model that is trained on the corpus remembers it."""
     on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
-    options = {name: value for name, value in locals().items() if name not in ("output", "workers", "overwrite")}
+    options = {
+        name: value
+        for name, value in locals().items()
+        if name not in ("output", "workers", "overwrite")
+    }
     _check_options(options, workers)
     sources, ignored = find_sources(inputs, header)
     packed, keep = documents != "none", on_invalid == "keep"
-    known: list[bytes] = []  # for every chunk which rows are molecules, if the vocabulary was learned from these
+    known: list[
+        bytes
+    ] = []  # for every chunk which rows are molecules, if the vocabulary was learned from these
 
     def read(title: str) -> Iterator[Chunk]:
         with tqdm(desc=title, unit=" rows", unit_scale=True, disable=None) as bar:
@@ -97,19 +128,28 @@ def prepare(
                 bar.update(len(chunk))
 
     with new_directory(Path(output), overwrite) as folder:
-        vocabulary = None if tokenizer in ("smiles", *TEXT_TOKENIZERS) else load_tokenizer(tokenizer)
+        vocabulary = (
+            None if tokenizer in ("smiles", *TEXT_TOKENIZERS) else load_tokenizer(tokenizer)
+        )
         if molecules is None:
-            smiles = tokenizer == "smiles" or bool(vocabulary and splits_smiles(vocabulary.backend_tokenizer))
+            smiles = tokenizer == "smiles" or bool(
+                vocabulary and splits_smiles(vocabulary.backend_tokenizer)
+            )
             sample = (row.text for chunk in read_chunks(sources, text_column) for row in chunk)
             molecules = not packed and (smiles or bool(vocabulary and are_molecules(sample)))
         options["molecules"] = molecules
         if standardize != "none" and not molecules:
-            raise InputError(f"standardize={standardize} rewrites molecules; set molecules to true, or leave it out")
+            raise InputError(
+                f"standardize={standardize} rewrites molecules; set molecules to true, or leave it out"
+            )
         if tokenizer in TEXT_TOKENIZERS:
             texts = (row.text for chunk in read("vocabulary") for row in chunk if row.text)
             vocabulary = train_text_tokenizer(tokenizer, texts, vocabulary_size)
         elif not vocabulary:
-            count, total = partial(count_smiles, molecules and not keep, standardize), Counter[str]()
+            count, total = (
+                partial(count_smiles, molecules and not keep, standardize),
+                Counter[str](),
+            )
             with closing(map_chunks(count, read("vocabulary"), workers)) as counted:
                 for tokens, bits in counted:
                     total.update(tokens)
@@ -117,14 +157,20 @@ def prepare(
             vocabulary = smiles_tokenizer(total)
         vocabulary.save_pretrained(folder)
         file, longest = str(folder / "tokenizer.json"), sys.maxsize if packed else max_length
-        encoder = Encoder(file, vocabulary.unk_token_id, longest, molecules, keep, held_out, seed, standardize)
-        writer = CorpusWriter(folder, max(vocabulary.get_vocab().values()) + 1)  # some tokenizers skip ids
+        encoder = Encoder(
+            file, vocabulary.unk_token_id, longest, molecules, keep, held_out, seed, standardize
+        )
+        writer = CorpusWriter(
+            folder, max(vocabulary.get_vocab().values()) + 1
+        )  # some tokenizers skip ids
         rows = zip(read("tokenising"), chain(known, repeat(b"")), strict=False)
         with closing(map_chunks(encoder, rows, workers)) as encoded:
             separator = vocabulary.eos_token_id if cross_documents else None
             examples = pack(encoded, max_length - SPECIALS, separator) if packed else encoded
             counts = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
-        found = statistics(counts, writer.examples, writer.write_splits(max_length, drop_duplicates))
+        found = statistics(
+            counts, writer.examples, writer.write_splits(max_length, drop_duplicates)
+        )
         files, fingerprint = entries(folder, folder.iterdir()), tokenizer_hash(vocabulary)
         content = [files[name]["sha256"] for name in (*writer.shards, "train.npy", "valid.npy")]
         manifest = {
@@ -142,31 +188,50 @@ def prepare(
             "versions": {package: version(package) for package in ("exlm", "rdkit", "tokenizers")},
             "files": files,
         }
-        (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8")
+        (folder / MANIFEST).write_text(
+            json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8"
+        )
     print(describe(manifest, output))
     return manifest
 
 
 def _check_options(options: dict[str, Any], workers: int) -> None:
     if not 0 <= options["held_out"] < 1:
-        raise InputError(f"held_out is {options['held_out']} but must be at least 0 and less than 1")
+        raise InputError(
+            f"held_out is {options['held_out']} but must be at least 0 and less than 1"
+        )
     if options["max_length"] <= SPECIALS:
-        raise InputError(f"max_length is {options['max_length']} but must be at least {SPECIALS + 1}")
+        raise InputError(
+            f"max_length is {options['max_length']} but must be at least {SPECIALS + 1}"
+        )
     if workers < 0:
         raise InputError(f"workers is {workers} but must be 0 (one per core) or more")
-    for name, kind in (("on_invalid", OnInvalid), ("documents", Documents), ("standardize", Standardize)):
+    for name, kind in (
+        ("on_invalid", OnInvalid),
+        ("documents", Documents),
+        ("standardize", Standardize),
+    ):
         if options[name] not in get_args(kind):
-            raise InputError(f"{name} is {options[name]} but must be one of {', '.join(get_args(kind))}")
+            raise InputError(
+                f"{name} is {options[name]} but must be one of {', '.join(get_args(kind))}"
+            )
     if options["documents"] != "none" and options["drop_duplicates"]:
-        raise InputError("drop_duplicates compares rows, but these are packed; leave it out or use documents=none")
+        raise InputError(
+            "drop_duplicates compares rows, but these are packed; leave it out or use documents=none"
+        )
 
 
-def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool) -> dict[str, Counter[str]]:
-    """Writes examples and invalid rows; returns all counts. With `stop`, the first invalid row raises InputError."""
+def _write(
+    writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool
+) -> dict[str, Counter[str]]:
+    """Writes examples and invalid rows; returns all counts. With `stop`, the first invalid row
+    raises InputError."""
     counts = defaultdict[str, Counter[str]](Counter)
     with open(skipped, "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(("file", "row", "value", "reason", "detail", "action"))  # the action is kept or skipped
+        table.writerow(
+            ("file", "row", "value", "reason", "detail", "action")
+        )  # the action is kept or skipped
         for chunk in chunks:
             if stop and chunk.invalid:
                 name, row, value, reason, detail, _ = chunk.invalid[0]
@@ -181,30 +246,40 @@ def _write(writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, 
     return counts
 
 
-def statistics(counts: dict[str, Counter[str]], written: int, histograms: dict[str, np.ndarray]) -> dict[str, Any]:
+def statistics(
+    counts: dict[str, Counter[str]], written: int, histograms: dict[str, np.ndarray]
+) -> dict[str, Any]:
     """What the manifest says about the content; InputError if nothing is left for training."""
     if not histograms["train"].any():
         found = ", ".join(f"{n} {what}" for what, n in (counts["rows"] + counts["invalid"]).items())
-        raise InputError(f"no row is left for training ({found}); check text_column, the tokenizer and held_out")
+        raise InputError(
+            f"no row is left for training ({found}); check text_column, the tokenizer and held_out"
+        )
     rows, below = counts["rows"], np.cumsum(histograms["train"] + histograms["valid"])
     return {
         "counts": {
             "rows": rows["rows"],
             "blank": rows["blank"],
             "invalid": dict(sorted(counts["invalid"].items())),
-            **{kind: rows[kind] for kind in ("skipped", "kept_invalid", "unknown_tokens", "spelled_pieces")},
+            **{
+                kind: rows[kind]
+                for kind in ("skipped", "kept_invalid", "unknown_tokens", "spelled_pieces")
+            },
             "duplicates": written - int(below[-1]),
             **{f"{split}_examples": int(h.sum()) for split, h in histograms.items()},
             **{f"{split}_tokens": int(h @ np.arange(len(h))) for split, h in histograms.items()},
             **({"documents": rows["documents"]} if "documents" in rows else {}),
         },
-        "length_percentiles": {str(p): int(np.searchsorted(below, max(1, p / 100 * below[-1]))) for p in PERCENTILES},
+        "length_percentiles": {
+            str(p): int(np.searchsorted(below, max(1, p / 100 * below[-1]))) for p in PERCENTILES
+        },
         "most_frequent_unknown": dict(counts["unknown"].most_common(REPORTED_STRINGS)),
         "most_frequent_spelled": dict(counts["spelled"].most_common(REPORTED_STRINGS)),
     }
 
 
 def describe(manifest: dict[str, Any], output: str) -> str:
-    """What a user must know about the result: what was written, what else was found, and how long the sequences are."""
+    """What a user must know about the result: what was written, what else was found, and how long
+    the sequences are."""
     template = Path(__file__).with_name("describe.txt").read_text(encoding="utf-8")
     return Template(template).render(manifest, output=output)

@@ -1,4 +1,5 @@
-"""Finds the files that an input stands for, and reads their texts one row at a time, in constant memory."""
+"""Finds the files that an input stands for, and reads their texts one row at a time, in constant
+memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,8 +25,9 @@ class Source:
 
 
 def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], int]:
-    """The sources behind `inputs` (files, directories, hub names, `-`) in order, and how many files were left out. A
-    .txt file has a text on each line. InputError if an input does not exist or has nothing that can be read."""
+    """The sources behind `inputs` (files, directories, hub names, `-`) in order, and how many files
+    were left out. A .txt file has a text on each line. InputError if an input does not exist or has
+    nothing that can be read."""
     sources: list[Source] = []
     left_out = 0
     for name in inputs:
@@ -35,18 +37,27 @@ def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], 
             sources.append(Source(name, "hub" if hub else "txt", None, header))
             continue
         files, unwanted = (sorted(path.iterdir()), NOT_DATA) if path.is_dir() else ([path], ())
-        data = [f for f in files if f.is_file() and format_of(f) and not f.name.lower().startswith(unwanted)]
+        data = [
+            f
+            for f in files
+            if f.is_file() and format_of(f) and not f.name.lower().startswith(unwanted)
+        ]
         if not data:
-            raise InputError(f"the input {name} does not exist or has no {READABLE}; check its path and its name")
+            raise InputError(
+                f"the input {name} does not exist or has no {READABLE}; check its path and its name"
+            )
         readers = [str(format_of(file)).replace("txt", "lines") for file in data]
-        sources += [Source(str(f), r, f.stat().st_size, header) for f, r in zip(data, readers, strict=True)]
+        sources += [
+            Source(str(f), r, f.stat().st_size, header) for f, r in zip(data, readers, strict=True)
+        ]
         left_out += len(files) - len(data)
     return sources, left_out
 
 
 def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[str, str]]:
-    """The text of every row without white space around it, "" where it is missing, and why it is missing, if known.
-    InputError if the source is damaged or has no rows, or if it is unclear which column to read."""
+    """The text of every row without white space around it, "" where it is missing, and why it is
+    missing, if known. InputError if the source is damaged or has no rows, or if it is unclear which
+    column to read."""
     row, column = 0, None
     wanted = None if source.reader in ONE_TEXT else text_column
 

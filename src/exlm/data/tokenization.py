@@ -1,6 +1,7 @@
-"""Tokenizers: proteins by residues; and learned from rows, SMILES by atoms, byte-level BPE as RoBERTa's, WordPiece as
-(uncased) BERT's. All are stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer` loads without ExLM installed.
-The same rows always give the same tokenizer. Ids: BOS 0, PAD 1, EOS 2, UNK 3, then the others, MASK last."""
+"""Tokenizers: proteins by residues; and learned from rows, SMILES by atoms, byte-level BPE as
+RoBERTa's, WordPiece as (uncased) BERT's. All are stock `PreTrainedTokenizerFast` objects, which
+`AutoTokenizer` loads without ExLM installed. The same rows always give the same tokenizer. Ids: BOS
+0, PAD 1, EOS 2, UNK 3, then the others, MASK last."""
 
 import json
 from collections import Counter
@@ -8,54 +9,88 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from tokenizers.implementations import BertWordPieceTokenizer, ByteLevelBPETokenizer
 from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import InputError
 
-# The pattern of Schwaller et al. (2018), https://doi.org/10.1039/C8SC02339E. EXTENSIONS are what RDKit reads besides:
-# ring closures as %(100), and dative bonds.
+# The pattern of Schwaller et al. (2018), https://doi.org/10.1039/C8SC02339E. EXTENSIONS are what
+# RDKit reads besides: ring closures as %(100), and dative bonds.
 EXTENSIONS = r"%\([0-9]+\)|->|<-"
 SCHWALLER = r"\[[^\]]+\]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>|\*|\$|%[0-9]{2}|[0-9]"
 SMILES_PATTERN = f"{EXTENSIONS}|{SCHWALLER}"
 
-# A SMILES token outside the vocabulary is spelled: its first character, then the others, each with MARK before it. So a
-# charge in brackets is not taken for a bond, nor a mass for a ring. The letters are those of element symbols.
+# A SMILES token outside the vocabulary is spelled: its first character, then the others, each with
+# MARK before it. So a charge in brackets is not taken for a bond, nor a mass for a ring. The
+# letters are those of element symbols.
 MARK = "##"
 FIRST = r"BCNOSPFIbcnosp().=#-+\/:~@?>*$%[<0123456789"
 OTHERS = "ABCDEFGHIKLMNOPRSTUVWXYZabcdefghiklmnoprstuvy0123456789@+-:*()#>]"
 MARKED = frozenset(f"{MARK}{character}" for character in OTHERS)
 
-# One-letter codes: the 20 amino acids by frequency, then X (any), B (N or D), Z (Q or E), U (selenocysteine), O
-# (pyrrolysine), J (I or L). Lower case is read as upper case, and a `*` at the end (a stop codon) is cut.
+# One-letter codes: the 20 amino acids by frequency, then X (any), B (N or D), Z (Q or E), U
+# (selenocysteine), O (pyrrolysine), J (I or L). Lower case is read as upper case, and a `*` at the
+# end (a stop codon) is cut.
 RESIDUES = "LAGVSERTIDPKQNFYMHWCXBZUOJ"
 RESIDUE_NORMALIZER = normalizers.Sequence(
-    [*(normalizers.Replace(letter.lower(), letter) for letter in RESIDUES), normalizers.Replace(Regex(r"\*$"), "")]
+    [
+        *(normalizers.Replace(letter.lower(), letter) for letter in RESIDUES),
+        normalizers.Replace(Regex(r"\*$"), ""),
+    ]
 )
 
 # Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it.
-ROBERTA = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}  # of SMILES tokenizers, too
-ENDS = processors.TemplateProcessing("<s> $A </s>", "<s> $A </s> $B </s>", [("<s>", 0), ("</s>", 2)])
+ROBERTA = {
+    "bos": "<s>",
+    "pad": "<pad>",
+    "eos": "</s>",
+    "unk": "<unk>",
+    "mask": "<mask>",
+}  # of SMILES tokenizers, too
+ENDS = processors.TemplateProcessing(
+    "<s> $A </s>", "<s> $A </s> $B </s>", [("<s>", 0), ("</s>", 2)]
+)
 BERT = {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 
-SAMPLE = 2**26  # characters of text to learn from; more would change little, and the trainer keeps all words in memory
+SAMPLE = (
+    2**26
+    # characters of text to learn from; more would change little, and the trainer keeps all words in
+    # memory
+)
 SMALLEST = 256 + len(ROBERTA)  # smallest vocabulary of text: the bytes and the special tokens
-ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as for BERT; rarer ones become [UNK]
+ALPHABET = (
+    1000  # characters of a WordPiece vocabulary at most, as for BERT; rarer ones become [UNK]
+)
 
 
 def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
-    """The SMILES tokenizer whose vocabulary is every counted token, and an alphabet for spelling other tokens. Tokens
-    outside the vocabulary are spelled, without loss: `[14C]` then becomes `[ ##1 ##4 ##C ##]`. The ids: special tokens,
-    then tokens by falling frequency (ties in alphabetical order), then the rest of the alphabet, then `<mask>`. What is
-    not SMILES becomes `<unk>`; nothing is dropped."""
+    """The SMILES tokenizer whose vocabulary is every counted token, and an alphabet for spelling
+    other tokens. Tokens outside the vocabulary are spelled, without loss: `[14C]` then becomes `[
+    ##1 ##4 ##C ##]`. The ids: special tokens, then tokens by falling frequency (ties in
+    alphabetical order), then the rest of the alphabet, then `<mask>`. What is not SMILES becomes
+    `<unk>`; nothing is dropped."""
     if not counts:
-        raise InputError("no valid SMILES of usual length found to learn from; check the input and its column")
+        raise InputError(
+            "no valid SMILES of usual length found to learn from; check the input and its column"
+        )
     tokens = sorted(counts, key=lambda token: (-counts[token], token))
     alphabet = sorted(MARKED.union(FIRST).difference(tokens))
     *first, mask = ROBERTA.values()
     vocabulary = {token: i for i, token in enumerate([*first, *tokens, *alphabet, mask])}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=ROBERTA["unk"], continuing_subword_prefix=MARK))
+    tokenizer = Tokenizer(
+        models.WordPiece(vocabulary, unk_token=ROBERTA["unk"], continuing_subword_prefix=MARK)
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SMILES_PATTERN), "isolated")
     tokenizer.decoder = decoders.Sequence([decoders.Replace(MARK, ""), decoders.Fuse()])
     tokenizer.post_processor = ENDS
@@ -63,19 +98,29 @@ def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
 
 
 def splits_smiles(tokenizer: Tokenizer) -> bool:
-    """Whether this is a `smiles_tokenizer`. It is recognised by its pattern for splitting, which is saved with it."""
+    """Whether this is a `smiles_tokenizer`. It is recognised by its pattern for splitting, which is
+    saved with it."""
     splitter = tokenizer.pre_tokenizer
-    return splitter is not None and json.loads(splitter.__getstate__()).get("pattern") == {"Regex": SMILES_PATTERN}
+    return splitter is not None and json.loads(splitter.__getstate__()).get("pattern") == {
+        "Regex": SMILES_PATTERN
+    }
 
 
 def splits_residues(tokenizer: Tokenizer) -> bool:
-    """Whether this is a tokenizer of proteins. It is recognised by its normalizer, which is saved with it."""
-    return tokenizer.normalizer is not None and tokenizer.normalizer.__getstate__() == RESIDUE_NORMALIZER.__getstate__()
+    """Whether this is a tokenizer of proteins. It is recognised by its normalizer, which is saved
+    with it."""
+    return (
+        tokenizer.normalizer is not None
+        and tokenizer.normalizer.__getstate__() == RESIDUE_NORMALIZER.__getstate__()
+    )
 
 
-def train_text_tokenizer(kind: str, rows: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
-    """Learn a tokenizer of a `kind` of TEXT_TOKENIZERS from at most SAMPLE characters of `rows`, evenly spaced. It has
-    at most `vocabulary_size` tokens, special tokens included. InputError for no text or a vocabulary below SMALLEST."""
+def train_text_tokenizer(
+    kind: str, rows: Iterable[str], vocabulary_size: int
+) -> PreTrainedTokenizerFast:
+    """Learn a tokenizer of a `kind` of TEXT_TOKENIZERS from at most SAMPLE characters of `rows`,
+    evenly spaced. It has at most `vocabulary_size` tokens, special tokens included. InputError for
+    no text or a vocabulary below SMALLEST."""
     if vocabulary_size < SMALLEST:
         raise InputError(f"vocabulary_size is {vocabulary_size} but must be at least {SMALLEST}")
     sample = evenly_spaced(rows, SAMPLE)
@@ -85,7 +130,8 @@ def train_text_tokenizer(kind: str, rows: Iterable[str], vocabulary_size: int) -
 
 
 def evenly_spaced(rows: Iterable[str], characters: int) -> list[str]:
-    """Every n-th of `rows`; n is the smallest power of two that leaves at most `characters` characters, or one row."""
+    """Every n-th of `rows`; n is the smallest power of two that leaves at most `characters`
+    characters, or one row."""
     kept: list[str] = []
     size, stride = 0, 1
     for number, row in enumerate(rows):
@@ -110,7 +156,8 @@ def _bpe(rows: list[str], size: int) -> PreTrainedTokenizerFast:
 
 def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
     learner = BertWordPieceTokenizer()
-    # The trainer would number inner characters (`##a`) at random, and break ties by number. So it gets them in order.
+    # The trainer would number inner characters (`##a`) at random, and break ties by number. So it
+    # gets them in order.
     counts = Counter(chain.from_iterable(map(learner.normalize, rows)))
     alphabet = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
     alphabet = alphabet[: min(ALPHABET, (size - len(BERT)) // 4)]
@@ -128,10 +175,12 @@ def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
 
 
 def _protein(rows: list[str], size: int) -> PreTrainedTokenizerFast:
-    """One token for each letter of RESIDUES, whatever the rows are. Gaps and all other characters are `<unk>`."""
+    """One token for each letter of RESIDUES, whatever the rows are. Gaps and all other characters
+    are `<unk>`."""
     *first, mask = ROBERTA.values()
     vocabulary = {token: i for i, token in enumerate([*first, *RESIDUES, mask])}
-    # Without merges, every character is a token. Foreign ones are split off, so that messages can show them.
+    # Without merges, every character is a token. Foreign ones are split off, so that messages can
+    # show them.
     tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token=ROBERTA["unk"]))
     tokenizer.normalizer = RESIDUE_NORMALIZER
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"[^{RESIDUES}]"), "isolated")
@@ -140,8 +189,11 @@ def _protein(rows: list[str], size: int) -> PreTrainedTokenizerFast:
     return _fast_tokenizer(tokenizer, ROBERTA)
 
 
-def _fast_tokenizer(tokenizer: Tokenizer, special: dict[str, str], **mask_options: bool) -> PreTrainedTokenizerFast:
-    """Wraps `tokenizer` in the Hugging Face class, which adds the special tokens that `tokenizer` lacks."""
+def _fast_tokenizer(
+    tokenizer: Tokenizer, special: dict[str, str], **mask_options: bool
+) -> PreTrainedTokenizerFast:
+    """Wraps `tokenizer` in the Hugging Face class, which adds the special tokens that `tokenizer`
+    lacks."""
     named: dict[str, Any] = {f"{name}_token": token for name, token in special.items()}
     named["mask_token"] = AddedToken(special["mask"], special=True, **mask_options)
     return PreTrainedTokenizerFast(

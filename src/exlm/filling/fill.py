@@ -1,4 +1,5 @@
-"""Fills all masks of a text together, or those of every line of a file. `exlm.filling.search` does the search."""
+"""Fills all masks of a text together, or those of every line of a file. `exlm.filling.search` does
+the search."""
 
 import json
 import sys
@@ -18,7 +19,9 @@ from exlm.filling.texts import FillOptions, Record, fill_texts, fills_molecules,
 from exlm.storage import replacing
 from exlm.train import distributed
 
-TABLE = Template(Path(__file__).with_name("fillings.txt").read_text(encoding="utf-8"))  # of a record, for printing
+TABLE = Template(
+    Path(__file__).with_name("fillings.txt").read_text(encoding="utf-8")
+)  # of a record, for printing
 
 
 def fill(
@@ -35,43 +38,54 @@ def fill(
     device: str = "auto",
     **options: Any,
 ) -> None:
-    """Fills the masks of texts or SMILES jointly and prints or writes the fillings with their probabilities.
+    """Fills the masks of texts or SMILES jointly and prints or writes the fillings with their
+    probabilities.
 
-    The output has every text in its place. If one has no mask or is too long, for example, `problem` says so.
+    The output has every text in its place. If one has no mask or is too long, for example,
+    `problem` says so.
 
     Args:
         model: a pre-trained model directory.
         texts: texts in which the tokenizer's mask token, or [MASK], marks every place to fill.
-        file: a file of such texts, in place of texts, in any format that `exlm prepare` reads (with another ending: a
-            text on each line), or `-` for standard input.
-        output: JSONL file to write: line, text, fillings (text, tokens of each mask, probability, log_probability),
-            exact (beam: whether it is proven that no more probable filling was missed), kept, passes (how many passes
-            of the network it took), warning and problem.
-            Fillings of molecules also have valid: whether RDKit reads them. Without a file, a table is printed.
-        states: add the states of every mask in the first pass, each with the probability that a path visits it and
-            its top words.
+        file: a file of such texts, in place of texts, in any format that `exlm prepare` reads (with
+            another ending: a text on each line), or `-` for standard input.
+        output: JSONL file to write: line, text, fillings (text, tokens of each mask, probability,
+            log_probability), exact (beam: whether it is proven that no more probable filling was
+            missed), kept, passes (how many passes of the network it took), warning and problem.
+            Fillings of molecules also have valid: whether RDKit reads them. Without a file, a table
+            is printed.
+        states: add the states of every mask in the first pass, each with the probability that a
+            path visits it and its top words.
         tokens_per_batch: how many expanded tokens one forward pass may have.
         text_column: column of a table to read; found by its name where absent.
-        header: whether a table has a header line; without it, its columns are called `column 1`, `column 2`, ...
-        molecules: whether filled texts are SMILES. Where absent, the model knows (for older models, the texts decide).
+        header: whether a table has a header line; without it, its columns are called `column 1`,
+            `column 2`, ...
+        molecules: whether filled texts are SMILES. Where absent, the model knows (for older models,
+            the texts decide).
         valid_only: leave out fillings that are no molecule; so there may be fewer than n_best.
         device: auto, cpu, cuda or one of several (cuda:1).
         options: the settings of `FillOptions`."""
     chosen = FillOptions(**options)
     if bool(texts) == (file is not None):
-        raise InputError("give either texts after the model or --file, a file with one text per line")
+        raise InputError(
+            "give either texts after the model or --file, a file with one text per line"
+        )
     if output and Path(output).suffix != ".jsonl":
         raise InputError(f"cannot write {output}; the name must end in .jsonl")
     if tokens_per_batch < 1:
         raise InputError(f"tokens_per_batch is {tokens_per_batch}; it must be at least 1")
     if file is not None:
         # a file of another kind has a text on each line
-        source = find_sources([file], header)[0][0] if format_of(file) else Source(file, "lines", None)
+        source = (
+            find_sources([file], header)[0][0] if format_of(file) else Source(file, "lines", None)
+        )
         texts = [text for text, _ in read_rows(source, text_column)]
     network, tokenizer = load_for_filling(model)
     molecules = fills_molecules(network, tokenizer, texts) if molecules is None else molecules
     if valid_only and not molecules:
-        raise InputError("valid_only is for molecules; set molecules to true if the texts are SMILES")
+        raise InputError(
+            "valid_only is for molecules; set molecules to true if the texts are SMILES"
+        )
     distributed.to_device(network, device)
     lines = fill_texts(network, tokenizer, texts, chosen, states, tokens_per_batch)
     lines = (_checked(record, valid_only) for record in lines) if molecules else lines
@@ -85,23 +99,29 @@ def fill(
 
 
 def _write(records: Iterable[Record], stream: TextIO, shown: Callable[[Record], str]) -> str:
-    """Writes records as they come, and says how many are filled. InputError if none can be filled."""
+    """Writes records as they come, and says how many are filled. InputError if none can be
+    filled."""
     problems, weak = list[str | None](), 0
     for record in records:
         print(shown(record), file=stream)
         problems.append(record["problem"])
         weak += record["warning"] is not None
     if None not in problems:
-        raise InputError(f"no text can be filled (write [MASK] where something is missing); line 1: {problems[0]}")
+        raise InputError(
+            f"no text can be filled (write [MASK] where something is missing); line 1: {problems[0]}"
+        )
     filled = problems.count(None)
     return f"{filled} lines filled, {len(problems) - filled} with a problem, {weak} with a warning"
 
 
 def _checked(record: Record, valid_only: bool) -> Record:
-    """Says of every filling whether it is a molecule (`valid`). With `valid_only`, those that are none are left out."""
+    """Says of every filling whether it is a molecule (`valid`). With `valid_only`, those that are
+    none are left out."""
     for entry in record["fillings"]:
         entry["valid"] = molecule_problem(entry["text"]) is None
     if valid_only and record["fillings"]:
         record["fillings"] = [entry for entry in record["fillings"] if entry["valid"]]
-        record["warning"] = record["warning"] if record["fillings"] else "no filling is a molecule; raise n_best"
+        record["warning"] = (
+            record["warning"] if record["fillings"] else "no filling is a molecule; raise n_best"
+        )
     return record

@@ -1,7 +1,7 @@
-"""Fillings in several passes of the network, by the policy of `exlm.model.passes`: each pass reveals the masks that are
-most certain, and the next one reads their tokens. As in `exlm fill` in one pass, only paths with one state in each mask
-count. A filling's probability is the product over its passes, and exact: every pass sums over all tokens of the masks
-that it does not reveal."""
+"""Fillings in several passes of the network, by the policy of `exlm.model.passes`: each pass
+reveals the masks that are most certain, and the next one reads their tokens. As in `exlm fill` in
+one pass, only paths with one state in each mask count. A filling's probability is the product over
+its passes, and exact: every pass sums over all tokens of the masks that it does not reveal."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -30,25 +30,33 @@ class Reading(NamedTuple):
     """What the network says about a beginning."""
 
     graph: Graph
-    places: list[int]  # in the text, of the graph's masks and of what else has states there, from left to right
+    places: list[
+        int
+    ]  # in the text, of the graph's masks and of what else has states there, from left to right
 
 
 class InPasses(NamedTuple):
     """Filled texts: the best first, but samples in the order in which they were drawn."""
 
     filled: list[Beginning]
-    proven: bool  # whether no missing filling is more probable than the last one; only `beam_in_passes` proves it
-    kept: float  # the smallest share of paths with one state in each mask (`search.kept`) in what was read
+    # whether no missing filling is more probable than the last one; only `beam_in_passes` proves it
+    proven: bool
+    # the smallest share of paths with one state in each mask (`search.kept`) in what was read
+    kept: float
 
 
 Read = Callable[[list[Beginning]], Iterable[Reading]]
 
 
-def beam_in_passes(start: Beginning, first: Reading, read: Read, passes: int, n_best: int, width: int) -> InPasses:
-    """The `n_best` most probable fillings that a beam search finds; each pass keeps the `width` best beginnings.
+def beam_in_passes(
+    start: Beginning, first: Reading, read: Read, passes: int, n_best: int, width: int
+) -> InPasses:
+    """The `n_best` most probable fillings that a beam search finds; each pass keeps the `width`
+    best beginnings.
 
-    A beginning is at least as probable as all fillings that continue it. So the search has proven that it found the
-    best if the n-th filling is at least as probable as every beginning that was dropped or not listed."""
+    A beginning is at least as probable as all fillings that continue it. So the search has proven
+    that it found the best if the n-th filling is at least as probable as every beginning that was
+    dropped or not listed."""
     beginnings, missed, kept = [start], -math.inf, 1.0
     readings: Iterable[Reading] = [first]
     for passes_left in range(passes, 0, -1):
@@ -56,11 +64,15 @@ def beam_in_passes(start: Beginning, first: Reading, read: Read, passes: int, n_
         best = list[Beginning]()
         for beginning, reading in zip(beginnings, readings, strict=True):
             if len(best) == size and beginning.log_prob <= best[-1].log_prob:
-                missed = max(missed, beginning.log_prob)  # neither this nor a later beginning can enter the best
+                missed = max(
+                    missed, beginning.log_prob
+                )  # neither this nor a later beginning can enter the best
                 break
             places, paths = _revealed(beginning, reading, passes_left)
             fillings = search.beam_search(paths, len(places), size, width)
-            longer = sorted([*best, *_continued(beginning, places, fillings)], key=lambda x: -x.log_prob)
+            longer = sorted(
+                [*best, *_continued(beginning, places, fillings)], key=lambda x: -x.log_prob
+            )
             best, dropped = longer[:size], longer[size:]
             unlisted = beginning.log_prob + _most_unlisted(fillings, size)
             missed = max([missed, unlisted, *(x.log_prob for x in dropped[:1])])
@@ -74,7 +86,8 @@ def beam_in_passes(start: Beginning, first: Reading, read: Read, passes: int, n_
 def sample_in_passes(
     start: Beginning, first: Reading, read: Read, passes: int, count: int, seed: tuple[int, ...]
 ) -> InPasses:
-    """`count` fillings drawn pass by pass; `seed`, the pass and the number of the beginning decide each draw."""
+    """`count` fillings drawn pass by pass; `seed`, the pass and the number of the beginning decide
+    each draw."""
     beginnings, kept = [start], 1.0
     readings: Iterable[Reading] = [first]
     for passes_left in range(passes, 0, -1):
@@ -84,7 +97,9 @@ def sample_in_passes(
             places, paths = _revealed(beginning, reading, passes_left)
             bits = draw(Purpose.SAMPLED_FILLING, *seed, passes_left, number)
             generator = torch.Generator().manual_seed(int(bits) >> 1)
-            longer += _continued(beginning, places, search.sample(paths, len(places), draws, generator))
+            longer += _continued(
+                beginning, places, search.sample(paths, len(places), draws, generator)
+            )
             kept = min(kept, search.kept(reading.graph))
         beginnings = longer
         readings = read(beginnings)
@@ -92,7 +107,8 @@ def sample_in_passes(
 
 
 def certainty(graph: Graph) -> Tensor:
-    """The marginal probability [masks] of every mask's most probable token, over the paths of the graph."""
+    """The marginal probability [masks] of every mask's most probable token, over the paths of the
+    graph."""
     return (search.visits(graph, graph.masks)[1:-1] @ graph.probs).amax(1)
 
 
@@ -118,7 +134,8 @@ def _continued(beginning: Beginning, places: list[int], fillings: Fillings) -> l
 
 
 def _most_unlisted(fillings: Fillings, size: int) -> float:
-    """How probable a filling that a search for the `size` best did not list can be at most (logarithm)."""
+    """How probable a filling that a search for the `size` best did not list can be at most
+    (logarithm)."""
     if not fillings.proven:
         return 0.0
     if len(fillings.tokens) < size:

@@ -1,20 +1,25 @@
-"""Joint fillings of all masks of a text: the n best, the best path, samples and lengths. All tensors are in float64.
+"""Joint fillings of all masks of a text: the n best, the best path, samples and lengths. All
+tensors are in float64.
 
-A path fills a text with m tokens: it leaves the first state (BOS), emits one token at each of m states in order, and
-enters the last state (EOS). E are the transition probabilities and p_u is the distribution of state u over words. Then
+A path fills a text with m tokens: it leaves the first state (BOS), emits one token at each of m
+states in order, and enters the last state (EOS). E are the transition probabilities and p_u is the
+distribution of state u over words. Then
 
     f(y_1..y_m) = sum over paths of  E[0, u_1] p_{u_1}(y_1) E[u_1, u_2] p_{u_2}(y_2) ... E[u_m, N-1]
     p(y | m)    = f(y) / Z_m,    Z_m = the same sum without the p_u
 
-Each p_u sums to 1, so p(y | m) sums to 1 over all sequences of m tokens. Z_m is the probability of m tokens.
+Each p_u sums to 1, so p(y | m) sums to 1 over all sequences of m tokens. Z_m is the probability of
+m tokens.
 
-R_i(u) is the probability to go from u, after i tokens, to the end after exactly m tokens. The probabilities
-E[u, v] R_{i+1}(v) / R_i(u) then make a Markov chain of all paths with m tokens. Its forward algorithm gives the exact
-probability p(y_1..y_i | m) that a filling begins with y_1..y_i, summed over everything that may follow.
+R_i(u) is the probability to go from u, after i tokens, to the end after exactly m tokens. The
+probabilities E[u, v] R_{i+1}(v) / R_i(u) then make a Markov chain of all paths with m tokens. Its
+forward algorithm gives the exact probability p(y_1..y_i | m) that a filling begins with y_1..y_i,
+summed over everything that may follow.
 
-The beam search ranks beginnings by an upper bound for all fillings that begin like this. The bound is the same sum, but
-every later token is as probable as the best word of its state. If the n-th filling found is at least as probable as the
-largest bound of all dropped beginnings, the search has proven that it found the n best."""
+The beam search ranks beginnings by an upper bound for all fillings that begin like this. The bound
+is the same sum, but every later token is as probable as the best word of its state. If the n-th
+filling found is at least as probable as the largest bound of all dropped beginnings, the search has
+proven that it found the n best."""
 
 from dataclasses import dataclass, replace
 
@@ -29,8 +34,11 @@ from exlm.ops import alignment
 class Graph:
     """What a model says about the masks of one text."""
 
-    probs: Tensor  # [N, V] distribution of every state over the vocabulary; the first and last state's are not used
-    links: Tensor  # [N, N] log-probabilities of going from state u to state v > u; -inf where there is no edge
+    # [N, V] distribution of every state over the vocabulary; the first and last state's are not
+    # used
+    probs: Tensor
+    # [N, N] log-probabilities of going from state u to state v > u; -inf where there is no edge
+    links: Tensor
     mask: Tensor  # [N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS
 
     @property
@@ -41,34 +49,43 @@ class Graph:
 
 @dataclass(frozen=True)
 class Fillings:
-    """Fillings of equal length. The best is first, but samples are in the order in which they were drawn."""
+    """Fillings of equal length. The best is first, but samples are in the order in which they were
+    drawn."""
 
     tokens: Tensor  # [n, m]
     log_prob: Tensor  # [n] log p(y | m), summed over all paths
-    path: Tensor  # [n, m] the state of each token, on the drawn path (samples) or else on the most probable path
-    proven: bool = False  # whether no missing filling is more probable than the last one; only beam search proves it
+    # [n, m] the state of each token, on the drawn path (samples) or else on the most probable path
+    path: Tensor
+    # whether no missing filling is more probable than the last one; only beam search proves it
+    proven: bool = False
     path_log_prob: Tensor | None = None  # [n] log p(path, y | m); only `viterbi` gives it
 
 
 def one_per_mask(graph: Graph) -> Graph:
-    """The graph with only those edges that lead from one mask to the next. Every path visits each mask exactly once."""
+    """The graph with only those edges that lead from one mask to the next. Every path visits each
+    mask exactly once."""
     following = graph.mask[:, None] + 1 == graph.mask
     return replace(graph, links=graph.links.masked_fill(~following, -torch.inf))
 
 
 def kept(graph: Graph) -> float:
-    """The probability of the paths of `one_per_mask`, divided by that of all paths with as many tokens as masks."""
-    some, every = (ways(links, graph.masks)[-1, 0] for links in (one_per_mask(graph).links, graph.links))
+    """The probability of the paths of `one_per_mask`, divided by that of all paths with as many
+    tokens as masks."""
+    some, every = (
+        ways(links, graph.masks)[-1, 0] for links in (one_per_mask(graph).links, graph.links)
+    )
     return min(1.0, float((some - every).exp()))
 
 
 def summed_out(graph: Graph, revealed: Tensor) -> Graph:
-    """The graph of the `revealed` masks [M] (bool) of `one_per_mask`, with all tokens of the other masks summed out: a
-    link leads over the states of the masks between, which emit nothing."""
+    """The graph of the `revealed` masks [M] (bool) of `one_per_mask`, with all tokens of the other
+    masks summed out: a link leads over the states of the masks between, which emit nothing."""
     links = graph.links
     for mask in (~revealed).nonzero()[:, 0]:
         between = graph.mask == mask
-        over = links[:, between, None] + links[between]  # from every state over one of these to every state
+        over = (
+            links[:, between, None] + links[between]
+        )  # from every state over one of these to every state
         links = torch.logaddexp(links, over.logsumexp(1))
     visited = F.pad(revealed, (1, 1), value=True)  # BOS, the masks, EOS
     number, stays = visited.cumsum(0) - 2, visited[graph.mask + 1]
@@ -76,8 +93,9 @@ def summed_out(graph: Graph, revealed: Tensor) -> Graph:
 
 
 def ways(links: Tensor, tokens: int) -> Tensor:
-    """Log-probabilities [m + 2, N] to go from each state to the last one in exactly 0, 1, .. or m + 1 steps. Row
-    m + 1 - i is log R_i. The first entry of the last row is log Z_m; it is -inf if no path has m tokens."""
+    """Log-probabilities [m + 2, N] to go from each state to the last one in exactly 0, 1, .. or m +
+    1 steps. Row m + 1 - i is log R_i. The first entry of the last row is log Z_m; it is -inf if no
+    path has m tokens."""
     rows = [torch.eye(1, len(links)).to(links)[0].flip(0).log()]
     for _ in range(tokens + 1):
         rows.append((links + rows[-1]).logsumexp(1))
@@ -85,35 +103,47 @@ def ways(links: Tensor, tokens: int) -> Tensor:
 
 
 def length_distribution(links: Tensor) -> Tensor:
-    """Log-probabilities [N - 1] of 0, 1, .. or N - 2 tokens, among the paths that reach the last state."""
+    """Log-probabilities [N - 1] of 0, 1, .. or N - 2 tokens, among the paths that reach the last
+    state."""
     return ways(links, len(links) - 2)[1:, 0].log_softmax(0)
 
 
 def log_probability(graph: Graph, tokens: Tensor) -> Tensor:
     """log p(y | m), [n], of n sequences of m tokens, [n, m]."""
     emission = graph.probs[:, tokens].log().permute(1, 2, 0)
-    return alignment.log_likelihood(*_aligned(graph, emission)) - ways(graph.links, tokens.shape[1])[-1, 0]
+    return (
+        alignment.log_likelihood(*_aligned(graph, emission))
+        - ways(graph.links, tokens.shape[1])[-1, 0]
+    )
 
 
-def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, candidates: int = 200) -> Fillings:
-    """The `n_best` most probable sequences of `tokens` tokens, or all of them if there are fewer. After each token the
-    search keeps the `width` best beginnings. If there is only one, every word continues it. Else the `candidates` most
-    probable words of every state that can be reached continue them."""
+def beam_search(
+    graph: Graph, tokens: int, n_best: int = 5, width: int = 64, candidates: int = 200
+) -> Fillings:
+    """The `n_best` most probable sequences of `tokens` tokens, or all of them if there are fewer.
+    After each token the search keeps the `width` best beginnings. If there is only one, every word
+    continues it. Else the `candidates` most probable words of every state that can be reached
+    continue them."""
     mass = ways(graph.links, tokens).flip(0)  # log R_i
 
     def step(i: int) -> Tensor:
-        """Log transition probabilities [N, N] of the Markov chain at step i; -inf in the rows of impossible states."""
+        """Log transition probabilities [N, N] of the Markov chain at step i; -inf in the rows of
+        impossible states."""
         here = mass[i][:, None]
         return torch.where(here > -torch.inf, graph.links + mass[i + 1] - here, -torch.inf)
 
-    # For each state of the i-th token: how probable all later tokens can be together at most. Logarithms [N].
+    # For each state of the i-th token: how probable all later tokens can be together at most.
+    # Logarithms [N].
     best = graph.probs.amax(1).log()
     ceilings = [torch.zeros_like(best)]
     for i in range(tokens - 1, 0, -1):
         ceilings.append((step(i) + best + ceilings[-1]).logsumexp(1))
     common = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
-    rare = common.values[:, candidates:].sum(1)  # for each state, the best word that is no candidate (0: none)
-    # Every beginning has its tokens [n, i], its log-probability [n], and the probability to be at each state [n, N].
+    rare = common.values[:, candidates:].sum(
+        1
+    )  # for each state, the best word that is no candidate (0: none)
+    # Every beginning has its tokens [n, i], its log-probability [n], and the probability to be at
+    # each state [n, N].
     found = torch.empty(1, 0, dtype=torch.long, device=best.device)
     score, alpha, missed = best.new_zeros(1), torch.eye(1, len(best)).to(best), -torch.inf
     for i, ceiling in enumerate(reversed(ceilings)):
@@ -125,13 +155,18 @@ def beam_search(graph: Graph, tokens: int, n_best: int = 5, width: int = 64, can
         else:
             words = common.indices[live, :candidates].unique()
             missed = max(missed, scale + float((score + (bound @ rare).log()).max()))
-        ranked = (score[:, None] + (bound[:, live] @ graph.probs[live[:, None], words]).log()).flatten()
+        ranked = (
+            score[:, None] + (bound[:, live] @ graph.probs[live[:, None], words]).log()
+        ).flatten()
         last = i == tokens - 1
         keep = min(n_best if last else width, int((ranked > -torch.inf).sum()))
         ranking = ranked.topk(min(keep + 1, len(ranked)))
         if not last and len(ranking.values) > keep:
             missed = max(missed, scale + float(ranking.values[keep]))
-        parent, word = ranking.indices[:keep] // len(words), words[ranking.indices[:keep] % len(words)]
+        parent, word = (
+            ranking.indices[:keep] // len(words),
+            words[ranking.indices[:keep] % len(words)],
+        )
         alpha = arrived[parent] * graph.probs[:, word].T
         share = alpha.sum(1)
         alpha, score = alpha / share[:, None], score[parent] + share.log()
@@ -147,7 +182,8 @@ def best_paths(graph: Graph, tokens: Tensor) -> Tensor:
 
 
 def viterbi(graph: Graph, tokens: int) -> Fillings:
-    """The most probable pair of a path and its tokens. Other tokens may be more probable when summed over all paths."""
+    """The most probable pair of a path and its tokens. Other tokens may be more probable when
+    summed over all paths."""
     mass, best = ways(graph.links, tokens)[-1, 0], graph.probs.max(1)
     path, value = alignment.best_path(*_aligned(graph, best.values.log().expand(1, tokens, -1)))
     path = path[:, 1:-1]
@@ -155,25 +191,33 @@ def viterbi(graph: Graph, tokens: int) -> Fillings:
     return Fillings(chosen, log_probability(graph, chosen), path, path_log_prob=value - mass)
 
 
-def sample(graph: Graph, tokens: int, count: int, generator: torch.Generator | None = None) -> Fillings:
+def sample(
+    graph: Graph, tokens: int, count: int, generator: torch.Generator | None = None
+) -> Fillings:
     """`count` fillings of `tokens` tokens drawn from p(y | m)."""
     free = graph.probs.new_zeros(count, tokens, len(graph.links))
     path = alignment.sample(*_aligned(graph, free), generator=generator)[:, 1:-1]
     chosen = torch.empty_like(path)
     for state in path.unique():
         here = path == state
-        chosen[here] = torch.multinomial(graph.probs[state], int(here.sum()), replacement=True, generator=generator)
+        chosen[here] = torch.multinomial(
+            graph.probs[state], int(here.sum()), replacement=True, generator=generator
+        )
     return Fillings(chosen, log_probability(graph, chosen), path)
 
 
 def visits(graph: Graph, tokens: int) -> Tensor:
-    """The probability [m + 2, N] that a path emits BOS, each of m tokens and EOS at each state, by the transitions."""
-    at_state, _ = alignment.posterior(*_aligned(graph, graph.probs.new_zeros(1, tokens, len(graph.links))))
+    """The probability [m + 2, N] that a path emits BOS, each of m tokens and EOS at each state, by
+    the transitions."""
+    at_state, _ = alignment.posterior(
+        *_aligned(graph, graph.probs.new_zeros(1, tokens, len(graph.links)))
+    )
     return at_state[0]
 
 
 def _aligned(graph: Graph, emission: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The arguments of `ops.alignment`, from log emissions [n, m, N] of m tokens. BOS and EOS get log emission 0."""
+    """The arguments of `ops.alignment`, from log emissions [n, m, N] of m tokens. BOS and EOS get
+    log emission 0."""
     count, tokens, states = emission.shape
     lengths = torch.tensor([tokens + 2, states], device=emission.device)[:, None].expand(-1, count)
     return F.pad(emission, (0, 0, 1, 1)), graph.links.expand(count, -1, -1), lengths[0], lengths[1]

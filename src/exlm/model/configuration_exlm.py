@@ -17,19 +17,23 @@ class ArchitectureConfig:
     """Encoder sizes and the switches of the method; they also select the baselines and ablations.
 
     Attributes:
-        objective: `exlm` aligns targets with states through the transition matrix; `mlm` is the vanilla masked
-            language model on the same encoder (one state per mask, no transitions: the paper's RoBERTa* and
-            SMILES-BERT*); `ctc` is ExLM without transitions, each mask aligned alone with `<unk>` as blank.
+        objective: `exlm` aligns targets with states through the transition matrix; `mlm` is the
+            vanilla masked language model on the same encoder (one state per mask, no transitions:
+            the paper's RoBERTa* and SMILES-BERT*); `ctc` is ExLM without transitions, each mask
+            aligned alone with `<unk>` as blank.
         num_states: k, hidden states per [MASK]. Ignored by `mlm`.
-        rotary: `2d` (paper) rotates a share of each head's features by the state index and the others by the word
-            position, in every layer; ordinary tokens have index 0, so in an MLM half of the features carry no position.
-            `full` does so only in layers that read copies; in the others (all of an MLM, those before a late expansion)
-            every feature rotates by the word position. `1d` rotates all features by the position in the expanded
-            sequence (ExLM without 2D RoPE; the paper does not define it).
-        state_share: share of each head's features that rotate by the state index: 0, or 1/n with a whole n; the paper:
-            1/2. With 0, copies of a mask are told apart by their embedding alone (`copy_embedding`).
+        rotary: `2d` (paper) rotates a share of each head's features by the state index and the
+            others by the word position, in every layer; ordinary tokens have index 0, so in an MLM
+            half of the features carry no position. `full` does so only in layers that read copies;
+            in the others (all of an MLM, those before a late expansion) every feature rotates by
+            the word position. `1d` rotates all features by the position in the expanded sequence
+            (ExLM without 2D RoPE; the paper does not define it).
+        state_share: share of each head's features that rotate by the state index: 0, or 1/n with a
+            whole n; the paper: 1/2. With 0, copies of a mask are told apart by their embedding
+            alone (`copy_embedding`).
         dag: `full` links every state to all later ones; `sparse` only to states of other masks.
-        transition: `gated` mixes one distribution per head (the authors' release); `single` is the paper's equation.
+        transition: `gated` mixes one distribution per head (the authors' release); `single` is the
+            paper's equation.
         boundary_states: states of BOS and of EOS, 1 (paper) or `k` (release).
         hidden_size: width of the encoder.
         num_hidden_layers: number of encoder layers.
@@ -38,14 +42,19 @@ class ArchitectureConfig:
         hidden_dropout_prob: dropout on embeddings and on the output of every block.
         attention_probs_dropout_prob: dropout on attention weights.
         activation_dropout: dropout inside the feed-forward blocks.
-        max_position_embeddings: rows of the position table that the gated transition adds to its features, and so
-            the longest expanded sequence that can be pre-trained with it. The encoder itself has no such limit.
-        initializer_range: standard deviation of initial weights. Narrow models begin to learn sooner if it is larger.
-        rotary_base: longest wavelength of the rotary positions, divided by 2 pi. Short sequences need less than 10,000.
-        expanded_layers: how many of the last layers read the expanded sequence. `all` is the paper. With fewer (late
-            expansion), earlier layers read each [MASK] as one token, as in an MLM; masks are copied after these layers.
-        copy_embedding: standard deviation of the initial embedding of the copy index, which is added to the copies of a
-            mask (and of BOS and EOS if they have k); 0 for none (paper). Copies then predict different tokens."""
+        max_position_embeddings: rows of the position table that the gated transition adds to its
+            features, and so the longest expanded sequence that can be pre-trained with it. The
+            encoder itself has no such limit.
+        initializer_range: standard deviation of initial weights. Narrow models begin to learn
+            sooner if it is larger.
+        rotary_base: longest wavelength of the rotary positions, divided by 2 pi. Short sequences
+            need less than 10,000.
+        expanded_layers: how many of the last layers read the expanded sequence. `all` is the paper.
+            With fewer (late expansion), earlier layers read each [MASK] as one token, as in an MLM;
+            masks are copied after these layers.
+        copy_embedding: standard deviation of the initial embedding of the copy index, which is
+            added to the copies of a mask (and of BOS and EOS if they have k); 0 for none (paper).
+            Copies then predict different tokens."""
 
     objective: Literal["exlm", "mlm", "ctc"] = "exlm"
     num_states: int = 4
@@ -74,7 +83,8 @@ class ArchitectureConfig:
 
     @property
     def expands(self) -> bool:
-        """Whether a [MASK] becomes states with an index of their own. In an MLM it is a token like any other."""
+        """Whether a [MASK] becomes states with an index of their own. In an MLM it is a token like
+        any other."""
         return self.objective != "mlm"
 
     @property
@@ -95,40 +105,58 @@ class ArchitectureConfig:
         return self.num_hidden_layers - int(self.expanded_layers)
 
     def rotary_axes(self, copies: bool) -> int:
-        """Axes of the rotary positions in layers that read copies of masks, or none: 1 (word) or 2 (word, state)."""
+        """Axes of the rotary positions in layers that read copies of masks, or none: 1 (word) or 2
+        (word, state)."""
         if self.rotary == "1d" or self.state_share == 0:
             return 1
         return 2 if copies or self.rotary == "2d" else 1
 
     def build(self, tokenizer: Any, repeat: int = 1, prior: Prior = NO_PRIOR) -> "ExLMConfig":
-        """The model's configuration for a tokenizer; `prior` is the order prior at the end of training."""
+        """The model's configuration for a tokenizer; `prior` is the order prior at the end of
+        training."""
         order, sticky = prior if self.has_links else NO_PRIOR
         tokens = [f"{name}_token_id" for name in ("bos", "pad", "eos", "unk", "mask")]
-        rest = {name: getattr(tokenizer, name) for name in tokens} | {"vocab_size": len(tokenizer), "repeat": repeat}
-        return ExLMConfig(**dataclasses.asdict(self), **rest, order_prior=order, sticky_prior=sticky)
+        rest = {name: getattr(tokenizer, name) for name in tokens} | {
+            "vocab_size": len(tokenizer),
+            "repeat": repeat,
+        }
+        return ExLMConfig(
+            **dataclasses.asdict(self), **rest, order_prior=order, sticky_prior=sticky
+        )
 
 
 class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
-    """A model's architecture, and settings of its tokenizer, training and tasks; InputError if one is impossible."""
+    """A model's architecture, and settings of its tokenizer, training and tasks; InputError if one
+    is impossible."""
 
     model_type = "exlm"
-    keys_to_ignore_at_inference = ["total", "count", "infeasible"]  # compute_metrics of a Trainer sees logits alone
+    keys_to_ignore_at_inference = [
+        "total",
+        "count",
+        "infeasible",
+    ]  # compute_metrics of a Trainer sees logits alone
 
     vocab_size: int = 50265
     hidden_act: Literal["gelu", "relu"] = "gelu"
     layer_norm_eps: float = 1e-5
     order_prior: float = 0.0  # the prior at the end of training (`exlm.ops.transition.Prior`)
     sticky_prior: float = 0.0
-    # Copies of each token in the input (Repeated MLM, paper, section 3.1). Batches for pre-training already hold them;
-    # for tasks the model makes them.
+    # Copies of each token in the input (Repeated MLM, paper, section 3.1). Batches for pre-training
+    # already hold them; for tasks the model makes them.
     repeat: int = 1
 
     classifier_dropout: float = 0.1  # before and inside the classification head
-    classifier_pooling: Literal["first", "mean"] = "first"  # it reads the first state (paper), or the mean
-    task_layers: int | None = None  # which task heads read; None: all, or those before a late expansion
+    classifier_pooling: Literal["first", "mean"] = (
+        "first"  # it reads the first state (paper), or the mean
+    )
+    task_layers: int | None = (
+        None  # which task heads read; None: all, or those before a late expansion
+    )
 
     # What the texts of the training corpus are, so that later commands treat new texts alike.
-    molecules: bool | None = None  # SMILES; None: unknown, as of models that were saved before this was recorded
+    molecules: bool | None = (
+        None  # SMILES; None: unknown, as of models that were saved before this was recorded
+    )
     standardize: str = "none"  # form of the SMILES: none (as written), canonical or parent
 
     bos_token_id: int | None = 0
@@ -143,19 +171,29 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
         for name, kind in (ArchitectureConfig.__annotations__ | ExLMConfig.__annotations__).items():
             allowed = get_args(kind)
             if get_origin(kind) is Literal and getattr(self, name) not in allowed:
-                raise InputError(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(str, allowed))}")
+                raise InputError(
+                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(str, allowed))}"
+                )
         sizes = (
             "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "repeat",
             "max_position_embeddings",
         )  # fmt: skip
         strengths = ("copy_embedding", "order_prior", "sticky_prior", "initializer_range")
-        rates = ("hidden_dropout_prob", "attention_probs_dropout_prob", "activation_dropout", "classifier_dropout")
+        rates = (
+            "hidden_dropout_prob",
+            "attention_probs_dropout_prob",
+            "activation_dropout",
+            "classifier_dropout",
+        )
         layers = range(1, self.num_hidden_layers + 1)
         rules: dict[str, tuple[Callable[[Any], bool], str]] = {
             **dict.fromkeys(sizes, (lambda x: x >= 1, "be at least 1")),
             "num_states": (lambda x: 1 <= x <= 64, "lie between 1 and 64"),
             **dict.fromkeys(strengths, (lambda x: 0 <= x < math.inf, "be 0 or a positive number")),
-            "expanded_layers": (lambda x: x == "all" or x in layers, f"be all, or from 1 to {self.num_hidden_layers}"),
+            "expanded_layers": (
+                lambda x: x == "all" or x in layers,
+                f"be all, or from 1 to {self.num_hidden_layers}",
+            ),
             "rotary_base": (lambda x: 0 < x < math.inf, "be a positive number"),
             **dict.fromkeys(rates, (lambda x: 0 <= x < 1, "lie in [0, 1)")),
             "state_share": (
@@ -180,5 +218,7 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     def read_layers(self) -> int:
         """How many of the first layers the heads for tasks read."""
         if self.task_layers is not None and not 1 <= self.task_layers <= self.num_hidden_layers:
-            raise InputError(f"{self.task_layers} layers are to be read; the model has {self.num_hidden_layers}")
+            raise InputError(
+                f"{self.task_layers} layers are to be read; the model has {self.num_hidden_layers}"
+            )
         return self.task_layers or self.plain_layers or self.num_hidden_layers

@@ -12,23 +12,33 @@ from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
 
 TRUNK = "encoder.sentence_encoder."
-EMBEDDINGS, POSITIONS, GATE = TRUNK + "embed_tokens", "encoder.link_positional", "encoder.gate_linear"
-THEIRS: dict[str, str] = yaml.safe_load(Path(__file__).with_name("official.yaml").read_text(encoding="utf-8"))
+EMBEDDINGS, POSITIONS, GATE = (
+    TRUNK + "embed_tokens",
+    "encoder.link_positional",
+    "encoder.gate_linear",
+)
+THEIRS: dict[str, str] = yaml.safe_load(
+    Path(__file__).with_name("official.yaml").read_text(encoding="utf-8")
+)
 PADDING_ROWS = 2  # the release's position table starts at padding_idx + 1
 
 
 def from_official(state_dict: Mapping[str, Any], num_states: int) -> ExLMForMaskedLM:
-    """The release's checkpoint as a model in evaluation mode, from its weights as tensors or arrays under the release's
-    names (InputError if one is missing) and `num_states`, k, which cannot be inferred from them.
+    """The release's checkpoint as a model in evaluation mode, from its weights as tensors or arrays
+    under the release's names (InputError if one is missing) and `num_states`, k, which cannot be
+    inferred from them.
 
-    Token ids are the release's (bos 0, pad 1, eos 2, unk 3, mask last). BOS and EOS have k states too, as there."""
+    Token ids are the release's (bos 0, pad 1, eos 2, unk 3, mask last). BOS and EOS have k states
+    too, as there."""
     weights = {name: torch.as_tensor(value) for name, value in state_dict.items()}
     try:
         vocabulary, width = weights[EMBEDDINGS + ".weight"].shape
         config = ExLMConfig(
             vocab_size=vocabulary,
             hidden_size=width,
-            num_hidden_layers=len({name.split(".")[3] for name in weights if name.startswith(TRUNK + "layers.")}),
+            num_hidden_layers=len(
+                {name.split(".")[3] for name in weights if name.startswith(TRUNK + "layers.")}
+            ),
             num_attention_heads=len(weights[GATE + ".weight"]),
             intermediate_size=len(weights[TRUNK + "layers.0.fc1.weight"]),
             max_position_embeddings=len(weights[POSITIONS + ".weight"]) - PADDING_ROWS,
@@ -42,9 +52,13 @@ def from_official(state_dict: Mapping[str, Any], num_states: int) -> ExLMForMask
             theirs = name
             for part in THEIRS.items():
                 theirs = theirs.replace(*part)
-            translated[name] = torch.cat([weights[theirs.format(kind)] for kind in ("qkv" if "{}" in theirs else "q")])
+            translated[name] = torch.cat(
+                [weights[theirs.format(kind)] for kind in ("qkv" if "{}" in theirs else "q")]
+            )
         translated["transition.positions.weight"] = weights[POSITIONS + ".weight"][PADDING_ROWS:]
     except KeyError as missing:
-        raise InputError(f"the state dict has no weight {missing}; is it a checkpoint of the ExLM release?") from None
+        raise InputError(
+            f"the state dict has no weight {missing}; is it a checkpoint of the ExLM release?"
+        ) from None
     model.load_state_dict(translated)
     return model.eval()

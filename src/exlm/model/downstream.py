@@ -1,6 +1,8 @@
-"""Encoders with a head for a labelled task: classification, regression, labels of tokens and question answering.
+"""Encoders with a head for a labelled task: classification, regression, labels of tokens and
+question answering.
 
-In their `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the first `config.read_layers` layers."""
+In their `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the first
+`config.read_layers` layers."""
 
 import torch
 from torch import Tensor, nn
@@ -32,13 +34,17 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
     ) -> outputs.SequenceClassifierOutput:
-        """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given: [B] class indices, or
-        [B, num_labels] floats in which NaN marks a missing label. Hidden states end with the layer that is read."""
+        """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given:
+        [B] class indices, or [B, num_labels] floats in which NaN marks a missing label. Hidden
+        states end with the layer that is read."""
         trace = self.new_trace(output_hidden_states)
         lattice = self.exlm.expand_unmasked(input_ids, attention_mask)
         depth, loss = self.config.read_layers, None
         if self.config.classifier_pooling == "first":
-            first, real = torch.zeros_like(lattice.input_ids[:, :1]), lattice.attention_mask.any(1).long()
+            first, real = (
+                torch.zeros_like(lattice.input_ids[:, :1]),
+                lattice.attention_mask.any(1).long(),
+            )
             pooled = self.exlm.encode(lattice, first, real, depth, trace)[:, 0]
         else:
             hidden = self.exlm.encode(lattice, depth=depth, trace=trace)
@@ -47,9 +53,13 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
             pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
         logits = self.classifier(pooled)
         if labels is not None:
-            total, count = classification_loss(logits, labels.to(logits.device), self.config.problem_type)
+            total, count = classification_loss(
+                logits, labels.to(logits.device), self.config.problem_type
+            )
             loss = total / count.clamp(min=1)
-        return outputs.SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=self.exlm.of_inputs(trace))
+        return outputs.SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=self.exlm.of_inputs(trace)
+        )
 
 
 class ExLMForTokenClassification(ExLMPreTrainedModel):
@@ -70,17 +80,24 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
     ) -> outputs.TokenClassifierOutput:
-        """Logits [B, S, num_labels], and the mean loss if `labels` [B, S] are given; -100 stands for no label.
+        """Logits [B, S, num_labels], and the mean loss if `labels` [B, S] are given; -100 stands
+        for no label.
 
         Hidden states are as those of `ExLMModel`; they end with the layer that the head reads."""
         trace = self.new_trace(output_hidden_states)
-        hidden = self.dropout(self.exlm.read_states(input_ids, attention_mask, trace)[:, :: self.config.repeat])
+        hidden = self.dropout(
+            self.exlm.read_states(input_ids, attention_mask, trace)[:, :: self.config.repeat]
+        )
         logits, loss = linear(hidden, self.classifier), None
         logits = logits.to(at_least_float32(logits.dtype))
         if labels is not None:
-            total, count = classification_loss(logits, labels.to(logits.device), "single_label_classification")
+            total, count = classification_loss(
+                logits, labels.to(logits.device), "single_label_classification"
+            )
             loss = total / count.clamp(min=1)
-        return outputs.TokenClassifierOutput(loss=loss, logits=logits, hidden_states=self.exlm.of_inputs(trace))
+        return outputs.TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=self.exlm.of_inputs(trace)
+        )
 
 
 class ExLMForQuestionAnswering(ExLMPreTrainedModel):
@@ -101,11 +118,14 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         end_positions: Tensor | None = None,
         output_hidden_states: bool | None = None,
     ) -> outputs.QuestionAnsweringModelOutput:
-        """Logits [B, S] of the answer's first and last token, and the mean loss if both positions [B] are given.
-        Padding has a finite logit that is never chosen. Hidden states end with the layer that is read."""
+        """Logits [B, S] of the answer's first and last token, and the mean loss if both positions
+        [B] are given. Padding has a finite logit that is never chosen. Hidden states end with the
+        layer that is read."""
         trace = self.new_trace(output_hidden_states)
         hidden = self.exlm.read_states(input_ids, attention_mask, trace)[:, :: self.config.repeat]
-        logits = linear(hidden, self.qa_outputs)  # in bfloat16 different spans would have equal logits
+        logits = linear(
+            hidden, self.qa_outputs
+        )  # in bfloat16 different spans would have equal logits
         logits = logits.to(at_least_float32(logits.dtype))
         if attention_mask is not None:
             padding = ~attention_mask.bool().to(logits.device)
@@ -115,4 +135,6 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         if start_positions is not None and end_positions is not None:
             loss = span_loss(start, end, start_positions, end_positions) / len(start)
         states = self.exlm.of_inputs(trace)
-        return outputs.QuestionAnsweringModelOutput(loss=loss, start_logits=start, end_logits=end, hidden_states=states)
+        return outputs.QuestionAnsweringModelOutput(
+            loss=loss, start_logits=start, end_logits=end, hidden_states=states
+        )

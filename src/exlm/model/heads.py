@@ -1,7 +1,9 @@
-"""The heads, which read the encoder's states: prediction of tokens, transitions between states, classification.
+"""The heads, which read the encoder's states: prediction of tokens, transitions between states,
+classification.
 
-Heads switch autocast off: their products are small, and errors in log-probabilities add up along a path. Only the
-product with the vocabulary, the largest, has bfloat16 operands in training; its sums stay float32."""
+Heads switch autocast off: their products are small, and errors in log-probabilities add up along a
+path. Only the product with the vocabulary, the largest, has bfloat16 operands in training; its sums
+stay float32."""
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +33,8 @@ class ExLMPredictionHead(nn.Module):
             return self.norm(self.activation(linear(hidden, self.dense)))
 
     def operands(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs of `ops.emission`: hidden states [..., D] in the precision of autocast, weight [V, D], bias [V]."""
+        """Inputs of `ops.emission`: hidden states [..., D] in the precision of autocast, weight [V,
+        D], bias [V]."""
         transformed = self.transform(hidden)
         if torch.is_autocast_enabled(hidden.device.type):
             transformed = transformed.to(torch.get_autocast_dtype(hidden.device.type))
@@ -61,19 +64,33 @@ class ExLMTransitionHead(nn.Module):
             self.positions = nn.Embedding(config.max_position_embeddings, width)
 
     def forward(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
-        """states [B, N, D] of a lattice -> [B, N, N], at least float32; `prior` replaces the configuration's."""
-        edges = transition.edge_mask(lattice.state_lengths, states.shape[1], lattice.ordinal if self.sparse else None)
+        """states [B, N, D] of a lattice -> [B, N, N], at least float32; `prior` replaces the
+        configuration's."""
+        edges = transition.edge_mask(
+            lattice.state_lengths, states.shape[1], lattice.ordinal if self.sparse else None
+        )
         strength = self.prior if prior is None else prior
-        links = None if strength == NO_PRIOR else LinkPrior(strength, lattice.ordinal, lattice.state_copy)
+        links = (
+            None
+            if strength == NO_PRIOR
+            else LinkPrior(strength, lattice.ordinal, lattice.state_copy)
+        )
         with torch.autocast(states.device.type, enabled=False):
             states = states.to(self.query.weight.dtype)
             if not self.gated:
-                return transition.single(linear(states, self.query), linear(states, self.key), edges, links)
+                return transition.single(
+                    linear(states, self.query), linear(states, self.key), edges, links
+                )
             if lattice.input_ids.shape[1] > self.positions.num_embeddings:
                 limit = f"max_position_embeddings is {self.positions.num_embeddings}; shorten the sequences or raise it"
-                raise InputError(f"a sequence expands to {lattice.input_ids.shape[1]} positions but {limit}")
+                raise InputError(
+                    f"a sequence expands to {lattice.input_ids.shape[1]} positions but {limit}"
+                )
             features = torch.cat([states, self.positions(lattice.state_index)], dim=-1)
-            query, key = (linear(features, layer).unflatten(-1, (self.heads, -1)) for layer in (self.query, self.key))
+            query, key = (
+                linear(features, layer).unflatten(-1, (self.heads, -1))
+                for layer in (self.query, self.key)
+            )
             gate = linear(features, self.gate)
             log_gate = gate.log_softmax(-1, dtype=at_least_float32(gate.dtype))
             return transition.gated(query, key, log_gate, edges, links)

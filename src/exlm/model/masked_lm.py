@@ -1,4 +1,5 @@
-"""Masked language models on the encoder: ExLM, the vanilla MLM and ExLM without transitions (CTC)."""
+"""Masked language models on the encoder: ExLM, the vanilla MLM and ExLM without transitions
+(CTC)."""
 
 from dataclasses import dataclass
 
@@ -11,7 +12,16 @@ from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.encoder import at_tokens, gather_rows
 from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
 from exlm.model.modeling_exlm import ExLMModel, ExLMPreTrainedModel
-from exlm.model.objectives import Loss, ctc_blocks, ctc_loss, ctc_marginals, exlm_loss, exlm_marginals, mlm_loss, visits
+from exlm.model.objectives import (
+    Loss,
+    ctc_blocks,
+    ctc_loss,
+    ctc_marginals,
+    exlm_loss,
+    exlm_marginals,
+    mlm_loss,
+    visits,
+)
 from exlm.ops.emission import cross_entropy, emission
 from exlm.ops.expansion import Lattice
 from exlm.ops.transition import Prior
@@ -19,8 +29,9 @@ from exlm.ops.transition import Prior
 
 @dataclass
 class ExLMMaskedLMOutput(MaskedLMOutput):
-    """Output of `ExLMForMaskedLM`. `loss` is `total / count`, the mean over sequences (`exlm`, `ctc`) or masked tokens
-    (`mlm`). `logits` [B, S, V] are those of each token's first state, at a [MASK] its log marginal distribution."""
+    """Output of `ExLMForMaskedLM`. `loss` is `total / count`, the mean over sequences (`exlm`,
+    `ctc`) or masked tokens (`mlm`). `logits` [B, S, V] are those of each token's first state, at a
+    [MASK] its log marginal distribution."""
 
     # The fields of `exlm.model.objectives.Loss`, for averages over several batches.
     total: Tensor | None = None
@@ -57,14 +68,17 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         return_logits: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> ExLMMaskedLMOutput:
-        """The loss if `labels` are given; logits without labels, or if `return_logits` asks for them.
+        """The loss if `labels` are given; logits without labels, or if `return_logits` asks for
+        them.
 
         Args:
             input_ids, attention_mask: [B, S] with [MASK] in place.
             labels: [B, S] original tokens at the masked positions, -100 elsewhere.
-            lattice: the result of `expand` for these three; then `labels` only say that a loss is wanted.
+            lattice: the result of `expand` for these three; then `labels` only say that a loss is
+                wanted.
             prior: the order prior, if it is not the configuration's (a schedule over training).
-            return_logits: whether to return logits, which need much time, with a loss. Default: in evaluation mode.
+            return_logits: whether to return logits, which need much time, with a loss. Default: in
+                evaluation mode.
             output_hidden_states: as for `ExLMModel`."""
         trace = self.new_trace(output_hidden_states)
         lattice = lattice or self.exlm.expand(input_ids, attention_mask, labels=labels)
@@ -87,8 +101,11 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             output.hidden_states = tuple(trace)
         return output
 
-    def _logits(self, hidden: Tensor, states: Tensor, lattice: Lattice, prior: Prior | None) -> Tensor:
-        """Logits [B, S, V] as described for `ExLMMaskedLMOutput`, from all positions and from the lattice states."""
+    def _logits(
+        self, hidden: Tensor, states: Tensor, lattice: Lattice, prior: Prior | None
+    ) -> Tensor:
+        """Logits [B, S, V] as described for `ExLMMaskedLMOutput`, from all positions and from the
+        lattice states."""
         logits = self.head(at_tokens(hidden, lattice))
         marginal = self.marginals(lattice, states, prior)
         rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
@@ -96,11 +113,13 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         return logits
 
     def states(self, lattice: Lattice, trace: list[Tensor] | None = None) -> Tensor:
-        """Hidden states [B, N, D] of the lattice states, which alone are read in training; `trace` as for `encode`."""
+        """Hidden states [B, N, D] of the lattice states, which alone are read in training; `trace`
+        as for `encode`."""
         return self.exlm.encode(lattice, lattice.state_index, lattice.state_lengths, trace=trace)
 
     def links(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
-        """Log transitions [B, N, N] between the states of a lattice; only of a model with transitions."""
+        """Log transitions [B, N, N] between the states of a lattice; only of a model with
+        transitions."""
         assert self.transition is not None
         return self.transition(states, lattice, prior)
 
@@ -113,24 +132,34 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         if config.objective == "mlm":  # state i is target i since nothing was expanded
             inside = slice(1, targets.shape[1] - 1)
             answers = targets[:, inside]
-            losses = cross_entropy(*self.head.operands(states[:, inside].flatten(0, 1)), answers.flatten())
+            losses = cross_entropy(
+                *self.head.operands(states[:, inside].flatten(0, 1)), answers.flatten()
+            )
             return mlm_loss(losses.view_as(answers), lattice.target_is_mask[:, inside])
-        # A block is a mask; if BOS and EOS have k states, they are blocks too, as in the release. The blank is `<unk>`.
-        # A target that is itself `<unk>` cannot be aligned and is left out.
+        # A block is a mask; if BOS and EOS have k states, they are blocks too, as in the release.
+        # The blank is `<unk>`. A target that is itself `<unk>` cannot be aligned and is left out.
         blocks, chosen = ctc_blocks(states, lattice, config)
         answers, counted = targets[:, chosen], lattice.target_is_mask[:, chosen]
         if config.states_per_boundary > 1:
-            counted = torch.arange(answers.shape[1], device=answers.device) < lattice.target_lengths[:, None]
-        own = torch.stack([answers, torch.full_like(answers, config.unk_token_id)], dim=-1)  # [B, n, 2]
+            counted = (
+                torch.arange(answers.shape[1], device=answers.device)
+                < lattice.target_lengths[:, None]
+            )
+        own = torch.stack(
+            [answers, torch.full_like(answers, config.unk_token_id)], dim=-1
+        )  # [B, n, 2]
         scores = emission(*self.head.operands(blocks.flatten(0, 1)), own.flatten(0, 1))
         target, blank = scores.view(*own.shape, blocks.shape[2]).permute(2, 3, 0, 1)
         return ctc_loss(target, blank, counted & (answers != config.unk_token_id))
 
     def marginals(self, lattice: Lattice, states: Tensor, prior: Prior | None = None) -> Tensor:
-        """Log marginal distribution [B, T, V] of every target given the input, the other targets summed out."""
+        """Log marginal distribution [B, T, V] of every target given the input, the other targets
+        summed out."""
         config = self.config
         if config.objective == "exlm":
-            return exlm_marginals(visits(self.links(states, lattice, prior), lattice), self.head(states))
+            return exlm_marginals(
+                visits(self.links(states, lattice, prior), lattice), self.head(states)
+            )
         if config.objective == "mlm":
             return self.head(states).log_softmax(-1)
         blocks, chosen = ctc_blocks(states, lattice, config)

@@ -1,16 +1,20 @@
 """Joint likelihood of masked tokens in several passes of the network, exact for every objective.
 
-The policy: each pass reads the text with all tokens that earlier passes revealed, and reveals those masks that it is
-most certain of. So the masks of a pass depend on what is known, never on what is still masked, and
+The policy: each pass reads the text with all tokens that earlier passes revealed, and reveals those
+masks that it is most certain of. So the masks of a pass depend on what is known, never on what is
+still masked, and
 
-    p(y in T passes) = product over passes of p(tokens revealed in the pass | text, tokens revealed earlier)
+    p(y in T passes) = product over passes of p(tokens revealed in the pass | text, tokens revealed
+    earlier)
 
-is a distribution over all fillings y (tests enumerate them). With M masks left and P passes left, ceil(M / P) are
-revealed: as even as possible, the larger passes first. A mask's certainty is the marginal probability of its most
-probable token; of equal masks those further left come first (as DUEL, arXiv 2603.01367, judges masked diffusion).
+is a distribution over all fillings y (tests enumerate them). With M masks left and P passes left,
+ceil(M / P) are revealed: as even as possible, the larger passes first. A mask's certainty is the
+marginal probability of its most probable token; of equal masks those further left come first (as
+DUEL, arXiv 2603.01367, judges masked diffusion).
 
-Inside a pass ExLM judges the revealed tokens together: f / Z_m as in `exlm.model.evaluation`, where the emissions of
-masks that stay are 1, which sums over all their tokens. Models without transitions judge each token by its marginal."""
+Inside a pass ExLM judges the revealed tokens together: f / Z_m as in `exlm.model.evaluation`, where
+the emissions of masks that stay are 1, which sums over all their tokens. Models without transitions
+judge each token by its marginal."""
 
 from typing import Literal
 
@@ -35,7 +39,8 @@ def most_certain(certainty: Tensor, masks: Tensor, passes_left: int) -> Tensor:
     """Which masks the next pass reveals, [batch, targets] bool.
 
     Args:
-        certainty: [batch, targets] the probability of each target's most probable token, or its logarithm.
+        certainty: [batch, targets] the probability of each target's most probable token, or its
+            logarithm.
         masks: [batch, targets] bool, the targets that are still masked.
         passes_left: how many passes are left, with the next one."""
     count = (masks.sum(1, keepdim=True) + passes_left - 1) // passes_left
@@ -47,11 +52,13 @@ def most_certain(certainty: Tensor, masks: Tensor, passes_left: int) -> Tensor:
 def nll_in_passes(
     model: ExLMForMaskedLM, batch: dict[str, Tensor], passes: Passes, prior: Prior | None = None
 ) -> Tensor:
-    """-log-probability [batch] of all masked tokens of each sequence in nats, float64; 0 without masks.
+    """-log-probability [batch] of all masked tokens of each sequence in nats, float64; 0 without
+    masks.
 
     Args:
         model: in evaluation mode, of any objective.
-        batch: input_ids, attention_mask and labels, each [batch, length]; labels are -100 on tokens without a mask.
+        batch: input_ids, attention_mask and labels, each [batch, length]; labels are -100 on tokens
+            without a mask.
         passes: at most so many passes; 1 gives the `joint_nll` of `evaluate_batch`.
         prior: the order prior, if it is not the configuration's."""
     input_ids, attention_mask = batch["input_ids"].clone(), batch["attention_mask"]
@@ -70,8 +77,11 @@ def nll_in_passes(
     return nll
 
 
-def _one_pass(model: ExLMForMaskedLM, lattice: Lattice, passes_left: int, prior: Prior | None) -> tuple[Tensor, Tensor]:
-    """Which targets [batch, targets] the pass reveals, and -log of their joint probability [batch]."""
+def _one_pass(
+    model: ExLMForMaskedLM, lattice: Lattice, passes_left: int, prior: Prior | None
+) -> tuple[Tensor, Tensor]:
+    """Which targets [batch, targets] the pass reveals, and -log of their joint probability
+    [batch]."""
     states = model.states(lattice)
     lattice = lattice.to(states.device)
     marginals = model.marginals(lattice, states, prior)

@@ -1,20 +1,22 @@
-"""States Alignment: a dynamic programme over all alignments of targets to states (paper, section 4.3).
+"""States Alignment: a dynamic programme over all alignments of targets to states (paper, section
+4.3).
 
-A path visits T states u_0 < u_1 < ... < u_{T-1} of a DAG of N states, starts at state 0, ends at state N-1, and
-emits target i at state u_i. With emission P and transition E (log-probabilities, natural logarithm)
+A path visits T states u_0 < u_1 < ... < u_{T-1} of a DAG of N states, starts at state 0, ends at
+state N-1, and emits target i at state u_i. With emission P and transition E (log-probabilities,
+natural logarithm)
 
     log f = log sum over paths of exp( P[0, u_0] + sum_i E[u_{i-1}, u_i] + P[i, u_i] ).
 
 All functions take
 
-    emission        [B, T, N]   target i at state u
-    transition      [B, N, N]   from state u to state v, used for u < v only; -inf where there is no edge
-    target_lengths  [B]         integer, targets of each sequence
-    state_lengths   [B]         integer, states of each sequence
+    emission        [B, T, N]   target i at state u transition      [B, N, N]   from state u to
+    state v, used for u < v only; -inf where there is no edge target_lengths  [B]         integer,
+    targets of each sequence state_lengths   [B]         integer, states of each sequence
 
-and raise ValueError if their shapes do not agree or lengths are not integers. A sequence without any path (more targets
-than states, missing edges, emissions of -inf, lengths beyond the tensors) has log f = -inf and a zero gradient. The
-recursion is that of DA-Transformer (Huang et al., 2022)."""
+and raise ValueError if their shapes do not agree or lengths are not integers. A sequence without
+any path (more targets than states, missing edges, emissions of -inf, lengths beyond the tensors)
+has log f = -inf and a zero gradient. The recursion is that of DA-Transformer (Huang et al.,
+2022)."""
 
 import ctypes
 import logging
@@ -35,7 +37,8 @@ Backend = Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The library that is built with the package where a compiler is found; else None, with one warning in the log."""
+    """The library that is built with the package where a compiler is found; else None, with one
+    warning in the log."""
     for path in sorted(Path(__file__).parent.glob("_alignment*.so")):
         try:
             loaded = ctypes.CDLL(str(path))
@@ -48,19 +51,31 @@ def library() -> ctypes.CDLL | None:
 
 
 def _compiled(
-    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor, gradients: bool = True
+    emission: Tensor,
+    transition: Tensor,
+    target_lengths: Tensor,
+    state_lengths: Tensor,
+    gradients: bool = True,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The back end for float32 on a CPU: `_alignment.c` through ctypes. Other inputs go to the PyTorch back end."""
-    usable = all(x.device.type == "cpu" and x.dtype == torch.float32 for x in (emission, transition))
+    """The back end for float32 on a CPU: `_alignment.c` through ctypes. Other inputs go to the
+    PyTorch back end."""
+    usable = all(
+        x.device.type == "cpu" and x.dtype == torch.float32 for x in (emission, transition)
+    )
     loaded = library() if usable else None
     if loaded is None:
-        return alignment_torch.forward_backward(emission, transition, target_lengths, state_lengths, gradients)
+        return alignment_torch.forward_backward(
+            emission, transition, target_lengths, state_lengths, gradients
+        )
     batch, targets, states = emission.shape
     inputs = [x.contiguous() for x in (emission, transition, target_lengths, state_lengths)]
     value = torch.empty(batch, dtype=torch.float64)
     at_state, on_edge = (torch.zeros_like(x) if gradients else None for x in inputs[:2])
     failed = loaded.exlm_alignment(
-        *(ctypes.c_void_p(None if x is None else x.data_ptr()) for x in (*inputs, value, at_state, on_edge)),
+        *(
+            ctypes.c_void_p(None if x is None else x.data_ptr())
+            for x in (*inputs, value, at_state, on_edge)
+        ),
         *(ctypes.c_long(size) for size in (batch, targets, states)),
         ctypes.c_int(min(torch.get_num_threads(), max(batch, 1))),
     )
@@ -75,14 +90,16 @@ def _gpu() -> Backend:
     try:
         from exlm.ops.alignment_triton import forward_backward
     except ImportError as error:
-        logger.warning("Triton is not installed (%s); the alignment runs in PyTorch (slower on a GPU)", error)
+        logger.warning(
+            "Triton is not installed (%s); the alignment runs in PyTorch (slower on a GPU)", error
+        )
         return alignment_torch.forward_backward
     return forward_backward
 
 
-# Each back end: (emission, transition, target_lengths, state_lengths) -> (log f [B], posterior of the states [B, T, N],
-# expected use of the edges [B, N, N]); the posteriors are None if called with `gradients=False`. The compiled ones pass
-# inputs that they cannot handle to the PyTorch one.
+# Each back end: (emission, transition, target_lengths, state_lengths) -> (log f [B], posterior of
+# the states [B, T, N], expected use of the edges [B, N, N]); the posteriors are None if called with
+# `gradients=False`. The compiled ones pass inputs that they cannot handle to the PyTorch one.
 BACKENDS: dict[str, Backend] = {
     "torch": alignment_torch.forward_backward,
     "c": _compiled,
@@ -96,10 +113,13 @@ def _backend(name: str, emission: Tensor) -> Backend:
 
 
 class _LogLikelihood(torch.autograd.Function):
-    """The gradient of log f is the posterior: one forward and one reverse sweep, without autograd over the targets."""
+    """The gradient of log f is the posterior: one forward and one reverse sweep, without autograd
+    over the targets."""
 
     @staticmethod
-    def forward(ctx: Any, backend: str, emission: Tensor, transition: Tensor, *lengths: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, backend: str, emission: Tensor, transition: Tensor, *lengths: Tensor
+    ) -> Tensor:
         value, *posteriors = _backend(backend, emission)(
             emission.detach(), transition.detach(), *lengths, gradients=any(ctx.needs_input_grad)
         )
@@ -110,22 +130,36 @@ class _LogLikelihood(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         # A product with a zero posterior must be zero even where the incoming gradient is infinite.
-        at_state, on_edge = (torch.where(x == 0, 0.0, x * grad[:, None, None]) for x in ctx.saved_tensors)
+        at_state, on_edge = (
+            torch.where(x == 0, 0.0, x * grad[:, None, None]) for x in ctx.saved_tensors
+        )
         return None, at_state, on_edge, None, None
 
 
 def log_likelihood(
-    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor, backend: str = "auto"
+    emission: Tensor,
+    transition: Tensor,
+    target_lengths: Tensor,
+    state_lengths: Tensor,
+    backend: str = "auto",
 ) -> Tensor:
-    """log f [B], at least float32: the log-probability of the targets summed over all alignments. Differentiable."""
-    return _LogLikelihood.apply(backend, *_checked(emission, transition, target_lengths, state_lengths))
+    """log f [B], at least float32: the log-probability of the targets summed over all alignments.
+    Differentiable."""
+    return _LogLikelihood.apply(
+        backend, *_checked(emission, transition, target_lengths, state_lengths)
+    )
 
 
 def posterior(
-    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor, backend: str = "auto"
+    emission: Tensor,
+    transition: Tensor,
+    target_lengths: Tensor,
+    state_lengths: Tensor,
+    backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """Posterior [B, T, N] that target i is emitted by state u, and expected use [B, N, N] of every edge. They sum to 1
-    over the states of every real target, and to T - 1. Without a path both are 0."""
+    """Posterior [B, T, N] that target i is emitted by state u, and expected use [B, N, N] of every
+    edge. They sum to 1 over the states of every real target, and to T - 1. Without a path both are
+    0."""
     inputs = _checked(emission, transition, target_lengths, state_lengths)
     _, at_state, on_edge = _backend(backend, emission)(*inputs, gradients=True)
     assert at_state is not None and on_edge is not None
@@ -135,9 +169,14 @@ def posterior(
 def best_path(
     emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The best alignment (Viterbi): states of targets [B, T], -1 for padding or without a path; log-probability [B]."""
-    sweep = alignment_torch.forward(*_checked(emission, transition, target_lengths, state_lengths), best=True)
-    return alignment_torch.trace(sweep, lambda score: score.argmax(1)), sweep.value.to(sweep.alpha.dtype)
+    """The best alignment (Viterbi): states of targets [B, T], -1 for padding or without a path;
+    log-probability [B]."""
+    sweep = alignment_torch.forward(
+        *_checked(emission, transition, target_lengths, state_lengths), best=True
+    )
+    return alignment_torch.trace(sweep, lambda score: score.argmax(1)), sweep.value.to(
+        sweep.alpha.dtype
+    )
 
 
 def sample(
@@ -147,20 +186,34 @@ def sample(
     state_lengths: Tensor,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """One alignment [B, T] drawn from the posterior over paths (-1 on padding and if there is no path)."""
+    """One alignment [B, T] drawn from the posterior over paths (-1 on padding and if there is no
+    path)."""
     sweep = alignment_torch.forward(*_checked(emission, transition, target_lengths, state_lengths))
-    return alignment_torch.trace(sweep, lambda x: torch.multinomial(x.softmax(1), 1, generator=generator)[:, 0])
+    return alignment_torch.trace(
+        sweep, lambda x: torch.multinomial(x.softmax(1), 1, generator=generator)[:, 0]
+    )
 
 
 def _checked(
     emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The inputs after a check of all shapes; the lengths become int64 on the device of `emission`."""
-    if emission.dim() != 3 or transition.shape != (emission.shape[0], emission.shape[2], emission.shape[2]):
+    """The inputs after a check of all shapes; the lengths become int64 on the device of
+    `emission`."""
+    if emission.dim() != 3 or transition.shape != (
+        emission.shape[0],
+        emission.shape[2],
+        emission.shape[2],
+    ):
         found = f"got {list(emission.shape)} and {list(transition.shape)}"
-        raise ValueError(f"emission must be [batch, targets, states], transition [batch, states, states]; {found}")
+        raise ValueError(
+            f"emission must be [batch, targets, states], transition [batch, states, states]; {found}"
+        )
     for name, lengths in (("target_lengths", target_lengths), ("state_lengths", state_lengths)):
         if lengths.shape != emission.shape[:1] or lengths.is_floating_point():
-            raise ValueError(f"{name} must be {len(emission)} integers, got {lengths.dtype} {list(lengths.shape)}")
-    target_lengths, state_lengths = (x.to(emission.device, torch.int64) for x in (target_lengths, state_lengths))
+            raise ValueError(
+                f"{name} must be {len(emission)} integers, got {lengths.dtype} {list(lengths.shape)}"
+            )
+    target_lengths, state_lengths = (
+        x.to(emission.device, torch.int64) for x in (target_lengths, state_lengths)
+    )
     return emission, transition, target_lengths, state_lengths

@@ -1,14 +1,16 @@
 """The default back end: exact, plain PyTorch, vectorised over the batch and a band of states.
 
-Three ideas make it fast and keep it exact. (Scaled probabilities and max-shifted matrix products silently lose paths
-once emissions spread over some 80 nats.)
+Three ideas make it fast and keep it exact. (Scaled probabilities and max-shifted matrix products
+silently lose paths once emissions spread over some 80 nats.)
 
-* Row-normalised logs. Every row of alpha, the log-sums over the beginnings of paths, is shifted to a maximum of 0. The
-  shifts are summed in float64, so float32 rounding does not grow with the value of log f.
-* Weights instead of beta. The reverse sweep sends the posterior of row i back along the weights exp(alpha[i-1, u] +
-  E[u, v] - logsumexp), which are at most 1, so nothing can overflow or become NaN.
-* A feasibility band. Target i can only be at states i .. i + (N - T): it cannot reach earlier states, and from later
-  ones no path reaches the end.
+* Row-normalised logs. Every row of alpha, the log-sums over the beginnings of paths, is shifted to
+  a maximum of 0. The shifts are summed in float64, so float32 rounding does not grow with the value
+  of log f.
+* Weights instead of beta. The reverse sweep sends the posterior of row i back along the weights
+  exp(alpha[i-1, u] + E[u, v] - logsumexp), which are at most 1, so nothing can overflow or become
+  NaN.
+* A feasibility band. Target i can only be at states i .. i + (N - T): it cannot reach earlier
+  states, and from later ones no path reaches the end.
 
 "No path" is a large finite negative number, so that inf - inf never occurs."""
 
@@ -32,11 +34,14 @@ class Sweep(NamedTuple):
     total: Tensor  # [B, T, N] log-sum over the predecessors, or their maximum
     transition: Tensor  # [B, N, N] as it was used
     value: Tensor  # [B] log f, or the best path's log-probability
-    end: Tensor  # [B, T, N] bool, true at the last target and state of every sequence that has a path
+    # [B, T, N] bool, true at the last target and state of every sequence that has a path
+    end: Tensor
     bands: list[tuple[slice, slice]]  # for i = 1, 2, ...: the predecessors and the states of row i
 
 
-def feasible(emission: Tensor, target_lengths: Tensor, state_lengths: Tensor) -> tuple[Tensor, Tensor]:
+def feasible(
+    emission: Tensor, target_lengths: Tensor, state_lengths: Tensor
+) -> tuple[Tensor, Tensor]:
     """Which emissions [B, T, N] and transitions [B, N, N] a path of the right length can use."""
     target = torch.arange(emission.shape[1], device=emission.device)[:, None]
     state = torch.arange(emission.shape[2], device=emission.device)
@@ -45,28 +50,40 @@ def feasible(emission: Tensor, target_lengths: Tensor, state_lengths: Tensor) ->
     band = (target < targets) & (state >= target) & (state - target <= slack)
     band &= ((target > 0) | (state == 0)) & ((target < targets - 1) | (state == states - 1))
     length = state - state[:, None]
-    inner = (state[:, None] > 0).int() + (state < states - 1).int()  # a path of T targets has T - 2 inner states
+    inner = (state[:, None] > 0).int() + (
+        state < states - 1
+    ).int()  # a path of T targets has T - 2 inner states
     return band, (length > 0) & (length <= slack + 1) & (inner <= targets - 2) & (state < states)
 
 
 def forward(
-    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor, best: bool = False
+    emission: Tensor,
+    transition: Tensor,
+    target_lengths: Tensor,
+    state_lengths: Tensor,
+    best: bool = False,
 ) -> Sweep:
-    """Alpha of all targets; `best` takes the maximum over predecessors (Viterbi) instead of the log-sum."""
+    """Alpha of all targets; `best` takes the maximum over predecessors (Viterbi) instead of the
+    log-sum."""
     batch, targets, states = emission.shape
     dtype = at_least_float32(emission.dtype)
     band, edges = feasible(emission, target_lengths, state_lengths)
     emission = emission.to(dtype).clamp(min=IMPOSSIBLE).masked_fill(~band, IMPOSSIBLE)
     transition = transition.to(dtype).clamp(min=IMPOSSIBLE).masked_fill(~edges, IMPOSSIBLE)
-    # A narrow band saves work, but to read its width from a GPU the CPU would wait for all earlier work.
+    # A narrow band saves work, but to read its width from a GPU the CPU would wait for all earlier
+    # work.
     narrow = batch and not emission.is_cuda
     width = max(int((state_lengths - target_lengths).max()), 0) + 1 if narrow else states
-    bands = [(slice(i - 1, i - 1 + width), slice(i, i + width)) for i in range(1, min(targets, states))]
+    bands = [
+        (slice(i - 1, i - 1 + width), slice(i, i + width)) for i in range(1, min(targets, states))
+    ]
     alpha, total = torch.full_like(emission, IMPOSSIBLE), torch.full_like(emission, IMPOSSIBLE)
     alpha[:, :1, :1] = 0.0
     shift = emission[:, :1, :1].double().sum((1, 2))
     last = (state_lengths - 1).clamp(min=0, max=max(states - 1, 0))
-    value = torch.where((target_lengths == 1) & (state_lengths == 1), shift, torch.full_like(shift, IMPOSSIBLE))
+    value = torch.where(
+        (target_lengths == 1) & (state_lengths == 1), shift, torch.full_like(shift, IMPOSSIBLE)
+    )
     for i, (before, here) in enumerate(bands, 1):
         row = _enter(alpha[:, i - 1, before], transition[:, before, here], best)
         total[:, i, here] = row
@@ -76,7 +93,9 @@ def forward(
         shift = shift + peak
         arrived = shift + alpha[:, i].gather(1, last[:, None])[:, 0]
         value = torch.where(target_lengths == i + 1, arrived, value)
-    beyond = (target_lengths > state_lengths) | (target_lengths > targets) | (state_lengths > states)
+    beyond = (
+        (target_lengths > state_lengths) | (target_lengths > targets) | (state_lengths > states)
+    )
     value = value.masked_fill((value <= DEAD) | beyond, -torch.inf)
     target, state = (torch.arange(size, device=value.device) for size in (targets, states))
     ending = (target == target_lengths[:, None] - 1) & (value != -torch.inf)[:, None]
@@ -99,16 +118,25 @@ def _share(alpha: Tensor, transition: Tensor, total: Tensor, posterior: Tensor) 
 
 
 def forward_backward(
-    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor, gradients: bool = True
+    emission: Tensor,
+    transition: Tensor,
+    target_lengths: Tensor,
+    state_lengths: Tensor,
+    gradients: bool = True,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """log f [B], at least float32, and, if asked for, the posteriors [B, T, N] and [B, N, N] in the inputs' dtypes."""
+    """log f [B], at least float32, and, if asked for, the posteriors [B, T, N] and [B, N, N] in the
+    inputs' dtypes."""
     sweep = forward(emission, transition, target_lengths, state_lengths)
     value = sweep.value.to(sweep.alpha.dtype)
     if not gradients:
         return value, None, None
     at_state, on_edge = sweep.end.to(value.dtype), torch.zeros_like(sweep.transition)
     for i, (before, here) in reversed(list(enumerate(sweep.bands, 1))):
-        rows = sweep.alpha[:, i - 1, before], sweep.transition[:, before, here], sweep.total[:, i, here]
+        rows = (
+            sweep.alpha[:, i - 1, before],
+            sweep.transition[:, before, here],
+            sweep.total[:, i, here],
+        )
         flow = _share(*rows, at_state[:, i, here])
         on_edge[:, before, here] += flow
         at_state[:, i - 1, before] += flow.sum(2)
@@ -116,7 +144,8 @@ def forward_backward(
 
 
 def trace(sweep: Sweep, choose: Callable[[Tensor], Tensor]) -> Tensor:
-    """[B, T] states from the last target back to the first; `choose` picks predecessors from scores [B, N]."""
+    """[B, T] states from the last target back to the first; `choose` picks predecessors from scores
+    [B, N]."""
     path = (sweep.end * torch.arange(1, sweep.end.shape[2] + 1, device=sweep.end.device)).sum(2) - 1
     batch = torch.arange(len(path), device=path.device)
     for i in range(len(sweep.bands) - 1, -1, -1):

@@ -1,13 +1,16 @@
 """The GPU back end in Triton, for float32 on CUDA. Anything else goes to the PyTorch back end.
 
-* `_sweep`: alpha and beta at once, one program per sequence and direction. Every row is shifted by the peak of the row
-  before. Only the value sums the shifts, in float64, so float32 rounding does not grow with log f.
+* `_sweep`: alpha and beta at once, one program per sequence and direction. Every row is shifted by
+  the peak of the row before. Only the value sums the shifts, in float64, so float32 rounding does
+  not grow with log f.
 * The posterior of the states is alpha + beta, normalised row by row, so that the shifts cancel.
-* `_edge_posterior`: the posterior of a state is divided among its predecessors with weights of at most 1, as in the
-  other back ends. Here this is done for all targets at once, by one program per sequence and tile of edges.
+* `_edge_posterior`: the posterior of a state is divided among its predecessors with weights of at
+  most 1, as in the other back ends. Here this is done for all targets at once, by one program per
+  sequence and tile of edges.
 
-Logarithms are in base 2, and "no path" is a large negative number. Both directions read only inputs that a path of the
-right length can use, so no posterior is NaN if the value is not. Nothing waits for the GPU: shapes give all sizes."""
+Logarithms are in base 2, and "no path" is a large negative number. Both directions read only inputs
+that a path of the right length can use, so no posterior is NaN if the value is not. Nothing waits
+for the GPU: shapes give all sizes."""
 # mypy: disable-error-code="no-untyped-def, assignment"
 
 import math
@@ -21,32 +24,46 @@ from exlm.ops import alignment_torch
 from exlm.ops.alignment_torch import DEAD, IMPOSSIBLE
 from exlm.ops.elementwise import LOG2E, triton_works
 
-PERSISTENT = 768  # with at most so many states one program computes all rows; else many programs share each row
-LONGEST = 23_000  # most states: offsets within a sequence then fit int32, and the tiles of its edges fit a grid
-LANES, ROWS, UNROLL = 128, 4, 8  # a sweep's tile: states, predecessors read in parallel, and those read in turn
+# with at most so many states one program computes all rows; else many programs share each row
+PERSISTENT = 768
+# most states: offsets within a sequence then fit int32, and the tiles of its edges fit a grid
+LONGEST = 23_000
+LANES, ROWS, UNROLL = (
+    128,
+    4,
+    8,
+)  # a sweep's tile: states, predecessors read in parallel, and those read in turn
 TILE = 64  # side of a tile of edges
-PADDING = 64  # entries that may be read beyond the end of a row of states: up to ROWS * UNROLL or TILE
+PADDING = (
+    64  # entries that may be read beyond the end of a row of states: up to ROWS * UNROLL or TILE
+)
 
 
 @triton.jit
 def _lengths(target_lengths, state_lengths, b, T, N):
-    """Number of targets of sequence b, and states - targets; 0 targets if the lengths allow no path."""
+    """Number of targets of sequence b, and states - targets; 0 targets if the lengths allow no
+    path."""
     targets, states = tl.load(target_lengths + b), tl.load(state_lengths + b)
     possible = (targets >= 1) & (targets <= T) & (targets <= states) & (states <= N)
     possible &= (targets > 1) | (states == 1)
-    return tl.where(possible, targets, 0).to(tl.int32), tl.where(possible, states - targets, 0).to(tl.int32)
+    return tl.where(possible, targets, 0).to(tl.int32), tl.where(possible, states - targets, 0).to(
+        tl.int32
+    )
 
 
 @triton.jit
 def _band(i, targets, slack):
-    """Range [low, high) of the states of target i; the first target has the first state, the last one the last."""
+    """Range [low, high) of the states of target i; the first target has the first state, the last
+    one the last."""
     return tl.where(i == targets - 1, i + slack, i), tl.where(i == 0, 1, i + slack + 1)
 
 
 @triton.jit
 def _origins(c, low, high, backward):
     """Range within [low, high) of the states from which a sweep reaches state c."""
-    return tl.where(backward, tl.maximum(c + 1, low), low), tl.where(backward, high, tl.minimum(c, high))
+    return tl.where(backward, tl.maximum(c + 1, low), low), tl.where(
+        backward, high, tl.minimum(c, high)
+    )
 
 
 @triton.jit(do_not_specialize=["batch", "T", "N", "first", "last"])
@@ -55,12 +72,14 @@ def _sweep(
     WIDTH: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr, PADDING: tl.constexpr,
     LOG2E: tl.constexpr, IMPOSSIBLE: tl.constexpr, DEAD: tl.constexpr,
 ):  # fmt: skip
-    """Rows `first` to `last` - 1, counted along the sweep; the grid is (directions * batch, programs that share a row).
+    """Rows `first` to `last` - 1, counted along the sweep; the grid is (directions * batch,
+    programs that share a row).
 
-    transposed  [batch, N, N]  transitions with axes swapped, so that the backward sweep reads memory in order
-    rows        [directions, batch, T, N + PADDING]  out: alpha and beta, both with emission; IMPOSSIBLE on entry
-    sums        [batch, T, N]  out: log-sum over the predecessors, relative to the alpha before; IMPOSSIBLE on entry
-    peaks       [batch, T]  out: what the next alpha is shifted by; 0 on entry"""
+    transposed  [batch, N, N]  transitions with axes swapped, so that the backward sweep reads
+    memory in order rows        [directions, batch, T, N + PADDING]  out: alpha and beta, both with
+    emission; IMPOSSIBLE on entry sums        [batch, T, N]  out: log-sum over the predecessors,
+    relative to the alpha before; IMPOSSIBLE on entry peaks       [batch, T]  out: what the next
+    alpha is shifted by; 0 on entry"""
     b = (tl.program_id(0) % batch).to(tl.int64)
     backward = tl.program_id(0) >= batch
     targets, slack = _lengths(target_lengths, state_lengths, b, T, N)
@@ -70,7 +89,9 @@ def _sweep(
     rows += tl.program_id(0).to(tl.int64) * T * stride
     row, lane, column = tl.arange(0, ROWS)[:, None], tl.arange(0, LANES), tl.arange(0, WIDTH)
 
-    begins = (first == 0) & (targets > 0) & (tl.program_id(1) == 0)  # with the only state of the first row
+    begins = (
+        (first == 0) & (targets > 0) & (tl.program_id(1) == 0)
+    )  # with the only state of the first row
     i, u = tl.where(backward, targets - 1, 0), tl.where(backward, targets - 1 + slack, 0)
     start = tl.load(emission + i * N + u, mask=begins, other=0.0) * LOG2E
     tl.store(rows + i * stride + u, tl.where(start < IMPOSSIBLE, IMPOSSIBLE, start), mask=begins)
@@ -82,7 +103,9 @@ def _sweep(
         before = tl.where(backward, i + 1, i - 1)
         from_row = rows + before * stride
         peak = tl.max(tl.load(from_row + column, mask=column < N, other=IMPOSSIBLE), 0)
-        peak = tl.where(peak > DEAD, peak, 0.0)  # a row that no path reaches must not raise the next rows
+        peak = tl.where(
+            peak > DEAD, peak, 0.0
+        )  # a row that no path reaches must not raise the next rows
         tl.store(peaks + before, peak, mask=(tl.program_id(1) == 0) & (not backward))
         low, high = _band(before, targets, slack)
         first_state, end_state = _band(i, targets, slack)
@@ -96,8 +119,11 @@ def _sweep(
             begin_all, _ = _origins(left, low, high, backward)
             _, end_all = _origins(left + LANES - 1, low, high, backward)
             tile = edges + (row * N + c[None, :])
-            # Every (row, lane) has its own sum, relative to its own peak, so no thread waits for another in the loop.
-            top = tl.full([ROWS, LANES], 1e8 * IMPOSSIBLE, tl.float32)  # below all scores, yet finite
+            # Every (row, lane) has its own sum, relative to its own peak, so no thread waits for
+            # another in the loop.
+            top = tl.full(
+                [ROWS, LANES], 1e8 * IMPOSSIBLE, tl.float32
+            )  # below all scores, yet finite
             total = tl.full([ROWS, LANES], 1.0, tl.float32)
             for p in range(begin_all, end_all, ROWS * UNROLL):
                 scores = ()
@@ -116,7 +142,9 @@ def _sweep(
             result = highest + tl.log2(tl.sum(total * tl.exp2(top - highest[None, :]), 0))
             tl.store(sums + i * N + c, result, mask=real & (not backward))
             result += emitted - peak
-            tl.store(rows + i * stride + c, tl.where(result < IMPOSSIBLE, IMPOSSIBLE, result), mask=real)
+            tl.store(
+                rows + i * stride + c, tl.where(result < IMPOSSIBLE, IMPOSSIBLE, result), mask=real
+            )
         tl.debug_barrier()
 
 
@@ -138,10 +166,15 @@ def _edge_posterior(
     inside = (v[:, None] < u[None, :]) & (u < targets + slack)[None, :]
     tile = b * N * N + (v[:, None] * N + u[None, :])
     edge = tl.load(transition + tile, mask=inside, other=float("-inf")) * LOG2E
-    edge = tl.where(edge == edge, edge, float("-inf"))  # a NaN on a path is in `at_state`; this edge is on none
+    edge = tl.where(
+        edge == edge, edge, float("-inf")
+    )  # a NaN on a path is in `at_state`; this edge is on none
     rows, sums, at_state = rows + b * T * (N + PADDING), sums + b * T * N, at_state + b * T * N
     used = tl.zeros([TILE, TILE], tl.float32)
-    for i in range(tl.maximum(tl.maximum(v0 + 1, u0) - slack, 1), tl.minimum(tl.minimum(v0 + 1, u0) + TILE, targets)):
+    for i in range(
+        tl.maximum(tl.maximum(v0 + 1, u0) - slack, 1),
+        tl.minimum(tl.minimum(v0 + 1, u0) + TILE, targets),
+    ):
         share = tl.load(at_state + i * N + u, mask=u < N, other=0.0)[None, :]
         total = tl.load(sums + i * N + u, mask=u < N, other=0.0)[None, :]
         score = tl.load(rows + (i - 1) * (N + PADDING) + v)[:, None] + edge
@@ -150,27 +183,47 @@ def _edge_posterior(
 
 
 def usable(emission: Tensor, transition: Tensor) -> bool:
-    """Whether this back end can take these tensors: float32 on CUDA, or on any device in Triton's interpreter."""
+    """Whether this back end can take these tensors: float32 on CUDA, or on any device in Triton's
+    interpreter."""
     if not emission.dtype == transition.dtype == torch.float32 or emission.shape[-1] > LONGEST:
         return False
-    return triton.knobs.runtime.interpret or (emission.is_cuda and transition.is_cuda and triton_works())
+    return triton.knobs.runtime.interpret or (
+        emission.is_cuda and transition.is_cuda and triton_works()
+    )
 
 
 def forward_backward(
-    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor, gradients: bool = True
+    emission: Tensor,
+    transition: Tensor,
+    target_lengths: Tensor,
+    state_lengths: Tensor,
+    gradients: bool = True,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Value [B] and, if asked for, the posteriors [B, T, N] and [B, N, N]."""
     if not usable(emission, transition) or not emission.numel():
-        return alignment_torch.forward_backward(emission, transition, target_lengths, state_lengths, gradients)
+        return alignment_torch.forward_backward(
+            emission, transition, target_lengths, state_lengths, gradients
+        )
     batch, targets, states = emission.shape
     inputs = [x.contiguous() for x in (emission, transition, target_lengths, state_lengths)]
     emission, transition, target_lengths, state_lengths = inputs
     with torch.cuda.device_of(emission):
-        rows = emission.new_full((2 if gradients else 1, batch, targets, states + PADDING), IMPOSSIBLE)
+        rows = emission.new_full(
+            (2 if gradients else 1, batch, targets, states + PADDING), IMPOSSIBLE
+        )
         sums = torch.full_like(emission, IMPOSSIBLE)
         peaks = emission.new_zeros(batch, targets)
         transposed = transition.transpose(1, 2).contiguous() if gradients else transition
-        tensors = (emission, transition, transposed, target_lengths, state_lengths, rows, sums, peaks)
+        tensors = (
+            emission,
+            transition,
+            transposed,
+            target_lengths,
+            state_lengths,
+            rows,
+            sums,
+            peaks,
+        )
         width = max(triton.next_power_of_2(states), 32)
         lanes = min(width, LANES)
         constants = (width, lanes, ROWS, UNROLL, PADDING, LOG2E, IMPOSSIBLE, DEAD)
@@ -193,6 +246,17 @@ def forward_backward(
         on_edge = torch.zeros_like(transition)
         tiles = triton.cdiv(states, TILE)
         corners = torch.triu_indices(tiles, tiles, device=emission.device)
-        tensors = (transition, target_lengths, state_lengths, rows, sums, at_state, corners, on_edge)
-        _edge_posterior[(batch, corners.shape[1])](*tensors, targets, states, TILE, PADDING, LOG2E, num_warps=8)
+        tensors = (
+            transition,
+            target_lengths,
+            state_lengths,
+            rows,
+            sums,
+            at_state,
+            corners,
+            on_edge,
+        )
+        _edge_posterior[(batch, corners.shape[1])](
+            *tensors, targets, states, TILE, PADDING, LOG2E, num_warps=8
+        )
     return value, at_state, on_edge

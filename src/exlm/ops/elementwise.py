@@ -1,7 +1,9 @@
-"""Elementwise steps made fast: fused into one kernel on a GPU, an exponential of constant speed, and dropout on a CPU.
+"""Elementwise steps made fast: fused into one kernel on a GPU, an exponential of constant speed,
+and dropout on a CPU.
 
-PyTorch draws one Bernoulli number at a time on a CPU, which takes 10 to 15% of a pre-training step. Here one random
-64-bit word serves four elements, and a bitwise AND zeroes the dropped ones. `torch.manual_seed` seeds the draws."""
+PyTorch draws one Bernoulli number at a time on a CPU, which takes 10 to 15% of a pre-training step.
+Here one random 64-bit word serves four elements, and a bitwise AND zeroes the dropped ones.
+`torch.manual_seed` seeds the draws."""
 
 import logging
 import math
@@ -22,7 +24,8 @@ INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @cache
 def triton_works() -> bool:
-    """Whether Triton can build and run kernels on this machine's GPU; if not, the log has one warning."""
+    """Whether Triton can build and run kernels on this machine's GPU; if not, the log has one
+    warning."""
     try:
         import triton
 
@@ -30,13 +33,16 @@ def triton_works() -> bool:
         if target.arch < 80:
             raise RuntimeError(f"{target} is too old")
     except Exception as error:  # Triton is not installed, or its driver or C compiler fails
-        logger.warning("Triton cannot be used (%s); PyTorch's own kernels take its place (slower)", error)
+        logger.warning(
+            "Triton cannot be used (%s); PyTorch's own kernels take its place (slower)", error
+        )
         return False
     return True
 
 
 def fused(function: Callable) -> Callable:
-    """`function(tensor, ...)`, compiled on a GPU to save memory traffic, unless a compiled model calls it."""
+    """`function(tensor, ...)`, compiled on a GPU to save memory traffic, unless a compiled model
+    calls it."""
     compiled = cache(lambda: torch.compile(function, dynamic=True))
 
     @wraps(function)
@@ -48,7 +54,8 @@ def fused(function: Callable) -> Callable:
 
 
 def exp_(x: Tensor) -> Tensor:
-    """e to the x, in place, by base 2: where results underflow, `exp` takes ten times as long on a CPU."""
+    """e to the x, in place, by base 2: where results underflow, `exp` takes ten times as long on a
+    CPU."""
     return x.mul_(LOG2E).exp2_()
 
 
@@ -57,7 +64,9 @@ class _Dropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, level: int) -> Tensor:
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         draw = words.view(torch.int16)[: x.numel()].bitwise_and_(LEVELS - 1)
-        bits = draw.sub_(level).bitwise_right_shift_(15).bitwise_not_().view(x.shape)  # 0 if dropped, else all are set
+        bits = (
+            draw.sub_(level).bitwise_right_shift_(15).bitwise_not_().view(x.shape)
+        )  # 0 if dropped, else all are set
         ctx.save_for_backward(bits)
         ctx.scale = LEVELS / (LEVELS - level)
         return _keep(x, bits, ctx.scale)
@@ -75,7 +84,8 @@ def _keep(x: Tensor, bits: Tensor, scale: float) -> Tensor:
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Zeroes elements of `x` with probability `p` < 1 (on a CPU to 1/32768) and scales the rest to the same mean."""
+    """Zeroes elements of `x` with probability `p` < 1 (on a CPU to 1/32768) and scales the rest to
+    the same mean."""
     level = round(p * LEVELS)
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)

@@ -1,8 +1,10 @@
-"""Emission: the log-probability of every target at every state, log softmax(H W^T + b) (paper, section 4.2).
+"""Emission: the log-probability of every target at every state, log softmax(H W^T + b) (paper,
+section 4.2).
 
-Of a sequence's N x V logits only T columns and one normaliser per state are needed. Logits are computed in chunks of
-states, and again for the gradient, so no [B, N, V] tensor is ever held. Their operands may be bfloat16, but logits are
-summed and kept in float32: in bfloat16 they would be off by 0.03 nats."""
+Of a sequence's N x V logits only T columns and one normaliser per state are needed. Logits are
+computed in chunks of states, and again for the gradient, so no [B, N, V] tensor is ever held. Their
+operands may be bfloat16, but logits are summed and kept in float32: in bfloat16 they would be off
+by 0.03 nats."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +16,8 @@ from torch.autograd.function import once_differentiable
 from exlm.ops.elementwise import exp_, fused
 from exlm.ops.precision import at_least_float32, exact_products, products
 
-# Logits held at a time, by type of device. Chunks must not be small either: each reads all of W and its gradient.
+# Logits held at a time, by type of device. Chunks must not be small either: each reads all of W and
+# its gradient.
 CHUNK = {"cpu": 2**24, "cuda": 2**26}
 
 
@@ -32,27 +35,39 @@ def emission(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> T
 
 
 def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-    """Negative log-probability of one target per row: hidden [R, D], targets [R] -> [R], at least float32."""
+    """Negative log-probability of one target per row: hidden [R, D], targets [R] -> [R], at least
+    float32."""
     logits, normaliser = _columns(hidden, weight, bias, targets[:, None])
     return normaliser - logits.squeeze(1)
 
 
-def _columns(hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+def _columns(
+    hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor
+) -> tuple[Tensor, Tensor]:
     """`_Columns` in the precision of its operands, also under autocast."""
     with torch.autocast(hidden.device.type, enabled=False):
         return _Columns.apply(hidden, weight, bias, columns)
 
 
 class _Columns(torch.autograd.Function):
-    """Of logits = hidden @ weight.T + bias [R, V]: the given columns [R, T] of every row, and its logsumexp [R].
+    """Of logits = hidden @ weight.T + bias [R, V]: the given columns [R, T] of every row, and its
+    logsumexp [R].
 
-    Both passes compute E = exp(logits - shift), where `shift` is a row's largest logit; the softmax is E / E.sum(1)."""
+    Both passes compute E = exp(logits - shift), where `shift` is a row's largest logit; the softmax
+    is E / E.sum(1)."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-        # The products have bfloat16 operands if `hidden` is bfloat16; their sums are float32 in any case.
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        # The products have bfloat16 operands if `hidden` is bfloat16; their sums are float32 in any
+        # case.
         half = hidden.dtype == torch.bfloat16
-        ctx.dtype = hidden.dtype if half else at_least_float32(torch.promote_types(hidden.dtype, weight.dtype))
+        ctx.dtype = (
+            hidden.dtype
+            if half
+            else at_least_float32(torch.promote_types(hidden.dtype, weight.dtype))
+        )
         keep = any(ctx.needs_input_grad) and len(hidden) <= _chunk_rows(weight)
         picked = weight.new_empty(columns.shape, dtype=at_least_float32(ctx.dtype))
         shift, total = picked.new_empty(2, len(hidden), 1)
@@ -72,14 +87,18 @@ class _Columns(torch.autograd.Function):
         if kept is not None:
             chunks = iter([(slice(None), kept * scale)])
         else:
-            chunks = ((rows, _softmax_(x, inputs[2], shift[rows], scale[rows])) for rows, x in _logits(hidden, weight))
+            chunks = (
+                (rows, _softmax_(x, inputs[2], shift[rows], scale[rows]))
+                for rows, x in _logits(hidden, weight)
+            )
         gradients = [
             torch.zeros_like(x, dtype=total.dtype) if needed else None
             for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)
         ]
         d_hidden, d_weight, d_bias = gradients
         for rows, softmax in chunks:
-            # Both terms are added before rounding, since they cancel where a target is almost certain.
+            # Both terms are added before rounding, since they cancel where a target is almost
+            # certain.
             d_logits = softmax.scatter_add_(1, columns[rows], d_picked[rows]).to(ctx.dtype)
             if d_hidden is not None:
                 _add_product(d_hidden[rows], d_logits, weight, beta=0, gradient=True)
@@ -87,7 +106,9 @@ class _Columns(torch.autograd.Function):
                 _add_product(d_weight, d_logits.T, hidden[rows], gradient=True)
             if d_bias is not None:
                 d_bias += d_logits.sum(0, dtype=total.dtype)
-        return *(d if d is None else d.to(x.dtype) for d, x in zip(gradients, inputs, strict=True)), None
+        return *(
+            d if d is None else d.to(x.dtype) for d, x in zip(gradients, inputs, strict=True)
+        ), None
 
 
 def _chunk_rows(weight: Tensor) -> int:
@@ -95,7 +116,8 @@ def _chunk_rows(weight: Tensor) -> int:
 
 
 def _logits(hidden: Tensor, weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """hidden @ weight.T, chunk by chunk: a slice of the rows, and their logits in a buffer that all chunks share."""
+    """hidden @ weight.T, chunk by chunk: a slice of the rows, and their logits in a buffer that all
+    chunks share."""
     size = min(_chunk_rows(weight), len(hidden))
     buffer = weight.new_empty(size, len(weight), dtype=at_least_float32(weight.dtype))
     for start in range(0, len(hidden), max(size, 1)):
@@ -103,9 +125,12 @@ def _logits(hidden: Tensor, weight: Tensor) -> Iterator[tuple[slice, Tensor]]:
         yield rows, _add_product(buffer[: rows.stop - start], hidden[rows], weight.T, beta=0)
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor, beta: float = 1, gradient: bool = False) -> Tensor:
-    """`total` [n, m] becomes beta * total + left @ right, in its own precision. On a CPU the product of bfloat16
-    operands of a gradient is rounded to bfloat16, as an encoder layer's gradient is."""
+def _add_product(
+    total: Tensor, left: Tensor, right: Tensor, beta: float = 1, gradient: bool = False
+) -> Tensor:
+    """`total` [n, m] becomes beta * total + left @ right, in its own precision. On a CPU the
+    product of bfloat16 operands of a gradient is rounded to bfloat16, as an encoder layer's
+    gradient is."""
     if left.dtype == total.dtype:
         with exact_products(total.device):
             return torch.addmm(total, left, right, beta=beta, out=total)
@@ -119,8 +144,9 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor, beta: float = 1, gr
 
 @fused
 def _normaliser(logits: Tensor, bias: Tensor, keep: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The shift [n, 1], finite even if every logit of a row is -inf; the total [n, 1]; E [n, V] if `keep`. Overwrites
-    the logits, since new memory for a chunk is slow on a CPU; a compiled call works on a copy."""
+    """The shift [n, 1], finite even if every logit of a row is -inf; the total [n, 1]; E [n, V] if
+    `keep`. Overwrites the logits, since new memory for a chunk is slow on a CPU; a compiled call
+    works on a copy."""
     if torch.compiler.is_compiling():
         logits = logits.clone()
     shift = logits.add_(bias).amax(1, keepdim=True).clamp(min=torch.finfo(logits.dtype).min)

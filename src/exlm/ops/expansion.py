@@ -1,4 +1,5 @@
-"""States Expansion: every masked token becomes k positions of the encoder's input (paper, section 4.2).
+"""States Expansion: every masked token becomes k positions of the encoder's input (paper, section
+4.2).
 
 tokens       <s>   C    [M]        C   </s>
 expanded     <s>   C    [M] [M]    C   </s>        k = 2, boundary states 1
@@ -30,25 +31,34 @@ def to_device(record: Any, device: torch.device) -> Any:
 
 @dataclass(frozen=True)
 class Lattice:
-    """The expanded input and the states among its positions. Sizes depend on the data, and to read them from a GPU the
-    CPU would have to wait. So `expand` is best called on the CPU, and `to` brings the result to the device."""
+    """The expanded input and the states among its positions. Sizes depend on the data, and to read
+    them from a GPU the CPU would have to wait. So `expand` is best called on the CPU, and `to`
+    brings the result to the device."""
 
     input_ids: Tensor  # [B, L] expanded token ids, padded on the right
     attention_mask: Tensor  # [B, L] bool, true on real positions
-    position_ids: (
-        Tensor  # [B, L, A] on the rotary axes: word and state, the word, or the index in the expanded sequence
-    )
+    # [B, L, A] on the rotary axes: word and state, the word, or the index in the expanded sequence
+    position_ids: Tensor
     copy: Tensor  # [B, L] state index: 0 on ordinary tokens, 1..k on expanded ones
     source: Tensor  # [B, L] the input token each position was copied from
     first: Tensor  # [B, S] position of the first copy of each input token in the expanded sequence
-    state_index: Tensor  # [B, N] positions of the lattice states in the expanded sequence (0 on padding)
+    state_index: (
+        Tensor  # [B, N] positions of the lattice states in the expanded sequence (0 on padding)
+    )
     state_lengths: Tensor  # [B] number of states of each sequence
-    ordinal: Tensor  # [B, N] the target that each state was made for: 0 for BOS, 1..m for the masks, m + 1 for EOS
-    targets: Tensor  # [B, T] the tokens the states must emit: BOS, masked tokens from left to right, EOS
+    # [B, N] the target that each state was made for: 0 for BOS, 1..m for the masks, m + 1 for EOS
+    ordinal: Tensor
+    targets: (
+        Tensor  # [B, T] the tokens the states must emit: BOS, masked tokens from left to right, EOS
+    )
     target_lengths: Tensor  # [B] number of targets of each sequence
     target_index: Tensor  # [B, T] the input position of each target (0 on padding)
-    target_is_mask: Tensor  # [B, T] bool, the targets that are masked tokens: all but BOS, EOS and padding
-    plain: "Lattice | None" = None  # the same input without any copies, for layers before a late expansion
+    target_is_mask: (
+        Tensor  # [B, T] bool, the targets that are masked tokens: all but BOS, EOS and padding
+    )
+    plain: "Lattice | None" = (
+        None  # the same input without any copies, for layers before a late expansion
+    )
 
     def to(self, device: torch.device) -> "Lattice":
         """The lattice on a device, for the heads; without `plain`, which only the encoder reads."""
@@ -61,9 +71,12 @@ class Lattice:
 
 
 def _compact(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices [B, max count] of the true entries of `chosen [B, S]`, 0 on padding, and their number [B]."""
+    """Indices [B, max count] of the true entries of `chosen [B, S]`, 0 on padding, and their number
+    [B]."""
     count = chosen.sum(1)
-    index = torch.argsort((~chosen).to(torch.int8), dim=1, stable=True)[:, : max(int(count.max()), 1)]
+    index = torch.argsort((~chosen).to(torch.int8), dim=1, stable=True)[
+        :, : max(int(count.max()), 1)
+    ]
     valid = torch.arange(index.shape[1], device=chosen.device) < count[:, None]
     return index.masked_fill(~valid, 0), count
 
@@ -81,18 +94,22 @@ def expand(
 ) -> Lattice:
     """Copies every masked token, BOS and EOS, and lays out the lattice.
 
-    The first and last real token of a sequence count as BOS and EOS, whatever they are. Mask only tokens between them.
+    The first and last real token of a sequence count as BOS and EOS, whatever they are. Mask only
+    tokens between them.
 
     Args:
         input_ids: [B, S] token ids with [MASK] in place.
         attention_mask: [B, S] 1 on real tokens, 0 on padding.
         masked: [B, S] bool, tokens to expand. BOS and EOS are states in any case.
         states_per_mask: k, copies of every masked token.
-        states_per_boundary: copies of BOS and of EOS, 1 (paper, appendix on the case study) or k (release).
+        states_per_boundary: copies of BOS and of EOS, 1 (paper, appendix on the case study) or k
+            (release).
         labels: [B, S] original tokens at the masked positions; by default the input's tokens.
         pad_token_id: fills the expanded sequence on the right.
-        boundary_ids: tokens that count as BOS or EOS inside a sequence too, as in pairs and packed documents (release).
-        rotary: `2d` and `full` give each position its word and its state, `1d` its index in the expanded sequence."""
+        boundary_ids: tokens that count as BOS or EOS inside a sequence too, as in pairs and packed
+            documents (release).
+        rotary: `2d` and `full` give each position its word and its state, `1d` its index in the
+            expanded sequence."""
     real = attention_mask.bool()
     order, masked = real.cumsum(1), masked & real
     outer = real & ((order == 1) | (order == order[:, -1:]))
@@ -100,7 +117,9 @@ def expand(
     for token in boundary_ids:
         boundary = boundary | (real & ~masked & (input_ids == token))
     emitting = masked | boundary
-    copies = torch.where(masked, states_per_mask, torch.where(boundary, states_per_boundary, real.long()))
+    copies = torch.where(
+        masked, states_per_mask, torch.where(boundary, states_per_boundary, real.long())
+    )
 
     ends = copies.cumsum(1)
     first, length = ends - copies, max(int(ends[:, -1].max()), 1)
@@ -127,5 +146,7 @@ def expand(
         targets=answers.gather(1, target_index),
         target_lengths=target_lengths,
         target_index=target_index,
-        target_is_mask=(masked & ~outer).gather(1, target_index),  # false on padding, whose index is that of BOS
+        target_is_mask=(masked & ~outer).gather(
+            1, target_index
+        ),  # false on padding, whose index is that of BOS
     )

@@ -1,8 +1,10 @@
-"""The precision of a run, and how float32 matrix products are computed: settings that are restored afterwards.
+"""The precision of a run, and how float32 matrix products are computed: settings that are restored
+afterwards.
 
-`torch.set_float32_matmul_precision` holds for a whole process. On a CPU, "medium" selects a faster library; on
-processors with AMX it also rounds operands to bfloat16. Log-probabilities must not be rounded so: a link would be off
-by up to 0.2 nats. So nothing here leaves the setting changed, and code that needs float32 asks for it."""
+`torch.set_float32_matmul_precision` holds for a whole process. On a CPU, "medium" selects a faster
+library; on processors with AMX it also rounds operands to bfloat16. Log-probabilities must not be
+rounded so: a link would be off by up to 0.2 nats. So nothing here leaves the setting changed, and
+code that needs float32 asks for it."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -21,7 +23,8 @@ def at_least_float32(dtype: torch.dtype) -> torch.dtype:
 
 @contextmanager
 def products(level: str) -> Iterator[None]:
-    """Inside the `with` block, float32 products use a level of `torch.set_float32_matmul_precision`."""
+    """Inside the `with` block, float32 products use a level of
+    `torch.set_float32_matmul_precision`."""
     before = torch.get_float32_matmul_precision()
     if before == level:
         yield
@@ -48,12 +51,16 @@ def exact_level(device: torch.device) -> str:
 
 
 def exact_products(device: torch.device) -> AbstractContextManager:
-    """True float32 products on a CPU, whatever the process's setting. A GPU keeps it: runs in bfloat16 allow TF32."""
-    return products(exact_level(device) if device.type == "cpu" else torch.get_float32_matmul_precision())
+    """True float32 products on a CPU, whatever the process's setting. A GPU keeps it: runs in
+    bfloat16 allow TF32."""
+    return products(
+        exact_level(device) if device.type == "cpu" else torch.get_float32_matmul_precision()
+    )
 
 
 class _Linear(torch.autograd.Function):
-    """x [R, in] to [R, out]. It has its own backward pass, so that `exact_products` holds there too."""
+    """x [R, in] to [R, out]. It has its own backward pass, so that `exact_products` holds there
+    too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -72,14 +79,16 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(x: Tensor, layer: torch.nn.Linear) -> Tensor:
-    """`layer(x)` for x [..., in features] in the precision of the layer's weights, with `exact_products`."""
+    """`layer(x)` for x [..., in features] in the precision of the layer's weights, with
+    `exact_products`."""
     with torch.autocast(x.device.type, enabled=False):
         rows = _Linear.apply(x.to(layer.weight.dtype).flatten(0, -2), layer.weight, layer.bias)
     return rows.unflatten(0, x.shape[:-1])
 
 
 def used_precision(device: torch.device, precision: str) -> Literal["bf16", "fp32"]:
-    """The precision that `precision` means on a device: `auto` is bfloat16 if the processor can compute with it."""
+    """The precision that `precision` means on a device: `auto` is bfloat16 if the processor can
+    compute with it."""
     if device.type == "cpu":
         native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     else:
@@ -89,18 +98,21 @@ def used_precision(device: torch.device, precision: str) -> Literal["bf16", "fp3
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager:
     """bfloat16 autocast if `precision` means bfloat16 on this device, else no autocast."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=used_precision(device, precision) == "bf16")
+    return torch.autocast(
+        device.type, dtype=torch.bfloat16, enabled=used_precision(device, precision) == "bf16"
+    )
 
 
 def training_products(device: torch.device, precision: str) -> AbstractContextManager:
-    """The setting of float32 products in training: true float32. Only in bfloat16 training on a GPU the heads' products
-    may be TF32, which is eight times as precise as bfloat16."""
+    """The setting of float32 products in training: true float32. Only in bfloat16 training on a GPU
+    the heads' products may be TF32, which is eight times as precise as bfloat16."""
     half_on_gpu = device.type != "cpu" and used_precision(device, precision) == "bf16"
     return products("high" if half_on_gpu else exact_level(device))
 
 
 @contextmanager
 def in_precision(device: torch.device, precision: str) -> Iterator[None]:
-    """For evaluation and prediction: sets `precision` whatever the process or a surrounding autocast has set."""
+    """For evaluation and prediction: sets `precision` whatever the process or a surrounding
+    autocast has set."""
     with training_products(device, precision), autocast(device, precision):
         yield

@@ -1,7 +1,9 @@
-"""Rotary position embedding over one or two axes (RoFormer, Su et al. 2021; 2D form: paper, section 4.2).
+"""Rotary position embedding over one or two axes (RoFormer, Su et al. 2021; 2D form: paper, section
+4.2).
 
-In two dimensions the first features of each head rotate by the word position, the others by the state index, so that
-attention scores depend on differences of words and on differences of states. In the paper each axis has one half."""
+In two dimensions the first features of each head rotate by the word position, the others by the
+state index, so that attention scores depend on differences of words and on differences of states.
+In the paper each axis has one half."""
 
 from typing import Any
 
@@ -15,21 +17,26 @@ def rotary_tables(
 ) -> tuple[Tensor, Tensor]:
     """Cosines and sines for `apply_rotary`, always in float32: half precision loses far positions.
 
-    A head's features are cut into blocks of equal width, and each block pairs its first half with its second. With one
-    axis there is one block. With two there are n = 1 / `state_share`: the last is that of the state index, and the word
-    position has the n - 1 before it, over which one sequence of wavelengths is spread.
+    A head's features are cut into blocks of equal width, and each block pairs its first half with
+    its second. With one axis there is one block. With two there are n = 1 / `state_share`: the last
+    is that of the state index, and the word position has the n - 1 before it, over which one
+    sequence of wavelengths is spread.
 
     Args:
         positions: [B, L, A] integer coordinates on A = 1 or 2 axes, the word and the state.
         head_dim: features of one attention head, a multiple of 2 A or, with two axes, of 2 n.
         base: the longest wavelength is 2 pi times this.
-        state_share: share of the features that turn by the state, 1/n with a whole n > 1; the paper: 1/2.
+        state_share: share of the features that turn by the state, 1/n with a whole n > 1; the
+            paper: 1/2.
 
     Returns:
-        cos and sin, each [B, L, blocks, 2, width / 2]; the sine of the first of each pair is negated."""
+        cos and sin, each [B, L, blocks, 2, width / 2]; the sine of the first of each pair is
+        negated."""
     blocks = 1 if positions.shape[-1] == 1 else round(1 / state_share)
     width = head_dim // blocks
-    angle = _angles(positions[..., 0], max(1, blocks - 1) * width, base).unflatten(-1, (-1, width // 2))
+    angle = _angles(positions[..., 0], max(1, blocks - 1) * width, base).unflatten(
+        -1, (-1, width // 2)
+    )
     if blocks > 1:
         of_state = _angles(positions[..., 1], width, base).unsqueeze(-2)
         angle = torch.cat([angle, of_state], dim=-2)  # [B, L, blocks, width / 2]
@@ -44,12 +51,14 @@ def _angles(position: Tensor, features: int, base: float) -> Tensor:
 
 
 def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotates `x [B, H, L, head_dim]` by the tables of `rotary_tables`; result in the dtype of `x`."""
+    """Rotates `x [B, H, L, head_dim]` by the tables of `rotary_tables`; result in the dtype of
+    `x`."""
     return _Rotation.apply(x, cos.to(x.dtype), sin.to(x.dtype))
 
 
 class _Rotation(torch.autograd.Function):
-    """Has its own backward pass: the gradient is the inverse rotation, so no intermediate result is kept."""
+    """Has its own backward pass: the gradient is the inverse rotation, so no intermediate result is
+    kept."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

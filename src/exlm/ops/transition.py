@@ -1,13 +1,15 @@
 """The transition matrix over the DAG of states, as log-probabilities (paper, section 4.2).
 
-`single` is the paper's equation, one softmax over Q K^T / sqrt(d). `gated` is what the authors' release trains: one
-such distribution per head, mixed by a learned gate. Both are at least float32 in any model, since a bfloat16
-log-probability is off by up to 3% per link.
+`single` is the paper's equation, one softmax over Q K^T / sqrt(d). `gated` is what the authors'
+release trains: one such distribution per head, mixed by a learned gate. Both are at least float32
+in any model, since a bfloat16 log-probability is off by up to 3% per link.
 
-The mixture adds one head after the other and computes heads again for the gradient: no [B, N, N, H] tensor is held.
+The mixture adds one head after the other and computes heads again for the gradient: no [B, N, N, H]
+tensor is held.
 
-An order prior (not in the paper) favours paths that give each masked token a state of its own mask. It is added to
-links' scores before each head's softmax, as in ALiBi (Press et al., 2022) and for speech (Badlani et al., 2021)."""
+An order prior (not in the paper) favours paths that give each masked token a state of its own mask.
+It is added to links' scores before each head's softmax, as in ALiBi (Press et al., 2022) and for
+speech (Badlani et al., 2021)."""
 
 from typing import Any, NamedTuple
 
@@ -22,9 +24,10 @@ from exlm.ops.precision import at_least_float32, exact_products
 class Prior(NamedTuple):
     """Strength of the order prior: beta for order, gamma for sticky copies.
 
-    To the score of a link from a state of mask i to one of mask j (BOS is 0, EOS the last), `- order * |j - i - 1|` is
-    added: a penalty for each skipped mask, or for staying within one. If j = i + 1 and both states are the same copy of
-    their masks, + sticky is added too. Copies then come to stand for different fillings."""
+    To the score of a link from a state of mask i to one of mask j (BOS is 0, EOS the last), `-
+    order * |j - i - 1|` is added: a penalty for each skipped mask, or for staying within one. If j
+    = i + 1 and both states are the same copy of their masks, + sticky is added too. Copies then
+    come to stand for different fillings."""
 
     order: float = 0.0
     sticky: float = 0.0
@@ -46,25 +49,35 @@ class LinkPrior(NamedTuple):
         ordinal = self.ordinal.to(scores.dtype)
         skipped = ordinal[:, None, :] - (ordinal + 1)[:, :, None]
         if sticky:
-            same = (skipped == 0) & (self.copy[:, None, :] == self.copy[:, :, None]) & (self.copy > 0)[:, :, None]
+            same = (
+                (skipped == 0)
+                & (self.copy[:, None, :] == self.copy[:, :, None])
+                & (self.copy > 0)[:, :, None]
+            )
             scores.add_(same, alpha=sticky)
         return scores.sub_(skipped.abs_(), alpha=order) if order else scores
 
 
 def edge_mask(state_lengths: Tensor, width: int, group: Tensor | None = None) -> Tensor:
-    """[B, N, N] bool: an edge u -> v exists iff u < v < the number of states of the sequence; N is `width`. If `group`
-    [B, N], the mask of each state, is given, states of one mask are not linked (Sparse DAG)."""
+    """[B, N, N] bool: an edge u -> v exists iff u < v < the number of states of the sequence; N is
+    `width`. If `group` [B, N], the mask of each state, is given, states of one mask are not linked
+    (Sparse DAG)."""
     index = torch.arange(width, device=state_lengths.device)
     edges = (index[:, None] < index) & (index < state_lengths[:, None])[:, None, :]
     return edges if group is None else edges & (group[:, :, None] != group[:, None, :])
 
 
 def single(query: Tensor, key: Tensor, edges: Tensor, prior: LinkPrior | None = None) -> Tensor:
-    """log softmax(Q K^T / sqrt(d)) over the valid successors of every state; query, key [B, N, d]; rest as `gated`."""
-    return gated(query[:, :, None], key[:, :, None], query.new_zeros(*query.shape[:2], 1), edges, prior)
+    """log softmax(Q K^T / sqrt(d)) over the valid successors of every state; query, key [B, N, d];
+    rest as `gated`."""
+    return gated(
+        query[:, :, None], key[:, :, None], query.new_zeros(*query.shape[:2], 1), edges, prior
+    )
 
 
-def gated(query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor, prior: LinkPrior | None = None) -> Tensor:
+def gated(
+    query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor, prior: LinkPrior | None = None
+) -> Tensor:
     """Mixture over heads of log softmax(q k^T / sqrt(d / H)), weighted by a gate per state.
 
     Args:
@@ -74,7 +87,8 @@ def gated(query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor, prior: Li
         prior: of the links, the same for all heads.
 
     Returns:
-        [B, N, N] at least float32; -inf where there is no edge. States without successors have rows of -inf."""
+        [B, N, N] at least float32; -inf where there is no edge. States without successors have rows
+        of -inf."""
     with torch.autocast(query.device.type, enabled=False):
         return _Mixture.apply(query, key, log_gate, edges, prior)
 
@@ -84,7 +98,12 @@ class _Mixture(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor, prior: LinkPrior | None
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        log_gate: Tensor,
+        edges: Tensor,
+        prior: LinkPrior | None,
     ) -> Tensor:
         dtype = at_least_float32(query.dtype)
         floor = _floor(~edges, dtype, prior)
@@ -95,14 +114,16 @@ class _Mixture(torch.autograd.Function):
                 mixture = _add_head(mixture, q, k, gate, floor)
         mixture.masked_fill_(~edges, -torch.inf)
         ctx.save_for_backward(query, key, log_gate, mixture)
-        ctx.prior = prior  # applied again in `backward`: it is smaller than a tensor with a number for every link
+        # applied again in `backward`: it is smaller than a tensor with a number for every link
+        ctx.prior = prior
         return mixture
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, log_gate, mixture = ctx.saved_tensors
-        # Where there is no edge, or a row's gates are all -inf, the gradient is 0 whatever comes in.
+        # Where there is no edge, or a row's gates are all -inf, the gradient is 0 whatever comes
+        # in.
         dead = mixture == -torch.inf
         floor, grad = _floor(dead, mixture.dtype, ctx.prior), torch.where(dead, 0.0, grad)
         mixture = torch.where(dead, torch.inf, mixture)
@@ -110,13 +131,16 @@ class _Mixture(torch.autograd.Function):
         heads = (x.to(mixture.dtype).unbind(2) for x in (query, key, log_gate[..., None]))
         with exact_products(query.device):
             for h, (q, k, gate) in enumerate(zip(*heads, strict=True)):
-                for gradient, of_head in zip(gradients, _head_gradients(q, k, gate, floor, mixture, grad), strict=True):
+                for gradient, of_head in zip(
+                    gradients, _head_gradients(q, k, gate, floor, mixture, grad), strict=True
+                ):
                     gradient[:, :, h] = of_head
         return *gradients, None, None
 
 
 def _floor(dead: Tensor, dtype: torch.dtype, prior: LinkPrior | None) -> Tensor:
-    """What is added to scores to mask them, finite because a softmax over -inf alone is NaN; it includes the prior."""
+    """What is added to scores to mask them, finite because a softmax over -inf alone is NaN; it
+    includes the prior."""
     floor = dead.to(dtype) * (torch.finfo(dtype).min / 2)
     return floor if prior is None else prior.add_to(floor)
 
@@ -137,8 +161,8 @@ def _log_softmax(query: Tensor, key: Tensor, floor: Tensor) -> Tensor:
 def _head_gradients(
     query: Tensor, key: Tensor, gate: Tensor, floor: Tensor, mixture: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients [B, N, d], [B, N, d], [B, N] of one head's query, key and gate. Each head gets its share of a link's
-    gradient, and passes it through its softmax to its scores."""
+    """Gradients [B, N, d], [B, N, d], [B, N] of one head's query, key and gate. Each head gets its
+    share of a link's gradient, and passes it through its softmax to its scores."""
     head = _log_softmax(query, key, floor)
     share = exp_((head + gate).sub_(mixture)).mul_(grad)
     d_gate = share.sum(-1, keepdim=True)

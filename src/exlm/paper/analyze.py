@@ -1,7 +1,8 @@
-"""The paper's experiments: `exlm analyze EXPERIMENT RECIPE` pre-trains, fine-tunes and measures whatever is missing.
-Experiments with the same recipe share their runs. Names show the settings: `mlm-p38.7-r2` is an MLM with 38.7% masks,
-every token twice, and `exlm-p15-k4-1d` is an ExLM with 15% masks, 4 states and one-dimensional positions. The recipe is
-saved beside the runs, so that the report can print the command that makes the missing ones."""
+"""The paper's experiments: `exlm analyze EXPERIMENT RECIPE` pre-trains, fine-tunes and measures
+whatever is missing. Experiments with the same recipe share their runs. Names show the settings:
+`mlm-p38.7-r2` is an MLM with 38.7% masks, every token twice, and `exlm-p15-k4-1d` is an ExLM with
+15% masks, 4 states and one-dimensional positions. The recipe is saved beside the runs, so that the
+report can print the command that makes the missing ones."""
 
 import itertools
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,8 @@ class Space:
     Attributes:
         mask_ratios: mask ratios p of the Repeated MLM grid (its rows).
         repeats: repetitions r of the grid (its columns).
-        smallest: cells with corrupted semantics p^r below this are left out, as the paper found them unstable.
+        smallest: cells with corrupted semantics p^r below this are left out, as the paper found
+            them unstable.
         cells: if given, only these cells (mask ratio, repetitions) of the grid are run.
         states: numbers of states k of the sweep.
         sweep_mask_ratios: mask ratios of the sweep."""
@@ -47,7 +49,9 @@ class Space:
 
     def grid(self) -> list[tuple[float, int]]:
         """The pairs (p, r) of the Repeated MLM experiment, the cheapest first."""
-        cells = self.cells or [(p, r) for p in self.mask_ratios for r in self.repeats if p**r >= self.smallest]
+        cells = self.cells or [
+            (p, r) for p in self.mask_ratios for r in self.repeats if p**r >= self.smallest
+        ]
         return sorted({(float(p), int(r)) for p, r in cells}, key=lambda cell: (cell[1], cell[0]))
 
 
@@ -74,55 +78,84 @@ def analyze(
     case: str | None = None,
     own_processes: bool = True,
 ) -> None:
-    """Makes the runs that an experiment of the paper still lacks; the same command goes on after an interruption.
+    """Makes the runs that an experiment of the paper still lacks; the same command goes on after an
+    interruption.
 
     Args:
-        experiment: `repeated-mlm` (grid of mask ratios and repetitions), `ablations` (ExLM without some of its parts,
-            the MLM, and MLM++: an MLM with so many updates that they cost as much as ExLM's), `sweep` (numbers of
-            states and mask ratios), `entropy` (models of grid and sweep, not fine-tuned), or `efficiency` (step cost).
+        experiment: `repeated-mlm` (grid of mask ratios and repetitions), `ablations` (ExLM without
+            some of its parts, the MLM, and MLM++: an MLM with so many updates that they cost as
+            much as ExLM's), `sweep` (numbers of states and mask ratios), `entropy` (models of grid
+            and sweep, not fine-tuned), or `efficiency` (step cost).
         output: directory for all runs; experiments with the same recipe share it.
-        data: corpus and batches. `mask_ratio` holds for ablations and step cost; the experiment itself sets `repeat`.
-        model: the architecture. Its k holds for ablations and step cost; the experiment itself sets `objective`.
+        data: corpus and batches. `mask_ratio` holds for ablations and step cost; the experiment
+            itself sets `repeat`.
+        model: the architecture. Its k holds for ablations and step cost; the experiment itself sets
+            `objective`.
         train: length and optimizer of every pre-training; only MLM++ trains longer.
-        prior: what is added to the scores of links between states, and its schedule. Every ExLM uses it, no MLM does.
+        prior: what is added to the scores of links between states, and its schedule. Every ExLM
+            uses it, no MLM does.
         space: the mask ratios, repetitions and numbers of states that the experiments try.
-        tasks: by name, the tasks on which models are fine-tuned. Tokens are repeated as in the model's pre-training.
+        tasks: by name, the tasks on which models are fine-tuned. Tokens are repeated as in the
+            model's pre-training.
         seeds: the seeds of fine-tuning; by default 1, 2 and 3, as in the paper.
         pretrain_seeds: the seeds of pre-training; by default only 0.
         cost_steps: how many updates of each model are timed, to compare the cost of ExLM and MLM.
-        case: a text with masks. For every ExLM, `case.svg` shows its states and transitions (paper's case study).
-        own_processes: a new process for each training; without it memory grows and updates become slower."""
+        case: a text with masks. For every ExLM, `case.svg` shows its states and transitions
+            (paper's case study).
+        own_processes: a new process for each training; without it memory grows and updates become
+            slower."""
     if distributed.launched():
         raise InputError("an analysis is one process; start it without torchrun")
-    seeds, pretrain_seeds = [1, 2, 3] if seeds is None else seeds, [0] if pretrain_seeds is None else pretrain_seeds
-    recipe = {name: value for name, value in locals().items() if name not in ("experiment", "own_processes")}
+    seeds, pretrain_seeds = (
+        [1, 2, 3] if seeds is None else seeds,
+        [0] if pretrain_seeds is None else pretrain_seeds,
+    )
+    recipe = {
+        name: value
+        for name, value in locals().items()
+        if name not in ("experiment", "own_processes")
+    }
     if cost_steps < 1:
         raise InputError(f"cost_steps is {cost_steps}; it must be at least 1")
     data = replace(data, mask_ratio=data.one_mask_ratio)
     models = variants(experiment, data, model, train, space)
     if experiment != "efficiency" and not (models and seeds and pretrain_seeds):
         known = ", ".join(get_args(Experiment))
-        raise InputError(f"{experiment} has no models; use one of {known}, and give every list of the recipe a value")
+        raise InputError(
+            f"{experiment} has no models; use one of {known}, and give every list of the recipe a value"
+        )
     for name, settings in models.items():
         try:
             check_positions(settings["data"], settings["model"])
-            settings["model"].build(load_tokenizer(Corpus(data.corpus).path), settings["data"].repeat)
+            settings["model"].build(
+                load_tokenizer(Corpus(data.corpus).path), settings["data"].repeat
+            )
         except InputError as error:
             raise InputError(f"{name}: {error}") from error
     fine_tuned = {} if experiment in ("entropy", "efficiency") else tasks or {}
     files = {}
     for name, chosen in fine_tuned.items():  # a missing file raises OSError
         labelled = resolve(chosen.task)[0]
-        there = (file for file in (labelled.dataset, labelled.valid, labelled.test) if file and Path(file).suffix)
+        there = (
+            file
+            for file in (labelled.dataset, labelled.valid, labelled.test)
+            if file and Path(file).suffix
+        )
         files[name] = {file: sha256(Path(file)) for file in there}
     directory = Path(output)
     write_yaml(directory / "recipe.yaml", recipe)
 
     if experiment in ("efficiency", "ablations"):
         result = directory / "efficiency.json"
-        cost: dict[str, Any] = {"data": replace(data, repeat=1), "model": replace(model, objective="exlm")}
+        cost: dict[str, Any] = {
+            "data": replace(data, repeat=1),
+            "model": replace(model, objective="exlm"),
+        }
         cost |= {"precision": train.precision, "steps": cost_steps, "prior": prior}
-        run_jobs([Job("measuring the cost", result, partial(measure_cost, result, **cost), cost)], own_processes)
+        run_jobs(
+            [Job("measuring the cost", result, partial(measure_cost, result, **cost), cost)],
+            own_processes,
+        )
         models = variants(experiment, data, model, train, space, read(result)["ratio"])
     corpus_hash, jobs = Corpus(data.corpus).corpus_hash, []
     for seed, (model_name, settings) in itertools.product(pretrain_seeds, models.items()):
@@ -131,19 +164,26 @@ def analyze(
         training = settings | {"seed": seed} | ({"prior": prior} if is_exlm else {})
         trained = training | {"corpus": corpus_hash}
         run = partial(pretrain_and_measure, run_dir, training, drawn)
-        jobs.append(Job("pre-training", run_dir / "measurements.json", run, trained | {"case": drawn}))
+        jobs.append(
+            Job("pre-training", run_dir / "measurements.json", run, trained | {"case": drawn})
+        )
         for task, chosen in fine_tuned.items():
             result = directory / "finetune" / name / task / REPORT
             tuning = {**vars(chosen), "seeds": seeds}
             tune = partial(finetune, str(result.parent), str(run_dir), **tuning)
             tuning |= {"model": trained, "files": files[task]}
-            jobs.append(Job(f"fine-tuning on {task}", result, tune, tuning, needs=run_dir / "result.json"))
+            jobs.append(
+                Job(f"fine-tuning on {task}", result, tune, tuning, needs=run_dir / "result.json")
+            )
     run_jobs(jobs, own_processes)
-    print(f"all of {experiment} is in {output}; exlm report {output} --output DIR makes tables and figures of it")
+    print(
+        f"all of {experiment} is in {output}; exlm report {output} --output DIR makes tables and figures of it"
+    )
 
 
 def pretrain_and_measure(run_dir: Path, recipe: dict[str, Any], case: str | None) -> None:
-    """Pre-trains a model, measures it, and draws its states for the text `case`, if there is one."""
+    """Pre-trains a model, measures it, and draws its states for the text `case`, if there is
+    one."""
     pretrain(str(run_dir), **recipe)
     measure_run(run_dir, recipe["data"], recipe["seed"])
     if case:
@@ -158,19 +198,30 @@ def variants(
     space: Space,
     cost_ratio: float = 1.0,
 ) -> dict[str, dict[str, Any]]:
-    """The models of an experiment: the settings for `exlm pretrain` (data, model, train), by the name of the model's
-    directories. For `efficiency` there are none. MLM++ is an MLM that has `cost_ratio` times as many updates. Its
-    training then costs as much as ExLM's."""
+    """The models of an experiment: the settings for `exlm pretrain` (data, model, train), by the
+    name of the model's directories. For `efficiency` there are none. MLM++ is an MLM that has
+    `cost_ratio` times as many updates. Its training then costs as much as ExLM's."""
     found: dict[str, dict[str, Any]] = {}
 
-    def add(p: float, ending: str = "", repeat: int = 1, train: LoopConfig = train, **switches: Any) -> None:
+    def add(
+        p: float, ending: str = "", repeat: int = 1, train: LoopConfig = train, **switches: Any
+    ) -> None:
         changed = replace(model, **switches)
-        copies = f"-k{changed.num_states}" if changed.expands else f"-r{repeat}" if repeat > 1 else ""
-        settings = {"data": replace(data, mask_ratio=p, repeat=repeat), "model": changed, "train": train}
+        copies = (
+            f"-k{changed.num_states}" if changed.expands else f"-r{repeat}" if repeat > 1 else ""
+        )
+        settings = {
+            "data": replace(data, mask_ratio=p, repeat=repeat),
+            "model": changed,
+            "train": train,
+        }
         found[f"{changed.objective}-p{100 * p:g}{copies}{ending}"] = settings
 
     if experiment == "ablations":  # paper, section 5.3 and appendix
-        p, steps = data.one_mask_ratio, max(train.optimizer.warmup_steps, round(train.steps * cost_ratio), 1)
+        p, steps = (
+            data.one_mask_ratio,
+            max(train.optimizer.warmup_steps, round(train.steps * cost_ratio), 1),
+        )
         add(p, objective="mlm")
         add(p, objective="exlm")
         add(p, objective="ctc")

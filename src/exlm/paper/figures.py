@@ -1,4 +1,5 @@
-"""The figures of the report: heat maps by mask ratio and repetitions, training curves, and entropy plots."""
+"""The figures of the report: heat maps by mask ratio and repetitions, training curves, and entropy
+plots."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,9 @@ from exlm.train.tracking import read_log
 
 POINTS = 100  # drawn points of a curve, about; few, so that the files stay small
 COLOURS = ("#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b")
-styled = matplotlib.rc_context(STYLE)  # as a decorator, it changes the style inside that function only
+styled = matplotlib.rc_context(
+    STYLE
+)  # as a decorator, it changes the style inside that function only
 
 
 def _figure(name: str, family: Family, plot: Plot) -> Figure:
@@ -26,7 +29,9 @@ def _figure(name: str, family: Family, plot: Plot) -> Figure:
     svg, png = io.BytesIO(), io.BytesIO()
     plot.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
     plot.savefig(png, format="png", metadata={"Software": None}, dpi=130)
-    return Figure(name, TEXTS["figures"][name].format(label=family.label), svg.getvalue(), png.getvalue())
+    return Figure(
+        name, TEXTS["figures"][name].format(label=family.label), svg.getvalue(), png.getvalue()
+    )
 
 
 @styled
@@ -38,10 +43,14 @@ def repeated_figures(family: Family) -> list[Figure]:
 
 
 def _heat_maps(family: Family) -> Plot:
-    """Heat maps with rows p and columns r. Grey with a dash: not run. Empty grey: left out, since pʳ is almost 0."""
+    """Heat maps with rows p and columns r. Grey with a dash: not run. Empty grey: left out, since
+    pʳ is almost 0."""
     scores = (*family.tasks, HeldOut.ACCURACY, HeldOut.CORRUPTION, HeldOut.ENTROPY)
     panels = [(score, found) for score in scores if (found := family.estimates(family.grid, score))]
-    ratios, repeats = sorted({cell.p for cell in family.grid}), sorted({cell.r for cell in family.grid})
+    ratios, repeats = (
+        sorted({cell.p for cell in family.grid}),
+        sorted({cell.r for cell in family.grid}),
+    )
     across = min(len(panels), 3)
     down = -(-len(panels) // across)
     plot = Plot(figsize=(4.0 * across, (0.72 * len(ratios) + 0.95) * down))
@@ -52,9 +61,19 @@ def _heat_maps(family: Family) -> Plot:
         for (y, p), (x, r) in product(enumerate(ratios), enumerate(repeats)):
             cell = Setting(MLM, 1, p, r)
             share = (found[cell].value - low) / width if cell in found else 0.0
-            colour = matplotlib.colormaps["YlGnBu"](0.08 + 0.75 * share) if cell in found else "#e3e6e9"
-            text = str(found[cell]).replace(" ± ", "\n± ") if cell in found else "–" if cell in family.grid else ""
-            axis.add_patch(Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="#ffffff", linewidth=1.5))
+            colour = (
+                matplotlib.colormaps["YlGnBu"](0.08 + 0.75 * share) if cell in found else "#e3e6e9"
+            )
+            text = (
+                str(found[cell]).replace(" ± ", "\n± ")
+                if cell in found
+                else "–"
+                if cell in family.grid
+                else ""
+            )
+            axis.add_patch(
+                Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="#ffffff", linewidth=1.5)
+            )
             ink = "#ffffff" if share > 0.62 else "#101418"
             axis.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=ink, fontsize=8.5)
         axis.set(xlim=(0, len(repeats)), ylim=(len(ratios), 0), title=title(score))
@@ -70,7 +89,8 @@ def _heat_maps(family: Family) -> Plot:
 
 @styled
 def entropy_bars(family: Family) -> list[Figure]:
-    """A group of bars for each mask ratio. Filled bars are the marginal entropy, hatched bars the entropy per state."""
+    """A group of bars for each mask ratio. Filled bars are the marginal entropy, hatched bars the
+    entropy per state."""
     cells = family.compared()
     ratios, counts = sorted({cell.p for cell in cells}), sorted({cell.k for cell in cells})
     series = [
@@ -82,7 +102,10 @@ def entropy_bars(family: Family) -> list[Figure]:
     plot = Plot(figsize=(max(4.6, 3.0 + 0.42 * len(series) * len(ratios)), 3.3))
     axis = plot.subplots()
     for i, (k, score, estimates) in enumerate(series):
-        colour, name = COLOURS[counts.index(k) % len(COLOURS)], "MLM" if k == 1 else f"ExLM, k = {k}"
+        colour, name = (
+            COLOURS[counts.index(k) % len(COLOURS)],
+            "MLM" if k == 1 else f"ExLM, k = {k}",
+        )
         style: dict[str, Any] = {"label": name, "color": colour}
         if score == HeldOut.STATE_ENTROPY:
             style = {"label": f"{name}, per state", "color": "none", "hatch": "////"}
@@ -104,27 +127,45 @@ def sweep_curves(family: Family) -> list[Figure]:
 
 @styled
 def cost_curves(family: Family) -> list[Figure]:
-    """Joint perplexity over the hours of training, of ExLM, the MLM and MLM++ at the mask ratios that have MLM++."""
+    """Joint perplexity over the hours of training, of ExLM, the MLM and MLM++ at the mask ratios
+    that have MLM++."""
     ratios = {cell.p for cell in family.select(PLUS)}
     names = {cell: cell.label for cell in family.select("ExLM", MLM, PLUS) if cell.p in ratios}
-    return _training_curves("cost-curves", family, names, ["joint perplexity"], over="hours of training")
+    return _training_curves(
+        "cost-curves", family, names, ["joint perplexity"], over="hours of training"
+    )
 
 
 def _training_curves(
-    name: str, family: Family, names: Mapping[Setting, str], titles: Sequence[str], over: str = "updates"
+    name: str,
+    family: Family,
+    names: Mapping[Setting, str],
+    titles: Sequence[str],
+    over: str = "updates",
 ) -> list[Figure]:
-    """Plots the logged numbers over updates or hours: a row of panels for each mask ratio of several cells with logs.
-    `names` are the labels of the lines. A number without any log gets no column, without columns there is no figure."""
-    curves = {}  # of each cell, means over seeds: a row per update, a column per key and kind of record
+    """Plots the logged numbers over updates or hours: a row of panels for each mask ratio of
+    several cells with logs. `names` are the labels of the lines. A number without any log gets no
+    column, without columns there is no figure."""
+    # of each cell, means over seeds: a row per update, a column per key and kind of record
+    curves = {}
     for cell in names:
-        if records := [record for run in family.cells[cell] for record in read_log(run.path / "log.jsonl")]:
+        if records := [
+            record for run in family.cells[cell] for record in read_log(run.path / "log.jsonl")
+        ]:
             # A loss is logged under the name of its objective, in earlier runs as `loss`.
-            named = [{"loss" if key.endswith("_loss") else key: value for key, value in r.items()} for r in records]
+            named = [
+                {"loss" if key.endswith("_loss") else key: value for key, value in r.items()}
+                for r in records
+            ]
             means = pd.DataFrame(named).groupby(["step", "kind"]).mean(numeric_only=True)
             curves[cell] = pd.DataFrame(means.unstack()).dropna(axis=1, how="all")
             if over != "updates":  # all updates of a run are taken as equally long
-                curves[cell].index *= fmean(run.scores[HeldOut.HOURS] / run.steps for run in family.cells[cell])
-    rows = {p: [cell for cell in curves if cell.p == p] for p in sorted({cell.p for cell in curves})}
+                curves[cell].index *= fmean(
+                    run.scores[HeldOut.HOURS] / run.steps for run in family.cells[cell]
+                )
+    rows = {
+        p: [cell for cell in curves if cell.p == p] for p in sorted({cell.p for cell in curves})
+    }
     rows = {p: cells for p, cells in rows.items() if len(cells) > 1}
     shown = [cell for cells in rows.values() for cell in cells]
     columns = [title for title in titles if any(CURVES[title] in curves[cell] for cell in shown)]
@@ -136,8 +177,16 @@ def _training_curves(
         for cell, colour in zip(rows[p], COLOURS, strict=False):
             if CURVES[column] in curves[cell]:
                 line = curves[cell][CURVES[column]].dropna()
-                axis.plot(line[:: max(1, len(line) // POINTS)], label=names[cell], color=colour, linewidth=1.4)
-        axis.set(title=f"{column}, p = {percent(p)}", yscale="log" if column.endswith("perplexity") else "linear")
+                axis.plot(
+                    line[:: max(1, len(line) // POINTS)],
+                    label=names[cell],
+                    color=colour,
+                    linewidth=1.4,
+                )
+        axis.set(
+            title=f"{column}, p = {percent(p)}",
+            yscale="log" if column.endswith("perplexity") else "linear",
+        )
         axis.grid()
     for axis in grid[:, 0]:
         axis.legend()

@@ -22,7 +22,8 @@ from exlm.train.loop import on_signals
 
 @dataclass(frozen=True)
 class Job:
-    """A function that writes a result file. It runs if the file is missing or was made with other settings."""
+    """A function that writes a result file. It runs if the file is missing or was made with other
+    settings."""
 
     kind: str  # what it does, for messages
     result: Path
@@ -32,17 +33,22 @@ class Job:
 
     @property
     def record(self) -> Path:
-        """The file with the settings of the finished job: `result.settings.json` for `result.json`."""
+        """The file with the settings of the finished job: `result.settings.json` for
+        `result.json`."""
         return self.result.with_suffix(".settings.json")
 
     def finished(self) -> bool:
         """Whether the result file exists and was made with these settings."""
-        return self.result.exists() and self.record.exists() and read(self.record) == plain(self.settings)
+        return (
+            self.result.exists()
+            and self.record.exists()
+            and read(self.record) == plain(self.settings)
+        )
 
 
 def run_jobs(jobs: list[Job], own_processes: bool) -> None:
-    """Runs the unfinished jobs in order. If a training stops itself (diverges), only the jobs that need its result are
-    skipped, and TrainingStopped names it at the end."""
+    """Runs the unfinished jobs in order. If a training stops itself (diverges), only the jobs that
+    need its result are skipped, and TrainingStopped names it at the end."""
     left = [job for job in jobs if not job.finished()]
     if len(left) < len(jobs):
         print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are finished already", flush=True)
@@ -66,9 +72,10 @@ def run_jobs(jobs: list[Job], own_processes: bool) -> None:
 
 
 def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
-    """Runs a function in a new process and returns its result. Call it in the main thread, with what can be pickled.
-    SIGINT (Ctrl-C) and SIGTERM both reach it as SIGTERM, so that a training saves its state and ends; Interrupted is
-    then raised. Its InputError or OSError is raised here. TrainingStopped: it was killed, or failed unexpectedly."""
+    """Runs a function in a new process and returns its result. Call it in the main thread, with
+    what can be pickled. SIGINT (Ctrl-C) and SIGTERM both reach it as SIGTERM, so that a training
+    saves its state and ends; Interrupted is then raised. Its InputError or OSError is raised here.
+    TrainingStopped: it was killed, or failed unexpectedly."""
     received: list[int] = []
 
     def pass_on(number: int) -> None:
@@ -92,9 +99,12 @@ def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
 
 
 def _begin(threads: int) -> None:
-    """Prepares the new process: it ends if its caller is killed, has as many threads, and transformers are silent."""
+    """Prepares the new process: it ends if its caller is killed, has as many threads, and
+    transformers are silent."""
     os.setpgrp()  # Ctrl-C now reaches only the calling process, which passes it on once
-    Thread(target=lambda: (multiprocessing.parent_process().join(), os._exit(1)), daemon=True).start()  # type: ignore
+    Thread(
+        target=lambda: (multiprocessing.parent_process().join(), os._exit(1)), daemon=True
+    ).start()  # type: ignore
     torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

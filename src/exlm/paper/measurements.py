@@ -1,12 +1,14 @@
 """What the experiments measure of models.
 
-Of every finished pre-training, on its held-out data and with its own mask ratio and repetition: how uncertain
-predictions are (entropy; paper, section 3.3), the share of tokens whose copies are all masked (corrupted semantics,
-section 3.1), and how probable it is that a masked token is emitted by a state of its own mask (alignment).
+Of every finished pre-training, on its held-out data and with its own mask ratio and repetition: how
+uncertain predictions are (entropy; paper, section 3.3), the share of tokens whose copies are all
+masked (corrupted semantics, section 3.1), and how probable it is that a masked token is emitted by
+a state of its own mask (alignment).
 
-Of a training step of ExLM and of the MLM: the cost (paper, appendix on training efficiency). Both models take steps on
-the same batches, in turn, so that other work on the machine slows both alike. The ratio of the costs sets the number of
-updates of MLM++: its training then costs as much as ExLM's."""
+Of a training step of ExLM and of the MLM: the cost (paper, appendix on training efficiency). Both
+models take steps on the same batches, in turn, so that other work on the machine slows both alike.
+The ratio of the costs sets the number of updates of MLM++: its training then costs as much as
+ExLM's."""
 
 import itertools
 import math
@@ -40,12 +42,17 @@ from exlm.train.optim import build_optimizer
 
 Call = Callable[[], object]
 WARM_UP = 3  # steps
-LOGITS = 2**25  # of all states measured at a time; their entropy takes four times as many numbers in float64, 1 GB
+LOGITS = (
+    2**25
+    # of all states measured at a time; their entropy takes four times as many numbers in float64, 1
+    # GB
+)
 
 
 def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
-    """Writes `measurements.json` beside a model pre-trained with `data` and `seed`. In `alignment`, `own` is the share
-    of masked tokens that a state of their own mask emits, `by_state` that of each state; null without transitions."""
+    """Writes `measurements.json` beside a model pre-trained with `data` and `seed`. In `alignment`,
+    `own` is the share of masked tokens that a state of their own mask emits, `by_state` that of
+    each state; null without transitions."""
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
     distributed.to_device(model)
     batches = list(held_out_batches(data, tokenizer, seed, 0, 1))
@@ -57,13 +64,18 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
         measure_entropy(model, batches),
         measure_corruption(batches, data.one_mask_ratio, data.repeat),
     )
-    result = {"entropy": settings | entropies, "corruption": settings | corruption, "alignment": alignment}
+    result = {
+        "entropy": settings | entropies,
+        "corruption": settings | corruption,
+        "alignment": alignment,
+    }
     write_json(run_dir / "measurements.json", result)
 
 
 def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]) -> dict[str, Any]:
-    """Mean, standard deviation and standard error of the entropy, in bits. `tokens` counts the tokens measured: those
-    without a visible copy. `states` has the same three numbers for the entropy of ExLM's states."""
+    """Mean, standard deviation and standard error of the entropy, in bits. `tokens` counts the
+    tokens measured: those without a visible copy. `states` has the same three numbers for the
+    entropy of ExLM's states."""
     model.eval()
     with in_precision(model.device, "fp32"):
         found = [
@@ -75,7 +87,11 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
     def summary(name: str) -> dict[str, float]:
         values = torch.cat([entropies[name] for entropies in found])
         std = values.std(correction=0)  # without any token, all three numbers are NaN
-        return {"mean": float(values.mean()), "std": float(std), "stderr": float(std / math.sqrt(len(values)))}
+        return {
+            "mean": float(values.mean()),
+            "std": float(std),
+            "stderr": float(std / math.sqrt(len(values))),
+        }
 
     tokens = sum(len(entropies["mixture"]) for entropies in found)
     states = summary("states") if model.transition is not None else None
@@ -83,7 +99,8 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
 
 
 def in_pieces(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """The batch, as many sequences at a time as have `LOGITS` logits. One sequence may have more."""
+    """The batch, as many sequences at a time as have `LOGITS` logits. One sequence may have
+    more."""
     masks = int((batch["labels"] != IGNORED).sum(1).max())
     states = masks * model.config.states_per_mask + 2 * model.config.states_per_boundary
     size = max(1, LOGITS // (states * model.config.vocab_size))
@@ -93,9 +110,10 @@ def in_pieces(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> Iterator[dict
 
 @torch.no_grad()
 def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The entropies, in bits, of the tokens without a visible copy, as means over their r copies: of the `mixture` of a
-    token's states and, for ExLM, the mean of its `states`, each [tokens]. The batch has input_ids, attention_mask and
-    labels, each [B, S r], with the copies of a token side by side."""
+    """The entropies, in bits, of the tokens without a visible copy, as means over their r copies:
+    of the `mixture` of a token's states and, for ExLM, the mean of its `states`, each [tokens]. The
+    batch has input_ids, attention_mask and labels, each [B, S r], with the copies of a token side
+    by side."""
     lattice = model.exlm.expand(**batch)
     states = model.states(lattice)
     lattice = lattice.to(states.device)
@@ -105,24 +123,32 @@ def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[st
         weights = visits(model.links(states, lattice), lattice).double()  # [B, T, N]
         of_targets["states"] = (weights @ own[..., None])[..., 0]
     labels, result = batch["labels"], {}
-    copies = (labels != IGNORED).unflatten(1, (-1, model.config.repeat))  # [B, S, r], which ones are masked
+    copies = (labels != IGNORED).unflatten(
+        1, (-1, model.config.repeat)
+    )  # [B, S, r], which ones are masked
     for name, values in of_targets.items():
         of_inputs = torch.zeros(labels.shape, dtype=values.dtype)
-        of_inputs[labels != IGNORED] = values[lattice.target_is_mask].cpu()  # targets stand in the order of the input
+        of_inputs[labels != IGNORED] = values[
+            lattice.target_is_mask
+        ].cpu()  # targets stand in the order of the input
         result[name] = of_inputs.view(copies.shape).mean(2)[copies.all(2)]
     return result
 
 
 def entropy(log_probabilities: Tensor) -> Tensor:
-    """The entropies [...], in bits, of distributions [..., V]. A token with probability 0 adds nothing."""
+    """The entropies [...], in bits, of distributions [..., V]. A token with probability 0 adds
+    nothing."""
     log_probabilities = log_probabilities.double()
     return -(log_probabilities.exp() * log_probabilities.clamp(min=-1e4)).sum(-1) / math.log(2)
 
 
-def measure_corruption(batches: Iterable[dict[str, Tensor]], p: float, repeat: int) -> dict[str, float]:
-    """Corrupted share: mean and standard deviation over sequences, as measured and by the formula of the appendix. The
-    formula assumes that copies are masked independently. A sequence of N tokens then has expectation p^r and variance
-    p^r (1 - p^r) / N, averaged here over all sequences. Training masks a fixed count: its shares vary less."""
+def measure_corruption(
+    batches: Iterable[dict[str, Tensor]], p: float, repeat: int
+) -> dict[str, float]:
+    """Corrupted share: mean and standard deviation over sequences, as measured and by the formula
+    of the appendix. The formula assumes that copies are masked independently. A sequence of N
+    tokens then has expectation p^r and variance p^r (1 - p^r) / N, averaged here over all
+    sequences. Training masks a fixed count: its shares vary less."""
     lengths, corrupted = [], []
     for batch in batches:
         lengths.append(batch["attention_mask"].sum(1) // repeat - 2)  # BOS and EOS are never masked
@@ -135,21 +161,32 @@ def measure_corruption(batches: Iterable[dict[str, Tensor]], p: float, repeat: i
 
 
 def measure_cost(output: Path, **settings: Any) -> None:
-    """Writes the result of `compare`, unless `output` has it; InputError if it was measured with other settings."""
+    """Writes the result of `compare`, unless `output` has it; InputError if it was measured with
+    other settings."""
     if finished_result(output, "recipe", plain(settings)):
         return
     result = compare(**settings)
     write_json(output, result | {"recipe": settings})
     low, high = result["ratio_quartiles"]
-    print(f"an update of ExLM costs {result['ratio']:.2f} times one of the MLM (quartiles {low:.2f} to {high:.2f})")
+    print(
+        f"an update of ExLM costs {result['ratio']:.2f} times one of the MLM (quartiles {low:.2f} to {high:.2f})"
+    )
 
 
 def compare(
-    data: DataConfig, model: ArchitectureConfig, precision: str, steps: int, prior: PriorConfig = PriorConfig()
+    data: DataConfig,
+    model: ArchitectureConfig,
+    precision: str,
+    steps: int,
+    prior: PriorConfig = PriorConfig(),
 ) -> dict[str, Any]:
-    """Time, throughput and peak memory of `steps` updates of ExLM (as in `model`), and of an MLM with its encoder."""
+    """Time, throughput and peak memory of `steps` updates of ExLM (as in `model`), and of an MLM
+    with its encoder."""
     device = distributed.device().type
-    sides = {name: (data, replace(model, objective=name), precision, prior.at(0, steps)) for name in ("mlm", "exlm")}
+    sides = {
+        name: (data, replace(model, objective=name), precision, prior.at(0, steps))
+        for name in ("mlm", "exlm")
+    }
     updates = [training(*side) for side in sides.values()]
     times, tokens = np.empty((2, WARM_UP + steps)), np.empty(WARM_UP + steps)
     for step in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
@@ -162,15 +199,23 @@ def compare(
         speed = {"seconds_per_step": taken.mean(), "tokens_per_second": tokens.sum() / taken.sum()}
         models[name] = speed | {"peak_memory_bytes": memory}
     clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
-    result = {"machine": machine(), "mask_ratio": data.one_mask_ratio, "num_states": model.num_states, "pairs": steps}
+    result = {
+        "machine": machine(),
+        "mask_ratio": data.one_mask_ratio,
+        "num_states": model.num_states,
+        "pairs": steps,
+    }
     result |= {"clock": "GPU time" if device == "cuda" else clock, "models": models}
     quartiles = np.quantile(times[1] / times[0], (0.25, 0.75)).tolist()
     return result | {"ratio": times[1].sum() / times[0].sum(), "ratio_quartiles": quartiles}
 
 
-def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior: Prior) -> Iterator[tuple[Call, int]]:
-    """Functions that each do one update, and how many tokens it reads, not counting copies and expanded states. Batches
-    are masked and expanded before the function is called: in a real training another thread does this."""
+def training(
+    data: DataConfig, model: ArchitectureConfig, precision: str, prior: Prior
+) -> Iterator[tuple[Call, int]]:
+    """Functions that each do one update, and how many tokens it reads, not counting copies and
+    expanded states. Batches are masked and expanded before the function is called: in a real
+    training another thread does this."""
     torch.manual_seed(0)
     corpus = Corpus(data.corpus)
     tokenizer = load_tokenizer(corpus.path)
@@ -181,13 +226,19 @@ def training(data: DataConfig, model: ArchitectureConfig, precision: str, prior:
     sizes = (data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio)
     masked = MaskedBatches(corpus, tokenizer, *sizes, seed=0, repeat=data.repeat)
     for step in itertools.count():
-        batches = [(number, complete_batch(network, batch, prior)) for number, batch in masked(step)]
+        batches = [
+            (number, complete_batch(network, batch, prior)) for number, batch in masked(step)
+        ]
         tokens = sum(int(batch["attention_mask"].sum()) // data.repeat for _, batch in batches)
-        yield partial(update, network, optimizer, pretraining_loss, batches, config, seed=0, step=0), tokens
+        yield (
+            partial(update, network, optimizer, pretraining_loss, batches, config, seed=0, step=0),
+            tokens,
+        )
 
 
 def seconds(call: Call, device: str) -> float:
-    """Seconds of one call: GPU time or, on a CPU, wall time. With one CPU thread: processor time, which is steadier."""
+    """Seconds of one call: GPU time or, on a CPU, wall time. With one CPU thread: processor time,
+    which is steadier."""
     if device == "cuda":
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
@@ -203,12 +254,14 @@ def seconds(call: Call, device: str) -> float:
 
 
 def peak_memory(device: str, *settings: Any) -> int:
-    """By how many bytes two updates of `training(*settings)` raise the peak of memory. Call it by `in_own_process`: on
-    a CPU it is the resident memory of the whole process."""
+    """By how many bytes two updates of `training(*settings)` raise the peak of memory. Call it by
+    `in_own_process`: on a CPU it is the resident memory of the whole process."""
     begin = 0 if device == "cuda" else resident_memory("VmRSS")
     for call, _ in itertools.islice(training(*settings), 2):
         call()
-    return torch.cuda.max_memory_allocated() if device == "cuda" else resident_memory("VmHWM") - begin
+    return (
+        torch.cuda.max_memory_allocated() if device == "cuda" else resident_memory("VmHWM") - begin
+    )
 
 
 def resident_memory(name: str) -> int:

@@ -1,4 +1,5 @@
-"""The parts of a report, and how they are written: Markdown, HTML and LaTeX from `templates`, CSV files and plots."""
+"""The parts of a report, and how they are written: Markdown, HTML and LaTeX from `templates`, CSV
+files and plots."""
 
 import base64
 import re
@@ -15,7 +16,9 @@ from exlm.paper.values import LATEX
 from exlm.storage import replacing, write_text
 
 PAPER = "paper: "  # the titles of columns with the paper's numbers begin with this
-Row = dict[str, Any]  # by the title of its column, each cell: a number, a Number, a text, or None if it was not run
+Row = dict[
+    str, Any
+]  # by the title of its column, each cell: a number, a Number, a text, or None if it was not run
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class Number:
 
 
 def shown(cell: Number | str | float | None) -> str:
-    """A cell as text. Integers have no digit after the decimal point, floats one, and None is a dash."""
+    """A cell as text. Integers have no digit after the decimal point, floats one, and None is a
+    dash."""
     if isinstance(cell, int | float):
         return str(Number(cell, digits=0 if isinstance(cell, int) else 1))
     return "–" if cell is None else str(cell)
@@ -57,9 +61,10 @@ TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.low
 
 @dataclass
 class Table:
-    """A table with a caption. Its files are called `name`. All rows have the same keys in the same order. Two keys are
-    not columns. `group` is a heading above the rows that share it. `source` is `paper` for the paper's own results,
-    `quoted` for results of other systems in the paper, else `ours`. Ids of runs in a column `runs` become links."""
+    """A table with a caption. Its files are called `name`. All rows have the same keys in the same
+    order. Two keys are not columns. `group` is a heading above the rows that share it. `source` is
+    `paper` for the paper's own results, `quoted` for results of other systems in the paper, else
+    `ours`. Ids of runs in a column `runs` become links."""
 
     name: str
     title: str
@@ -72,14 +77,16 @@ class Table:
         self.columns = list(self.rows[0])[2:] if self.rows else []
 
     def alignment(self, column: str) -> str:
-        """The column type for LaTeX: numbers are aligned right, and long texts are broken into lines of 6 cm."""
+        """The column type for LaTeX: numbers are aligned right, and long texts are broken into
+        lines of 6 cm."""
         cells = [row[column] for row in self.rows]
         if any(not isinstance(cell, str | None) for cell in cells):
             return "r"
         return "p{6cm}" if max(len(shown(cell)) for cell in cells) > 60 else "l"
 
     def write(self, directory: Path) -> None:
-        """Writes NAME.csv, with unrounded numbers and standard deviations, and NAME.tex, a LaTeX table (booktabs)."""
+        """Writes NAME.csv, with unrounded numbers and standard deviations, and NAME.tex, a LaTeX
+        table (booktabs)."""
         columns: dict[str, list[Any]] = {}
         for title in ("group", "source", *self.columns):
             cells = [row[title] for row in self.rows]
@@ -87,14 +94,17 @@ class Table:
             spreads = [cell.spread if isinstance(cell, Number) else None for cell in cells]
             if any(spread is not None for spread in spreads):
                 columns[f"{title} s.d."] = spreads
-        write_text(directory / "tables" / f"{self.name}.csv", pd.DataFrame(columns).to_csv(index=False))
+        write_text(
+            directory / "tables" / f"{self.name}.csv", pd.DataFrame(columns).to_csv(index=False)
+        )
         latex = TEMPLATES.get_template("table.tex").render(table=self)
         write_text(directory / "tables" / f"{self.name}.tex", latex)
 
 
 @dataclass
 class Figure:
-    """A drawing: the contents of its SVG file and, if the report made the plot itself, of its PNG file."""
+    """A drawing: the contents of its SVG file and, if the report made the plot itself, of its PNG
+    file."""
 
     name: str
     caption: str
@@ -110,8 +120,9 @@ class Figure:
 
 @dataclass
 class Section:
-    """One experiment: a heading, a sentence, the tables and figures of each family, and commands for missing runs.
-    `start` is the command that begins the experiment. Each entry of `missing` names what is missing and its command."""
+    """One experiment: a heading, a sentence, the tables and figures of each family, and commands
+    for missing runs. `start` is the command that begins the experiment. Each entry of `missing`
+    names what is missing and its command."""
 
     title: str
     about: str
@@ -121,12 +132,15 @@ class Section:
 
 
 def write_report(directory: Path, title: str, lead: list[str], sections: list[Section]) -> None:
-    """Writes report.md, index.html (which contains its figures and styles), and all tables and figures as files."""
+    """Writes report.md, index.html (which contains its figures and styles), and all tables and
+    figures as files."""
     seen: Counter[tuple[type, str]] = Counter()
     for section in sections:
         for i, block in enumerate(section.blocks):
             seen[type(block), block.name] += 1
-            if (count := seen[type(block), block.name]) > 1:  # names of the second family's files end in -2
+            if (
+                count := seen[type(block), block.name]
+            ) > 1:  # names of the second family's files end in -2
                 block = section.blocks[i] = replace(block, name=f"{block.name}-{count}")
             block.write(directory)
     for template, name in (("report.md", "report.md"), ("report.html", "index.html")):

@@ -1,6 +1,7 @@
-"""The paper's numbers (values.yaml), the report's sentences (texts.yaml), and the names of what is compared. A score is
-a named number of a run. `mnli` is the metric of a task's run, on test data if there are any, else on validation data.
-`mnli f1` is another metric on these data, `mnli mismatched` the run's metric on another split. HeldOut has the rest."""
+"""The paper's numbers (values.yaml), the report's sentences (texts.yaml), and the names of what is
+compared. A score is a named number of a run. `mnli` is the metric of a task's run, on test data if
+there are any, else on validation data. `mnli f1` is another metric on these data, `mnli mismatched`
+the run's metric on another split. HeldOut has the rest."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any, NamedTuple
 import yaml
 
 _FOUND, TEXTS = (
-    yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8")) for name in ("values.yaml", "texts.yaml")
+    yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    for name in ("values.yaml", "texts.yaml")
 )
 Values = tuple[float | None, ...]
 
@@ -40,21 +42,32 @@ MLM, PLUS = METHODS[:2]
 MAIN_TABLES: dict[str, dict[str, Any]] = _FOUND["main_tables"]
 OF_THE_PAPER: list[str] = _FOUND["of_the_paper"]
 ABLATION_TASKS: list[str] = _FOUND["ablation_tasks"]
-ABLATIONS: dict[str, Values] = {model: tuple(values) for model, values in _FOUND["ablations"].items()}
-SWEEP: dict[tuple[float, int], Values] = {(p, k): tuple(values) for p, k, *values in _FOUND["sweep"]}
-REPEATED_MNLI: dict[tuple[float, int], float] = {(p, r): mnli for p, r, mnli in _FOUND["repeated_mnli"]}
+ABLATIONS: dict[str, Values] = {
+    model: tuple(values) for model, values in _FOUND["ablations"].items()
+}
+SWEEP: dict[tuple[float, int], Values] = {
+    (p, k): tuple(values) for p, k, *values in _FOUND["sweep"]
+}
+REPEATED_MNLI: dict[tuple[float, int], float] = {
+    (p, r): mnli for p, r, mnli in _FOUND["repeated_mnli"]
+}
 GPU_HOURS: dict[str, float] = _FOUND["gpu_hours"]
 COST_RATIO: float = _FOUND["cost_ratio"]
 CHOICES: dict[str, Any] = _FOUND["choices"]  # settings of ExLM alone, with their usual values
 DIGITS: dict[str, int] = _FOUND["digits"]
-EVALUATION: dict[str, tuple[str, float]] = {score: tuple(where) for score, where in _FOUND["evaluation"].items()}
-CURVES: dict[str, tuple[str, str]] = {curve: tuple(where) for curve, where in _FOUND["curves"].items()}
+EVALUATION: dict[str, tuple[str, float]] = {
+    score: tuple(where) for score, where in _FOUND["evaluation"].items()
+}
+CURVES: dict[str, tuple[str, str]] = {
+    curve: tuple(where) for curve, where in _FOUND["curves"].items()
+}
 STYLE, LATEX = _FOUND["style"], str.maketrans(_FOUND["latex"])
 VARIED, SHARES = {*CHOICES, *_FOUND["varied"]}, set(_FOUND["shares"])
 
 
 class Setting(NamedTuple):
-    """The settings that the experiments vary. Each combination is one cell of the paper's tables."""
+    """The settings that the experiments vary. Each combination is one cell of the paper's
+    tables."""
 
     method: str  # one of METHODS, or the name of an objective that the paper does not have
     k: int  # states per mask, 1 for an MLM
@@ -85,7 +98,8 @@ def title(score: str) -> str:
 
 
 def texts(kind: str, name: str, /, **words: Any) -> tuple[str, str]:
-    """The title and the sentences of a section or a table, with `words` filled in for the words in braces."""
+    """The title and the sentences of a section or a table, with `words` filled in for the words in
+    braces."""
     heading, sentences = TEXTS[kind][name]
     return heading.format(**words), sentences.format(**words)
 

@@ -1,9 +1,11 @@
-"""Trains AttentiveFP (Xiong et al., 2020), in an environment with torch-geometric and without this library.
+"""Trains AttentiveFP (Xiong et al., 2020), in an environment with torch-geometric and without this
+library.
 
 python attentivefp.py TRAIN.csv VALID.csv ALL.csv PREDICTIONS.csv TASK_TYPE OUTPUTS SEED EPOCHS
 
-A table has SMILES and then a label per task, empty where it is missing. Features, sizes, learning rate and batch are
-those of torch-geometric's example. The epoch with the lowest loss on valid is kept."""
+A table has SMILES and then a label per task, empty where it is missing. Features, sizes, learning
+rate and batch are those of torch-geometric's example. The epoch with the lowest loss on valid is
+kept."""
 
 import copy
 import csv
@@ -22,7 +24,9 @@ from torch_geometric.utils.smiles import e_map, x_map
 WIDTH, LAYERS, STEPS, DROPOUT = 200, 2, 2, 0.2
 LEARNING_RATE, WEIGHT_DECAY, BATCH = 10**-2.5, 1e-5, 200
 PATIENCE = 20
-ATOM, BOND = ([len(values) for values in features.values()] for features in (x_map, e_map))  # sizes of the features
+ATOM, BOND = (
+    [len(values) for values in features.values()] for features in (x_map, e_map)
+)  # sizes of the features
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -37,13 +41,17 @@ def read(path: str) -> list[Any]:
 
 
 def one_hot(features: Tensor, sizes: list[int]) -> Tensor:
-    return torch.cat([F.one_hot(column, size) for column, size in zip(features.T, sizes, strict=True)], 1).float()
+    return torch.cat(
+        [F.one_hot(column, size) for column, size in zip(features.T, sizes, strict=True)], 1
+    ).float()
 
 
 def forward(model: nn.Module, graphs: Any) -> Tensor:
     """The outputs for a batch of graphs: [rows, outputs]."""
     graphs = graphs.to(DEVICE)
-    return model(one_hot(graphs.x, ATOM), graphs.edge_index, one_hot(graphs.edge_attr, BOND), graphs.batch)
+    return model(
+        one_hot(graphs.x, ATOM), graphs.edge_index, one_hot(graphs.edge_attr, BOND), graphs.batch
+    )
 
 
 def predict(model: nn.Module, graphs: list[Any]) -> Tensor:
@@ -54,7 +62,8 @@ def predict(model: nn.Module, graphs: list[Any]) -> Tensor:
 
 
 def masked_loss(outputs: Tensor, labels: Tensor, task_type: str) -> Tensor:
-    """The mean loss over the labels that are there. Outputs are [rows, outputs], labels [rows, tasks]."""
+    """The mean loss over the labels that are there. Outputs are [rows, outputs], labels [rows,
+    tasks]."""
     if task_type == "multiclass":
         return F.cross_entropy(outputs, labels[:, 0].long())
     known = ~labels.isnan()
@@ -62,7 +71,9 @@ def masked_loss(outputs: Tensor, labels: Tensor, task_type: str) -> Tensor:
     return loss(outputs[known], labels[known])
 
 
-def main(train_path: str, valid_path: str, all_path: str, target: str, task_type: str, *numbers: str) -> None:
+def main(
+    train_path: str, valid_path: str, all_path: str, target: str, task_type: str, *numbers: str
+) -> None:
     outputs, seed, epochs = map(int, numbers)
     torch.manual_seed(seed)
     train, valid, everything = (read(path) for path in (train_path, valid_path, all_path))

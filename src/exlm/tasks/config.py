@@ -1,4 +1,5 @@
-"""The settings of a fine-tuning recipe, the defaults for data sets that are known by name, and grids."""
+"""The settings of a fine-tuning recipe, the defaults for data sets that are known by name, and
+grids."""
 
 import itertools
 from dataclasses import asdict, dataclass, replace
@@ -16,34 +17,47 @@ class TaskConfig:
     """The labelled data.
 
     Attributes:
-        dataset: a MoleculeNet set (bace, bbbp, tox21, sider, muv, clintox, toxcast, esol, freesolv, lipophilicity), a
-            GLUE task (mnli, qqp, qnli, sst-2, cola, rte, mrpc, sts-b), `squad2`, a table in any format that
-            `exlm prepare` reads, or a SQuAD JSON file.
-        valid: file of the validation rows, where they have one; then all rows of `dataset` are for training.
+        dataset: a MoleculeNet set (bace, bbbp, tox21, sider, muv, clintox, toxcast, esol, freesolv,
+            lipophilicity), a GLUE task (mnli, qqp, qnli, sst-2, cola, rte, mrpc, sts-b), `squad2`,
+            a table in any format that `exlm prepare` reads, or a SQuAD JSON file.
+        valid: file of the validation rows, where they have one; then all rows of `dataset` are for
+            training.
         test: file of the test rows, where they have one.
         text_column: column of the SMILES or text; found by its name where absent.
         pair_column: column of the second text, for tasks on pairs.
-        label_columns: columns of the labels; where absent the only other column or the numeric ones, but never a column
-            of identifiers (it is called so, or all its words or whole numbers differ).
-        mask_column: column of 0 and 1, which says what residues or words count (token_classification).
-        task_type: binary, multiclass, multilabel (cells may be missing), regression, or, if named, question_answering
-            or token_classification (in the label column, a letter for every residue or a word for every word).
-        metric: chooses the best epoch and grid cell; where absent, the data set or the task type decides it.
-        split: `scaffold`, `random`, `column:NAME` or `file:INDICES.json`; a missing valid part is drawn from train.
-            Where absent: scaffold for molecules, random for text, one part per file where there are several files.
-        molecules: whether the texts are SMILES; then rows that RDKit cannot parse are invalid. Inferred where absent.
-        on_invalid: rows that are not a molecule are reported and left out (`skip`), reported and used all the same
-            (`keep`; a scaffold split cannot), or stop the run (`error`). Rows without text or label and over-long
-            molecules are always left out. Over-long text is cut and reported, tokens that are not known are reported.
-        train_rows: train on so many rows only, drawn anew for every seed; all where absent. Not for questions.
-        max_length: longest text, or pair of texts, in tokens; longest window of a question and its context.
+        label_columns: columns of the labels; where absent the only other column or the numeric
+            ones, but never a column of identifiers (it is called so, or all its words or whole
+            numbers differ).
+        mask_column: column of 0 and 1, which says what residues or words count
+            (token_classification).
+        task_type: binary, multiclass, multilabel (cells may be missing), regression, or, if named,
+            question_answering or token_classification (in the label column, a letter for every
+            residue or a word for every word).
+        metric: chooses the best epoch and grid cell; where absent, the data set or the task type
+            decides it.
+        split: `scaffold`, `random`, `column:NAME` or `file:INDICES.json`; a missing valid part is
+            drawn from train. Where absent: scaffold for molecules, random for text, one part per
+            file where there are several files.
+        molecules: whether the texts are SMILES; then rows that RDKit cannot parse are invalid.
+            Inferred where absent.
+        on_invalid: rows that are not a molecule are reported and left out (`skip`), reported and
+            used all the same (`keep`; a scaffold split cannot), or stop the run (`error`). Rows
+            without text or label and over-long molecules are always left out. Over-long text is cut
+            and reported, tokens that are not known are reported.
+        train_rows: train on so many rows only, drawn anew for every seed; all where absent. Not for
+            questions.
+        max_length: longest text, or pair of texts, in tokens; longest window of a question and its
+            context.
         stride: tokens that neighbouring windows of a context share (question answering).
         max_answer: longest answer in tokens (question answering).
-        data_dir: where the files of a named data set are. Where absent: the folder molecules, text/glue or
-            text/squad2 inside the folder that the environment variable EXLM_DATA names.
-        header: whether tables have a header line; without it, their columns are called `column 1`, `column 2`, ...
-        standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts and charges
-            (`parent`), or not (`none`). Where absent, as the corpus of the model was. Predictions do the same."""
+        data_dir: where the files of a named data set are. Where absent: the folder molecules,
+            text/glue or text/squad2 inside the folder that the environment variable EXLM_DATA
+            names.
+        header: whether tables have a header line; without it, their columns are called `column 1`,
+            `column 2`, ...
+        standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
+            and charges (`parent`), or not (`none`). Where absent, as the corpus of the model was.
+            Predictions do the same."""
 
     dataset: str
     valid: str | None = None
@@ -69,7 +83,9 @@ class TaskConfig:
         if self.test and not self.valid:
             raise InputError("task.test names a file but task.valid does not; name both")
         if self.valid and self.split not in (None, "parts"):
-            raise InputError("task.split and task.valid exclude each other; name a split or the files of the parts")
+            raise InputError(
+                "task.split and task.valid exclude each other; name a split or the files of the parts"
+            )
         for name, least in (("train_rows", 1), ("max_length", 3), ("stride", 0), ("max_answer", 1)):
             if (value := getattr(self, name)) is not None and value < least:
                 raise InputError(f"{name} is {value}; it must be at least {least}")
@@ -77,8 +93,9 @@ class TaskConfig:
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """Hyper-parameters. Each MoleculeNet set has its own defaults (datasets.yaml). For any text the defaults lie inside
-    the paper's grids: 3 epochs, 32 rows, learning rate 3e-5. For other molecules: 40 epochs, 64 rows, 1e-4.
+    """Hyper-parameters. Each MoleculeNet set has its own defaults (datasets.yaml). For any text the
+    defaults lie inside the paper's grids: 3 epochs, 32 rows, learning rate 3e-5. For other
+    molecules: 40 epochs, 64 rows, 1e-4.
 
     Attributes:
         epochs: passes over the training rows.
@@ -87,14 +104,16 @@ class FinetuneConfig:
         warmup_ratio: share of the updates spent warming up.
         dropout: dropout of the encoder.
         pooler_dropout: dropout of the classification head.
-        pooling: the classification head reads the `first` state (paper), or the `mean` (ExLM and ModernBERT only).
-        layers: the head reads the output of the first `layers` layers (models of this library only); all where absent.
+        pooling: the classification head reads the `first` state (paper), or the `mean` (ExLM and
+            ModernBERT only).
+        layers: the head reads the output of the first `layers` layers (models of this library
+            only); all where absent.
         patience: stop after this many epochs without a better valid score; 0 never stops early.
         weight_decay: decoupled weight decay.
         clip_norm: largest gradient norm; 0 means no limit.
         precision: auto, bf16 or fp32.
-        gradient_checkpointing: compute the layers again in the backward pass: less memory, a third more time, the same
-            numbers."""
+        gradient_checkpointing: compute the layers again in the backward pass: less memory, a third
+            more time, the same numbers."""
 
     epochs: int | None = None
     batch_size: int | None = None
@@ -122,56 +141,99 @@ class FinetuneConfig:
         if self.weight_decay < 0 or self.clip_norm < 0:
             raise InputError("weight_decay and clip_norm must not be negative")
         if self.patience < 0:
-            raise InputError(f"patience is {self.patience}; it must be 0 (never stop early) or more")
+            raise InputError(
+                f"patience is {self.patience}; it must be 0 (never stop early) or more"
+            )
 
 
-DEFAULTS = dict(epochs=40, batch_size=64, learning_rate=1e-4, warmup_ratio=0.06, dropout=0.1, pooler_dropout=0.1)
+DEFAULTS = dict(
+    epochs=40, batch_size=64, learning_rate=1e-4, warmup_ratio=0.06, dropout=0.1, pooler_dropout=0.1
+)
 TEXT_DEFAULTS = dict(epochs=3, batch_size=32, learning_rate=3e-5)  # inside all of the paper's grids
 
 
 def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
-    """The task, completed if its data set is known by name or a JSON file, and the hyper-parameters of the data set."""
+    """The task, completed if its data set is known by name or a JSON file, and the hyper-parameters
+    of the data set."""
     if entry := MOLECULENET.get(task.dataset.lower()):
         names = ("text_column", "label_columns", "task_type")
         brought = {name: getattr(entry, name) for name in names if getattr(task, name) is None}
-        brought |= {"dataset": str(find_dataset(task.dataset, task.data_dir)), "molecules": task.molecules is not False}
+        brought |= {
+            "dataset": str(find_dataset(task.dataset, task.data_dir)),
+            "molecules": task.molecules is not False,
+        }
         return replace(task, **brought), entry.train
     name = glue_name(task.dataset) or (SQUAD if task.dataset.lower() == SQUAD else None)
     if name is None:
         json = plain_suffix(task.dataset) == ".json"
-        return (replace(task, task_type="question_answering") if json and not task.task_type else task), {}
-    fields = ("valid", "test", "text_column", "pair_column", "label_columns", "task_type", "split", "molecules")
+        return (
+            replace(task, task_type="question_answering") if json and not task.task_type else task
+        ), {}
+    fields = (
+        "valid",
+        "test",
+        "text_column",
+        "pair_column",
+        "label_columns",
+        "task_type",
+        "split",
+        "molecules",
+    )
     if given := [field for field in fields if getattr(task, field) is not None]:
-        raise InputError(f"{name} brings its own files, columns and task type; leave out task.{given[0]}")
-    return replace(task, dataset=name, task_type="question_answering" if name == SQUAD else None), {}
+        raise InputError(
+            f"{name} brings its own files, columns and task type; leave out task.{given[0]}"
+        )
+    return replace(
+        task, dataset=name, task_type="question_answering" if name == SQUAD else None
+    ), {}
 
 
 def identity(task: TaskConfig) -> dict[str, Any]:
-    """What finished runs must have in common. Settings that came later count only where they are not the default."""
+    """What finished runs must have in common. Settings that came later count only where they are
+    not the default."""
     later = {"header": True, "standardize": None, "mask_column": None}
-    return {name: value for name, value in asdict(task).items() if name not in later or value != later[name]}
+    return {
+        name: value
+        for name, value in asdict(task).items()
+        if name not in later or value != later[name]
+    }
 
 
 def fill_in(train: FinetuneConfig, known: dict[str, Any], molecules: bool) -> FinetuneConfig:
-    """Fills in the hyper-parameters that were left out: those of the data set (`known`), or else the defaults."""
+    """Fills in the hyper-parameters that were left out: those of the data set (`known`), or else
+    the defaults."""
     defaults = DEFAULTS if molecules else DEFAULTS | TEXT_DEFAULTS
-    missing = {name: known.get(name, value) for name, value in defaults.items() if getattr(train, name) is None}
+    missing = {
+        name: known.get(name, value)
+        for name, value in defaults.items()
+        if getattr(train, name) is None
+    }
     return replace(train, **missing)
 
 
 def cells(train: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, FinetuneConfig]:
-    """The hyper-parameters of every combination of a grid's values, by name. Without a grid one cell, named ""."""
+    """The hyper-parameters of every combination of a grid's values, by name. Without a grid one
+    cell, named ""."""
     types = get_type_hints(FinetuneConfig)
     for name, values in grid.items():
         if name not in types:
-            raise InputError(f"the grid has {name!r}, which is no hyper-parameter; use {', '.join(types)}")
+            raise InputError(
+                f"the grid has {name!r}, which is no hyper-parameter; use {', '.join(types)}"
+            )
         if not isinstance(values, list) or not values:
-            raise InputError(f"the grid's {name} must be a list of values, for example [1.0e-5, 2.0e-5]")
-        accepted = [kind for kind in get_args(types[name]) or (types[name],) if kind is not type(None)]
+            raise InputError(
+                f"the grid's {name} must be a list of values, for example [1.0e-5, 2.0e-5]"
+            )
+        accepted = [
+            kind for kind in get_args(types[name]) or (types[name],) if kind is not type(None)
+        ]
         accepted += [int] if float in accepted else []
         for value in values:
             if value not in accepted and type(value) not in accepted:
                 words = " or ".join(getattr(kind, "__name__", kind) for kind in accepted)
                 raise InputError(f"the grid's {name} has {value!r}; use {words}")
     chosen = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    return {",".join(f"{name}={value}" for name, value in cell.items()): replace(train, **cell) for cell in chosen}
+    return {
+        ",".join(f"{name}={value}" for name, value in cell.items()): replace(train, **cell)
+        for cell in chosen
+    }

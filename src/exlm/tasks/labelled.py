@@ -1,4 +1,5 @@
-"""A labelled table with its metric and its splits: what fine-tuned models and baselines of tables have in common."""
+"""A labelled table with its metric and its splits: what fine-tuned models and baselines of tables
+have in common."""
 
 import hashlib
 from collections.abc import Callable
@@ -24,9 +25,12 @@ from exlm.tasks.table import LabelledTable, make_table
 
 
 class LabelledTask:
-    """A labelled table, how it is split, and how predictions for it are scored and recorded (`kinds.py`)."""
+    """A labelled table, how it is split, and how predictions for it are scored and recorded
+    (`kinds.py`)."""
 
-    read_rows: Callable[[LabelledTable], LabelledTable]  # says what can be used of it, by the completed `task`
+    read_rows: Callable[
+        [LabelledTable], LabelledTable
+    ]  # says what can be used of it, by the completed `task`
     train_seed: Callable[[Path, Any, int], dict[str, Any]]
 
     def __init__(self, task: TaskConfig, trained_on: TextKind) -> None:
@@ -36,40 +40,65 @@ class LabelledTask:
         molecules = check_kind(table.texts, trained_on.molecules or None, wanted, task.dataset)
         how = task.standardize or (trained_on.standardize if molecules else "none")
         if how != "none" and not molecules:
-            raise InputError(f"task.standardize {how} rewrites molecules; set task.molecules to true, or leave it out")
-        split = task.split or ("parts" if table.parts is not None else "scaffold" if molecules else "random")
+            raise InputError(
+                f"task.standardize {how} rewrites molecules; set task.molecules to true, or leave it out"
+            )
+        split = task.split or (
+            "parts" if table.parts is not None else "scaffold" if molecules else "random"
+        )
         kept = task.standardize if how == "none" else how
         self.task = replace(task, molecules=molecules, split=split, standardize=kept)
-        main_metric = GLUE[task.dataset].metric if task.dataset in GLUE else MAIN_METRIC[table.task_type]
+        main_metric = (
+            GLUE[task.dataset].metric if task.dataset in GLUE else MAIN_METRIC[table.task_type]
+        )
         self.metric = task.metric or main_metric
         if self.metric not in (known := METRICS[table.task_type]):
-            raise InputError(f"a {table.task_type} task has no metric {self.metric!r}; use one of {', '.join(known)}")
+            raise InputError(
+                f"a {table.task_type} task has no metric {self.metric!r}; use one of {', '.join(known)}"
+            )
         self.table = table = self.read_rows(table)
         self.invalid = table.report()
         if task.train_rows is not None:
             differences.append(f"at most {task.train_rows} rows of the train part are used")
         differences += molnet_differences(task.dataset, len(table.texts), table.usable.sum())
-        frame = table.frame.astype(str) if table.parts is None else table.frame.astype(str).assign(**{"": table.parts})
-        content = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()  # cells and parts
+        frame = (
+            table.frame.astype(str)
+            if table.parts is None
+            else table.frame.astype(str).assign(**{"": table.parts})
+        )
+        content = (
+            pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
+        )  # cells and parts
         digest = hashlib.sha256("\t".join(map(str, frame.columns)).encode() + content).hexdigest()
-        self.data_settings = {"data_sha256": digest, "metric": self.metric, "departures": differences}
+        self.data_settings = {
+            "data_sha256": digest,
+            "metric": self.metric,
+            "departures": differences,
+        }
         inferred = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
-        guess = f" (found without being told, set it if it is wrong: {inferred})" if inferred else ""
+        guess = (
+            f" (found without being told, set it if it is wrong: {inferred})" if inferred else ""
+        )
         kind = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
         self.summary = f"{len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
 
     def split(self, seed: int) -> Split:
-        """The usable rows by part. InputError if nothing can be learned, or if valid cannot choose what is best."""
+        """The usable rows by part. InputError if nothing can be learned, or if valid cannot choose
+        what is best."""
         table, split = self.table, split_rows(self.task, self.table, seed)
         empty = np.isnan(table.labels[split["train"]]).all(0)
         if table.task_type == "regression" and empty.any():
             column = table.label_columns[int(np.argmax(empty))]
-            raise InputError(f"column {column!r} has no label in the train part; leave it out or use another split")
+            raise InputError(
+                f"column {column!r} has no label in the train part; leave it out or use another split"
+            )
         shape = (*table.labels.shape, len(table.classes)) if table.classes else table.labels.shape
         guesses = np.random.default_rng(0).random(shape)
         if not np.isfinite(self.score(guesses, split["valid"])[self.metric]):
             why = "of the valid part is not defined (only one class or value in it), so no epoch can be chosen"
-            raise InputError(f"{self.metric} {why}; use another split, for example task.split random")
+            raise InputError(
+                f"{self.metric} {why}; use another split, for example task.split random"
+            )
         return split
 
     def score(self, predictions: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
@@ -77,21 +106,32 @@ class LabelledTask:
         return evaluate(self.table.task_type, self.table.labels[chosen], predictions[chosen])
 
     def record(self, run_dir: Path, split: Split, predictions: np.ndarray) -> dict[str, Any]:
-        """What a seed's result has of its predictions [rows, outputs]: rows, scores and scores of each label, by part.
-        Writes the predictions for every row, except for a train part that has its own file."""
+        """What a seed's result has of its predictions [rows, outputs]: rows, scores and scores of
+        each label, by part. Writes the predictions for every row, except for a train part that has
+        its own file."""
         self._write_predictions(run_dir, split, predictions)
         sizes = {name: len(chosen) for name, chosen in split.items()}
-        result = {"split": sizes, "split_sha256": split_hash(split), "left_out": int((~self.table.usable).sum())}
+        result = {
+            "split": sizes,
+            "split_sha256": split_hash(split),
+            "left_out": int((~self.table.usable).sum()),
+        }
         reported = {name: chosen for name, chosen in split.items() if name != "train"}
         scores = {name: self.score(predictions, chosen) for name, chosen in reported.items()}
-        labels = {name: self._label_scores(predictions, chosen) for name, chosen in reported.items()}
+        labels = {
+            name: self._label_scores(predictions, chosen) for name, chosen in reported.items()
+        }
         return result | {"rdkit": rdkit.__version__, "scores": scores, "labels": labels}
 
     def _label_scores(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
-        """The metric of every label on some rows, NaN where it is not defined; {} if there is only one label."""
+        """The metric of every label on some rows, NaN where it is not defined; {} if there is only
+        one label."""
         table = self.table
         columns = enumerate(table.label_columns if len(table.label_columns) > 1 else [])
-        one = {name: (table.labels[rows, i : i + 1], predictions[rows, i : i + 1]) for i, name in columns}
+        one = {
+            name: (table.labels[rows, i : i + 1], predictions[rows, i : i + 1])
+            for i, name in columns
+        }
         return {name: evaluate(table.task_type, *found)[self.metric] for name, found in one.items()}
 
     def _write_predictions(self, run_dir: Path, split: Split, predictions: np.ndarray) -> None:
@@ -103,7 +143,9 @@ class LabelledTask:
         frame = with_columns(table.frame, {"split": names} | values | {"problem": table.problems})
         if table.parts is not None:
             own = [table.text_column, table.pair_column, *table.label_columns]
-            frame = frame.loc[table.parts != "train", [n for n in frame if n in own or n not in table.frame]]
+            frame = frame.loc[
+                table.parts != "train", [n for n in frame if n in own or n not in table.frame]
+            ]
         write_frame(frame, run_dir / "predictions.csv")
 
 
@@ -120,10 +162,13 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
 
 
 def split_rows(task: TaskConfig, table: LabelledTable, seed: int) -> Split:
-    """Splits the usable rows; no part is empty. If there is no valid part, a tenth of train becomes valid."""
+    """Splits the usable rows; no part is empty. If there is no valid part, a tenth of train becomes
+    valid."""
     assert task.split
     files, usable = table.parts, table.usable
-    split = {name: chosen[usable[chosen]] for name, chosen in make_split(task.split, table, seed).items()}
+    split = {
+        name: chosen[usable[chosen]] for name, chosen in make_split(task.split, table, seed).items()
+    }
     if not len(split["valid"]) and files is None:
         carved = random_split(split["train"], (0.9, 0.1, 0.0), seed)
         split |= {"train": carved["train"], "valid": carved["valid"]}

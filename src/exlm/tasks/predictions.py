@@ -1,4 +1,5 @@
-"""From the logits of fine-tuned models to predictions for the rows of a table, and how well these are calibrated."""
+"""From the logits of fine-tuned models to predictions for the rows of a table, and how well these
+are calibrated."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +26,11 @@ from exlm.tasks.token_labels import read_labels, spelled, unit_logits
 from exlm.train import distributed
 
 BINS = 15  # of the calibration error
-FAR = 0.7  # predictions for molecules with a larger distance to those of the training deserve less trust
-TRAINING_MOLECULES = "train.smi"  # one SMILES a line, beside the model of every seed: random splits differ
+# predictions for molecules with a larger distance to those of the training deserve less trust
+FAR = 0.7
+TRAINING_MOLECULES = (
+    "train.smi"  # one SMILES a line, beside the model of every seed: random splits differ
+)
 
 Score = Callable[[np.ndarray], dict[str, float]]
 
@@ -36,9 +40,11 @@ class PredictOptions(ReadOptions):
     """How to predict.
 
     Attributes:
-        calibrated: divide the logits by the temperature that was fitted on the validation rows, so that probabilities
-            are closer to how often they are right. Which class is the most probable stays the same for one model.
-        distance: add a column: 1 - a molecule's highest Tanimoto similarity (ECFP4) to a training molecule."""
+        calibrated: divide the logits by the temperature that was fitted on the validation rows, so
+            that probabilities are closer to how often they are right. Which class is the most
+            probable stays the same for one model.
+        distance: add a column: 1 - a molecule's highest Tanimoto similarity (ECFP4) to a training
+            molecule."""
 
     calibrated: bool = False
     distance: bool = False
@@ -46,7 +52,8 @@ class PredictOptions(ReadOptions):
 
 @dataclass(frozen=True)
 class Member:
-    """The model of one seed, loaded when it is used first: the ensemble of a fine-tuning has several."""
+    """The model of one seed, loaded when it is used first: the ensemble of a fine-tuning has
+    several."""
 
     directory: Path
     task: dict[str, Any]  # what was saved with it (`saved_task`)
@@ -65,31 +72,43 @@ class Member:
 class Predictions:
     """What the models predict for a file, and how it can be scored."""
 
-    frame: pd.DataFrame  # all rows and columns of the file with the predictions; `problem` says why a row has none
+    frame: (
+        pd.DataFrame
+    )  # all rows and columns of the file with the predictions; `problem` says why a row has none
     counts: dict[str, int]  # of rows, by what they are
-    # By the model's name (of several, `ensemble` is the first) a function from positions of rows [n] to their metrics.
+    # By the model's name (of several, `ensemble` is the first) a function from positions of rows
+    # [n] to their metrics.
     scores: Mapping[str, Score] = field(default_factory=dict)
-    labelled: np.ndarray = field(default_factory=lambda: np.arange(0))  # positions of the rows that can be scored
+    labelled: np.ndarray = field(
+        default_factory=lambda: np.arange(0)
+    )  # positions of the rows that can be scored
     note: str = ""  # why there are no scores, "" if the file has no labels
 
 
 def predict_table(
     members: Sequence[Member], input: str, options: PredictOptions, part: pd.DataFrame | None = None
 ) -> Predictions:
-    """Predictions for a table, or for one `part` of it: means over the models, with standard deviations."""
+    """Predictions for a table, or for one `part` of it: means over the models, with standard
+    deviations."""
     task = members[0].task
     if options.calibrated and any("temperature" not in member.task for member in members):
-        raise InputError("calibrated probabilities need a classification that was fine-tuned by this version of exlm")
+        raise InputError(
+            "calibrated probabilities need a classification that was fine-tuned by this version of exlm"
+        )
     frame = read_frame(input, options.header) if part is None else part
     begin = frame.index[0] == 0  # the first rows tell what the texts are
     column = options.text_column or (task["text_column"] if task["text_column"] in frame else None)
     table = make_table(frame, input, column, [], pair_column=task["pair_column"])
-    molecules = check_kind(table.texts if begin else [], task["molecules"], options.molecules, input)
+    molecules = check_kind(
+        table.texts if begin else [], task["molecules"], options.molecules, input
+    )
     keep, how = options.on_invalid == "keep", task.get("standardize", "none")
     runs = dict[str, np.ndarray]()  # the predictions of every model
     for member in members:
         network, tokenizer = member.loaded
-        rows = tokenize_rows(table, tokenizer, task["max_length"], molecules, keep, how, check=begin)
+        rows = tokenize_rows(
+            table, tokenizer, task["max_length"], molecules, keep, how, check=begin
+        )
         rows.check(input, options.on_invalid, begin)
         logits = predict_logits(network, rows, np.flatnonzero(rows.usable), member.task, tokenizer)
         temperature = member.task["temperature"] if options.calibrated else 1.0
@@ -97,38 +116,60 @@ def predict_table(
     columns = _columns([*runs.values()], table.texts, task)
     counts = rows.counts("predicted")
     if options.distance:
-        columns["distance to training"] = distance_to_training([m.directory for m in members], table.texts)
+        columns["distance to training"] = distance_to_training(
+            [m.directory for m in members], table.texts
+        )
         far = int((columns["distance to training"] > FAR).sum())
         counts[f"far from the training molecules (distance over {FAR})"] = far
     result = with_columns(frame, columns | {"problem": rows.problems})
-    if part is not None or not all(name in frame for name in (*task["label_columns"], task.get("mask_column")) if name):
+    if part is not None or not all(
+        name in frame for name in (*task["label_columns"], task.get("mask_column")) if name
+    ):
         return Predictions(result, counts)
     known = table.text_column, task["label_columns"], task["task_type"], task["classes"]
     try:
-        labels = read_labels(table, task)[0] if "unit" in task else make_table(frame, input, *known).labels
+        labels = (
+            read_labels(table, task)[0]
+            if "unit" in task
+            else make_table(frame, input, *known).labels
+        )
     except InputError as error:
         return Predictions(result, counts, note=str(error))
     if len(runs) > 1:
         runs = {"ensemble": np.mean([*runs.values()], 0), **runs}
-    scores = {name: partial(_score, labels, task["task_type"], predictions) for name, predictions in runs.items()}
-    return Predictions(result, counts, scores, np.flatnonzero(rows.usable & ~np.isnan(labels).all(1)))
+    scores = {
+        name: partial(_score, labels, task["task_type"], predictions)
+        for name, predictions in runs.items()
+    }
+    return Predictions(
+        result, counts, scores, np.flatnonzero(rows.usable & ~np.isnan(labels).all(1))
+    )
 
 
 def distance_to_training(run_dirs: Sequence[Path], smiles: Sequence[str]) -> np.ndarray:
-    """For each molecule 1 - the highest Tanimoto similarity of its ECFP4 (2,048 bits) to a training molecule: [rows],
-    from 0 (the same fingerprint) to 1, NaN where RDKit cannot parse it. InputError if the molecules were not kept."""
+    """For each molecule 1 - the highest Tanimoto similarity of its ECFP4 (2,048 bits) to a training
+    molecule: [rows], from 0 (the same fingerprint) to 1, NaN where RDKit cannot parse it.
+    InputError if the molecules were not kept."""
     known = set[str]()
     for path in (run_dir / TRAINING_MOLECULES for run_dir in run_dirs):
         if not path.is_file():
-            raise InputError(f"{path} does not exist; distances need a model fine-tuned on molecules by this version")
+            raise InputError(
+                f"{path} does not exist; distances need a model fine-tuned on molecules by this version"
+            )
         known |= set(path.read_text(encoding="utf-8").splitlines())
     references = list(filter(None, fingerprints(sorted(known))))
-    similarities = (one and max(BulkTanimotoSimilarity(one, references), default=0.0) for one in fingerprints(smiles))
+    similarities = (
+        one and max(BulkTanimotoSimilarity(one, references), default=0.0)
+        for one in fingerprints(smiles)
+    )
     return 1 - np.array([*similarities], dtype=float)
 
 
-def _score(labels: np.ndarray, task_type: TaskType, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
-    """The metrics of some rows, and if the predictions are probabilities, their calibration error."""
+def _score(
+    labels: np.ndarray, task_type: TaskType, predictions: np.ndarray, rows: np.ndarray
+) -> dict[str, float]:
+    """The metrics of some rows, and if the predictions are probabilities, their calibration
+    error."""
     scores = evaluate(task_type, labels[rows], predictions[rows])
     if task_type != "regression":
         scores["calibration_error"] = calibration_error(*as_rows(labels[rows], predictions[rows]))
@@ -136,7 +177,8 @@ def _score(labels: np.ndarray, task_type: TaskType, predictions: np.ndarray, row
 
 
 def _columns(runs: list[np.ndarray], texts: list[str], task: dict[str, Any]) -> dict[str, Any]:
-    """The columns to add, from the predictions [rows, outputs] or [rows, units, classes] of every model."""
+    """The columns to add, from the predictions [rows, outputs] or [rows, units, classes] of every
+    model."""
     means = np.mean(runs, 0)
     if "unit" in task:
         return prediction_values(means, texts, task)
@@ -149,8 +191,12 @@ def _columns(runs: list[np.ndarray], texts: list[str], task: dict[str, Any]) -> 
         best = means.argmax(1) if task["classes"] else (means[:, 0] >= 0.5).astype(int)
         classes = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
         named = classes.map(dict(enumerate(task["classes"]))) if task["classes"] else classes
-        columns["predicted class"] = named.array  # without the index: that of a part begins at its first row
-        columns["confidence"] = means.max(1) if task["classes"] else np.maximum(means, 1 - means)[:, 0]
+        columns["predicted class"] = (
+            named.array
+        )  # without the index: that of a part begins at its first row
+        columns["confidence"] = (
+            means.max(1) if task["classes"] else np.maximum(means, 1 - means)[:, 0]
+        )
     return columns
 
 
@@ -161,8 +207,8 @@ def predict_logits(
     task: dict[str, Any],
     tokenizer: PreTrainedTokenizerFast,
 ) -> np.ndarray:
-    """A model's outputs for the chosen rows: [all rows, outputs] float64, NaN for others; `task` was saved with it. Of
-    units they are [all rows, units, classes]."""
+    """A model's outputs for the chosen rows: [all rows, outputs] float64, NaN for others; `task`
+    was saved with it. Of units they are [all rows, units, classes]."""
     if "unit" in task:
         return unit_logits(model, table, chosen, task, tokenizer)
     width = len(prediction_columns(task))
@@ -174,9 +220,11 @@ def predict_logits(
     return logits.astype(np.float64)
 
 
-def as_predictions(logits: np.ndarray, task: dict[str, Any], temperature: float = 1.0) -> np.ndarray:
-    """Probabilities, of logits divided by a `temperature`, or values in the units of the labels: [rows, outputs].
-    Models whose head returns real units have mean 0 and std 1 in `task`."""
+def as_predictions(
+    logits: np.ndarray, task: dict[str, Any], temperature: float = 1.0
+) -> np.ndarray:
+    """Probabilities, of logits divided by a `temperature`, or values in the units of the labels:
+    [rows, outputs]. Models whose head returns real units have mean 0 and std 1 in `task`."""
     if task["task_type"] == "regression":
         return logits * np.asarray(task["std"]) + np.asarray(task["mean"])
     if task["task_type"] in ("multiclass", "token_classification"):
@@ -189,7 +237,9 @@ def prediction_columns(task: dict[str, Any]) -> list[str]:
     return [f"predicted {name}" for name in (task["classes"] or task["label_columns"])]
 
 
-def prediction_values(predictions: np.ndarray, texts: list[str], task: dict[str, Any]) -> dict[str, Any]:
+def prediction_values(
+    predictions: np.ndarray, texts: list[str], task: dict[str, Any]
+) -> dict[str, Any]:
     """The output columns, of predictions [rows, outputs] or of units [rows, units, classes]."""
     if predictions.ndim == 3:
         return {"predicted label": spelled(predictions, texts, task)}
@@ -197,7 +247,8 @@ def prediction_values(predictions: np.ndarray, texts: list[str], task: dict[str,
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The divisor of logits [rows, outputs], 0.05 to 20, that makes the labels most probable (Guo et al., 2017)."""
+    """The divisor of logits [rows, outputs], 0.05 to 20, that makes the labels most probable (Guo
+    et al., 2017)."""
 
     def loss(log_temperature: float) -> float:
         scaled = logits / np.exp(log_temperature)
@@ -209,15 +260,19 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
-    """The expected calibration error: by how much confidence, which is the probability of the predicted class, and
-    accuracy differ, on average over 15 bins of equal width. Labels are [rows, 1] class indices with probabilities
-    [rows, classes], or both are [rows, labels], where NaN is a missing label. NaN if there is no label."""
+    """The expected calibration error: by how much confidence, which is the probability of the
+    predicted class, and accuracy differ, on average over 15 bins of equal width. Labels are [rows,
+    1] class indices with probabilities [rows, classes], or both are [rows, labels], where NaN is a
+    missing label. NaN if there is no label."""
     if probabilities.shape[1] > labels.shape[1]:
         confidence, right = probabilities.max(1), probabilities.argmax(1) == labels[:, 0]
     else:
         known = ~np.isnan(labels)
         labels, probabilities = labels[known], probabilities[known]
-        confidence, right = np.maximum(probabilities, 1 - probabilities), (probabilities >= 0.5) == (labels == 1)
+        confidence, right = (
+            np.maximum(probabilities, 1 - probabilities),
+            (probabilities >= 0.5) == (labels == 1),
+        )
     if not len(confidence):
         return float("nan")
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)

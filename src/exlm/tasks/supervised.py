@@ -1,4 +1,5 @@
-"""Supervised training, shared by all kinds of task: shuffled batches, and the choice of the best epoch."""
+"""Supervised training, shared by all kinds of task: shuffled batches, and the choice of the best
+epoch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,22 +20,27 @@ from exlm.train import distributed
 from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
 from exlm.train.optim import OptimizerConfig
 
-UNFINISHED = "unfinished"  # in the directory of a seed whose training is not finished (`storage.unfinished`)
-MEMORY_ADVICE = (
-    "lower batch_size, or max_length of the task; both change the result (train.gradient_checkpointing does not)"
+UNFINISHED = (
+    "unfinished"  # in the directory of a seed whose training is not finished (`storage.unfinished`)
 )
-BUCKETED_BATCHES = 8  # so many batches at a time: their shuffled rows are sorted by length and cut into batches
+MEMORY_ADVICE = "lower batch_size, or max_length of the task; both change the result (train.gradient_checkpointing does not)"
+BUCKETED_BATCHES = (
+    8  # so many batches at a time: their shuffled rows are sorted by length and cut into batches
+)
 
 
 @dataclass(eq=False)
 class ShuffledBatches:
-    """Gives the batch of each step. A batch has rows of similar length; an epoch's batches are in random order."""
+    """Gives the batch of each step. A batch has rows of similar length; an epoch's batches are in
+    random order."""
 
     lengths: Sequence[int]  # tokens of every example
     rows: np.ndarray  # indices of the examples to train on
     batch_size: int
     seed: int  # seed of the order
-    collate: Callable[[np.ndarray], dict[str, Tensor]]  # from the indices of a batch to its tensors, labels included
+    collate: Callable[
+        [np.ndarray], dict[str, Tensor]
+    ]  # from the indices of a batch to its tensors, labels included
 
     def __post_init__(self) -> None:
         self.per_epoch = -(-len(self.rows) // self.batch_size)
@@ -67,14 +73,16 @@ def train_best_epoch(
     metric: str,
     device: str = "auto",
 ) -> int:
-    """Trains a network in place, gives it the weights of its best epoch by `metric` of `score`, the metrics on valid,
-    and returns that epoch. The log goes to `run_dir`; what an interrupted training needs to go on is in UNFINISHED
-    there. The batches' seed also seeds dropout."""
+    """Trains a network in place, gives it the weights of its best epoch by `metric` of `score`, the
+    metrics on valid, and returns that epoch. The log goes to `run_dir`; what an interrupted
+    training needs to go on is in UNFINISHED there. The batches' seed also seeds dropout."""
     assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None
     every = batches.per_epoch
     steps = hyper.epochs * every
     warmup = int(hyper.warmup_ratio * steps)
-    optimizer = OptimizerConfig(hyper.learning_rate, warmup, weight_decay=hyper.weight_decay, clip_norm=hyper.clip_norm)
+    optimizer = OptimizerConfig(
+        hyper.learning_rate, warmup, weight_decay=hyper.weight_decay, clip_norm=hyper.clip_norm
+    )
     config = LoopConfig(
         steps=steps,
         optimizer=optimizer,
@@ -86,7 +94,8 @@ def train_best_epoch(
     )
     kept = run_dir / UNFINISHED / KEPT
     weights, best, best_epoch = kept / "best.safetensors", -np.inf, 0
-    if weights.exists():  # its epoch may be later than the newest checkpoint; then it is repeated, with the same score
+    # its epoch may be later than the newest checkpoint; then it is repeated, with the same score
+    if weights.exists():
         with safe_open(weights, "pt") as file:
             best, best_epoch = float(file.metadata()["best"]), int(file.metadata()["epoch"])
 

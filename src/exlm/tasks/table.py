@@ -1,4 +1,5 @@
-"""Labelled tables: finds the text and label columns of a data frame, and says which rows cannot be used."""
+"""Labelled tables: finds the text and label columns of a data frame, and says which rows cannot be
+used."""
 
 import re
 from collections.abc import Sequence
@@ -14,23 +15,30 @@ from exlm.errors import InputError
 
 TaskType = Literal["binary", "multiclass", "multilabel", "regression", "token_classification"]
 OnInvalid = Literal["error", "skip", "keep"]
-Example = dict[str, np.ndarray]  # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
+Example = dict[
+    str, np.ndarray
+]  # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 
 MISSING_LABELS = ("", "NA", "NaN", "nan", "null")
 # Names of columns that number their rows; pandas calls a column without a name "Unnamed: 0".
 IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnamed: \d+")
 MAX_INFERRED_CLASSES = 50
-MAX_INFERRED_INTEGER_CLASSES = 10  # if there are more distinct whole numbers, the task is regression
+MAX_INFERRED_INTEGER_CLASSES = (
+    10  # if there are more distinct whole numbers, the task is regression
+)
 
 
 @dataclass(frozen=True)
 class LabelledTable:
     """A table whose texts and labels line up with the rows of its files, unusable rows included."""
 
-    frame: pd.DataFrame  # every original row and column, in order; indexed by (part, row) where it joins several files
+    # every original row and column, in order; indexed by (part, row) where it joins several files
+    frame: pd.DataFrame
     texts: list[str]  # [rows] the SMILES (or text) of each row, "" where missing
     pairs: list[str] | None  # [rows] the second text of each row, where the task has two
-    labels: np.ndarray  # [rows, tasks] float64, NaN = missing; [rows, 0] when read for prediction; or [rows, units]
+    labels: (
+        np.ndarray
+    )  # [rows, tasks] float64, NaN = missing; [rows, 0] when read for prediction; or [rows, units]
     label_columns: list[str]
     task_type: TaskType
     classes: list[str] | None  # multiclass: the label values; `labels` has their indices
@@ -38,8 +46,12 @@ class LabelledTable:
     text_column: str
     pair_column: str | None
     inferred: dict[str, str]  # what was found without being told, by the option that says otherwise
-    unit: str | None = None  # token_classification: a regular expression for what has a label (`token_labels.py`)
-    examples: list[Example] = field(default_factory=list)  # [rows] their tokens, if a model reads them
+    unit: str | None = (
+        None  # token_classification: a regular expression for what has a label (`token_labels.py`)
+    )
+    examples: list[Example] = field(
+        default_factory=list
+    )  # [rows] their tokens, if a model reads them
     caveats: list[str] = field(default_factory=list)  # [rows] what else is wrong, "" if nothing
     # [rows] bool: those with text and label, which a split divides before any is left out for its
     # tokens; None: `usable`.
@@ -52,7 +64,8 @@ class LabelledTable:
 
     @property
     def parts(self) -> np.ndarray | None:
-        """[rows] the file that each row is from (train, valid, test, ...), or None if there is one file."""
+        """[rows] the file that each row is from (train, valid, test, ...), or None if there is one
+        file."""
         index = self.frame.index
         return None if index.nlevels == 1 else np.array(index.get_level_values(0), dtype=str)
 
@@ -62,22 +75,28 @@ class LabelledTable:
         return {f"rows {done}": usable, "marked in the column problem": len(self.problems) - usable}
 
     def report(self) -> pd.DataFrame:
-        """All rows with something wrong: file (`part`, "" where there is one), row (from 1), value, reason, action."""
+        """All rows with something wrong: file (`part`, "" where there is one), row (from 1), value,
+        reason, action."""
         usable = self.usable
-        found = pd.DataFrame({"part": "" if self.parts is None else self.parts, "value": self.texts})
+        found = pd.DataFrame(
+            {"part": "" if self.parts is None else self.parts, "value": self.texts}
+        )
         found.insert(1, "row", self.frame.index.get_level_values(-1) + 1)
         found["reason"] = np.where(usable, self.caveats, self.problems)
         found["action"] = np.where(usable, "kept", "left out")
         return found[found["reason"] != ""]
 
     def check(self, path: str, on_invalid: OnInvalid, begin: bool = True) -> None:
-        """InputError if none of the rows that `begin` the file `path` can be used, or with `error` if one is wrong."""
+        """InputError if none of the rows that `begin` the file `path` can be used, or with `error`
+        if one is wrong."""
         found = self.report()
         if (self.usable.any() or not begin) and (found.empty or on_invalid != "error"):
             return
         what = "row" if self.usable.any() else "no row can be used, the first: row"
         first = found.iloc[0]
-        raise InputError(f"{path}: {what} {first.row}, value {str(first.value)[:80]!r}: {first.reason}; correct it")
+        raise InputError(
+            f"{path}: {what} {first.row}, value {str(first.value)[:80]!r}: {first.reason}; correct it"
+        )
 
 
 def make_table(
@@ -91,18 +110,26 @@ def make_table(
 ) -> LabelledTable:
     """A labelled table, or with `label_columns=[]` a table to predict for (labels [rows, 0]).
 
-    `frame` is one file, or several by part (train, valid, ...), which are joined; columns that not all of them have are
-    filled with "". `path` is for messages, `pair_column` has the second text of a pair, `classes` are in the order of
-    their indices. Columns and the task type are inferred where they are None (`choose_column`, `_infer`). InputError if
-    columns cannot be used, a value is no label of the task, or no row can be used."""
+    `frame` is one file, or several by part (train, valid, ...), which are joined; columns that not
+    all of them have are filled with "". `path` is for messages, `pair_column` has the second text
+    of a pair, `classes` are in the order of their indices. Columns and the task type are inferred
+    where they are None (`choose_column`, `_infer`). InputError if columns cannot be used, a value
+    is no label of the task, or no row can be used."""
     files = list(frame.values()) if isinstance(frame, dict) else [frame]
-    malformed = [file.attrs.get("malformed", {}).get(row, "") for file in files for row in file.index]
+    malformed = [
+        file.attrs.get("malformed", {}).get(row, "") for file in files for row in file.index
+    ]
     problems = pd.Series(malformed, dtype=object)
     if isinstance(frame, dict):
-        for part, file in frame.items():  # in a file without these columns, all texts would be empty
+        for (
+            part,
+            file,
+        ) in frame.items():  # in a file without these columns, all texts would be empty
             check_columns(file, f"{path}, {part} part", text_column, pair_column)
         every = list(dict.fromkeys(name for file in files for name in file.columns))
-        frame = pd.concat({part: file.reindex(columns=every, fill_value="") for part, file in frame.items()})
+        frame = pd.concat(
+            {part: file.reindex(columns=every, fill_value="") for part, file in frame.items()}
+        )
     wanted, text_column = text_column, choose_column(frame.columns, text_column, str(path))
     check_columns(frame, path, pair_column, *(label_columns or ()))
     if shared := {text_column, pair_column} & set(label_columns or ()):
@@ -122,23 +149,41 @@ def make_table(
 
     chosen = frame[list(dict.fromkeys((text_column, pair_column or text_column)))]
     chosen = chosen.fillna("").astype(str).apply(lambda column: column.str.strip())
-    texts, pairs = chosen[text_column].tolist(), chosen[pair_column].tolist() if pair_column else None
+    texts, pairs = (
+        chosen[text_column].tolist(),
+        chosen[pair_column].tolist() if pair_column else None,
+    )
     problems[(problems == "") & (chosen == "").all(axis=1).to_numpy()] = "empty text"
     if columns:
         problems[(problems == "") & np.isnan(labels).all(axis=1)] = "no label"
         if (problems != "").all():
             reason = f"first row 1, value {texts[0]!r}: {problems[0]}; correct it, or choose other columns"
-            raise InputError(f"{path}: no row can be used with the labels in {listed(columns)}, {reason}")
+            raise InputError(
+                f"{path}: no row can be used with the labels in {listed(columns)}, {reason}"
+            )
     return LabelledTable(
-        frame, texts, pairs, labels, columns, task_type, names, problems.tolist(), text_column, pair_column, inferred
+        frame,
+        texts,
+        pairs,
+        labels,
+        columns,
+        task_type,
+        names,
+        problems.tolist(),
+        text_column,
+        pair_column,
+        inferred,
     )
 
 
-def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str | Path) -> tuple[list[str], TaskType]:
-    """Which columns hold labels (all of them, if the user has chosen them), and the task type that fits. The labels are
-    the only column besides the texts, the only numeric one, or all numeric ones if they hold nothing but 0 and 1; never
-    one that numbers or names the rows. One column of 0 and 1 is binary, several are multilabel. One of 2 to 50 distinct
-    words or 2 to 10 distinct whole numbers is multiclass. All else is regression, also without labels."""
+def _infer(
+    cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str | Path
+) -> tuple[list[str], TaskType]:
+    """Which columns hold labels (all of them, if the user has chosen them), and the task type that
+    fits. The labels are the only column besides the texts, the only numeric one, or all numeric
+    ones if they hold nothing but 0 and 1; never one that numbers or names the rows. One column of 0
+    and 1 is binary, several are multilabel. One of 2 to 50 distinct words or 2 to 10 distinct whole
+    numbers is multiclass. All else is regression, also without labels."""
     missing, columns = cells.isna(), list(cells.columns)
     binary = (missing | numbers.isin((0, 1))).all()
     if not chosen:
@@ -152,8 +197,11 @@ def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str |
     if columns and binary[columns].all():
         return columns, "binary" if len(columns) == 1 else "multilabel"
     if len(columns) == 1:
-        # All must be words, or all whole numbers: a misspelt number must not turn a regression column into classes.
-        words, whole = (test[columns[0]].all() for test in (numbers.isna(), missing | (numbers % 1 == 0)))
+        # All must be words, or all whole numbers: a misspelt number must not turn a regression
+        # column into classes.
+        words, whole = (
+            test[columns[0]].all() for test in (numbers.isna(), missing | (numbers % 1 == 0))
+        )
         limit = MAX_INFERRED_CLASSES if words else MAX_INFERRED_INTEGER_CLASSES if whole else 0
         if 2 <= cells[columns[0]].dropna().astype(str).nunique() <= limit:
             return columns, "multiclass"
@@ -161,7 +209,8 @@ def _infer(cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str |
 
 
 def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
-    """Whether a column numbers or names its rows: it is called so, or all its words or whole numbers differ."""
+    """Whether a column numbers or names its rows: it is called so, or all its words or whole
+    numbers differ."""
     values = cells.dropna().astype(str)
     distinct = len(values) > 1 and values.is_unique and not (numbers % 1 > 0).any()
     binary = (cells.isna() | numbers.isin((0, 1))).all()
@@ -169,18 +218,30 @@ def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
 
 
 def _read_labels(
-    cells: pd.DataFrame, numbers: pd.DataFrame, task_type: TaskType, path: str | Path, classes: Sequence[str] | None
+    cells: pd.DataFrame,
+    numbers: pd.DataFrame,
+    task_type: TaskType,
+    path: str | Path,
+    classes: Sequence[str] | None,
 ) -> tuple[np.ndarray, list[str] | None]:
     """Labels [rows, tasks], NaN = missing, and the classes that they index (multiclass only)."""
     names = list(classes) if classes else None
     if len(cells.columns) > 1 and task_type in ("binary", "multiclass"):
-        raise InputError(f"{path}: a {task_type} task has one label column, not {len(cells.columns)}")
+        raise InputError(
+            f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
+        )
     if task_type == "regression":
         labels, wanted = numbers.where(np.isfinite(numbers)), "a number"
     elif task_type == "multiclass" and len(cells.columns):
-        # A missing value turns a column of 1, 2, 3 into floats; its classes are still "1", "2", "3".
+        # A missing value turns a column of 1, 2, 3 into floats; its classes are still "1", "2",
+        # "3".
         whole = bool((cells.isna() | (numbers % 1 == 0)).all(axis=None))
-        values = (numbers.dropna().astype(int) if whole else cells.dropna()).iloc[:, 0].astype(str).str.strip()
+        values = (
+            (numbers.dropna().astype(int) if whole else cells.dropna())
+            .iloc[:, 0]
+            .astype(str)
+            .str.strip()
+        )
         names = names or sorted(set(values), key=int if whole else str)
         indices = values.map({name: index for index, name in enumerate(names)})
         labels, wanted = indices.reindex(cells.index).to_frame(), listed(names)
@@ -190,5 +251,7 @@ def _read_labels(
         part, number = cells.index[row] if cells.index.nlevels > 1 else ("", row)
         where = f"{path}: column {cells.columns[column]!r}, {f'{part} row {number + 1}'.strip()}"
         value = f"{cells.iat[row, column]!r} is no {task_type} label ({wanted})"
-        raise InputError(f"{where}: {value}; correct it, leave it empty, or choose another column or task type")
+        raise InputError(
+            f"{where}: {value}; correct it, leave it empty, or choose another column or task type"
+        )
     return labels.to_numpy(dtype=float), names

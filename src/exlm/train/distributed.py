@@ -1,4 +1,5 @@
-"""Training in several processes started by torchrun; with one process these functions do nothing special."""
+"""Training in several processes started by torchrun; with one process these functions do nothing
+special."""
 
 import contextlib
 import ctypes
@@ -24,8 +25,9 @@ def launched() -> bool:
 
 
 def device(name: str = "auto") -> torch.device:
-    """The device called `name`: cpu, cuda or cuda:1; `auto` is this process's own GPU where there is one. InputError if
-    there is no such device, or if torchrun started this process, which gives each one its own device."""
+    """The device called `name`: cpu, cuda or cuda:1; `auto` is this process's own GPU where there
+    is one. InputError if there is no such device, or if torchrun started this process, which gives
+    each one its own device."""
     if name == "auto":
         own_gpu = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
         return torch.device(own_gpu if torch.cuda.is_available() else "cpu")
@@ -42,8 +44,9 @@ def to_device(model: nn.Module, name: str = "auto") -> None:
 
 
 def keep_freed_memory() -> None:
-    """Lets the C library keep what tensors free. By default it returns large blocks to the system, and every step must
-    request them again, page by page: 4 to 9% of a step on a CPU. Does nothing if the library is not glibc."""
+    """Lets the C library keep what tensors free. By default it returns large blocks to the system,
+    and every step must request them again, page by page: 4 to 9% of a step on a CPU. Does nothing
+    if the library is not glibc."""
     with contextlib.suppress(OSError, AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
@@ -52,8 +55,9 @@ def keep_freed_memory() -> None:
 
 @contextlib.contextmanager
 def process_group(max_wait: int) -> Iterator[tuple[int, int]]:
-    """A process group for the duration of a run; yields (rank, world size). If another process has ended or does not
-    answer for `max_wait` seconds, TrainingStopped says which one, and why it ended if it could say so itself."""
+    """A process group for the duration of a run; yields (rank, world size). If another process has
+    ended or does not answer for `max_wait` seconds, TrainingStopped says which one, and why it
+    ended if it could say so itself."""
     if not launched():
         yield 0, 1
         return
@@ -61,21 +65,29 @@ def process_group(max_wait: int) -> Iterator[tuple[int, int]]:
         torch.cuda.set_device(device())
     store, rank, world = next(dist.rendezvous("env://"))
     backend = "nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=max_wait))
+    dist.init_process_group(
+        backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=max_wait)
+    )
     try:
         yield rank, world
     except BaseException as error:
-        if not isinstance(error, RuntimeError) or not re.search("gloo|NCCL|peer|[Tt]imed out", str(error)):
+        if not isinstance(error, RuntimeError) or not re.search(
+            "gloo|NCCL|peer|[Tt]imed out", str(error)
+        ):
             store.set(f"end of {rank}", str(error)[:1000] or type(error).__name__)
             raise
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which would end this process before it says why
+        signal.signal(
+            signal.SIGTERM, signal.SIG_IGN
+        )  # torchrun's, which would end this process before it says why
         time.sleep(1)  # the process that failed may still be about to say why
         ended = (other for other in range(world) if store.check([f"end of {other}"]))
         said = {other: store.get(f"end of {other}").decode() for other in ended}
         others = [f"process {other} of {world} ended: {why}" for other, why in said.items()]
         silent = f"process {1 - rank} of 2" if world == 2 else f"one of the {world} processes"
         what = "; ".join(others) or f"{silent} was killed or did not answer for {max_wait} seconds"
-        raise TrainingStopped(f"{what} (this is process {rank}); run the same command to go on") from error
+        raise TrainingStopped(
+            f"{what} (this is process {rank}); run the same command to go on"
+        ) from error
     finally:
         dist.destroy_process_group()
 

@@ -1,10 +1,11 @@
 """The training loop of pre-training and of fine-tuning.
 
-Its inputs are a model, a function from an update's number to its micro-batches, and a loss. The loss returns a sum, the
-count it was summed over, and the number of skipped sequences. The loop does not depend on masks, lattices or tasks.
-Sums are added over micro-batches and processes and divided once by the global count. Every micro-batch seeds dropout
-by (seed, step, number), so on a CPU resuming is exact, bit for bit; a GPU adds some sums in any order. How a batch is
-divided changes an update by rounding and by what dropout drops: other units, with the same probabilities."""
+Its inputs are a model, a function from an update's number to its micro-batches, and a loss. The
+loss returns a sum, the count it was summed over, and the number of skipped sequences. The loop does
+not depend on masks, lattices or tasks. Sums are added over micro-batches and processes and divided
+once by the global count. Every micro-batch seeds dropout by (seed, step, number), so on a CPU
+resuming is exact, bit for bit; a GPU adds some sums in any order. How a batch is divided changes an
+update by rounding and by what dropout drops: other units, with the same probabilities."""
 
 import math
 import signal
@@ -29,7 +30,9 @@ from exlm.train.tracking import GO_ON, Sums, Tracker, clocks
 
 Batch = dict[str, Any]  # tensors on the host; attention_mask [B, S] among them
 MicroBatches = Callable[[int], list[tuple[int, Batch]]]  # step -> (number within the update, batch)
-Loss = Callable[[nn.Module, Batch], tuple[Tensor, Tensor, Tensor]]  # sum, count summed over, sequences skipped
+Loss = Callable[
+    [nn.Module, Batch], tuple[Tensor, Tensor, Tensor]
+]  # sum, count summed over, sequences skipped
 Evaluate = Callable[[nn.Module, int], dict[str, Any]]
 
 
@@ -47,12 +50,14 @@ class LoopConfig:
         precision: `auto` takes bfloat16 autocast where the processor has it, else float32.
         log_every: updates between log lines.
         eval_every: updates between evaluations on held-out data; 0 evaluates at the end only.
-        save_every: updates between checkpoints, with one more at the end; 0 saves none, so no run can be resumed.
+        save_every: updates between checkpoints, with one more at the end; 0 saves none, so no run
+            can be resumed.
         keep_checkpoints: how many of the newest checkpoints are kept.
-        max_infeasible_steps: stop after this many updates in a row with sequences that had to be skipped.
+        max_infeasible_steps: stop after this many updates in a row with sequences that had to be
+            skipped.
         max_wait: seconds that a process waits for the others before it stops.
-        gradient_checkpointing: keep only the inputs of every layer and compute the layers a second time in the backward
-            pass: less memory, a third more time, the same numbers."""
+        gradient_checkpointing: keep only the inputs of every layer and compute the layers a second
+            time in the backward pass: less memory, a third more time, the same numbers."""
 
     steps: int = 1000
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -66,12 +71,18 @@ class LoopConfig:
     gradient_checkpointing: bool = False
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(("steps", "log_every", "keep_checkpoints", "max_infeasible_steps", "max_wait"), 1)
+        least = dict.fromkeys(
+            ("steps", "log_every", "keep_checkpoints", "max_infeasible_steps", "max_wait"), 1
+        )
         for name, smallest in (least | {"eval_every": 0, "save_every": 0}).items():
             if getattr(self, name) < smallest:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least {smallest}")
-        if (ratio := self.optimizer.warmup_ratio) is not None:  # a run is known by its steps, however they were given
-            optimizer = replace(self.optimizer, warmup_steps=int(ratio * self.steps), warmup_ratio=None)
+        if (
+            ratio := self.optimizer.warmup_ratio
+        ) is not None:  # a run is known by its steps, however they were given
+            optimizer = replace(
+                self.optimizer, warmup_steps=int(ratio * self.steps), warmup_ratio=None
+            )
             object.__setattr__(self, "optimizer", optimizer)
         if self.optimizer.warmup_steps > self.steps:
             found = f"{self.optimizer.warmup_steps} warmup_steps exceed the {self.steps} steps of the run"
@@ -96,39 +107,61 @@ def fit(
 
     Args:
         model: on its device, in training precision.
-        batches: this process's micro-batches of a step, on the CPU. The model moves them to its device once it knows
-            their layout, so that no step waits for sizes.
-        directory: gets `log.jsonl`, TensorBoard events and, unless `checkpoints` is another directory, checkpoints.
+        batches: this process's micro-batches of a step, on the CPU. The model moves them to its
+            device once it knows their layout, so that no step waits for sizes.
+        directory: gets `log.jsonl`, TensorBoard events and, unless `checkpoints` is another
+            directory, checkpoints.
         evaluate: (model, finished updates) -> metrics on held-out data.
-        identity: settings that must be equal between a checkpoint and this run. None: the caller sees to that.
-        loss_name, description: the names of the loss and of the run in the log and beside the progress bar.
+        identity: settings that must be equal between a checkpoint and this run. None: the caller
+            sees to that.
+        loss_name, description: the names of the loss and of the run in the log and beside the
+            progress bar.
         memory_advice: what to do if memory runs out, for the message.
 
-    Returns the metrics of the last update, or None if the run was complete already. TrainingStopped if the loss is not
-    finite, every update skips sequences or memory runs out (the last good checkpoint is kept), Interrupted at SIGINT or
-    SIGTERM (after a checkpoint, unless `save_every` is 0), InputError if a checkpoint belongs to another run or cannot
-    be written."""
+    Returns the metrics of the last update, or None if the run was complete already. TrainingStopped
+    if the loss is not finite, every update skips sequences or memory runs out (the last good
+    checkpoint is kept), Interrupted at SIGINT or SIGTERM (after a checkpoint, unless `save_every`
+    is 0), InputError if a checkpoint belongs to another run or cannot be written."""
     if config.gradient_checkpointing:
         recompute_layers(model)
     optimizer = build_optimizer(model, config.optimizer)
     checkpoints = checkpoints or directory
-    state = checkpoint.resume(checkpoints, model, optimizer, identity or {}) if config.save_every else None
+    state = (
+        checkpoint.resume(checkpoints, model, optimizer, identity or {})
+        if config.save_every
+        else None
+    )
     state = state or {"step": 0, "sums": [0.0] * 4, "infeasible_run": 0}
-    wrapped = DistributedDataParallel(model) if is_initialized() else model  # averages gradients over the processes
+    wrapped = (
+        DistributedDataParallel(model) if is_initialized() else model
+    )  # averages gradients over the processes
     main, values = distributed.is_main(), None
-    advice = GO_ON if config.save_every and identity else "use a lower learning rate or precision fp32"
+    advice = (
+        GO_ON if config.save_every and identity else "use a lower learning rate or precision fp32"
+    )
     shown, received = (config.max_infeasible_steps, main, loss_name, description), list[int]()
     tracker = Tracker(directory, state, config.steps, *shown)
     with closing(tracker), on_signals(received.append, once=True):
         model.train()
         for step, micro_batches in _ahead(batches, state["step"], config.steps):
             sums, norm, stop = update(
-                wrapped, optimizer, loss, micro_batches, config, seed, step, received, advice, memory_advice
+                wrapped,
+                optimizer,
+                loss,
+                micro_batches,
+                config,
+                seed,
+                step,
+                received,
+                advice,
+                memory_advice,
             )
             done, last = step + 1, step + 1 == config.steps
             tracker.add(sums, done)
             if last or done % config.log_every == 0:
-                tracker.log_updates(done, learning_rate=optimizer.param_groups[0]["lr"], grad_norm=norm)
+                tracker.log_updates(
+                    done, learning_rate=optimizer.param_groups[0]["lr"], grad_norm=norm
+                )
             if evaluate and (last or (config.eval_every and done % config.eval_every == 0)):
                 begin = clocks()
                 try:
@@ -141,8 +174,14 @@ def fit(
                 model.train()
             if last or stop or (config.save_every and done % config.save_every == 0):
                 if config.save_every and main:
-                    now = {"sums": tracker.sums, "infeasible_run": tracker.skipped_in_a_row, "identity": identity or {}}
-                    checkpoint.save(checkpoints, done, model, optimizer, now, config.keep_checkpoints)
+                    now = {
+                        "sums": tracker.sums,
+                        "infeasible_run": tracker.skipped_in_a_row,
+                        "identity": identity or {},
+                    }
+                    checkpoint.save(
+                        checkpoints, done, model, optimizer, now, config.keep_checkpoints
+                    )
                 distributed.barrier()
             if stop and not last:
                 aim = "to go on" if config.save_every else "to start again"
@@ -152,20 +191,27 @@ def fit(
 
 
 def recompute_layers(model: nn.Module) -> None:
-    """Makes a Hugging Face model keep only its layers' inputs and compute the layers again in the backward pass, with
-    the same dropout. InputError if its class cannot."""
+    """Makes a Hugging Face model keep only its layers' inputs and compute the layers again in the
+    backward pass, with the same dropout. InputError if its class cannot."""
     # transformers renamed the method, and warns of the earlier name where it has both.
     renamed = hasattr(model, "activation_checkpointing_enable")
-    enable = getattr(model, "activation_checkpointing_enable" if renamed else "gradient_checkpointing_enable")
+    enable = getattr(
+        model, "activation_checkpointing_enable" if renamed else "gradient_checkpointing_enable"
+    )
     try:
         enable({"use_reentrant": False})
     except ValueError as error:
         name = type(model).__name__
-        raise InputError(f"{name} cannot compute its layers again; leave out gradient_checkpointing") from error
+        raise InputError(
+            f"{name} cannot compute its layers again; leave out gradient_checkpointing"
+        ) from error
 
 
-def _ahead(batches: MicroBatches, start: int, steps: int) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:
-    """(step, micro-batches) of every update; a thread makes the next ones while the current ones are used."""
+def _ahead(
+    batches: MicroBatches, start: int, steps: int
+) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:
+    """(step, micro-batches) of every update; a thread makes the next ones while the current ones
+    are used."""
     with ThreadPoolExecutor(1) as worker:
         following = [worker.submit(batches, start)] if start < steps else []
         for step in range(start, steps):
@@ -187,22 +233,30 @@ def update(
     advice: str = GO_ON,
     memory_advice: str = "make the micro-batches smaller",
 ) -> tuple[Sums, float, int]:
-    """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are those of `fit`.
-    Returns the sums, the gradient's norm before clipping, and the signal that asks for a stop (0: none), one of those
-    `received` here or in another process."""
+    """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are
+    those of `fit`. Returns the sums, the gradient's norm before clipping, and the signal that asks
+    for a stop (0: none), one of those `received` here or in another process."""
     device = next(model.parameters()).device
     found, tokens = torch.zeros(3, dtype=torch.float64, device=device), 0
     for i, (number, batch) in enumerate(micro_batches, 1):
         torch.manual_seed(int(draw(Purpose.DROPOUT, seed, step, number)) >> 1)
-        last = i == len(micro_batches)  # gradients of those before are added up in this process only
-        alone = nullcontext() if last or not isinstance(model, DistributedDataParallel) else model.no_sync()
+        last = i == len(
+            micro_batches
+        )  # gradients of those before are added up in this process only
+        alone = (
+            nullcontext()
+            if last or not isinstance(model, DistributedDataParallel)
+            else model.no_sync()
+        )
         with alone, training_products(device, config.precision):
             try:
                 with autocast(device, config.precision):
                     total, count, skipped = loss(model, batch)
                 total.backward()
             except (MemoryError, RuntimeError) as error:
-                if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
+                if isinstance(
+                    error, torch.OutOfMemoryError | MemoryError
+                ) or "can't allocate memory" in str(error):
                     rows, length = batch["attention_mask"].shape
                     where = f"out of memory at step {step + 1}, in {rows} sequences of up to {length} tokens ({error})"
                     raise TrainingStopped(f"{where}; {memory_advice}") from error
@@ -230,7 +284,8 @@ def update(
 
 
 def on_signals(handler: Callable[[int], object], once: bool = False) -> ExitStack:
-    """Calls `handler` with the number of every SIGINT or SIGTERM (`once`: the first) until the result is closed."""
+    """Calls `handler` with the number of every SIGINT or SIGTERM (`once`: the first) until the
+    result is closed."""
     restore = ExitStack()
 
     def handle(number: int, _frame: object) -> None:

@@ -17,12 +17,15 @@ class OptimizerConfig:
     Attributes:
         learning_rate: peak learning rate.
         warmup_steps: steps of linear warm-up from 0.
-        warmup_ratio: the same as a share of all steps, as in fine-tuning; if given, it replaces `warmup_steps`.
-        schedule: after warm-up, `polynomial` (power 1: linear to 0, as fairseq), `cosine` to 0, or `constant`.
+        warmup_ratio: the same as a share of all steps, as in fine-tuning; if given, it replaces
+            `warmup_steps`.
+        schedule: after warm-up, `polynomial` (power 1: linear to 0, as fairseq), `cosine` to 0, or
+            `constant`.
         adam_betas: decay of the first and second moment.
         adam_eps: added to the denominator.
         weight_decay: decoupled weight decay.
-        decay: which parameters decay: `matrices` (not biases, norms and other vectors) or `all` (as in fairseq).
+        decay: which parameters decay: `matrices` (not biases, norms and other vectors) or `all` (as
+            in fairseq).
         clip_norm: largest norm of the gradient; 0 means no clipping."""
 
     learning_rate: float = 5e-4
@@ -39,7 +42,9 @@ class OptimizerConfig:
         if not 0 < self.learning_rate < math.inf:
             raise InputError(f"learning_rate is {self.learning_rate}; it must be a positive number")
         if not all(0 <= beta < 1 for beta in self.adam_betas) or self.adam_eps < 0:
-            raise InputError(f"adam_betas are {self.adam_betas}; each must lie in [0, 1), and adam_eps not below 0")
+            raise InputError(
+                f"adam_betas are {self.adam_betas}; each must lie in [0, 1), and adam_eps not below 0"
+            )
         if self.warmup_steps < 0 or self.weight_decay < 0 or self.clip_norm < 0:
             raise InputError("warmup_steps, weight_decay and clip_norm must not be negative")
         if self.warmup_ratio is not None and not 0 <= self.warmup_ratio < 1:
@@ -57,11 +62,14 @@ def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """AdamW in two groups: matrices, and vectors (biases, norms), which decay only if `config.decay` is `all`."""
+    """AdamW in two groups: matrices, and vectors (biases, norms), which decay only if
+    `config.decay` is `all`."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     of_vectors = config.weight_decay if config.decay == "all" else 0.0
     groups = [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": of_vectors},
     ]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.adam_betas, eps=config.adam_eps, fused=True)
+    return torch.optim.AdamW(
+        groups, lr=config.learning_rate, betas=config.adam_betas, eps=config.adam_eps, fused=True
+    )

@@ -1,4 +1,5 @@
-"""The numbers of a run: means between two log records, written as JSON lines, to TensorBoard and a progress bar."""
+"""The numbers of a run: means between two log records, written as JSON lines, to TensorBoard and a
+progress bar."""
 
 import json
 import time
@@ -35,16 +36,35 @@ class Sums(NamedTuple):
 
 
 class Tracker:
-    """The numbers of a run: means between two records go to `log.jsonl` and TensorBoard in `directory`, and a progress
-    bar shows the loss. A run stops if `limit` updates in a row have to skip sequences. `state` is that of the
-    checkpoint where the run begins. Records after its step are removed, since the run repeats them."""
+    """The numbers of a run: means between two records go to `log.jsonl` and TensorBoard in
+    `directory`, and a progress bar shows the loss. A run stops if `limit` updates in a row have to
+    skip sequences. `state` is that of the checkpoint where the run begins. Records after its step
+    are removed, since the run repeats them."""
 
     def __init__(
-        self, directory: Path, state: dict[str, Any], steps: int, limit: int, active: bool, loss: str, description: str
+        self,
+        directory: Path,
+        state: dict[str, Any],
+        steps: int,
+        limit: int,
+        active: bool,
+        loss: str,
+        description: str,
     ) -> None:
-        start, self.sums, self.skipped_in_a_row = state["step"], state["sums"], state["infeasible_run"]
+        start, self.sums, self.skipped_in_a_row = (
+            state["step"],
+            state["sums"],
+            state["infeasible_run"],
+        )
         self.limit, self.active, self.loss = limit, active, loss
-        self.bar = tqdm(total=steps, initial=start, desc=description, unit="step", disable=not active, mininterval=1)
+        self.bar = tqdm(
+            total=steps,
+            initial=start,
+            desc=description,
+            unit="step",
+            disable=not active,
+            mininterval=1,
+        )
         if active:
             from torch.utils.tensorboard import SummaryWriter  # takes a second to import
 
@@ -61,12 +81,17 @@ class Tracker:
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if sums.skipped else 0
         if self.skipped_in_a_row >= self.limit:
             skipped = f"{self.skipped_in_a_row} updates in a row up to step {step}"
-            raise TrainingStopped(f"{skipped} had sequences without any alignment of finite probability; {GO_ON}")
-        self.bar.set_postfix({self.loss: f"{sums.total / max(sums.counted, 1.0):.3f}"}, refresh=False)
+            raise TrainingStopped(
+                f"{skipped} had sequences without any alignment of finite probability; {GO_ON}"
+            )
+        self.bar.set_postfix(
+            {self.loss: f"{sums.total / max(sums.counted, 1.0):.3f}"}, refresh=False
+        )
         self.bar.update()
 
     def log_updates(self, step: int, **further: float) -> None:
-        """Writes the means and sums since the last call. Processor time is that of all threads of this process."""
+        """Writes the means and sums since the last call. Processor time is that of all threads of
+        this process."""
         elapsed, sums = clocks() - self.since, Sums(*self.sums)
         self.since, self.sums = clocks(), [0.0] * 4
         values = {
@@ -79,7 +104,8 @@ class Tracker:
         self.log(step, "train", values | further)
 
     def log(self, step: int, kind: str, values: dict[str, Any]) -> None:
-        """Writes a record of numbers, and of lists or dictionaries of numbers; `kind` is train or eval."""
+        """Writes a record of numbers, and of lists or dictionaries of numbers; `kind` is train or
+        eval."""
         if not self.active:
             return
         self.file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
@@ -87,7 +113,11 @@ class Tracker:
         for name, value in values.items():
             if isinstance(value, list):
                 value = dict(enumerate(value, 1))
-            numbers = {f"/{key}": number for key, number in value.items()} if isinstance(value, dict) else {"": value}
+            numbers = (
+                {f"/{key}": number for key, number in value.items()}
+                if isinstance(value, dict)
+                else {"": value}
+            )
             for ending, number in numbers.items():
                 self.board.add_scalar(f"{kind}/{name}{ending}", number, step)
 
