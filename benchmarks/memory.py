@@ -20,7 +20,7 @@ from cost import FLOAT32, Objective, Shape, fits
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.batching import share_bounds
 from exlm.ops.emission import CHUNK
-from exlm.recipe import ArchitectureConfig, DataConfig
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 
 INDEX = 8
 STATE = 4 * FLOAT32  # a weight, its gradient, its two moments

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from exlm.data.formats import format_of
 from exlm.data.readers import find_sources, read_rows
-from exlm.storage import machine, replacing
+from exlm.storage.files import machine, replacing
 
 ATOMS = ("C", "N", "O", "S", "CC", "CO", "CN")  # any chain of these is a molecule
 OPTIONS = {

@@ -15,9 +15,9 @@ from typing import NamedTuple, get_args
 import yaml
 
 from cost import FLOAT32, Objective, step_flops
-from exlm.cli import settings
 from exlm.paper.analyze import Experiment, variants
-from exlm.recipe import ArchitectureConfig, DataConfig
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig
+from exlm_command.parser import settings
 from memory import CPU, GPU, Memory, memory_of, parameters, shape_of
 
 RECIPES = Path(__file__).parents[1] / "recipes"

@@ -22,7 +22,7 @@ import transformers
 
 from exlm.paper.jobs import in_own_process
 from exlm.paper.measurements import Call, resident_memory, seconds
-from exlm.storage import machine
+from exlm.storage.files import machine
 
 __all__ = [
     "Call",

@@ -5,8 +5,8 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from exlm.cli import build_parser
-from exlm_command import COMMANDS, function_of
+from exlm_command.parser import build_parser
+from exlm_command.table import COMMANDS, function_of
 
 
 class Commands(SphinxDirective):

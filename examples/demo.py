@@ -10,13 +10,13 @@ import torch
 from jsonargparse import auto_cli
 from matplotlib.figure import Figure
 
-from exlm.cli import settings
 from exlm.data.prepare import prepare
 from exlm.errors import InputError, Interrupted
-from exlm.pretrain import pretrain
+from exlm.pretrain.run import pretrain
 from exlm.tasks.finetune import FinetuneConfig, TaskConfig, finetune
 from exlm.train.tracking import read_log
-from exlm_command import RECIPES
+from exlm_command.parser import settings
+from exlm_command.recipes import RECIPES
 
 EXLM, MLM, MLM_SAME_TIME = "ExLM (k = 4)", "MLM, same updates", "MLM, same time"
 NAMES = {EXLM: "exlm", MLM: "mlm", MLM_SAME_TIME: "mlm-same-time"}  # of directories

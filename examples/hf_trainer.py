@@ -15,8 +15,8 @@ from datasets import load_dataset
 from transformers import EvalPrediction, Trainer, TrainingArguments
 
 from exlm import ExLMDataCollator, ExLMForMaskedLM
-from exlm.pretrained import load_tokenizer
-from exlm.recipe import ArchitectureConfig
+from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.models import load_tokenizer
 
 
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:

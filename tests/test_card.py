@@ -15,10 +15,10 @@ import yaml
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from exlm import InputError
-from exlm.about import info
-from exlm.pretrain import pretrain
-from exlm.recipe import ArchitectureConfig, DataConfig
-from exlm.storage import problem
+from exlm.describe.on_disk import info
+from exlm.pretrain.run import pretrain
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig
+from exlm.storage.files import problem
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.train.loop import LoopConfig
@@ -75,7 +75,7 @@ def test_what_is_interrupted_before_its_card_gets_one_when_it_goes_on(
     ).to_csv(table)
     task = TaskConfig(str(table), split="random", task_type="regression", label_columns=["size"])
     calls = {
-        "exlm.pretrain": (
+        "exlm.pretrain.run": (
             tmp_path / "run",
             lambda path: pretrain(str(path), data, ArchitectureConfig(**SIZES), train),
         ),
@@ -91,7 +91,7 @@ def test_what_is_interrupted_before_its_card_gets_one_when_it_goes_on(
             patch.setattr(f"{module}.write_card", interrupted)
             call(path)
         call(path)
-        assert ("perplexity" if module == "exlm.pretrain" else "- valid, seed 0: rmse") in card(
+        assert ("perplexity" if module == "exlm.pretrain.run" else "- valid, seed 0: rmse") in card(
             path
         )[1]
 

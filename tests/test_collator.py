@@ -13,8 +13,8 @@ from transformers import AutoModelForMaskedLM, Trainer, TrainingArguments
 from exlm import ExLMDataCollator, ExLMForMaskedLM, InputError
 from exlm.data.batching import mask_tokens
 from exlm.data.corpus import Corpus
-from exlm.pretrained import load_tokenizer
-from exlm.recipe import ArchitectureConfig
+from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.models import load_tokenizer
 
 EXAMPLE = Path(__file__).parents[1] / "examples/hf_trainer.py"
 

@@ -17,7 +17,7 @@ from exlm import (
     ExLMModel,
     InputError,
 )
-from exlm.export import export
+from exlm.integrations.export import export
 from tests.conftest import MOLECULES
 from tests.test_their_tools import save
 

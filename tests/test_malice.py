@@ -20,9 +20,9 @@ from exlm.data.files import LONGEST
 from exlm.data.frames import read_frame, read_json
 from exlm.data.prepare import prepare
 from exlm.errors import InputError
-from exlm.pretrained import load_model, save_model
-from exlm.recipe import ArchitectureConfig
-from exlm.storage import read
+from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.files import read
+from exlm.storage.models import load_model, save_model
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.encoders import CLASSIFIERS, load_encoder, load_encoder_tokenizer
 from tests.conftest import train_smiles_tokenizer

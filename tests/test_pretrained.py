@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.pretrained import load_model, save_model, verify
-from exlm.recipe import ArchitectureConfig
+from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.models import load_model, save_model, verify
 from tests.conftest import MOLECULES, train_smiles_tokenizer
 
 

@@ -22,10 +22,10 @@ from exlm import (
     ExLMForSequenceClassification,
     InputError,
 )
-from exlm.pretrained import load_model, save_model
-from exlm.recipe import ArchitectureConfig
-from exlm.sklearn import Embedder
-from exlm.storage import problem
+from exlm.integrations.sklearn import Embedder
+from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.files import problem
+from exlm.storage.models import load_model, save_model
 from exlm.tasks.embed import embed
 from tests.conftest import MOLECULES, train_smiles_tokenizer
 

@@ -17,9 +17,9 @@ from exlm import ExLMForMaskedLM
 from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.model.heads import Prior
-from exlm.pretrain import complete_batch, pretraining_loss
-from exlm.pretrained import load_tokenizer
-from exlm.recipe import ArchitectureConfig
+from exlm.pretrain.run import complete_batch, pretraining_loss
+from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.models import load_tokenizer
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig, update
 from exlm.train.optim import build_optimizer

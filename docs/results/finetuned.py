@@ -1,5 +1,5 @@
 """Fine-tunings of several models with one protocol, on MoleculeNet or GLUE, for the comparisons of
-evidence-plan.md.
+evidence-plan-old.md.
 
     python docs/results/finetuned.py models/mlm-s0 --layers 3 4 --rates 3e-4 1e-3 --seeds 0
     --data_dir DATA \
@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from exlm.errors import InputError
-from exlm.storage import lock
+from exlm.storage.files import lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 

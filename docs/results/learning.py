@@ -43,13 +43,18 @@ from exlm import ExLMForMaskedLM
 from exlm.data import batching
 from exlm.data.batching import mask_tokens
 from exlm.errors import InputError
-from exlm.held_out import evaluate_by_masks, evaluate_in_passes, held_out_batches, score_held_out
 from exlm.paper.measurements import measure_entropy
-from exlm.pretrain import pretrain
-from exlm.pretrained import load_model
+from exlm.pretrain.held_out import (
+    evaluate_by_masks,
+    evaluate_in_passes,
+    held_out_batches,
+    score_held_out,
+)
+from exlm.pretrain.run import pretrain
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
 from exlm.randomness import mix, uniform
-from exlm.recipe import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
-from exlm.storage import lock
+from exlm.storage.files import lock
+from exlm.storage.models import load_model
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from exlm.train.tracking import read_log

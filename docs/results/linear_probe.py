@@ -28,7 +28,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.pretrained import load_model
+from exlm.storage.models import load_model
 from exlm.tasks import inference
 from exlm.tasks.classification import DEFAULT_LENGTH
 from exlm.tasks.config import TaskConfig, resolve

@@ -32,14 +32,14 @@ from exlm import ExLMForMaskedLM
 from exlm.data.batching import mask_tokens
 from exlm.data.corpus import Corpus
 from exlm.errors import InputError
-from exlm.held_out import HELD_OUT_EPOCH, held_out_batches, score_held_out
 from exlm.model.passes import Passes, nll_in_passes
 from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision
-from exlm.pretrain import pretrain
-from exlm.pretrained import load_model
-from exlm.recipe import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
-from exlm.storage import lock
+from exlm.pretrain.held_out import HELD_OUT_EPOCH, held_out_batches, score_held_out
+from exlm.pretrain.run import pretrain
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
+from exlm.storage.files import lock
+from exlm.storage.models import load_model
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from exlm.train.tracking import read_log

@@ -11,7 +11,7 @@ from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.data.tokenization import BERT, ROBERTA, evenly_spaced, train_text_tokenizer
 from exlm.errors import InputError
-from exlm.pretrained import load_tokenizer, tokenizer_hash
+from exlm.storage.models import load_tokenizer, tokenizer_hash
 
 TEXT = "the quick brown fox jumps over lazy dogs while naïve cafés sell crêpes to élégant people"
 WORDS = TEXT.split()

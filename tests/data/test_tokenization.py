@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from exlm.data.tokenization import FIRST, MARKED
 from exlm.errors import InputError
-from exlm.pretrained import load_tokenizer, tokenizer_hash
+from exlm.storage.models import load_tokenizer, tokenizer_hash
 from tests.conftest import train_smiles_tokenizer
 
 MOLECULES = [

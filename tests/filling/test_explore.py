@@ -22,7 +22,7 @@ from exlm.filling.texts import FillOptions, encode, graphs, load_for_filling
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops import alignment
-from exlm.pretrained import save_model
+from exlm.storage.models import save_model
 from exlm_command import main
 from tests.filling.test_filling import TWO, save
 

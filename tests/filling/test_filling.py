@@ -18,7 +18,7 @@ from exlm.model.downstream import ExLMForSequenceClassification
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops import alignment
-from exlm.pretrained import save_model
+from exlm.storage.models import save_model
 from exlm_command import main
 from tests.conftest import MOLECULES, train_smiles_tokenizer
 from tests.ops import reference  # noqa: F401  adds a back end

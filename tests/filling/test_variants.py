@@ -10,8 +10,8 @@ import torch
 from exlm import ExLMForMaskedLM, InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling.variants import score, substitutions
-from exlm.pretrained import save_model
-from exlm.recipe import ArchitectureConfig
+from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.models import save_model
 from tests.conftest import train_smiles_tokenizer
 
 WILD = "MKVLAAGWRT"

@@ -19,7 +19,7 @@ from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.paper.analyze import DownstreamConfig, Space, analyze, variants
 from exlm.paper.jobs import Job, in_own_process, run_jobs
-from exlm.recipe import ArchitectureConfig, DataConfig
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig

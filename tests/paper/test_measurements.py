@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from exlm import ExLMConfig, ExLMForMaskedLM, ExLMForSequenceClassification
-from exlm.held_out import held_out_batches, score_held_out
 from exlm.model.downstream import ExLMForQuestionAnswering
 from exlm.ops.alignment import sample
 from exlm.paper import measurements
@@ -20,8 +19,9 @@ from exlm.paper.measurements import (
     measure_corruption,
     measure_entropy,
 )
-from exlm.pretrained import load_tokenizer
-from exlm.recipe import ArchitectureConfig, DataConfig
+from exlm.pretrain.held_out import held_out_batches, score_held_out
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig
+from exlm.storage.models import load_tokenizer
 from tests.paper.fake_runs import fixed_count_of_masks
 
 SMALL = {

@@ -24,7 +24,7 @@ from exlm.paper.report import report
 from exlm.paper.runs import find_runs
 from exlm.paper.tables import left_out_table, standard_error, verdict
 from exlm.paper.values import HeldOut, Setting
-from exlm.recipe import ArchitectureConfig, DataConfig
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm_command import main
 from tests.paper.fake_runs import efficiency, finetuning, full_grid, pretraining, write
 

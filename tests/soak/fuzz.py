@@ -17,14 +17,14 @@ from typing import Any
 import datamol
 import pandas as pd
 
-from exlm.cli import settings
 from exlm.data.encoding import Encoder, Row
 from exlm.data.frames import read_frame
 from exlm.data.readers import find_sources, read_rows
 from exlm.errors import InputError
-from exlm.pretrained import load_model, load_tokenizer
+from exlm.storage.models import load_model, load_tokenizer
 from exlm.tasks.question_answering import read_questions
 from exlm.tasks.table import make_table
+from exlm_command.parser import settings
 from tests.soak import work
 from tests.soak.work import Test
 

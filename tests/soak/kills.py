@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from exlm.storage import write_yaml
+from exlm.storage.files import write_yaml
 from tests.soak import work
 from tests.soak.work import Test, command, differences, finish, pretraining, reference
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from exlm.data.prepare import prepare
 from exlm.ops import alignment
-from exlm.pretrain import pretrain
-from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.pretrain.run import pretrain
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.train import loop
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig

@@ -10,8 +10,8 @@ from typing import Any
 from exlm.data.batching import MaskedBatches
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted
-from exlm.pretrain import pretrain
-from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.pretrain.run import pretrain
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from tests.soak import work

@@ -32,7 +32,7 @@ VOLATILE = ("seconds", "machine", "date", "time", "torch", "per_second", "path",
 
 processes = multiprocessing.get_context("forkserver")  # a new process needs no import of PyTorch
 processes.set_forkserver_preload(
-    ["exlm.cli", "exlm.pretrain", "exlm.tasks.finetune", "exlm.tasks.predict"]
+    ["exlm_command.parser", "exlm.pretrain.run", "exlm.tasks.finetune", "exlm.tasks.predict"]
 )
 
 

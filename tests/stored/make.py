@@ -18,10 +18,10 @@ import torch
 from exlm import ExLMForMaskedLM
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
-from exlm.pretrain import pretrain
-from exlm.pretrained import load_model
-from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
-from exlm.storage import MANIFEST
+from exlm.pretrain.run import pretrain
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.storage.files import MANIFEST
+from exlm.storage.models import load_model
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from exlm import InputError
-from exlm.about import info
+from exlm.describe.on_disk import info
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.paper.report import report
 from exlm.tasks import baselines as programs

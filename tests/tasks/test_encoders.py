@@ -16,8 +16,8 @@ from transformers import AutoConfig, AutoTokenizer, pipeline
 from exlm import InputError, pretrained
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.pretrained import save_model
-from exlm.recipe import ArchitectureConfig
+from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.models import save_model
 from exlm.tasks import inference
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig

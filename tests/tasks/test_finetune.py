@@ -15,8 +15,8 @@ from exlm import InputError
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.pretrained import load_model, load_tokenizer, save_model
-from exlm.recipe import ArchitectureConfig
+from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.models import load_model, load_tokenizer, save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, resolve
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune

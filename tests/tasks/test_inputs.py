@@ -10,8 +10,8 @@ import pytest
 from exlm import ExLMForMaskedLM, InputError
 from exlm.data.frames import read_frame
 from exlm.data.tokenization import train_text_tokenizer
-from exlm.pretrained import load_tokenizer, save_model
-from exlm.recipe import ArchitectureConfig
+from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.models import load_tokenizer, save_model
 from exlm.tasks import embed as embed_module
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed

@@ -8,7 +8,7 @@ import pytest
 from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, BertForTokenClassification
 
 from exlm import InputError
-from exlm.pretrained import save_model
+from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer
 from exlm.tasks.finetune import finetune

@@ -5,8 +5,8 @@ import pytest
 
 from exlm import ExLMForMaskedLM, InputError
 from exlm.data.frames import read_frame
-from exlm.pretrained import load_tokenizer, save_model
-from exlm.recipe import ArchitectureConfig
+from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.models import load_tokenizer, save_model
 from exlm.tasks.config import DEFAULTS, FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import MOLECULENET, find_dataset, glue_table, molnet_differences
 from exlm.tasks.finetune import finetune

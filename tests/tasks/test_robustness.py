@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from exlm import InputError
 from exlm.data.frames import read_frame
 from exlm.errors import Diverged, TrainingStopped
-from exlm.pretrained import fingerprint
+from exlm.storage.models import fingerprint
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import glue_table

@@ -9,10 +9,10 @@ import pytest
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from exlm import ExLMForMaskedLM, ExLMForTokenClassification, InputError
-from exlm.about import info
 from exlm.data.tokenization import train_text_tokenizer
-from exlm.pretrained import save_model
-from exlm.recipe import ArchitectureConfig
+from exlm.describe.on_disk import info
+from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune

@@ -21,8 +21,8 @@ from transformers import (
 from exlm import InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.pretrained import fingerprint, load_tokenizer, save_model, verify
-from exlm.recipe import ArchitectureConfig
+from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage.models import fingerprint, load_tokenizer, save_model, verify
 from exlm.tasks import predictions
 from exlm.tasks.answers import answer, make_windows
 from exlm.tasks.classification import Classification

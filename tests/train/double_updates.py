@@ -11,9 +11,9 @@ import torch.distributed as dist
 from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.pretrain import complete_batch, pretraining_loss
-from exlm.pretrained import load_tokenizer
-from exlm.recipe import ArchitectureConfig, PriorConfig
+from exlm.pretrain.run import complete_batch, pretraining_loss
+from exlm.pretrain.settings import ArchitectureConfig, PriorConfig
+from exlm.storage.models import load_tokenizer
 from exlm.train.distributed import process_group
 from exlm.train.loop import LoopConfig, update
 from exlm.train.optim import OptimizerConfig

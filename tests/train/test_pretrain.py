@@ -24,15 +24,21 @@ from exlm.data.batching import MaskedBatches, mask_tokens
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.errors import Interrupted, TrainingStopped
-from exlm.held_out import held_out_batches, score_held_out
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.heads import Prior
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.pretrain import pretrain
-from exlm.pretrained import load_model, load_tokenizer
+from exlm.pretrain.held_out import held_out_batches, score_held_out
+from exlm.pretrain.run import pretrain
+from exlm.pretrain.settings import (
+    ArchitectureConfig,
+    DataConfig,
+    EvaluateConfig,
+    PriorConfig,
+    expanded_length,
+)
 from exlm.randomness import Purpose, draw
-from exlm.recipe import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig, expanded_length
-from exlm.storage import plain, problem, write_manifest
+from exlm.storage.files import plain, problem, write_manifest
+from exlm.storage.models import load_model, load_tokenizer
 from exlm.train import checkpoint
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
@@ -368,7 +374,7 @@ def without_dropout(recipe):
 def test_a_run_that_is_out_of_memory_goes_on_with_smaller_micro_batches(
     without_dropout, whole, monkeypatch, tmp_path
 ):
-    import exlm.pretrain as module
+    import exlm.pretrain.run as module
 
     small_enough, calls = module.pretraining_loss, []
 
@@ -466,7 +472,7 @@ def test_a_checkpoint_of_another_tokenizer_or_recipe_is_refused(recipe, whole):
 
 
 def test_a_loss_that_is_not_finite_stops_with_the_last_good_checkpoint(recipe, monkeypatch):
-    import exlm.pretrain as module
+    import exlm.pretrain.run as module
 
     original, calls = module.pretraining_loss, []
 
@@ -484,7 +490,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_last_good_checkpoint(recipe, m
 
 
 def test_updates_without_any_alignment_stop_the_run(recipe, monkeypatch):
-    import exlm.pretrain as module
+    import exlm.pretrain.run as module
 
     def hopeless(model, batch):
         total, count, _ = original(model, batch)

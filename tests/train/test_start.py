@@ -9,14 +9,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import BertConfig, BertForMaskedLM
 
-import exlm.pretrain
+import exlm.pretrain.run
 from exlm import ExLMForMaskedLM, ExLMForSequenceClassification, InputError
-from exlm.about import info
 from exlm.data.batching import MaskedBatches
-from exlm.pretrain import pretrain
-from exlm.pretrained import load_tokenizer, save_model
-from exlm.recipe import ArchitectureConfig, DataConfig
-from exlm.start import take_weights
+from exlm.describe.on_disk import info
+from exlm.pretrain.run import pretrain
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig
+from exlm.pretrain.start import take_weights
+from exlm.storage.models import load_tokenizer, save_model
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from tests.conftest import MOLECULES, train_smiles_tokenizer
@@ -263,7 +263,7 @@ def test_a_resumed_run_does_not_read_its_start_again(recipe, start, tmp_path, mo
         InputError, match="which is no directory; .* keep it until the run is finished"
     ):
         pretrain(**recipe, start_from=start)
-    monkeypatch.setattr(exlm.pretrain, "take_weights", None)
+    monkeypatch.setattr(exlm.pretrain.run, "take_weights", None)
     pretrain(**recipe, start_from=str(moved))  # what counts is what is in it
     assert same(recipe["output"], tmp_path / "whole")
 

@@ -203,7 +203,7 @@ class ExLMDataCollator(TrainerCallback):
     `remove_unused_columns=False`, or the Trainer takes the index away.
 
     Args:
-        tokenizer: with BOS, EOS, padding and [MASK], as `exlm.pretrained.load_tokenizer` gives it.
+        tokenizer: with BOS, EOS, padding and [MASK], as `exlm.storage.models.load_tokenizer` gives it.
         mask_ratio: share of each row's tokens that become [MASK], or a range from which each row
             draws its own.
         seed: of the masks."""

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from exlm.errors import InputError
-from exlm.storage import MANIFEST, problem, read
+from exlm.storage.files import MANIFEST, problem, read
 
 FORMAT_VERSION = 1
 KEYS = {
@@ -53,7 +53,7 @@ class Corpus:
         lengths: [examples] uint32, memory-mapped if it is one corpus; tokens per example without
             special tokens.
         corpus_hash: identifies tokens, split and tokenizer.
-        tokenizer_hash: to compare with `exlm.pretrained.tokenizer_hash` of a model's tokenizer.
+        tokenizer_hash: to compare with `exlm.storage.models.tokenizer_hash` of a model's tokenizer.
         molecules: whether the rows are molecules; None if the manifest does not say.
         standardize: the form of the molecules: none (as written), canonical or parent.
 

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 import pyarrow
 
 from exlm.errors import InputError, first_line
-from exlm.storage import sha256
+from exlm.storage.files import sha256
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
 STANDARD_INPUT = "-"  # as the name of a file

@@ -19,7 +19,7 @@ from exlm.data.columns import check_header
 from exlm.data.files import LARGEST, STANDARD_INPUT, digest, open_text, unreadable
 from exlm.data.formats import FAULT, READABLE, READERS, Header, Record, format_of
 from exlm.errors import InputError, first_line, optional
-from exlm.storage import plain, read, replacing, sync, unfinished, write_json
+from exlm.storage.files import plain, read, replacing, sync, unfinished, write_json
 
 ROWS = 10_000  # of a part
 

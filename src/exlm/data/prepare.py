@@ -38,8 +38,8 @@ from exlm.data.tokenization import (
     train_text_tokenizer,
 )
 from exlm.errors import InputError
-from exlm.pretrained import load_tokenizer, tokenizer_hash
-from exlm.storage import MANIFEST, entries, new_directory
+from exlm.storage.files import MANIFEST, entries, new_directory
+from exlm.storage.models import load_tokenizer, tokenizer_hash
 
 OnInvalid = Literal["error", "skip", "keep"]
 Documents = Literal["none", "row", "blank"]

@@ -22,7 +22,7 @@ from exlm.errors import InputError, optional
 from exlm.filling import search, texts
 from exlm.filling.texts import FillOptions
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.storage import replacing
+from exlm.storage.files import replacing
 from exlm.train import distributed
 
 Case = dict[str, Any]

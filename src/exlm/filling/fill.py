@@ -16,7 +16,7 @@ from exlm.data.formats import format_of
 from exlm.data.readers import Source, find_sources, read_rows
 from exlm.errors import InputError
 from exlm.filling.texts import FillOptions, Record, fill_texts, fills_molecules, load_for_filling
-from exlm.storage import replacing
+from exlm.storage.files import replacing
 from exlm.train import distributed
 
 TABLE = Template(

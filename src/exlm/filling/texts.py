@@ -21,8 +21,8 @@ from exlm.filling.passes import Beginning, Reading, beam_in_passes, sample_in_pa
 from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import Passes, passes_needed
-from exlm.pretrained import load_model
 from exlm.randomness import Purpose, draw
+from exlm.storage.models import load_model
 
 Record = dict[str, Any]
 

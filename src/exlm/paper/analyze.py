@@ -15,10 +15,10 @@ from exlm.errors import InputError
 from exlm.filling.explore import explore
 from exlm.paper.jobs import Job, run_jobs
 from exlm.paper.measurements import measure_cost, measure_run
-from exlm.pretrain import check_positions, pretrain
-from exlm.pretrained import load_tokenizer
-from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
-from exlm.storage import read, sha256, write_yaml
+from exlm.pretrain.run import check_positions, pretrain
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.storage.files import read, sha256, write_yaml
+from exlm.storage.models import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
 from exlm.tasks.finetune import REPORT, finetune
 from exlm.train import distributed

@@ -16,7 +16,7 @@ import torch
 import transformers
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
-from exlm.storage import plain, read, write_json
+from exlm.storage.files import plain, read, write_json
 from exlm.train.loop import on_signals
 
 

@@ -26,16 +26,16 @@ from tqdm import tqdm
 
 from exlm.data.batching import IGNORED, MaskedBatches
 from exlm.data.corpus import Corpus
-from exlm.held_out import held_out_batches, score_held_out
 from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.objectives import visits
 from exlm.ops.precision import in_precision
 from exlm.paper.jobs import in_own_process
-from exlm.pretrain import complete_batch, pretraining_loss
-from exlm.pretrained import load_model, load_tokenizer
-from exlm.recipe import ArchitectureConfig, DataConfig, PriorConfig
-from exlm.storage import finished_result, machine, plain, write_json
+from exlm.pretrain.held_out import held_out_batches, score_held_out
+from exlm.pretrain.run import complete_batch, pretraining_loss
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
+from exlm.storage.files import finished_result, machine, plain, write_json
+from exlm.storage.models import load_model, load_tokenizer
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig, update
 from exlm.train.optim import build_optimizer

@@ -13,7 +13,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from exlm.paper.values import LATEX
-from exlm.storage import replacing, write_text
+from exlm.storage.files import replacing, write_text
 
 PAPER = "paper: "  # the titles of columns with the paper's numbers begin with this
 Row = dict[

@@ -13,7 +13,7 @@ from typing import Any
 from exlm.data.batching import share_bounds
 from exlm.errors import InputError
 from exlm.paper.values import CHOICES, EVALUATION, MLM, SHARES, VARIED, HeldOut, Setting
-from exlm.recipe import ArchitectureConfig
+from exlm.pretrain.settings import ArchitectureConfig
 from exlm.tasks.datasets import MOLECULENET
 from exlm.tasks.finetune import REPORT
 
@@ -34,7 +34,7 @@ class Pretraining:
     choices: frozenset[tuple[str, Any]]  # those settings of CHOICES that its objective uses
     shared: frozenset[tuple[str, str]]  # all settings that comparable runs have in common
     scores: dict[str, float]  # in the unit of the tables; scores that were not measured are missing
-    weights: str | None  # SHA-256 of the weights, as `exlm.pretrained.fingerprint` computes it
+    weights: str | None  # SHA-256 of the weights, as `exlm.storage.models.fingerprint` computes it
     study: Path | None  # the output directory of the `exlm analyze` that made this run
     tunings: dict[str, "Finetuning"] = field(
         default_factory=dict

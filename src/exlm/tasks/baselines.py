@@ -26,7 +26,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from exlm.data.chemistry import BITS, RADIUS, fingerprints, molecule_problem, standardize
 from exlm.errors import InputError, Interrupted, TrainingStopped
-from exlm.storage import lock, plain
+from exlm.storage.files import lock, plain
 from exlm.tasks.config import TaskConfig, identity, resolve
 from exlm.tasks.finetune import run_task
 from exlm.tasks.inference import TextKind

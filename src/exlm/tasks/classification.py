@@ -17,8 +17,8 @@ from transformers import (
 from exlm.data.columns import check_columns
 from exlm.errors import InputError
 from exlm.model.objectives import IGNORED, classification_loss
-from exlm.pretrained import save_model
-from exlm.storage import write_text
+from exlm.storage.files import write_text
+from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import (
     Models,

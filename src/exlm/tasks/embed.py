@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data import frames
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.pretrained import fingerprint, load_model
+from exlm.storage.models import fingerprint, load_model
 from exlm.tasks.inference import ReadOptions, check_kind, run, text_kind, tokenize_rows
 from exlm.tasks.table import LabelledTable, make_table
 from exlm.train import distributed

@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from exlm.errors import InputError, first_line
-from exlm.pretrained import check_name, fingerprint, load_fast_tokenizer, load_tokenizer, verify
+from exlm.storage.models import check_name, fingerprint, load_fast_tokenizer, load_tokenizer, verify
 from exlm.tasks.config import FinetuneConfig
 
 # The model classes with one kind of head, by the class of their configuration:

@@ -14,12 +14,22 @@ import pandas as pd
 from jinja2 import Template
 from tqdm import tqdm
 
-from exlm import storage
-from exlm.about import write_card
 from exlm.data.frames import write_frame
+from exlm.describe.card import write_card
 from exlm.errors import Diverged, InputError, TrainingStopped
 from exlm.ops.precision import used_precision
-from exlm.storage import plain, write_json
+from exlm.storage.files import (
+    MANIFEST,
+    finished_result,
+    lock,
+    machine,
+    plain,
+    read,
+    replacing,
+    unfinished,
+    write_json,
+    write_yaml,
+)
 from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, identity, resolve
 from exlm.tasks.encoders import encoder_fingerprint
 from exlm.tasks.kinds import kind_of
@@ -131,11 +141,11 @@ def run_task(
         print(
             f"{len(invalid)} rows have something wrong ({actions}see invalid_rows.csv), the first: {example}"
         )
-    with storage.lock(directory):
+    with lock(directory):
         finished_runs(
             directory, grid, seeds, settings
         )  # a run that is refused changes nothing here
-        storage.write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
+        write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(invalid, directory / "invalid_rows.csv")
         report = run_grid(directory, task.train_seed, grid, seeds, settings, task.metric)
     template = Template(Path(__file__).with_name("result.txt").read_text(encoding="utf-8"))
@@ -149,9 +159,7 @@ def finished_runs(
     """The results of all runs by cell and seed, None for a run that is not finished; InputError if
     settings differ."""
     return {
-        (name, seed): storage.finished_result(
-            run_dir / RESULT, "settings", _with_hyper(settings, hyper)
-        )
+        (name, seed): finished_result(run_dir / RESULT, "settings", _with_hyper(settings, hyper))
         for name, hyper in grid.items()
         for seed in seeds
         for run_dir in [directory / name / f"seed-{seed}"]
@@ -188,7 +196,7 @@ def run_grid(
     def train(name: str, seed: int) -> Result:
         run_dir = directory / name / f"seed-{seed}"
         begun: Result = {"seed": seed, "settings": _with_hyper(settings, grid[name])}
-        with storage.unfinished(run_dir / UNFINISHED, begun):
+        with unfinished(run_dir / UNFINISHED, begun):
             try:
                 result = begun | train_seed(run_dir, grid[name], seed)
             except (TrainingStopped, Diverged) as error:
@@ -238,7 +246,7 @@ def run_grid(
         "best": best,
         **summaries[best],
     }
-    report |= {"runs": runs[best], "machine": storage.machine()} | (
+    report |= {"runs": runs[best], "machine": machine()} | (
         {"cells": summaries} if len(grid) > 1 else {}
     )
     report["best_seed"] = best_seed(report)
@@ -248,8 +256,8 @@ def run_grid(
         source = directory / best / f"seed-{report['best_seed']}"
         # The manifest comes last: after an interruption the copy is damaged, until the same command
         # is run again.
-        for name in (*storage.read(source / storage.MANIFEST)["files"], storage.MANIFEST):
-            with storage.replacing(directory / name) as partial:
+        for name in (*read(source / MANIFEST)["files"], MANIFEST):
+            with replacing(directory / name) as partial:
                 shutil.copyfile(source / name, partial)
     write_json(directory / REPORT, report)
     if "best_epoch" in runs[best][0]:
@@ -275,7 +283,7 @@ def best_seed(report: dict[str, Any]) -> int:
 def seed_directories(path: str) -> list[Path]:
     """The directories of a fine-tuning's models, one per seed (of the best cell), or `path` itself
     if it has none."""
-    directory, report = Path(path), storage.read(Path(path) / REPORT)
+    directory, report = Path(path), read(Path(path) / REPORT)
     found = [directory / report["best"] / f"seed-{seed}" for seed in report.get("seeds", ())]
     found = found or sorted(directory.glob("seed-*"))
     return [run_dir for run_dir in found if (run_dir / "config.json").is_file()] or [directory]
@@ -287,7 +295,7 @@ def best_seed_directory(path: str) -> Path:
     run_dirs = seed_directories(path)
     if len(run_dirs) == 1:
         return run_dirs[0]
-    if not (report := storage.read(Path(path) / REPORT)):
+    if not (report := read(Path(path) / REPORT)):
         raise InputError(
             f"the fine-tuning in {path} is not finished; run the same command again, then start from it"
         )

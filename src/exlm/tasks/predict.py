@@ -11,8 +11,8 @@ import pandas as pd
 from exlm.data.columns import listed
 from exlm.data.frames import ROWS, in_words, output_path, read_frames, write_frame, write_in_parts
 from exlm.errors import InputError
-from exlm.pretrained import fingerprint
-from exlm.storage import write_json
+from exlm.storage.files import write_json
+from exlm.storage.models import fingerprint
 from exlm.tasks.encoders import saved_task
 from exlm.tasks.finetune import seed_directories
 from exlm.tasks.kinds import kind_of

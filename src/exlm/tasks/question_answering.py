@@ -19,8 +19,8 @@ from exlm.data.columns import check_columns
 from exlm.data.files import plain_suffix
 from exlm.data.frames import read_frame, read_json, with_columns, write_frame
 from exlm.errors import InputError
-from exlm.pretrained import save_model
-from exlm.storage import write_json
+from exlm.storage.files import write_json
+from exlm.storage.models import save_model
 from exlm.tasks.answers import (
     MIN_STEP,
     Problem,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from exlm.randomness import Purpose, draw
-from exlm.storage import KEPT, replacing, sync
+from exlm.storage.files import KEPT, replacing, sync
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.metrics import rank
 from exlm.train import distributed
@@ -21,7 +21,7 @@ from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
 from exlm.train.optim import OptimizerConfig
 
 UNFINISHED = (
-    "unfinished"  # in the directory of a seed whose training is not finished (`storage.unfinished`)
+    "unfinished"  # in the directory of a seed whose training is not finished (`files.unfinished`)
 )
 MEMORY_ADVICE = "lower batch_size, or max_length of the task; both change the result (train.gradient_checkpointing does not)"
 BUCKETED_BATCHES = (

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from exlm.errors import InputError
-from exlm.storage import new_directory, problem, sync, write_manifest
+from exlm.storage.files import new_directory, problem, sync, write_manifest
 from exlm.train import distributed
 
 PREFIX = "checkpoint-"

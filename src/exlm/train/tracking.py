@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from exlm.errors import TrainingStopped
-from exlm.storage import write_text
+from exlm.storage.files import write_text
 
 GO_ON = "the last good checkpoint is kept; change the learning rate or the precision and add --resume_anyway true"
 

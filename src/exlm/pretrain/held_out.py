@@ -19,8 +19,8 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import Passes, nll_in_passes
 from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision
+from exlm.pretrain.settings import DataConfig, EvaluateConfig
 from exlm.randomness import Purpose, draw
-from exlm.recipe import DataConfig, EvaluateConfig
 from exlm.train import distributed
 
 HELD_OUT_EPOCH = -1  # held-out data are always masked in the same way

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.pretrained import fingerprint, load_model, verify
+from exlm.storage.models import fingerprint, load_model, verify
 
 SIZES = ("hidden_size", "num_attention_heads", "intermediate_size")
 # Weights fit other positions as well, but were learned with these, so the line says where they

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
-from exlm.pretrained import load_model, verify
+from exlm.storage.models import load_model, verify
 from exlm.tasks.embed import embeddings
 from exlm.tasks.inference import check_kind, text_kind, tokenize_rows
 from exlm.tasks.table import make_table

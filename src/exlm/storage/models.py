@@ -15,14 +15,14 @@ from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
-from exlm import storage
 from exlm.errors import InputError, first_line
+from exlm.storage.files import MANIFEST, problem, sha256, write_json, write_manifest
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 # What the library sentence-transformers reads, by file. Its vectors are those of
 # `ExLMModel.embedding`.
-SENTENCE_TRANSFORMERS = resources.files("exlm") / "sentence_transformers.json"
+SENTENCE_TRANSFORMERS = resources.files("exlm.storage") / "sentence_transformers.json"
 
 
 def save_model(
@@ -42,11 +42,11 @@ def save_model(
             contents = json.loads(SENTENCE_TRANSFORMERS.read_text(encoding="utf-8"))
             contents["1_Pooling/config.json"]["embedding_dimension"] = model.config.hidden_size
             for file, content in contents.items():
-                storage.write_json(partial / file, content)
+                write_json(partial / file, content)
         files = [path for path in partial.rglob("*") if path.is_file()]
-        storage.write_manifest(partial, files, tokenizer_hash=tokenizer_hash(tokenizer), **further)
-        permissions = (partial / storage.MANIFEST).stat().st_mode  # those of a new file
-        for path in [*files, partial / storage.MANIFEST]:
+        write_manifest(partial, files, tokenizer_hash=tokenizer_hash(tokenizer), **further)
+        permissions = (partial / MANIFEST).stat().st_mode  # those of a new file
+        for path in [*files, partial / MANIFEST]:
             target = directory / path.relative_to(partial)
             target.parent.mkdir(exist_ok=True)
             path.chmod(permissions)
@@ -56,7 +56,7 @@ def save_model(
 def fingerprint(path: str) -> str:
     """SHA-256 of the weights in a model directory."""
     weights = sorted(Path(path).glob("*.safetensors")) or sorted(Path(path).glob("*.bin"))
-    return hashlib.sha256("".join(map(storage.sha256, weights)).encode()).hexdigest()
+    return hashlib.sha256("".join(map(sha256, weights)).encode()).hexdigest()
 
 
 def verify(path: str) -> None:
@@ -72,7 +72,7 @@ def verify(path: str) -> None:
         raise InputError(
             f"{path} {what}; {hint if unfinished else 'give the output of a finished run'}"
         )
-    if (directory / storage.MANIFEST).exists() and (reason := storage.problem(directory)):
+    if (directory / MANIFEST).exists() and (reason := problem(directory)):
         raise InputError(f"the model in {path} is damaged: {reason}; restore it or train again")
 
 

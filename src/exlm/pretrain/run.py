@@ -9,17 +9,20 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from exlm.about import write_card
 from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import SPLITS, Corpus, corpus_name
+from exlm.describe.card import write_card
 from exlm.errors import InputError
-from exlm.held_out import evaluate_by_masks, evaluate_in_passes, held_out_batches, score_held_out
 from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import used_precision
-from exlm.pretrained import load_tokenizer, save_model
-from exlm.randomness import STREAMS
-from exlm.recipe import (
+from exlm.pretrain.held_out import (
+    evaluate_by_masks,
+    evaluate_in_passes,
+    held_out_batches,
+    score_held_out,
+)
+from exlm.pretrain.settings import (
     EARLIER,
     ArchitectureConfig,
     DataConfig,
@@ -28,8 +31,18 @@ from exlm.recipe import (
     expanded_length,
     identity_of,
 )
-from exlm.start import start_fingerprint, take_weights
-from exlm.storage import finished_result, lock, machine, plain, problem, write_json, write_yaml
+from exlm.pretrain.start import start_fingerprint, take_weights
+from exlm.randomness import STREAMS
+from exlm.storage.files import (
+    finished_result,
+    lock,
+    machine,
+    plain,
+    problem,
+    write_json,
+    write_yaml,
+)
+from exlm.storage.models import load_tokenizer, save_model
 from exlm.train import checkpoint, distributed
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.tracking import read_log

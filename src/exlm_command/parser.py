@@ -1,5 +1,5 @@
 """Makes commands from typed functions: jsonargparse reads arguments, YAML recipes, `--section.key
-value` overrides and help from their signatures and docstrings. `exlm_command.COMMANDS` lists the
+value` overrides and help from their signatures and docstrings. `commands.yaml` lists the
 commands."""
 
 import re
@@ -13,7 +13,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser
 from safetensors import SafetensorError
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
-from exlm_command import COMMANDS, function_of, similar
+from exlm_command.table import COMMANDS, function_of, similar
 
 
 def run(name: str, arguments: list[str]) -> tuple[int, str]:

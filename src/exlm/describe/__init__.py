@@ -1,0 +1,1 @@
+"""What a directory or the installation is, in words."""

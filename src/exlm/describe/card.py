@@ -1,0 +1,79 @@
+"""What is known about a run, and the card of a model (`README.md` in its directory)."""
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Template
+from tokenizers import Tokenizer
+
+from exlm.data.tokenization import splits_residues
+from exlm.storage.files import MANIFEST, plain, read, write_text
+from exlm.train.tracking import read_log
+
+PIPELINES = {  # by the end of the name of the model's class; of all others, fill-mask
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+}
+
+
+def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
+    """What is known about a run, one fact per line: its model, data, state and results. Empty if
+    there is no run."""
+    config, recipe, saved = (
+        read(directory / name) for name in ("config.json", "recipe.yaml", "result.json")
+    )
+    result, tokenizer = plain(result or saved), directory / "tokenizer.json"
+    recipe = result.get("recipe", recipe)
+    named = recipe.get("data", {}).get("corpus", [])
+    corpora = [named] if isinstance(named, str) else named
+    return _render(
+        "facts.md",
+        config=config,
+        recipe=recipe,
+        result=result,
+        report=read(directory / "results.json") or result,  # of all seeds, or of one
+        texts=config | (config.get("task") or {}),
+        proteins=tokenizer.is_file() and splits_residues(Tokenizer.from_file(str(tokenizer))),
+        weights=read(directory / MANIFEST)
+        .get("files", {})
+        .get("model.safetensors", {})
+        .get("sha256"),
+        corpora=[read(Path(path) / MANIFEST) for path in corpora],
+        logged=max((record["step"] for record in read_log(directory / "log.jsonl")), default=0),
+        trainings=len(list(directory.glob("**/seed-*/result.json"))),
+        names=", ".join(map(_name, corpora)),
+        name=_name,
+    ).strip()
+
+
+def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
+    """Writes the card of a model, with a `result` that is not saved yet. As no manifest covers it,
+    it may be edited."""
+    config = read(directory / "config.json")
+    texts = config | (config.get("task") or {})
+    architecture = (config.get("architectures") or [""])[0]
+    head = "".join(re.findall("For.+", architecture))
+    text = _render(
+        "card.md",
+        title=f"{architecture}: {directory.resolve().name}",
+        family=config.get("model_type"),
+        chemistry=texts.get("molecules"),
+        standardize=str(texts.get("standardize", "none")).removeprefix("none"),
+        loader=f"AutoModel{head}",
+        pipeline=PIPELINES.get(head, "fill-mask"),
+        facts=run_facts(directory, result),
+    )
+    write_text(directory / "README.md", text)
+
+
+def _render(template: str, **values: Any) -> str:
+    return Template((files("exlm.describe") / template).read_text(encoding="utf-8")).render(values)
+
+
+def _name(path_or_name: str) -> str:
+    """The last part of a path, so that a published card says nothing about its author's folders; or
+    a hub name."""
+    return Path(path_or_name).name if Path(path_or_name).exists() else path_or_name

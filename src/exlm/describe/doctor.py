@@ -1,0 +1,63 @@
+"""The installation and the machine, as a report of a bug should have them: `exlm doctor`."""
+
+import os
+import platform
+import time
+from importlib.metadata import distributions
+from tempfile import NamedTemporaryFile
+
+import torch
+
+from exlm.ops import alignment
+from exlm.ops.elementwise import triton_works
+from exlm.ops.precision import used_precision
+from exlm.storage.files import machine
+from exlm.train.distributed import device
+
+LIBRARIES = (
+    "exlm",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "rdkit",
+)
+WRITTEN = 2**26  # bytes, to measure the disk
+
+
+def doctor(directory: str | None = None) -> dict[str, str]:
+    """Prints what a report of a bug should have: versions, processor, device, precision, back ends,
+    speed of the disk.
+
+    Args:
+        directory: where to write 64 MB, and remove them again, to measure the disk; here where
+            absent."""
+    directory = os.path.abspath(directory or ".")
+    installed = {one.name: one.version for one in distributions()}
+    facts = {name: installed.get(name, "not installed") for name in LIBRARIES}
+    facts |= {"python": platform.python_version(), "system": platform.platform()}
+    facts |= {name: str(value) for name, value in machine().items() if name != "torch"}
+    facts["precision auto"] = used_precision(device(), "auto")
+    facts["alignment on a CPU"] = (
+        "C" if alignment.library() else "PyTorch (the compiled one is not installed)"
+    )
+    if torch.cuda.is_available():
+        facts["alignment on a GPU"] = (
+            "Triton" if triton_works() else "PyTorch (Triton does not work here)"
+        )
+    facts["disk"] = f"{_disk_speed(directory):,.0f} MB/s written to {directory}"
+    print("\n".join(f"{name:{max(map(len, facts))}}  {value}" for name, value in facts.items()))
+    return facts
+
+
+def _disk_speed(directory: str) -> float:
+    """Megabytes per second, from the first byte to the end of the sync."""
+    content, begin = os.urandom(WRITTEN), time.perf_counter()
+    with NamedTemporaryFile(dir=directory) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return WRITTEN / 1e6 / (time.perf_counter() - begin)

@@ -1,0 +1,50 @@
+"""What is on disk: `exlm info` describes a directory, `exlm verify` compares it with its sums."""
+
+from pathlib import Path
+
+from exlm.data.corpus import Corpus
+from exlm.data.prepare import describe
+from exlm.describe.card import run_facts
+from exlm.errors import InputError
+from exlm.storage.files import MANIFEST, problem, read
+
+
+def info(path: str) -> str:
+    """Prints what a corpus, a model or a run is, what it was made from, and its results.
+
+    Args:
+        path: directory of a corpus, a model, a pre-training or a fine-tuning, finished or not."""
+    if "format_version" in read(Path(path) / MANIFEST):
+        manifest = Corpus(path).manifest
+        sources = ", ".join(str(source.get("name", source)) for source in manifest["sources"])
+        text = (
+            f"corpus of {sources}\nSHA-256: {manifest['corpus_hash']}\n{describe(manifest, path)}"
+        )
+    else:
+        text = run_facts(Path(path))
+    if not text:
+        raise InputError(
+            f"{path} is neither a corpus nor a model nor a run; give the output of an exlm command"
+        )
+    print(text)
+    return text
+
+
+def verify(path: str) -> None:
+    """Compares every file of a corpus, checkpoint, model or run with the SHA-256 that was recorded
+    when it was written.
+
+    Args:
+        path: a directory; all directories in it that have a manifest are checked.
+
+    InputError (exit status 2) if anything is wrong, or if nothing can be checked."""
+    found = {str(file.parent): problem(file.parent) for file in sorted(Path(path).rglob(MANIFEST))}
+    if not found:
+        raise InputError(
+            f"{path} has no {MANIFEST}, so nothing in it can be checked; give what an exlm command wrote"
+        )
+    for directory, reason in found.items():
+        print(f"{directory}: {reason or 'as it was written'}")
+    if damaged := sum(map(bool, found.values())):
+        advice = "make them again or copy them from elsewhere (a run goes on from its newest undamaged checkpoint)"
+        raise InputError(f"{damaged} of {len(found)} directories are damaged; {advice}")

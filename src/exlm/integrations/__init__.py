@@ -1,0 +1,1 @@
+"""ExLM for other libraries: scikit-learn and ONNX."""

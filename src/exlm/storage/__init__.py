@@ -1,0 +1,1 @@
+"""Files, directories and models on disk: written whole, verified, locked."""
