@@ -64,9 +64,8 @@ def best_of(toy: str, states: int) -> tuple[float, float]:
     for with probability 1/n."""
     letters = int(sequences(toy).max()) + 1
     states = min(states, letters)
-    shares = [
-        letters // states + (state < letters % states) for state in range(states)
-    ]  # n of every state
+    # n of every state
+    shares = [letters // states + (state < letters % states) for state in range(states)]
     independent, links = (2, 1) if toy == "pairs" else (1, sequences(toy).shape[1] - 1)
     nats_of_link = sum(n * math.log(n) for n in shares) / letters
     nats = independent * (math.log(letters) + links * nats_of_link)

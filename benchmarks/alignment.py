@@ -22,9 +22,8 @@ from timing import Call, arguments, interleaved, record, summary
 
 Lattice = tuple[Tensor, Tensor, Tensor, Tensor]
 Function = Callable[..., Tensor]
-LARGEST_LOOP = (
-    2e9  # numbers that the plain loop keeps for its backward pass; beyond, it is left out
-)
+# numbers that the plain loop keeps for its backward pass; beyond, it is left out
+LARGEST_LOOP = 2e9
 SHAPES = {
     "cpu": "16x20x40,8x79x316,64x79x316,4x200x800",
     "cuda": "16x20x40,8x79x316,64x79x316,4x200x800,8x512x2048",

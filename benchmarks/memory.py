@@ -85,9 +85,8 @@ def kept_by_attention(
             shape.heads * read * taken * (element + (machine.dropped + element if rate else 0))
         )
         return turned + element * width * rows + weights
-    values = (
-        element * width * rows * (3 if computed == taken else 2)
-    )  # a view: the whole projection stays
+    # a view: the whole projection stays
+    values = element * width * rows * (3 if computed == taken else 2)
     copied = element * width * read if machine.attention == "copied" else 0
     return turned + values + copied + FLOAT32 * shape.heads * read
 
@@ -97,9 +96,8 @@ def kept_by_layer(shape: Shape, taken: int, computed: int, machine: Machine, rat
     them."""
     rows, read, width = shape.batch * taken, shape.batch * computed, shape.hidden
     norms = FLOAT32 * (width + STATISTICS) * (rows + read)
-    inputs = (
-        rows * width + 2 * read * width + 2 * read * shape.intermediate
-    )  # of products and of the activation
+    # of products and of the activation
+    inputs = rows * width + 2 * read * width + 2 * read * shape.intermediate
     if computed < taken:
         inputs += read * width  # the rows that need a query, gathered
     dropout = 2 * machine.dropped * read * width if rate else 0
@@ -131,14 +129,12 @@ def kept_by_heads(shape: Shape, objective: Objective, machine: Machine) -> int:
     rows = shape.batch * (shape.masks if objective == "mlm" else shape.states)
     logits = shape.vocabulary if fits(shape, rows // shape.batch, machine.chunk) else 0
     transform = FLOAT32 * (3 * width + STATISTICS) + shape.element * width
-    prediction = rows * (
-        transform + FLOAT32 * (logits + 2)
-    )  # with the shift and the sum of each row's logits
+    # with the shift and the sum of each row's logits
+    prediction = rows * (transform + FLOAT32 * (logits + 2))
     if objective == "mlm":
         return prediction + rows * (INDEX + FLOAT32)
-    emission = (
-        rows * targets * (INDEX + FLOAT32)
-    )  # the targets of every state, and the posterior of the states
+    # the targets of every state, and the posterior of the states
+    emission = rows * targets * (INDEX + FLOAT32)
     transition = rows * FLOAT32 * (4 * width + shape.heads)  # features of 2 D, queries, keys, gates
     links = rows * FLOAT32 * 2 * shape.states  # the mixture, and the expected use of every edge
     return prediction + emission + transition + links

@@ -101,9 +101,8 @@ def main() -> None:
                 "workers": options.workers,
                 "seconds": round(time.monotonic() - start),
                 "processor_seconds": round(used.ru_utime + used.ru_stime),
-                "peak_memory_MB": round(
-                    used.ru_maxrss / 1024
-                ),  # of one process, the files it maps included
+                # of one process, the files it maps included
+                "peak_memory_MB": round(used.ru_maxrss / 1024),
                 "machine": machine(),
             }
         )

@@ -21,10 +21,8 @@ from exlm_command.parser import settings
 from memory import CPU, GPU, Memory, memory_of, parameters, shape_of
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-PEAK, UTILISATION = (
-    790e12,
-    0.4,
-)  # bfloat16 operations a second that products reach on an H100, and the share assumed
+# bfloat16 operations a second that products reach on an H100, and the share assumed
+PEAK, UTILISATION = 790e12, 0.4
 GPUS = (1, 8, 64)
 TYPICAL_MOLECULE = 46  # tokens
 CORPORA = {  # name: tokens of the longest sequence and of the vocabulary
@@ -36,9 +34,8 @@ CORPORA = {  # name: tokens of the longest sequence and of the vocabulary
     "corpus/proteins": (512, 33),
     "demo-output/corpus": (512, 369),
 }
-SHORTER = {
-    "molecules/analysis-small": 128
-}  # the longest sequence of a recipe that wants a corpus with shorter ones
+# the longest sequence of a recipe that wants a corpus with shorter ones
+SHORTER = {"molecules/analysis-small": 128}
 RUNS = {
     "molecules, SMILES-BERT": "molecules/paper-smiles-bert",
     "molecules, ExLM (k = 2)": "molecules/paper-exlm",
@@ -124,9 +121,8 @@ def show_hours() -> None:
             run.data, run.model, length, run.vocabulary, tokens=run.data.tokens_per_batch
         )
         hours = steps * step_flops(shape, objective) / (PEAK * UTILISATION) / 3600
-        checkpoint = (
-            3 * FLOAT32 * parameters(run.model, run.vocabulary) / 1e9
-        )  # weights and two moments
+        # weights and two moments
+        checkpoint = 3 * FLOAT32 * parameters(run.model, run.vocabulary) / 1e9
         print(f"| {name} | {' | '.join(_time(hours / n) for n in GPUS)} | {checkpoint:.1f} |")
 
 

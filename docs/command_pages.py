@@ -22,9 +22,8 @@ class Commands(SphinxDirective):
         """Markdown: the command's name, one line about it, an example and its help."""
         summary = str(function_of(name).__doc__).splitlines()[0]
         parser = build_parser(name)
-        text = (
-            parser.format_help().replace(" \b", "").rstrip()
-        )  # a backspace in the help of --print_config
+        # a backspace in the help of --print_config
+        text = parser.format_help().replace(" \b", "").rstrip()
         return f"## exlm {name}\n\n{summary}\n\n```text\n{text}\n```\n"
 
 

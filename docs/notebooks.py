@@ -148,10 +148,8 @@ def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 
 if __name__ == "__main__":
-    os.environ["PATH"] = (
-        # where the command exlm is
-        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    )
+    # where the command exlm is
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for tutorial in TUTORIALS:
         if tutorial.stem in sys.argv[1:] or len(sys.argv) == 1:
             write(tutorial)

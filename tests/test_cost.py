@@ -82,11 +82,8 @@ def test_the_paper_boundary_lowers_the_ratio_a_little():
 # Of a sequence: 2 masks, 4 targets, 8 states, 14 expanded positions; an MLM's last layer computes 4
 # rows.
 TINY = Shape(2, 10, 0.2, 3, 4, 3, 2, 8, 11)
-PLAIN, EXPANDED, LAST = (
-    2 * 2 * 10 * 128,
-    2 * 2 * 14 * 128,
-    2 * 2 * (14 * 32 + 8 * 96),
-)  # products of a layer's trunk
+# products of a layer's trunk
+PLAIN, EXPANDED, LAST = 2 * 2 * 10 * 128, 2 * 2 * 14 * 128, 2 * 2 * (14 * 32 + 8 * 96)
 ATTENDED = {
     "plain": 4 * 2 * 10 * 10 * 4,
     "expanded": 4 * 2 * 14 * 14 * 4,
@@ -216,9 +213,8 @@ def test_the_heads_compute_what_the_model_of_them_says(objective, batch, model):
     assert whole - encoder == heads
     backward, _ = counted(output.loss.backward)
     step = cost.step_flops(SMALL, objective, chunk=CHUNK["cpu"]) - 3 * unseen
-    assert whole + backward == pytest.approx(
-        step, rel=1e-3
-    )  # a gradient of a bias may be a product too
+    # a gradient of a bias may be a product too
+    assert whole + backward == pytest.approx(step, rel=1e-3)
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm"])

@@ -13,9 +13,8 @@ def test_the_demo_compares_both_models_and_says_where_everything_is(tmp_path, ca
     assert table in text and all(
         f"| {name} " in table for name in ("ExLM (k = 4)", "MLM, same updates", "MLM, same time")
     )
-    assert (
-        "joint perplexity" in table and "lower than" in text
-    )  # it says where ExLM stands, either way
+    # it says where ExLM stands, either way
+    assert "joint perplexity" in table and "lower than" in text
     assert (tmp_path / "out/training.png").stat().st_size > 10_000
     predictions = pd.read_csv(tmp_path / "out/solubility-exlm/seed-0/predictions.csv")
     assert (predictions["exlm split"] == "test").sum() > 200

@@ -72,9 +72,8 @@ def test_pickled_weights_are_not_read(model, marker, tmp_path):
         vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2
     ).save_pretrained(bert)
     torch.save({"weight": Payload(marker)}, bert / "pytorch_model.bin")
-    with pytest.raises(
-        InputError, match="cannot be loaded"
-    ):  # plain tensors would do: old models have no others
+    # plain tensors would do: old models have no others
+    with pytest.raises(InputError, match="cannot be loaded"):
         load_encoder(str(bert), CLASSIFIERS, FinetuneConfig(), {})
 
 

@@ -53,9 +53,8 @@ def bytes_kept(model: nn.Module, batch: dict[str, torch.Tensor], half: bool) -> 
     def note(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
-            saved[storage.data_ptr()] = (
-                storage  # held, so that its address is not given to another one
-            )
+            # held, so that its address is not given to another one
+            saved[storage.data_ptr()] = storage
         return tensor
 
     with (
@@ -71,9 +70,8 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     of one byte."""
 
     def attention(query, key, value, mask, rate):
-        rows = (
-            query.transpose(1, 2).contiguous().transpose(1, 2)
-        )  # the result is laid out as the query
+        # the result is laid out as the query
+        rows = query.transpose(1, 2).contiguous().transpose(1, 2)
         return F.scaled_dot_product_attention(rows, key, value)
 
     def dropout(x, p):

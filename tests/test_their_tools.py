@@ -172,9 +172,8 @@ def test_a_grid_search_over_the_embedder(model):
     tie_weights = PreTrainedModel.tie_weights
     with parallel_backend("threading"):  # processes pickle the steps, as the test above does
         search.fit(MOLECULES, lengths)
-    assert (
-        PreTrainedModel.tie_weights is tie_weights
-    )  # else no later model of this process has tied weights
+    # else no later model of this process has tied weights
+    assert PreTrainedModel.tie_weights is tie_weights
     assert search.predict(MOLECULES).shape == (len(MOLECULES),)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 

@@ -47,9 +47,8 @@ def test_every_block_runs_and_every_picture_is_made(series, tmp_path, monkeypatc
             if language == "python":
                 exec(compile(block, f"{page.name}, block {i + 1}", "exec"), names)
             elif language == "yaml":
-                Path(block.split()[1]).write_text(
-                    block
-                )  # its first line is a comment with the name of the file
+                # its first line is a comment with the name of the file
+                Path(block.split()[1]).write_text(block)
             else:
                 run(block, tmp_path / f"programs-{page.stem}-{i}")
         for picture in re.findall(r"!\[.*?\]\((.*?)\)", text):

@@ -63,12 +63,8 @@ REPEATED = {  # line 8: the share of masks and the number of copies of every tok
     "mlm-p622-r2": (0.622, 2),
     "mlm-p622-r1": (0.622, 1),
 }
-UNREAL = (
-    "mlm-p150-r1",
-    "mlm-p387-r2",
-    "mlm-p622-r4",
-    "mlm-p789-r8",
-)  # as much corruption, ever more masks
+# as much corruption, ever more masks
+UNREAL = ("mlm-p150-r1", "mlm-p387-r2", "mlm-p622-r4", "mlm-p789-r8")
 CORRUPTED = ("mlm-p622-r4", "mlm-p622-r2", "mlm-p622-r1")  # as many masks, ever more corruption
 LEVEL = 0.01  # nats: a smaller mean difference in joint nll is no win
 TOLERATED = 0.03  # share: if costs differ by more, the MLM's number is read off its curve

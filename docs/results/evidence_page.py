@@ -164,9 +164,8 @@ def parts(records: list[Record], entropies: dict[str, Record]) -> pd.DataFrame:
             ]
             row = {"model": name, "joint nll worse by": " ".join(f"{loss:+.3f}" for loss in losses)}
             rows.append(row | model(runs, "0.387", entropies))
-    return pd.DataFrame(rows).drop(
-        columns="seeds"
-    )  # there are as many as differences, and the table is wide
+    # there are as many as differences, and the table is wide
+    return pd.DataFrame(rows).drop(columns="seeds")
 
 
 def _joint(run: Record) -> float:
@@ -256,9 +255,8 @@ def main() -> None:
     for name, (_, exlm, mlm) in COMPARED.items():
         tried, chosen = results.get(name, (finetuned, grid))
         if {exlm, mlm} <= kinds(tried):
-            chooses = (
-                mlm if mlm in kinds(chosen) else "mlm-5750"
-            )  # text is fine-tuned with the choice of molecules
+            # text is fine-tuned with the choice of molecules
+            chooses = mlm if mlm in kinds(chosen) else "mlm-5750"
             compared[name] = downstream(tried, exlm, mlm, chosen_with(table_of(chosen, chooses)))
     entropies = {record["name"]: record for record in read(HERE / "entropy.jsonl")}
     frames = {

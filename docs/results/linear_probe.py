@@ -51,13 +51,8 @@ MOLECULES = (
     "lipophilicity",
     "freesolv",
 )
-STRENGTHS = (
-    1e-4,
-    1e-3,
-    1e-2,
-    1e-1,
-    1.0,
-)  # C of scikit-learn's LogisticRegression; of ridge regression, 1 / alpha
+# C of scikit-learn's LogisticRegression; of ridge regression, 1 / alpha
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 PARTS = ("train", "valid", "test")
 KEY = ("set", "model", "layers", "pooling")
 POOLINGS = {"mean": 1, "mean_max": 2}  # how often as wide as the network
@@ -152,9 +147,8 @@ def lines(
     regression = table.task_type == "regression"
     metric = GLUE[name].metric if text else "rmse" if regression else "roc_auc"
     task = replace(task, split="parts" if text else "random" if regression else "scaffold")
-    prepared: dict[
-        str, tuple[LabelledTable, Split]
-    ] = {}  # models of one corpus have the same tokens and splits
+    # models of one corpus have the same tokens and splits
+    prepared: dict[str, tuple[LabelledTable, Split]] = {}
     for path in models:
         wanted = [n for n in layers if (name, path, n, pooling) not in done]
         if not wanted:

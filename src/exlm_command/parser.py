@@ -133,9 +133,8 @@ def _reason(error: BaseException, parser: ArgumentParser) -> str:
     text = " ".join(
         line for line in lines if line and not line.startswith(("Given value", "Subtypes"))
     )
-    if re.match(
-        "(Group|Option) '.+ accept", text
-    ):  # of a recipe; those of the command line are known to exist
+    # of a recipe; those of the command line are known to exist
+    if re.match("(Group|Option) '.+ accept", text):
         setting = ".".join(re.findall(r"'(\S+)'", text))
         meant = " or ".join(
             similar(setting, [name.strip("-") for name in parser._option_string_actions])

@@ -39,9 +39,8 @@ class RecipeNotFound(Exception):
 def recipe_path(name: str) -> str:
     """The path of the recipe `name`: a file, or a recipe of the package by the last part of its
     name or all of it."""
-    if os.path.isfile(
-        name
-    ):  # also false, unlike Path.is_file, for a name too long for the file system
+    # also false, unlike Path.is_file, for a name too long for the file system
+    if os.path.isfile(name):
         return name
     bundled, wanted = _bundled(), name.removeprefix("recipes/").removesuffix(".yaml")
     found = [short for short in bundled if f"/{short}".endswith(f"/{wanted}")]

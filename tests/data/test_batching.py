@@ -84,9 +84,8 @@ def test_so_many_masks_as_asked_for():
     batch = masked_batch(source, np.arange(3), TOKENIZER, 0, 0, 0.15, masks=4)
     more = masked_batch(source, np.arange(3), TOKENIZER, 0, 0, 0.15, masks=8)
     assert (batch["labels"] != -100).sum(1).tolist() == [3, 4, 4]
-    assert (
-        (batch["labels"] == -100) | (more["labels"] != -100)
-    ).all()  # the first four of the eight
+    # the first four of the eight
+    assert ((batch["labels"] == -100) | (more["labels"] != -100)).all()
 
 
 @pytest.mark.parametrize("wrong", [0.0, 1.0, (0.5, 0.2), (0.0, 0.5), (0.2, 1.0)])
@@ -136,9 +135,8 @@ def test_an_epoch_holds_every_example_once_within_the_budget(budget, groups):
     assert sorted(np.concatenate(found)) == list(range(3000))
     assert len(batches[0]) == groups and sum(len(batch) != groups for batch in batches) < groups
     sizes = [len(group) * plan.lengths[group].max() for group in found]
-    assert (
-        sorted(sizes)[-2] <= budget // groups and max(sizes) <= budget // groups + 7 * 62
-    )  # leftovers join a group
+    # leftovers join a group
+    assert sorted(sizes)[-2] <= budget // groups and max(sizes) <= budget // groups + 7 * 62
     assert sum(sizes) > 0.9 * budget * (len(batches) - 2)  # the budget is used
 
 

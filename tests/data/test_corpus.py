@@ -107,9 +107,8 @@ def test_large_vocabulary(tmp_path):
 def test_every_format_gives_the_same_tokens(tmp_path):
     lines = "".join(f"{m}\n" for m in MOLECULES).encode()
     table = "name,SMILES\n" + "".join(f'"a, b",{m}\n' for m in MOLECULES)
-    half = zstandard.compress(lines[:20]) + zstandard.compress(
-        lines[20:]
-    )  # two frames, as pzstd writes
+    # two frames, as pzstd writes
+    half = zstandard.compress(lines[:20]) + zstandard.compress(lines[20:])
     contents = {
         "a.smi": "".join(f"{m}\tmolecule {i}\n" for i, m in enumerate(MOLECULES)).encode(),
         "a.txt": b"\xef\xbb\xbf" + lines.replace(b"\n", b"\r\n"),
@@ -314,9 +313,8 @@ def test_rdkit_reads_a_molecule_once_and_invalid_rows_are_named_all_the_same(tmp
     assert sorted(text for text in read if not molecule_problem(text)) == sorted(
         [*MOLECULES, "CCN"]
     )
-    _prepare(
-        file, tmp_path / "given", tokenizer=str(tmp_path / "learned")
-    )  # checks while it tokenises
+    # checks while it tokenises
+    _prepare(file, tmp_path / "given", tokenizer=str(tmp_path / "learned"))
     learned, given = (
         (tmp_path / name / "skipped.csv").read_text() for name in ("learned", "given")
     )

@@ -174,9 +174,8 @@ def test_atoms_that_were_filled_in_are_marked():
     assert draw_molecule("CCO", [("CCO", None)]).count("ellipse") < draw_molecule(
         "CCO", [("CC", None), ("O", 0)]
     ).count("ellipse")
-    assert draw_molecule(
-        "[H]C", [("[H]", 0), ("C", None)]
-    )  # RDKit takes the hydrogen away: nothing is marked
+    # RDKit takes the hydrogen away: nothing is marked
+    assert draw_molecule("[H]C", [("[H]", 0), ("C", None)])
     assert draw_molecule("", []) is None
 
 
@@ -199,9 +198,8 @@ def test_the_page_is_whole_and_inert(text):
     assert json.loads(data)["fillings"][0]["segments"] == case["fillings"][0]["segments"]
     outside = html.replace(data, "")
     assert not re.search(r"(src|href)\s*=|@import|url\(|fetch\(|XMLHttp", outside)
-    assert set(re.findall(r"https?://[^\"' ]+", outside)) == {
-        "http://www.w3.org/2000/svg"
-    }  # a name, not an address
+    # a name, not an address
+    assert set(re.findall(r"https?://[^\"' ]+", outside)) == {"http://www.w3.org/2000/svg"}
     assert "default-src 'none'" in outside
 
 

@@ -31,14 +31,8 @@ from exlm_command import main
 from tests.filling.test_filling import GRAPHS, enumerate_fillings, random_graph, save
 
 TWO = "CC(=O)[MASK]c1cccc[MASK]1"
-WORDS = [
-    "<s>",
-    "<pad>",
-    "</s>",
-    "<unk>",
-    "c",
-    "<mask>",
-]  # [MASK] and the end of a sequence can be filled in, too
+# [MASK] and the end of a sequence can be filled in, too
+WORDS = ["<s>", "<pad>", "</s>", "<unk>", "c", "<mask>"]
 # models whose paths all have one state in each mask, so that `fill` and `joint_nll` count the same
 # paths
 ONE_PATH = [

@@ -407,9 +407,8 @@ def test_log_probabilities_are_those_of_float32_under_autocast(tiny_config, tiny
     expected = model.transition(states, lattice), *model.head.operands(states)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         ours = model.transition(states, lattice), *model.head.operands(states)
-    assert (
-        torch.equal(ours[0], expected[0]) and ours[1].dtype == torch.bfloat16
-    )  # the operands, not the logits
+    # the operands, not the logits
+    assert torch.equal(ours[0], expected[0]) and ours[1].dtype == torch.bfloat16
     torch.testing.assert_close(ours[1].float(), expected[1], atol=0.02, rtol=0.01)
 
 
@@ -512,9 +511,8 @@ def test_hidden_states_in_training_are_those_behind_the_loss(tiny_config, tiny_b
         hidden.requires_grad for hidden in output.hidden_states
     )
     first, *_ = model.eval()(**tiny_batch, return_dict=False)
-    torch.testing.assert_close(
-        first, output.loss
-    )  # a tuple begins with the loss, whatever else it has
+    # a tuple begins with the loss, whatever else it has
+    torch.testing.assert_close(first, output.loss)
 
 
 def test_the_hidden_states_of_a_repeated_input_are_those_of_its_tokens(tiny_config, tiny_batch):

@@ -58,11 +58,8 @@ def test_the_plain_model_of_the_release_gives_what_is_recorded(case):
     }
     for name, values in again.items():
         expected = case[name]
-        if name in (
-            "features",
-            "plain_features",
-            "logits",
-        ):  # the authors' code computes something of padding, too
+        # the authors' code computes something of padding, too
+        if name in ("features", "plain_features", "logits"):
             real = values.any(-1)
             assert real.sum(1).min() > 3
             values, expected = values[real], expected[real]

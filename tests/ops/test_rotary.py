@@ -50,9 +50,8 @@ def test_the_wavelengths_of_each_axis_are_those_of_its_width():
     cos, _ = rotary_tables(torch.tensor([[[1, 1]]]), 32, state_share=0.25)
     angle = cos.acos().flatten(0, 2)[:, 0]  # [blocks, width / 2]
     expected = torch.cat([10000.0 ** (-torch.arange(0, n, 2) / n) for n in (24, 8)])
-    torch.testing.assert_close(
-        angle.flatten(), expected, atol=1e-3, rtol=0
-    )  # acos loses digits of small angles
+    # acos loses digits of small angles
+    torch.testing.assert_close(angle.flatten(), expected, atol=1e-3, rtol=0)
 
 
 def test_one_axis_is_the_rotary_embedding_of_roformer():

@@ -174,10 +174,8 @@ def test_the_report_begins_with_exlm_beside_the_mlm_of_equal_cost(tmp_path):
         finetuning(tmp_path, f"mlm-rte-{seed}", mlm, "rte", [0.70, 0.71 + seed / 100])
     report([str(tmp_path)], str(tmp_path / "out"))
     joint, task = read_csv(tmp_path / "out" / "tables" / "worth.csv")
-    difference, error = (
-        0.2,
-        math.sqrt(0.1**2 * 2 / 3),
-    )  # both models have the same standard deviation over 3 seeds
+    # both models have the same standard deviation over 3 seeds
+    difference, error = 0.2, math.sqrt(0.1**2 * 2 / 3)
     assert joint["score"] == "Joint nll" and float(joint["ExLM better by"]) == pytest.approx(
         difference
     )
@@ -375,9 +373,8 @@ def test_only_shares_are_shown_in_percent_and_averaged(tmp_path):
     pretraining(tmp_path, "ablated", rotary="1d")
     finetuning(tmp_path, "a", model, "rte", [0.6])
     finetuning(tmp_path, "b", model, "/data/screening.csv", [12.5], "enrichment", "test")
-    finetuning(
-        tmp_path, "c", model, "/data/entropy.csv", [0.3], "rmse", "test"
-    )  # the name of a column, too
+    # the name of a column, too
+    finetuning(tmp_path, "c", model, "/data/entropy.csv", [0.3], "rmse", "test")
     report([str(tmp_path)], str(tmp_path / "out"))
     row = next(
         row for row in read_csv(tmp_path / "out/tables/ablations.csv") if row["model"] == "ExLM"
@@ -602,9 +599,8 @@ def test_a_loss_is_drawn_under_its_earlier_name_too(tmp_path):
 def test_findings_say_what_the_numbers_say(grid):
     rows = read_csv(grid / "out/tables/findings.csv")
     found = {row["claim"]: row for row in rows}
-    assert (
-        len(found) == len(rows) == len(paper.TEXTS["claims"])
-    )  # every claim names cells that are there
+    # every claim names cells that are there
+    assert len(found) == len(rows) == len(paper.TEXTS["claims"])
     assert f"{len(rows)} claims are looked at" in (grid / "out" / "report.md").read_text()
     assert found["ExLM scores higher than the vanilla MLM"]["our runs"] == "shows"
     assert found["a sparse DAG costs"]["our runs"] == "within the spread of seeds"

@@ -94,9 +94,8 @@ def damaged_checkpoint(index: int, directory: Path) -> dict[str, Any]:
     if kind < len(DAMAGES):
         before = (newest / name).read_bytes()
         DAMAGES[kind](newest / name, draw)
-        same = (newest / name).exists() and (
-            newest / name
-        ).read_bytes() == before  # zeros over zeros
+        # zeros over zeros
+        same = (newest / name).exists() and (newest / name).read_bytes() == before
         how = DAMAGES[kind].__name__
     else:  # a file, or the manifest, of another step
         name = name if kind == len(DAMAGES) else "manifest.json"

@@ -209,9 +209,8 @@ def finetuned(shared: Path) -> Path:
 
 
 def _predict(shared: Path, output: Path) -> list[str]:
-    table = work.shared(
-        shared, "long.smi", lambda path: work.unlabelled(path, 25_000)
-    )  # three parts
+    # three parts
+    table = work.shared(shared, "long.smi", lambda path: work.unlabelled(path, 25_000))
     return ["predict", str(finetuned(shared)), str(table), "--output", str(output)]
 
 

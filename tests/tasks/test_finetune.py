@@ -128,9 +128,8 @@ def test_layers_computed_again_give_the_same_bits_and_count_as_the_same_run(
     once = replace(FAST, epochs=1)
     again = replace(once, gradient_checkpointing=True)
     report = finetune(str(tmp_path / "once"), str(pretrained), task, once, [0])
-    assert (
-        finetune(str(tmp_path / "once"), str(pretrained), task, again, [0]) == report
-    )  # it is finished
+    # it is finished
+    assert finetune(str(tmp_path / "once"), str(pretrained), task, again, [0]) == report
     finetune(str(tmp_path / "again"), str(pretrained), task, again, [0])
     left, right = (
         (tmp_path / path / "model.safetensors").read_bytes() for path in ("once", "again")

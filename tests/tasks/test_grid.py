@@ -153,11 +153,8 @@ def test_finished_runs_with_other_settings_are_not_mixed_in(tmp_path):
     "metric,best", [("accuracy", "learning_rate=0.002"), ("rmse", "learning_rate=0.001")]
 )
 def test_the_best_cell_has_the_best_median_on_valid(tmp_path, metric, best):
-    values = {
-        1e-3: [0.1, 0.2, 0.99],
-        2e-3: [0.7, 0.71, 0.0],
-        3e-3: [0.3, 0.69, 0.9],
-    }  # means say otherwise
+    # means say otherwise
+    values = {1e-3: [0.1, 0.2, 0.99], 2e-3: [0.7, 0.71, 0.0], 3e-3: [0.3, 0.69, 0.9]}
     training = Training(lambda rate, seed: {metric: values[rate][seed]})
     report = run_grid(tmp_path, training, cells(BASE, RATES), [0, 1, 2], SETTINGS, metric)
     assert report["best"] == best

@@ -220,9 +220,8 @@ def test_embedding_goes_on_behind_the_parts_that_are_finished(
         embed(chemist, path, str(cut))
     assert not cut.exists()
     embed(chemist, path, str(cut))
-    assert (
-        len(made) == 3 + 2 and cut.read_bytes() == whole.read_bytes()
-    )  # two of four parts were finished
+    # two of four parts were finished
+    assert len(made) == 3 + 2 and cut.read_bytes() == whole.read_bytes()
     assert not [left.name for left in tmp_path.iterdir() if left.name.startswith(".")]
     if name == "a.npy":
         assert np.isnan(np.load(whole)).any(1).tolist() == [i == 13 for i in range(20)]

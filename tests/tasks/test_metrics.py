@@ -46,9 +46,8 @@ def test_multiclass_scores_by_hand():
 def test_f1_and_matthews_by_formula():
     tp, fp, fn, tn = 5, 2, 3, 7
     labels = np.array([[1.0]] * (tp + fn) + [[0.0]] * (fp + tn) + [[NAN]])
-    predictions = np.array(
-        [[0.9]] * tp + [[0.4]] * fn + [[0.5]] * fp + [[0.1]] * tn + [[0.9]]
-    )  # 0.5 counts as 1
+    # 0.5 counts as 1
+    predictions = np.array([[0.9]] * tp + [[0.4]] * fn + [[0.5]] * fp + [[0.1]] * tn + [[0.9]])
     scores = evaluate("binary", labels, predictions)
     assert scores["f1"] == pytest.approx(2 * tp / (2 * tp + fp + fn))
     product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
@@ -129,9 +128,8 @@ def test_every_metric_is_reported_and_its_direction_holds(task_type, name):
     good = labels
     if task_type in ("multiclass", "token_classification"):
         good = np.array([[0.9, 0.1], [0.1, 0.9]] * 2)
-    if (
-        task_type == "token_classification"
-    ):  # one unit per row, and one that is neither labelled nor predicted
+    # one unit per row, and one that is neither labelled nor predicted
+    if task_type == "token_classification":
         good, labels = np.full((4, 2, 2), np.nan), np.full((4, 2), np.nan)
         labels[:, 0], good[:, 0] = [0, 1, 0, 1], [[0.9, 0.1], [0.1, 0.9]] * 2
     best, worst = (

@@ -29,9 +29,8 @@ def test_rows_that_cannot_be_used_are_kept_and_listed(tmp_path):
     assert table.problems == ["", "", "empty text", "", "no label"]
     assert table.usable.tolist() == [True, True, False, True, False]
     assert table.texts == ["CC", "xx", "", "CCO name", "CO"]
-    assert (
-        table.frame.to_csv(index=False) == path.read_text()
-    )  # cells survive unchanged, 007 included
+    # cells survive unchanged, 007 included
+    assert table.frame.to_csv(index=False) == path.read_text()
     np.testing.assert_array_equal(table.labels[:, 0], [0.5, 1.5, 2, 3, np.nan])
 
 
@@ -190,9 +189,8 @@ def test_between_tabs_quotes_are_text_and_bad_rows_are_not_used(tmp_path):
 
 def test_what_a_tsv_file_cannot_hold_is_refused_and_the_rest_comes_back(tmp_path):
     frame = pd.DataFrame({"text": ['a "quoted" word', "b"], "y": ["1", "2"]})
-    write_frame(
-        frame.assign(score=[0.5, np.nan]), tmp_path / "a.tsv"
-    )  # as a row without prediction has
+    # as a row without prediction has
+    write_frame(frame.assign(score=[0.5, np.nan]), tmp_path / "a.tsv")
     pd.testing.assert_frame_equal(read_frame(tmp_path / "a.tsv"), frame.assign(score=["0.5", ""]))
     with pytest.raises(
         InputError, match="a cell holds a tab or line break; write a .csv or .parquet file"

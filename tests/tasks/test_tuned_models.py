@@ -257,9 +257,8 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
         predict(*arguments, str(cut), distance=True)
     assert not cut.exists()
     predict(*arguments, str(cut), distance=True)
-    assert (
-        len(made) == 5 + 4 and cut.read_bytes() == whole.read_bytes()
-    )  # of two models, two of four parts were made
+    # of two models, two of four parts were made
+    assert len(made) == 5 + 4 and cut.read_bytes() == whole.read_bytes()
     read = {
         "p.csv": pd.read_csv,
         "p.tsv": partial(pd.read_csv, sep="\t"),

@@ -143,10 +143,8 @@ def test_tables_of_states_and_positions_are_taken_as_far_as_they_go(tokenizer, t
     save_model(tmp_path / "start", start, tokenizer)
     line = take_weights(network, tokenizer, str(tmp_path / "start"))
     assert line.endswith("drawn: 2 embeddings of copies, 24 positions of the transition")
-    for name, rows in (
-        ("exlm.copies.weight", 3),
-        ("transition.positions.weight", 40),
-    ):  # row 0 of copies is nothing
+    # row 0 of copies is nothing
+    for name, rows in (("exlm.copies.weight", 3), ("transition.positions.weight", 40)):
         table = network.state_dict()[name]
         assert torch.equal(table[:rows], start.state_dict()[name])
         assert torch.equal(table[rows:], untouched.state_dict()[name][rows:])

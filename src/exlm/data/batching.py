@@ -22,25 +22,21 @@ from exlm.errors import InputError
 from exlm.randomness import Purpose, draw, uniform
 
 IGNORED = -100  # label of tokens that were not masked, as in PyTorch's cross entropy
-LENGTH_STEP = (
-    4  # sequences are sorted by length in steps of so many tokens: about 3% padding on molecules
-)
+# sequences are sorted by length in steps of so many tokens: about 3% padding on molecules
+LENGTH_STEP = 4
 # Sequences. If fewer are left at the end, and fewer than the group before them has, they join that
 # group. So it exceeds its budget, but less than twice, and no group is much smaller than its budget
 # allows.
 SMALLEST_GROUP = 8
 GROUPS = 4  # most groups of a batch; each group has sequences of other lengths
-TOKENS_OF_GROUP = (
-    2048  # on a CPU, groups half as large took 17 to 28% more time per token (model: 2 x 128)
-)
-TOKENS_OF_HALF = (
-    1024  # smaller batches still have two groups if each has this many tokens, so that lengths mix
-)
+# on a CPU, groups half as large took 17 to 28% more time per token (model: 2 x 128)
+TOKENS_OF_GROUP = 2048
+# smaller batches still have two groups if each has this many tokens, so that lengths mix
+TOKENS_OF_HALF = 1024
 
 
-MaskRatio = (
-    float | tuple[float, float]
-)  # a share of masked tokens, or a range from which each sequence draws its own
+# a share of masked tokens, or a range from which each sequence draws its own
+MaskRatio = float | tuple[float, float]
 
 
 def share_bounds(ratio: MaskRatio) -> tuple[float, float]:
@@ -95,12 +91,10 @@ class MaskedBatches:
         self._starts = np.array(starts)
         self.steps = -(-len(starts) // groups_per_batch)  # of an epoch
         self.epoch = lru_cache(maxsize=1)(self._epoch)
-        full = (
-            len(starts) // self.steps * self.steps
-        )  # the groups after these are not in every batch
-        groups = np.diff(self._starts, append=len(bounds))[:full].reshape(
-            -1, self.steps
-        )  # their sizes
+        # the groups after these are not in every batch
+        full = len(starts) // self.steps * self.steps
+        # their sizes
+        groups = np.diff(self._starts, append=len(bounds))[:full].reshape(-1, self.steps)
         if groups.min(axis=1).sum() < self.world:
             raise InputError(
                 f"a batch has fewer sequences than the {self.world} processes; raise tokens_per_batch"

@@ -23,14 +23,8 @@ from exlm.errors import InputError
 from exlm.storage.files import MANIFEST, problem, read
 
 FORMAT_VERSION = 1
-KEYS = {
-    "tokenizer_hash",
-    "corpus_hash",
-    "files",
-    "token_files",
-    "token_dtype",
-    "pad_token_id",
-}  # of every manifest
+# of every manifest
+KEYS = {"tokenizer_hash", "corpus_hash", "files", "token_files", "token_dtype", "pad_token_id"}
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
 SHARD_TOKENS = 2**28  # about the most tokens in one file
 

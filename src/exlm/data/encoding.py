@@ -59,12 +59,10 @@ class EncodedChunk:
 
     tokens: np.ndarray  # [sum of lengths] uint32, row after row, without special tokens
     examples: np.ndarray  # [kept] EXAMPLE
-    invalid: list[
-        tuple[str, int, str, str, str, str]
-    ]  # lines of skipped.csv: file, row, value, reason, detail, action
-    counts: dict[
-        str, Counter[str]
-    ]  # of rows, invalid rows, and unknown and spelled strings, as `Encoder` has them
+    # lines of skipped.csv: file, row, value, reason, detail, action
+    invalid: list[tuple[str, int, str, str, str, str]]
+    # of rows, invalid rows, and unknown and spelled strings, as `Encoder` has them
+    counts: dict[str, Counter[str]]
 
 
 def read_chunks(
@@ -104,9 +102,8 @@ def map_chunks(
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once, shared by all workers
     pending: deque[Future[Result]] = deque()
-    with ProcessPoolExecutor(
-        workers, context, _prepare_worker
-    ) as executor:  # starts a process when it has work
+    # starts a process when it has work
+    with ProcessPoolExecutor(workers, context, _prepare_worker) as executor:
         for chunk in chunks:
             pending.append(executor.submit(function, chunk))
             if len(pending) > 2 * workers:
@@ -154,9 +151,8 @@ class Encoder:
 
     def __call__(self, checked: tuple[Chunk, bytes]) -> EncodedChunk:
         chunk, bits = checked
-        known = np.unpackbits(
-            np.frombuffer(bits or b"\0", np.uint8), count=len(chunk)
-        ).tolist()  # b"" gives noise
+        # b"" gives noise
+        known = np.unpackbits(np.frombuffer(bits or b"\0", np.uint8), count=len(chunk)).tolist()
         tokenizer = _load(self.tokenizer_file)
         spelling = (
             {tokenizer.token_to_id(token) for token in MARKED}
@@ -187,9 +183,8 @@ class Encoder:
         ):
             unknown, spelled = [], []
             if self.unknown_id in tokens or not spelling.isdisjoint(tokens):
-                found = tokenizer.encode(
-                    text, add_special_tokens=False
-                )  # knows the words; slower than a batch
+                # knows the words; slower than a batch
+                found = tokenizer.encode(text, add_special_tokens=False)
                 unknown, spelled = (
                     _words(found, text, odd) for odd in ({self.unknown_id}, spelling)
                 )
@@ -219,9 +214,8 @@ class Encoder:
             hashlib.blake2b(text.encode(), digest_size=16).digest() for _, text, _ in kept
         )
         examples["high"], examples["low"] = np.frombuffer(hashes, "<u8").reshape(-1, 2).T
-        examples["split"] = (
-            uniform(mix(self.seed, examples["high"])) < self.held_out
-        )  # the same for equal texts
+        # the same for equal texts
+        examples["split"] = uniform(mix(self.seed, examples["high"])) < self.held_out
         joined = np.fromiter(chain.from_iterable(tokens for _, _, tokens in kept), np.uint32)
         return EncodedChunk(joined, examples, invalid, counts)
 
@@ -276,18 +270,15 @@ def pack(
     counted. No token is dropped, so the last example of a split may be shorter. If the first row of
     a document is held out, so is all of it. `separator` is the token between documents joined into
     one stream, or None if no example has tokens of two."""
-    rest = [
-        NOTHING,
-        NOTHING,
-    ]  # tokens that are in no example yet: of training documents, and of held-out ones
+    # tokens that are in no example yet: of training documents, and of held-out ones
+    rest = [NOTHING, NOTHING]
     begun = [False, False]
     present, split = 0, 0  # number and split of the current document
     for chunk in chunks:
         examples: list[list[np.ndarray]] = [[], []]
         lengths, documents = chunk.examples["length"].astype(np.int64), chunk.examples["document"]
-        first = np.flatnonzero(
-            np.diff(documents, prepend=0)
-        )  # first row of each document in the chunk
+        # first row of each document in the chunk
+        first = np.flatnonzero(np.diff(documents, prepend=0))
         texts = np.split(chunk.tokens, (np.cumsum(lengths) - lengths)[first])[1:]
         for row, tokens in zip(chunk.examples[first], texts, strict=True):
             if not len(tokens):

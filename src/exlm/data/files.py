@@ -57,9 +57,8 @@ def open_text(name: str | Path, errors: str = "strict", newline: str = "") -> Te
     """A UTF-8 file, plain or compressed as its name says (COMPRESSIONS). Damage raises one of
     UNREADABLE."""
     suffix = Path(name).suffix.lower()
-    if (
-        suffix == ".zst"
-    ):  # Arrow reads every frame and notices a truncated file; the zstandard package does neither
+    # Arrow reads every frame and notices a truncated file; the zstandard package does neither
+    if suffix == ".zst":
         file: Any = pyarrow.input_stream(str(name), compression="zstd")
     else:
         opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)

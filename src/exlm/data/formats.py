@@ -37,9 +37,8 @@ HUB_NAME = re.compile(
 )
 
 Record = dict[Any, Any]
-Header = (
-    bool | tuple[str, ...]
-)  # whether a table has a header line, or its columns (unless its first line has these)
+# whether a table has a header line, or its columns (unless its first line has these)
+Header = bool | tuple[str, ...]
 Pick = Callable[[list[str]], list[str]]  # which columns to read, out of those that a table has
 
 

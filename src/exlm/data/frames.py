@@ -140,9 +140,8 @@ def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
     with replacing(path) as unfinished:
         if path.suffix == ".parquet":
             pq.write_table(as_arrow(frame), unfinished)
-        elif (
-            path.suffix == ".csv"
-        ):  # pandas would leave a carriage return without quotes, and read it as a line's end
+        # pandas would leave a carriage return without quotes, and read it as a line's end
+        elif path.suffix == ".csv":
             quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if found else csv.QUOTE_MINIMAL
             frame.to_csv(unfinished, index=False, header=header, quoting=quoting)
         elif path.suffix == ".xlsx":
@@ -214,9 +213,8 @@ def write_in_parts(
     are finished, if input and `settings` are the same. Returns the sums of what `write` returns."""
     begun = plain({**settings, "input": digest(input), "rows_of_a_part": ROWS})
     with unfinished(target.with_name(f".unfinished-{target.name}"), begun) as kept:
-        common = pd.concat(
-            [frame.iloc[[]] for frame in read_frames(input, header, ROWS)]
-        )  # [:0] would keep its text
+        # [:0] would keep its text
+        common = pd.concat([frame.iloc[[]] for frame in read_frames(input, header, ROWS)])
         parts, rows, counts = list[Path](), 0, list[dict[str, int]]()
         for frame in read_frames(input, header, ROWS, common):
             parts.append(kept / f"{rows}{target.suffix}")

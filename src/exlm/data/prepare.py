@@ -117,9 +117,8 @@ def prepare(
     _check_options(options, workers)
     sources, ignored = find_sources(inputs, header)
     packed, keep = documents != "none", on_invalid == "keep"
-    known: list[
-        bytes
-    ] = []  # for every chunk which rows are molecules, if the vocabulary was learned from these
+    # for every chunk which rows are molecules, if the vocabulary was learned from these
+    known: list[bytes] = []
 
     def read(title: str) -> Iterator[Chunk]:
         with tqdm(desc=title, unit=" rows", unit_scale=True, disable=None) as bar:
@@ -160,9 +159,8 @@ def prepare(
         encoder = Encoder(
             file, vocabulary.unk_token_id, longest, molecules, keep, held_out, seed, standardize
         )
-        writer = CorpusWriter(
-            folder, max(vocabulary.get_vocab().values()) + 1
-        )  # some tokenizers skip ids
+        # some tokenizers skip ids
+        writer = CorpusWriter(folder, max(vocabulary.get_vocab().values()) + 1)
         rows = zip(read("tokenising"), chain(known, repeat(b"")), strict=False)
         with closing(map_chunks(encoder, rows, workers)) as encoded:
             separator = vocabulary.eos_token_id if cross_documents else None
@@ -229,9 +227,8 @@ def _write(
     counts = defaultdict[str, Counter[str]](Counter)
     with open(skipped, "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(
-            ("file", "row", "value", "reason", "detail", "action")
-        )  # the action is kept or skipped
+        # the action is kept or skipped
+        table.writerow(("file", "row", "value", "reason", "detail", "action"))
         for chunk in chunks:
             if stop and chunk.invalid:
                 name, row, value, reason, detail, _ = chunk.invalid[0]

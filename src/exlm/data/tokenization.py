@@ -51,27 +51,19 @@ RESIDUE_NORMALIZER = normalizers.Sequence(
 )
 
 # Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it.
-ROBERTA = {
-    "bos": "<s>",
-    "pad": "<pad>",
-    "eos": "</s>",
-    "unk": "<unk>",
-    "mask": "<mask>",
-}  # of SMILES tokenizers, too
+# of SMILES tokenizers, too
+ROBERTA = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
 ENDS = processors.TemplateProcessing(
     "<s> $A </s>", "<s> $A </s> $B </s>", [("<s>", 0), ("</s>", 2)]
 )
 BERT = {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 
-SAMPLE = (
-    2**26
-    # characters of text to learn from; more would change little, and the trainer keeps all words in
-    # memory
-)
+# characters of text to learn from; more would change little, and the trainer keeps all words in
+# memory
+SAMPLE = 2**26
 SMALLEST = 256 + len(ROBERTA)  # smallest vocabulary of text: the bytes and the special tokens
-ALPHABET = (
-    1000  # characters of a WordPiece vocabulary at most, as for BERT; rarer ones become [UNK]
-)
+# characters of a WordPiece vocabulary at most, as for BERT; rarer ones become [UNK]
+ALPHABET = 1000
 
 
 def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:

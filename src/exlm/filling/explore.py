@@ -26,14 +26,11 @@ from exlm.storage.files import replacing
 from exlm.train import distributed
 
 Case = dict[str, Any]
-Segment = tuple[
-    str, int | None
-]  # a part of a text, and the mask that it fills (None: outside the masks)
+# a part of a text, and the mask that it fills (None: outside the masks)
+Segment = tuple[str, int | None]
 
-TINTS, END_TINT = (
-    ("#BF9000", "#C55A11"),
-    "#7F7F7F",
-)  # as in the paper: two for the masks, in turn; one for BOS and EOS
+# as in the paper: two for the masks, in turn; one for BOS and EOS
+TINTS, END_TINT = ("#BF9000", "#C55A11"), "#7F7F7F"
 CONVERTERS = {
     ".pdf": lambda vl, svg: vl.svg_to_pdf(svg),
     ".png": lambda vl, svg: vl.svg_to_png(svg, scale=2),
@@ -136,9 +133,8 @@ def build_case(
     states = [
         {"mask": mask} | state for mask, state in zip(graph.mask.tolist(), described, strict=True)
     ]
-    states[0]["words"] = states[-1][
-        "words"
-    ] = []  # the first state emits BOS and the last one EOS, never a word
+    # the first state emits BOS and the last one EOS, never a word
+    states[0]["words"] = states[-1]["words"] = []
     start, stop = (graph.links > -torch.inf).nonzero(as_tuple=True)
     edges = zip(start.tolist(), stop.tolist(), graph.links[start, stop].exp().tolist(), strict=True)
     fillings = record["fillings"]
@@ -189,9 +185,8 @@ def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
         return None
     owner = [mask for text, mask in segments for _ in text]  # the mask of every character
     tokens = [(match[0], owner[match.start()]) for match in re.finditer(SMILES_PATTERN, smiles)]
-    masks = [
-        mask for token, mask in tokens if token[0] in "[*" or token.isalpha()
-    ]  # of the atoms, in RDKit's order
+    # of the atoms, in RDKit's order
+    masks = [mask for token, mask in tokens if token[0] in "[*" or token.isalpha()]
     if len(masks) != molecule.GetNumAtoms():
         masks = []  # RDKit removed hydrogens, and it is not known which
     marked = {

@@ -19,9 +19,8 @@ from exlm.filling.texts import FillOptions, Record, fill_texts, fills_molecules,
 from exlm.storage.files import replacing
 from exlm.train import distributed
 
-TABLE = Template(
-    Path(__file__).with_name("fillings.txt").read_text(encoding="utf-8")
-)  # of a record, for printing
+# of a record, for printing
+TABLE = Template(Path(__file__).with_name("fillings.txt").read_text(encoding="utf-8"))
 
 
 def fill(

@@ -30,9 +30,8 @@ class Reading(NamedTuple):
     """What the network says about a beginning."""
 
     graph: Graph
-    places: list[
-        int
-    ]  # in the text, of the graph's masks and of what else has states there, from left to right
+    # in the text, of the graph's masks and of what else has states there, from left to right
+    places: list[int]
 
 
 class InPasses(NamedTuple):
@@ -64,9 +63,8 @@ def beam_in_passes(
         best = list[Beginning]()
         for beginning, reading in zip(beginnings, readings, strict=True):
             if len(best) == size and beginning.log_prob <= best[-1].log_prob:
-                missed = max(
-                    missed, beginning.log_prob
-                )  # neither this nor a later beginning can enter the best
+                # neither this nor a later beginning can enter the best
+                missed = max(missed, beginning.log_prob)
                 break
             places, paths = _revealed(beginning, reading, passes_left)
             fillings = search.beam_search(paths, len(places), size, width)

@@ -83,9 +83,8 @@ def summed_out(graph: Graph, revealed: Tensor) -> Graph:
     links = graph.links
     for mask in (~revealed).nonzero()[:, 0]:
         between = graph.mask == mask
-        over = (
-            links[:, between, None] + links[between]
-        )  # from every state over one of these to every state
+        # from every state over one of these to every state
+        over = links[:, between, None] + links[between]
         links = torch.logaddexp(links, over.logsumexp(1))
     visited = F.pad(revealed, (1, 1), value=True)  # BOS, the masks, EOS
     number, stays = visited.cumsum(0) - 2, visited[graph.mask + 1]
@@ -139,9 +138,8 @@ def beam_search(
     for i in range(tokens - 1, 0, -1):
         ceilings.append((step(i) + best + ceilings[-1]).logsumexp(1))
     common = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
-    rare = common.values[:, candidates:].sum(
-        1
-    )  # for each state, the best word that is no candidate (0: none)
+    # for each state, the best word that is no candidate (0: none)
+    rare = common.values[:, candidates:].sum(1)
     # Every beginning has its tokens [n, i], its log-probability [n], and the probability to be at
     # each state [n, N].
     found = torch.empty(1, 0, dtype=torch.long, device=best.device)

@@ -26,9 +26,8 @@ from exlm.storage.models import load_model
 
 Record = dict[str, Any]
 
-MASKS = re.compile(
-    r"\[MASK\]|<mask>"
-)  # spellings that are accepted besides the tokenizer's own mask token
+# spellings that are accepted besides the tokenizer's own mask token
+MASKS = re.compile(r"\[MASK\]|<mask>")
 LITTLE_KEPT = "these probabilities say little of the model, whose paths seldom have one state in every mask; see --free"
 LOGITS = 2**26  # how many fit in memory at a time
 TEXTS = 5000  # how many are filled before the first of them is yielded
@@ -64,9 +63,8 @@ class FillOptions:
     beam: int = 64
     seed: int = 0
     passes: Passes = 1
-    lengths: range | None = field(
-        init=False, default=None
-    )  # the numbers of tokens that `tokens` names
+    # the numbers of tokens that `tokens` names
+    lengths: range | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if min(self.n_best, self.beam) < 1:
@@ -221,9 +219,8 @@ def all_graphs(
     network.eval()
     max_tokens = min(tokens_per_batch, LOGITS // network.config.vocab_size)
     waiting = [i for i, example in enumerate(examples) if example.problem is None]
-    waiting.sort(
-        key=lambda i: -examples[i].length
-    )  # the longest first: if memory is too small, it shows at once
+    # the longest first: if memory is too small, it shows at once
+    waiting.sort(key=lambda i: -examples[i].length)
     while waiting:
         count = max(1, max_tokens // examples[waiting[0]].length)
         batch, waiting = waiting[:count], waiting[count:]

@@ -69,12 +69,10 @@ def score(
     distributed.to_device(network, device)
     problems = [frame.attrs.get("malformed", {}).get(row, "") for row in range(len(frame))]
     scores = np.full((len(frame), 2), np.nan)
-    same = defaultdict[str, list[int]](
-        list
-    )  # the rows with the same masked text, which one forward pass serves
-    residues = dict[
-        int, list[Any]
-    ]()  # of the mutant and of the wild type, at the masks of each row
+    # the rows with the same masked text, which one forward pass serves
+    same = defaultdict[str, list[int]](list)
+    # of the mutant and of the wild type, at the masks of each row
+    residues = dict[int, list[Any]]()
     for row, cells in enumerate(zip(wild_types, frame[changes], strict=True)):
         wild, change = (str(cell).strip().upper().removesuffix("*") for cell in cells)
         try:

@@ -130,11 +130,8 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     is impossible."""
 
     model_type = "exlm"
-    keys_to_ignore_at_inference = [
-        "total",
-        "count",
-        "infeasible",
-    ]  # compute_metrics of a Trainer sees logits alone
+    # compute_metrics of a Trainer sees logits alone
+    keys_to_ignore_at_inference = ["total", "count", "infeasible"]
 
     vocab_size: int = 50265
     hidden_act: Literal["gelu", "relu"] = "gelu"
@@ -146,17 +143,14 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     repeat: int = 1
 
     classifier_dropout: float = 0.1  # before and inside the classification head
-    classifier_pooling: Literal["first", "mean"] = (
-        "first"  # it reads the first state (paper), or the mean
-    )
-    task_layers: int | None = (
-        None  # which task heads read; None: all, or those before a late expansion
-    )
+    # it reads the first state (paper), or the mean
+    classifier_pooling: Literal["first", "mean"] = "first"
+    # which task heads read; None: all, or those before a late expansion
+    task_layers: int | None = None
 
     # What the texts of the training corpus are, so that later commands treat new texts alike.
-    molecules: bool | None = (
-        None  # SMILES; None: unknown, as of models that were saved before this was recorded
-    )
+    # SMILES; None: unknown, as of models that were saved before this was recorded
+    molecules: bool | None = None
     standardize: str = "none"  # form of the SMILES: none (as written), canonical or parent
 
     bos_token_id: int | None = 0

@@ -123,9 +123,8 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         layer that is read."""
         trace = self.new_trace(output_hidden_states)
         hidden = self.exlm.read_states(input_ids, attention_mask, trace)[:, :: self.config.repeat]
-        logits = linear(
-            hidden, self.qa_outputs
-        )  # in bfloat16 different spans would have equal logits
+        # in bfloat16 different spans would have equal logits
+        logits = linear(hidden, self.qa_outputs)
         logits = logits.to(at_least_float32(logits.dtype))
         if attention_mask is not None:
             padding = ~attention_mask.bool().to(logits.device)

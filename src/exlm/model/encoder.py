@@ -34,17 +34,14 @@ class Layout:
     position_ids: Tensor  # [R, L, A]
     copy: Tensor  # [R, L] state index
     read: Tensor | None  # [R, N] the only positions that the last layer computes; None for all
-    origin: Tensor | None = (
-        None  # [R, L] late expansion: where in the plain layout each was copied from
-    )
-    mask: Tensor | None = (
-        None  # [R, 1, 1, L] bool, true where attended; None if everything is attended
-    )
+    # [R, L] late expansion: where in the plain layout each was copied from
+    origin: Tensor | None = None
+    # [R, 1, 1, L] bool, true where attended; None if everything is attended
+    mask: Tensor | None = None
     keys: Spans | None = None  # of all positions; packed only
     queries: Spans | None = None  # of the positions read; packed only
-    unpacked: Tensor | None = (
-        None  # [B, N] index of each sequence's states among those read; packed only
-    )
+    # [B, N] index of each sequence's states among those read; packed only
+    unpacked: Tensor | None = None
 
     def unpack(self, hidden: Tensor) -> Tensor:
         """The hidden states read, [R, N, D], as [B, N, D]; sequences with fewer states are padded

@@ -96,10 +96,8 @@ def _joint_sums(scores: Tensor, links: Tensor, lattice: Lattice) -> dict[str, Te
 def summary(sums: dict[str, float]) -> dict[str, Any]:
     """Means of sums over all batches and processes, by the names of `result.json`."""
     masked = max(sums["masked"], 1.0)
-    nll, joint = (
-        sums["nll"] / masked,
-        sums["joint_nll"] / masked,
-    )  # nats; perplexities stay finite, at most e^700
+    # nats; perplexities stay finite, at most e^700
+    nll, joint = sums["nll"] / masked, sums["joint_nll"] / masked
     result: dict[str, Any] = {
         "loss": sums["total"] / max(sums["count"], 1.0),
         "accuracy": sums["correct"] / masked,

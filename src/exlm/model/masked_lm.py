@@ -145,9 +145,8 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
                 torch.arange(answers.shape[1], device=answers.device)
                 < lattice.target_lengths[:, None]
             )
-        own = torch.stack(
-            [answers, torch.full_like(answers, config.unk_token_id)], dim=-1
-        )  # [B, n, 2]
+        # [B, n, 2]
+        own = torch.stack([answers, torch.full_like(answers, config.unk_token_id)], dim=-1)
         scores = emission(*self.head.operands(blocks.flatten(0, 1)), own.flatten(0, 1))
         target, blank = scores.view(*own.shape, blocks.shape[2]).permute(2, 3, 0, 1)
         return ctc_loss(target, blank, counted & (answers != config.unk_token_id))

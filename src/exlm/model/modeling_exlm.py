@@ -56,9 +56,8 @@ class CopyEmbedding(nn.Embedding):
 
     def __init__(self, config: ExLMConfig) -> None:
         rows, width = config.num_states + 1, config.hidden_size
-        super().__init__(
-            rows, width, padding_idx=0, _weight=torch.zeros(rows, width)
-        )  # no random draw
+        # no random draw
+        super().__init__(rows, width, padding_idx=0, _weight=torch.zeros(rows, width))
 
 
 def on_axes(lattice: Lattice, axes: int) -> Lattice:
@@ -80,9 +79,8 @@ class ExLMModel(ExLMPreTrainedModel):
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.layers = nn.ModuleList(ExLMLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.copies = (
-            None  # made last, so that with one seed all other encoder weights start as an MLM's do
-        )
+        # made last, so that with one seed all other encoder weights start as an MLM's do
+        self.copies = None
         if config.copy_embedding and config.expands:
             self.copies = CopyEmbedding(config)
         self.post_init()

@@ -25,9 +25,8 @@ class Loss(NamedTuple):
 
     total: Tensor  # sum of the losses
     counted: Tensor  # what was summed over: sequences (`exlm`, `ctc`) or masked tokens (`mlm`)
-    infeasible: (
-        Tensor  # sequences without any alignment of finite probability; they add 0 to `total`
-    )
+    # sequences without any alignment of finite probability; they add 0 to `total`
+    infeasible: Tensor
 
 
 def exlm_loss(emission: Tensor, transition: Tensor, lattice: Lattice) -> Loss:

@@ -50,9 +50,8 @@ def feasible(
     band = (target < targets) & (state >= target) & (state - target <= slack)
     band &= ((target > 0) | (state == 0)) & ((target < targets - 1) | (state == states - 1))
     length = state - state[:, None]
-    inner = (state[:, None] > 0).int() + (
-        state < states - 1
-    ).int()  # a path of T targets has T - 2 inner states
+    # a path of T targets has T - 2 inner states
+    inner = (state[:, None] > 0).int() + (state < states - 1).int()
     return band, (length > 0) & (length <= slack + 1) & (inner <= targets - 2) & (state < states)
 
 

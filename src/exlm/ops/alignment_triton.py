@@ -28,15 +28,11 @@ from exlm.ops.elementwise import LOG2E, triton_works
 PERSISTENT = 768
 # most states: offsets within a sequence then fit int32, and the tiles of its edges fit a grid
 LONGEST = 23_000
-LANES, ROWS, UNROLL = (
-    128,
-    4,
-    8,
-)  # a sweep's tile: states, predecessors read in parallel, and those read in turn
+# a sweep's tile: states, predecessors read in parallel, and those read in turn
+LANES, ROWS, UNROLL = 128, 4, 8
 TILE = 64  # side of a tile of edges
-PADDING = (
-    64  # entries that may be read beyond the end of a row of states: up to ROWS * UNROLL or TILE
-)
+# entries that may be read beyond the end of a row of states: up to ROWS * UNROLL or TILE
+PADDING = 64
 
 
 @triton.jit
@@ -89,9 +85,8 @@ def _sweep(
     rows += tl.program_id(0).to(tl.int64) * T * stride
     row, lane, column = tl.arange(0, ROWS)[:, None], tl.arange(0, LANES), tl.arange(0, WIDTH)
 
-    begins = (
-        (first == 0) & (targets > 0) & (tl.program_id(1) == 0)
-    )  # with the only state of the first row
+    # with the only state of the first row
+    begins = (first == 0) & (targets > 0) & (tl.program_id(1) == 0)
     i, u = tl.where(backward, targets - 1, 0), tl.where(backward, targets - 1 + slack, 0)
     start = tl.load(emission + i * N + u, mask=begins, other=0.0) * LOG2E
     tl.store(rows + i * stride + u, tl.where(start < IMPOSSIBLE, IMPOSSIBLE, start), mask=begins)
@@ -103,9 +98,8 @@ def _sweep(
         before = tl.where(backward, i + 1, i - 1)
         from_row = rows + before * stride
         peak = tl.max(tl.load(from_row + column, mask=column < N, other=IMPOSSIBLE), 0)
-        peak = tl.where(
-            peak > DEAD, peak, 0.0
-        )  # a row that no path reaches must not raise the next rows
+        # a row that no path reaches must not raise the next rows
+        peak = tl.where(peak > DEAD, peak, 0.0)
         tl.store(peaks + before, peak, mask=(tl.program_id(1) == 0) & (not backward))
         low, high = _band(before, targets, slack)
         first_state, end_state = _band(i, targets, slack)
@@ -121,9 +115,8 @@ def _sweep(
             tile = edges + (row * N + c[None, :])
             # Every (row, lane) has its own sum, relative to its own peak, so no thread waits for
             # another in the loop.
-            top = tl.full(
-                [ROWS, LANES], 1e8 * IMPOSSIBLE, tl.float32
-            )  # below all scores, yet finite
+            # below all scores, yet finite
+            top = tl.full([ROWS, LANES], 1e8 * IMPOSSIBLE, tl.float32)
             total = tl.full([ROWS, LANES], 1.0, tl.float32)
             for p in range(begin_all, end_all, ROWS * UNROLL):
                 scores = ()
@@ -166,9 +159,8 @@ def _edge_posterior(
     inside = (v[:, None] < u[None, :]) & (u < targets + slack)[None, :]
     tile = b * N * N + (v[:, None] * N + u[None, :])
     edge = tl.load(transition + tile, mask=inside, other=float("-inf")) * LOG2E
-    edge = tl.where(
-        edge == edge, edge, float("-inf")
-    )  # a NaN on a path is in `at_state`; this edge is on none
+    # a NaN on a path is in `at_state`; this edge is on none
+    edge = tl.where(edge == edge, edge, float("-inf"))
     rows, sums, at_state = rows + b * T * (N + PADDING), sums + b * T * N, at_state + b * T * N
     used = tl.zeros([TILE, TILE], tl.float32)
     for i in range(

@@ -64,9 +64,8 @@ class _Dropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, level: int) -> Tensor:
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         draw = words.view(torch.int16)[: x.numel()].bitwise_and_(LEVELS - 1)
-        bits = (
-            draw.sub_(level).bitwise_right_shift_(15).bitwise_not_().view(x.shape)
-        )  # 0 if dropped, else all are set
+        # 0 if dropped, else all are set
+        bits = draw.sub_(level).bitwise_right_shift_(15).bitwise_not_().view(x.shape)
         ctx.save_for_backward(bits)
         ctx.scale = LEVELS / (LEVELS - level)
         return _keep(x, bits, ctx.scale)

@@ -37,28 +37,27 @@ class Lattice:
 
     input_ids: Tensor  # [B, L] expanded token ids, padded on the right
     attention_mask: Tensor  # [B, L] bool, true on real positions
-    # [B, L, A] on the rotary axes: word and state, the word, or the index in the expanded sequence
-    position_ids: Tensor
+    position_ids: (
+        # [B, L, A] on the rotary axes: word and state, the word, or the index in the expanded
+        # sequence
+        Tensor
+    )
     copy: Tensor  # [B, L] state index: 0 on ordinary tokens, 1..k on expanded ones
     source: Tensor  # [B, L] the input token each position was copied from
     first: Tensor  # [B, S] position of the first copy of each input token in the expanded sequence
-    state_index: (
-        Tensor  # [B, N] positions of the lattice states in the expanded sequence (0 on padding)
-    )
+    # [B, N] positions of the lattice states in the expanded sequence (0 on padding)
+    state_index: Tensor
     state_lengths: Tensor  # [B] number of states of each sequence
     # [B, N] the target that each state was made for: 0 for BOS, 1..m for the masks, m + 1 for EOS
     ordinal: Tensor
-    targets: (
-        Tensor  # [B, T] the tokens the states must emit: BOS, masked tokens from left to right, EOS
-    )
+    # [B, T] the tokens the states must emit: BOS, masked tokens from left to right, EOS
+    targets: Tensor
     target_lengths: Tensor  # [B] number of targets of each sequence
     target_index: Tensor  # [B, T] the input position of each target (0 on padding)
-    target_is_mask: (
-        Tensor  # [B, T] bool, the targets that are masked tokens: all but BOS, EOS and padding
-    )
-    plain: "Lattice | None" = (
-        None  # the same input without any copies, for layers before a late expansion
-    )
+    # [B, T] bool, the targets that are masked tokens: all but BOS, EOS and padding
+    target_is_mask: Tensor
+    # the same input without any copies, for layers before a late expansion
+    plain: "Lattice | None" = None
 
     def to(self, device: torch.device) -> "Lattice":
         """The lattice on a device, for the heads; without `plain`, which only the encoder reads."""
@@ -146,7 +145,6 @@ def expand(
         targets=answers.gather(1, target_index),
         target_lengths=target_lengths,
         target_index=target_index,
-        target_is_mask=(masked & ~outer).gather(
-            1, target_index
-        ),  # false on padding, whose index is that of BOS
+        # false on padding, whose index is that of BOS
+        target_is_mask=(masked & ~outer).gather(1, target_index),
     )

@@ -216,9 +216,8 @@ def families(runs: Runs) -> list[Family]:
     for label in {family.label for family in found}:
         same = [family for family in found if family.label == label]
         common = frozenset.intersection(*(family.shared for family in same))
-        for (
-            family
-        ) in same:  # if labels are equal, adds the settings that differ; hashes are shortened
+        # if labels are equal, adds the settings that differ; hashes are shortened
+        for family in same:
             family.label += "".join(
                 f" · {name} = {value[:16]}" for name, value in sorted(family.shared - common)
             )

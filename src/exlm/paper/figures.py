@@ -19,9 +19,8 @@ from exlm.train.tracking import read_log
 
 POINTS = 100  # drawn points of a curve, about; few, so that the files stay small
 COLOURS = ("#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b")
-styled = matplotlib.rc_context(
-    STYLE
-)  # as a decorator, it changes the style inside that function only
+# as a decorator, it changes the style inside that function only
+styled = matplotlib.rc_context(STYLE)
 
 
 def _figure(name: str, family: Family, plot: Plot) -> Figure:

@@ -42,11 +42,8 @@ from exlm.train.optim import build_optimizer
 
 Call = Callable[[], object]
 WARM_UP = 3  # steps
-LOGITS = (
-    2**25
-    # of all states measured at a time; their entropy takes four times as many numbers in float64, 1
-    # GB
-)
+# of all states measured at a time; their entropy takes four times as many numbers in float64, 1 GB
+LOGITS = 2**25
 
 
 def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
@@ -123,14 +120,12 @@ def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[st
         weights = visits(model.links(states, lattice), lattice).double()  # [B, T, N]
         of_targets["states"] = (weights @ own[..., None])[..., 0]
     labels, result = batch["labels"], {}
-    copies = (labels != IGNORED).unflatten(
-        1, (-1, model.config.repeat)
-    )  # [B, S, r], which ones are masked
+    # [B, S, r], which ones are masked
+    copies = (labels != IGNORED).unflatten(1, (-1, model.config.repeat))
     for name, values in of_targets.items():
         of_inputs = torch.zeros(labels.shape, dtype=values.dtype)
-        of_inputs[labels != IGNORED] = values[
-            lattice.target_is_mask
-        ].cpu()  # targets stand in the order of the input
+        # targets stand in the order of the input
+        of_inputs[labels != IGNORED] = values[lattice.target_is_mask].cpu()
         result[name] = of_inputs.view(copies.shape).mean(2)[copies.all(2)]
     return result
 

@@ -16,9 +16,8 @@ from exlm.paper.values import LATEX
 from exlm.storage.files import replacing, write_text
 
 PAPER = "paper: "  # the titles of columns with the paper's numbers begin with this
-Row = dict[
-    str, Any
-]  # by the title of its column, each cell: a number, a Number, a text, or None if it was not run
+# by the title of its column, each cell: a number, a Number, a text, or None if it was not run
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -138,9 +137,8 @@ def write_report(directory: Path, title: str, lead: list[str], sections: list[Se
     for section in sections:
         for i, block in enumerate(section.blocks):
             seen[type(block), block.name] += 1
-            if (
-                count := seen[type(block), block.name]
-            ) > 1:  # names of the second family's files end in -2
+            # names of the second family's files end in -2
+            if (count := seen[type(block), block.name]) > 1:
                 block = section.blocks[i] = replace(block, name=f"{block.name}-{count}")
             block.write(directory)
     for template, name in (("report.md", "report.md"), ("report.html", "index.html")):

@@ -36,9 +36,8 @@ class Pretraining:
     scores: dict[str, float]  # in the unit of the tables; scores that were not measured are missing
     weights: str | None  # SHA-256 of the weights, as `exlm.storage.models.fingerprint` computes it
     study: Path | None  # the output directory of the `exlm analyze` that made this run
-    tunings: dict[str, "Finetuning"] = field(
-        default_factory=dict
-    )  # by task, those that its family compares
+    # by task, those that its family compares
+    tunings: dict[str, "Finetuning"] = field(default_factory=dict)
 
     @property
     def every_score(self) -> dict[str, list[float]]:
@@ -59,16 +58,13 @@ class Finetuning:
     path: Path
     result: Json  # content of its results.json
     task: str  # in small letters: the name of a known data set, or of a file without its ending
-    baseline: (
-        str | None
-    )  # the name of the baseline that was trained in the place of a pre-trained model
-    data: tuple[
-        Any, ...
-    ]  # hashes, split and number of rows; if these differ, scores cannot be compared
+    # the name of the baseline that was trained in the place of a pre-trained model
+    baseline: str | None
+    # hashes, split and number of rows; if these differ, scores cannot be compared
+    data: tuple[Any, ...]
     in_percent: bool  # whether the metric of this run is shown in percent
-    shared: (
-        str  # settings that must be equal to compare: data, start, hyper-parameters or their grid
-    )
+    # settings that must be equal to compare: data, start, hyper-parameters or their grid
+    shared: str
     scores: dict[str, list[float]]  # one number per seed, in the unit of the tables
 
 
@@ -82,12 +78,10 @@ class Runs:
     )
     """By the id of the pre-training. The id is None if the pre-training was not found."""
     baselines: list[Finetuning] = field(default_factory=list)
-    costs: dict[Path, Json] = field(
-        default_factory=dict
-    )  # contents of efficiency.json, by directory
-    damaged: dict[Path, str] = field(
-        default_factory=dict
-    )  # for each unusable file, what is wrong with it
+    # contents of efficiency.json, by directory
+    costs: dict[Path, Json] = field(default_factory=dict)
+    # for each unusable file, what is wrong with it
+    damaged: dict[Path, str] = field(default_factory=dict)
 
     def read(self, path: Path, record: Callable[..., Any], *further: Any) -> Any:
         """What `record` makes of a JSON file; None if there is no file. `damaged` notes a file that
@@ -123,9 +117,8 @@ def find_runs(roots: list[str]) -> Runs:
         )
     runs.baselines = [tuning for tuning in finetunings.values() if tuning.baseline]
     tuned = [tuning for tuning in finetunings.values() if not tuning.baseline]
-    for (
-        tuning
-    ) in tuned:  # its model has the same weights or, if weights are not known, the same path
+    # its model has the same weights or, if weights are not known, the same path
+    for tuning in tuned:
         name, weights = (
             str(tuning.result["settings"]["model"]),
             tuning.result["settings"].get("model_sha256"),
@@ -148,15 +141,13 @@ def _pretraining(result: Json, path: Path, runs: Runs) -> Pretraining | None:
         return None
     identity, recipe, found = result["identity"], result["recipe"], result["evaluation"]
     data = recipe["data"]
-    known = {
-        entry.name for entry in fields(ArchitectureConfig)
-    }  # earlier recipes have others, and lack some
+    # earlier recipes have others, and lack some
+    known = {entry.name for entry in fields(ArchitectureConfig)}
     model = ArchitectureConfig(
         **{key: value for key, value in recipe["model"].items() if key in known}
     )
-    own = (
-        "" if model.has_links else "model." if model.expands else "model.rotary"
-    )  # the beginning of its choices
+    # the beginning of its choices
+    own = "" if model.has_links else "model." if model.expands else "model.rotary"
     choices = {
         key: identity.get(key, usual) for key, usual in CHOICES.items() if key.startswith(own)
     }
@@ -174,9 +165,8 @@ def _pretraining(result: Json, path: Path, runs: Runs) -> Pretraining | None:
     }
     shares = share_bounds(data["mask_ratio"])
     shared = {key: value for key, value in identity.items() if key not in VARIED}
-    if (
-        shares[0] < shares[1]
-    ):  # such runs are compared among themselves, in the cell of their mean share
+    # such runs are compared among themselves, in the cell of their mean share
+    if shares[0] < shares[1]:
         shared["data.mask_ratio"] = shares
     run = Pretraining(
         id=_identifier(identity),
@@ -234,9 +224,8 @@ def _measured(content: Json) -> dict[str, float]:
             (HeldOut.ENTROPY, entropy),
             (HeldOut.STATE_ENTROPY, entropy.get("states")),
         ):
-            if (
-                summary and entropy["tokens"]
-            ):  # without tokens there is no entropy: every token had a visible copy
+            # without tokens there is no entropy: every token had a visible copy
+            if summary and entropy["tokens"]:
                 scores |= {name: summary["mean"], f"{name} error": summary["stderr"]}
     _check(*scores.values())
     return scores

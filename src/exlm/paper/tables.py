@@ -312,9 +312,8 @@ def claims_table(families: Sequence[Family]) -> Table:
 
 def runs_table(families: Sequence[Family], baselines: Sequence[Finetuning]) -> Table:
     """All pre-trainings, each followed by its fine-tunings, and then all baselines."""
-    rows: dict[
-        str, Row
-    ] = {}  # by run id, as a vanilla MLM may belong to several families but is listed once
+    # by run id, as a vanilla MLM may belong to several families but is listed once
+    rows: dict[str, Row] = {}
     for family in families:
         for run in (run for run in family.runs if run.id not in rows):
             result = ", ".join(

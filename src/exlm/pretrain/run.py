@@ -203,9 +203,8 @@ def pretrain(
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
         write_card(directory, result)
-        write_json(
-            directory / "result.json", result
-        )  # the last file: it says that the run is finished
+        # the last file: it says that the run is finished
+        write_json(directory / "result.json", result)
         print(f"{directory}: {_describe(result)}")
         return result
 
@@ -215,9 +214,8 @@ def check_positions(data: DataConfig, model: ArchitectureConfig) -> None:
     model has."""
     longest = max(int(Corpus(data.corpus, split).lengths.max(initial=0)) for split in SPLITS)
     limit = model.max_position_embeddings
-    limited = (
-        model.has_links and model.transition == "gated"
-    )  # nothing else has a table of positions
+    # nothing else has a table of positions
+    limited = model.has_links and model.transition == "gated"
     if limited and (needed := expanded_length(longest, data, model)) > limit:
         found = f"a sequence of {corpus_name(data.corpus)} has {longest + 2} tokens and can expand to {needed}"
         advice = f"set it to {needed}, or prepare with a smaller --max_length"

@@ -7,9 +7,9 @@ from typing import Any
 
 from exlm.data.batching import MaskRatio, share_bounds
 from exlm.errors import InputError
-from exlm.model.configuration_exlm import (
-    ArchitectureConfig as ArchitectureConfig,
-)  # also a part of a recipe
+
+# also a part of a recipe
+from exlm.model.configuration_exlm import ArchitectureConfig as ArchitectureConfig
 from exlm.model.heads import Prior
 from exlm.model.passes import Passes
 
@@ -21,9 +21,8 @@ REPORTING = (
     "tokens_per_micro_batch", "gradient_checkpointing",
 )  # fmt: skip
 
-EARLIER = {
-    "model.state_share": 0.5
-}  # settings that runs of earlier versions did not record, with what held for them
+# settings that runs of earlier versions did not record, with what held for them
+EARLIER = {"model.state_share": 0.5}
 
 
 @dataclass(frozen=True)
@@ -104,9 +103,8 @@ class EvaluateConfig:
 def expanded_length(tokens: int, data: DataConfig, model: ArchitectureConfig) -> int:
     """The most positions to which a masked sequence of so many tokens, without BOS and EOS, can
     expand."""
-    if (
-        model.states_per_boundary > 1
-    ):  # a packed sequence can consist of BOS and EOS tokens, which all have k states
+    # a packed sequence can consist of BOS and EOS tokens, which all have k states
+    if model.states_per_boundary > 1:
         return (tokens + 2) * data.repeat * model.states_per_boundary
     masks = math.ceil(share_bounds(data.mask_ratio)[1] * (tokens * data.repeat))
     return (tokens + 2) * data.repeat + masks * (model.states_per_mask - 1)

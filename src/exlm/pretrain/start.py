@@ -17,10 +17,8 @@ SIZES = ("hidden_size", "num_attention_heads", "intermediate_size")
 # differ.
 POSITIONS = ("rotary", "state_share", "rotary_base")
 ROWS_OF_TOKENS = ("exlm.embeddings.weight", "head.decoder.bias")
-ROWS_OF_NUMBERS = (
-    "exlm.copies.weight",
-    "transition.positions.weight",
-)  # by state index and by position
+# by state index and by position
+ROWS_OF_NUMBERS = ("exlm.copies.weight", "transition.positions.weight")
 
 
 def start_fingerprint(path: str) -> str:

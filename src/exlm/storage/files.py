@@ -216,9 +216,8 @@ def machine() -> dict[str, Any]:
         (line.split(":")[1].strip() for line in lines if line.startswith("model name")),
         platform.machine(),
     )
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    )  # macOS has none
+    # macOS has none
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     found = {"processor": f"{name}, {cores} cores", "device": device}
     return found | {"torch": torch.__version__, "threads": torch.get_num_threads()}

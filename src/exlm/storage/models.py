@@ -85,9 +85,8 @@ def load_model(
     verify(path)
     tokenizer = load_tokenizer(path)
     try:
-        config = AutoConfig.from_pretrained(
-            path, trust_remote_code=False
-        )  # a stranger's code is never run
+        # a stranger's code is never run
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         if config.model_type != "exlm":
             raise InputError(
                 f"{path} holds a {config.model_type} model; give the directory of an ExLM, MLM or CTC"
@@ -171,9 +170,8 @@ def check_name(name: str) -> None:
         if not any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
             with suppress(EntryNotFoundError):  # a repository that holds a tokenizer alone
                 get_hf_file_metadata(hf_hub_url(name, files[0]), timeout=5)
-    except (
-        Exception
-    ) as error:  # no name that the hub allows, no network, no such model, no right to read it
+    # no name that the hub allows, no network, no such model, no right to read it
+    except Exception as error:
         raise OSError(
             f"no such directory, and not found on the hub: {first_line(error)}"
         ) from error

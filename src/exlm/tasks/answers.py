@@ -31,9 +31,8 @@ class Window:
 
     row: int  # row of the question
     example: Example  # [S] by name: input_ids and, where the tokenizer makes them, token_type_ids
-    offsets: (
-        np.ndarray
-    )  # int32 [S, 2]: first character of a context token, one after its last; -1 for other tokens
+    # int32 [S, 2]: first character of a context token, one after its last; -1 for other tokens
+    offsets: np.ndarray
     null: int  # position of CLS (or BOS), which stands for "no answer"
     # First and last token of the first reference answer. `null` twice if there is no answer, or if
     # another window holds all of the answer but this one does not. None if no window of the
@@ -86,9 +85,8 @@ def _window(
     """One window of a question, labelled as if there were no answer."""
     names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
     example = {name: np.array(encoding[name][number], dtype=np.int32) for name in names}
-    sequence = np.array(
-        [-1 if text is None else text for text in encoding.sequence_ids(number)]
-    )  # -1: a special token
+    # -1: a special token
+    sequence = np.array([-1 if text is None else text for text in encoding.sequence_ids(number)])
     offsets = np.where(sequence[:, None] == 1, encoding["offset_mapping"][number], -1).astype(
         np.int32
     )

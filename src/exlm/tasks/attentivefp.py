@@ -24,9 +24,8 @@ from torch_geometric.utils.smiles import e_map, x_map
 WIDTH, LAYERS, STEPS, DROPOUT = 200, 2, 2, 0.2
 LEARNING_RATE, WEIGHT_DECAY, BATCH = 10**-2.5, 1e-5, 200
 PATIENCE = 20
-ATOM, BOND = (
-    [len(values) for values in features.values()] for features in (x_map, e_map)
-)  # sizes of the features
+# sizes of the features
+ATOM, BOND = ([len(values) for values in features.values()] for features in (x_map, e_map))
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

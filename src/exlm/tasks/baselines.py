@@ -36,13 +36,8 @@ from exlm.tasks.table import LabelledTable, TaskType
 from exlm.train.loop import on_signals
 
 TREES, NEIGHBOURS = 500, 5
-STRENGTHS = (
-    0.01,
-    0.1,
-    1.0,
-    10.0,
-    100.0,
-)  # C of linear models, the inverse of the strength of regularisation
+# C of linear models, the inverse of the strength of regularisation
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
 BLOCK = 1024  # rows whose neighbours are searched at once
 
 # What pip installs for a program; the first package gives the environment's folder its name.
@@ -59,16 +54,14 @@ class Problem:
 
     texts: list[str]  # [rows] SMILES or texts; all of them are predicted
     pairs: list[str] | None  # [rows] the second texts, if the task is on pairs
-    labels: (
-        np.ndarray
-    )  # [rows, tasks], classes as indices [rows, 1]; NaN: missing, or in neither train nor valid
+    # [rows, tasks], classes as indices [rows, 1]; NaN: missing, or in neither train nor valid
+    labels: np.ndarray
     train: np.ndarray  # numbers of the rows to learn from; every task has a label there
     valid: np.ndarray  # numbers of the rows that choose the epoch or the strength of regularisation
     task_type: TaskType
     outputs: int  # predictions for a row: classes for multiclass, tasks for all others
-    score: Callable[
-        [np.ndarray], float
-    ]  # how good predictions [rows, outputs] are on valid; higher is better
+    # how good predictions [rows, outputs] are on valid; higher is better
+    score: Callable[[np.ndarray], float]
     seed: int
     epochs: int | None  # the most epochs of a program, if not its own number
     log: Path  # what a program of its own says
@@ -118,16 +111,14 @@ def neighbours(problem: Problem) -> np.ndarray:
     result = np.zeros((len(bits), problem.outputs))
     for rows in np.array_split(np.arange(len(bits)), len(bits) // BLOCK + 1):
         shared = bits[rows] @ bits[train].T
-        similarity = shared / np.maximum(
-            size[rows, None] + size[train] - shared, 1
-        )  # [block, train rows]
+        # [block, train rows]
+        similarity = shared / np.maximum(size[rows, None] + size[train] - shared, 1)
         for task, labels in enumerate(targets.T):
             known = np.flatnonzero(~np.isnan(labels))
             k = min(NEIGHBOURS, len(known))
             nearest = known[np.argpartition(-similarity[:, known], k - 1, axis=1)[:, :k]]
-            weights = (
-                np.take_along_axis(similarity, nearest, 1) + 1e-6
-            )  # nothing in common: all count alike
+            # nothing in common: all count alike
+            weights = np.take_along_axis(similarity, nearest, 1) + 1e-6
             result[rows, task] = np.average(labels[nearest], axis=1, weights=weights)
     return result
 
@@ -159,14 +150,12 @@ def _one_model_per_task(problem: Problem, features: Any, model: BaseEstimator) -
     columns = []
     for labels in problem.labels.T:
         rows = problem.train[~np.isnan(labels[problem.train])]
-        several = (
-            problem.task_type == "regression" or np.ptp(labels[rows]) > 0
-        )  # some models refuse a single class
+        # some models refuse a single class
+        several = problem.task_type == "regression" or np.ptp(labels[rows]) > 0
         fitted = (clone(model) if several else DummyClassifier()).fit(features[rows], labels[rows])
         if hasattr(fitted, "estimators_"):
-            fitted.n_jobs = (
-                1  # threads would add up the trees in any order, and the last bits would differ
-            )
+            # threads would add up the trees in any order, and the last bits would differ
+            fitted.n_jobs = 1
         if problem.task_type == "regression":
             columns.append(fitted.predict(features)[:, None])
             continue
@@ -190,9 +179,8 @@ def chemprop(problem: Problem) -> np.ndarray:
     program = "from chemprop.cli.main import main; main()"
     with TemporaryDirectory() as folder:
         _run(problem, folder, "-c", program, "train", "-q", *options, "--data-path", *TABLES)
-        frame = pd.read_csv(
-            Path(folder) / "model_0" / "test_predictions.csv"
-        )  # it takes all.csv for the test part
+        # it takes all.csv for the test part
+        frame = pd.read_csv(Path(folder) / "model_0" / "test_predictions.csv")
     if kind == "multiclass":
         return np.array([text.split(",") for text in frame.iloc[:, -1]], dtype=float)
     return frame.iloc[:, 1:].to_numpy(dtype=float)
@@ -239,19 +227,16 @@ def _run(problem: Problem, folder: str, *arguments: str) -> None:
         TABLES, (problem.train, problem.valid, np.arange(len(frame))), strict=True
     ):
         frame.iloc[rows].to_csv(Path(folder) / name, index=False)
-    if failure := _failure(
-        [str(problem.python), "-I", *arguments], problem.log, folder
-    ):  # -I: without PYTHONPATH
+    # -I: without PYTHONPATH
+    if failure := _failure([str(problem.python), "-I", *arguments], problem.log, folder):
         raise TrainingStopped(f"the baseline failed: {failure}")
 
 
 def _failure(command: list[str], log: Path, folder: str | None = None) -> str:
     """Runs a program, its output in a log. If it fails, returns the last line of the log and where
     it is, else ""."""
-    with (
-        log.open("w") as file,
-        on_signals(_interrupt, once=True),
-    ):  # subprocess.run then ends the program, too
+    # subprocess.run then ends the program, too
+    with log.open("w") as file, on_signals(_interrupt, once=True):
         if not subprocess.run(
             command, stdout=file, stderr=subprocess.STDOUT, cwd=folder
         ).returncode:
@@ -376,9 +361,8 @@ class BaselineTask(LabelledTask):
         table, split, used = self.table, self.split(seed), np.flatnonzero(self.table.usable)
         known = np.isin(np.arange(len(table.texts)), [*split["train"], *split["valid"]])
         labels = np.where(known[:, None], table.labels, np.nan)
-        learned = np.flatnonzero(
-            ~np.isnan(labels[split["train"]]).all(0)
-        )  # the other tasks have no label in train
+        # the other tasks have no label in train
+        learned = np.flatnonzero(~np.isnan(labels[split["train"]]).all(0))
         columns = np.arange(len(table.classes)) if table.classes else learned
         everything = np.full((len(table.texts), len(table.classes or table.label_columns)), np.nan)
         everything[used] = 0.5  # for tasks of which nothing can be learned

@@ -67,15 +67,13 @@ def load_encoder(
         AutoModel.from_config(config) if from_scratch and config.model_type == "exlm" else None
     )
     fresh = model = _model_class(config, models)(config)
-    if (
-        drawn_first is not None
-    ):  # weights are drawn in this order, so that a seed always gives the same model
+    # weights are drawn in this order, so that a seed always gives the same model
+    if drawn_first is not None:
         model.exlm = drawn_first
     if not from_scratch:
         model = _from_pretrained(_model_class(config, models), name, config, new_head=True)
-        for (
-            attribute
-        ) in HEADS:  # a checkpoint that was fine-tuned before has the head of another task
+        # a checkpoint that was fine-tuned before has the head of another task
+        for attribute in HEADS:
             if hasattr(model, attribute):
                 setattr(model, attribute, getattr(fresh, attribute))
     if start_from:
@@ -147,13 +145,11 @@ def load_encoder_tokenizer(
     if "token_type_ids" in taken and 0 < largest < getattr(config, "type_vocab_size", largest + 1):
         names.append("token_type_ids")
     tokenizer.model_input_names = names
-    tokenizer.init_kwargs["model_input_names"] = (
-        names  # is saved with the tokenizer, so that pipelines use it too
-    )
+    # is saved with the tokenizer, so that pipelines use it too
+    tokenizer.init_kwargs["model_input_names"] = names
     limit = getattr(config, "max_position_embeddings", None) or -1
-    if (
-        config.model_type in ("exlm", "modernbert") or limit < 0
-    ):  # rotary positions, or relative ones (XLNet: -1)
+    # rotary positions, or relative ones (XLNet: -1)
+    if config.model_type in ("exlm", "modernbert") or limit < 0:
         return tokenizer, max_length
     late = any(family in config.model_type for family in POSITIONS_BEHIND_PADDING)
     return tokenizer, min(max_length, limit - ((config.pad_token_id or 0) + 1 if late else 0))
@@ -166,9 +162,8 @@ def load_config(name: str) -> PreTrainedConfig:
         check_name(name)
         return AutoConfig.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # no network, no such model, a damaged file
-        if (
-            Path(name).is_dir() or name.count("/") > 1 or name.startswith((".", "/", "~"))
-        ):  # not NAME or OWNER/NAME
+        # not NAME or OWNER/NAME
+        if Path(name).is_dir() or name.count("/") > 1 or name.startswith((".", "/", "~")):
             verify(name)
         message = f"no model could be loaded from {name} ({first_line(error)}); give a directory or hub name"
         raise InputError(message) from error

@@ -88,9 +88,8 @@ def finetune(
     fingerprints = {"model_sha256": encoder_fingerprint(model)}
     fingerprints |= {"start_sha256": encoder_fingerprint(start)} if start else {}
     task, known = resolve(task)
-    precision = used_precision(
-        distributed.device(device), train.precision
-    )  # what auto means differs between machines
+    # what auto means differs between machines
+    precision = used_precision(distributed.device(device), train.precision)
     named = {"model": model, "task": task, "from_scratch": from_scratch, "start_from": start_from}
     trainer = kind_of(task.task_type)(model, task, from_scratch, start)
     trainer.device = device
@@ -142,9 +141,8 @@ def run_task(
             f"{len(invalid)} rows have something wrong ({actions}see invalid_rows.csv), the first: {example}"
         )
     with lock(directory):
-        finished_runs(
-            directory, grid, seeds, settings
-        )  # a run that is refused changes nothing here
+        # a run that is refused changes nothing here
+        finished_runs(directory, grid, seeds, settings)
         write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
         write_frame(invalid, directory / "invalid_rows.csv")
         report = run_grid(directory, task.train_seed, grid, seeds, settings, task.metric)
@@ -210,18 +208,16 @@ def run_grid(
         return result
 
     medians, best = dict[str, float](), next(iter(grid))
-    for name, seed in (
-        run for run, result in finished.items() if result
-    ):  # a kill may have left its checkpoints
+    # a kill may have left its checkpoints
+    for name, seed in (run for run, result in finished.items() if result):
         shutil.rmtree(directory / name / f"seed-{seed}" / UNFINISHED, ignore_errors=True)
     for name in tqdm(grid, desc="grid", unit="cell", disable=len(grid) == 1):
         runs[name] = [finished[name, seed] or train(name, seed) for seed in seeds]
         summaries[name] = _summary(runs[name])
         medians[name] = rank(summaries[name]["valid"].get(metric, {}).get("median"), metric)
         previous, best = best, max(best, name, key=medians.__getitem__)  # of equal cells, the first
-        for worse in {previous, name} - {
-            best
-        }:  # a hundred runs would fill the disk; scores and predictions stay
+        # a hundred runs would fill the disk; scores and predictions stay
+        for worse in {previous, name} - {best}:
             for path in (directory / worse).glob("seed-*/*"):
                 if (
                     path.is_file()
@@ -229,9 +225,8 @@ def run_grid(
                     and "predictions" not in path.name
                 ):
                     path.unlink()
-    for i, seed in enumerate(
-        seeds
-    ):  # a cell that was not the best of an earlier grid has lost its weights
+    # a cell that was not the best of an earlier grid has lost its weights
+    for i, seed in enumerate(seeds):
         if "best_epoch" in runs[best][i] and not any(
             (directory / best / f"seed-{seed}").glob("*.safetensors")
         ):

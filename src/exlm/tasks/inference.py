@@ -173,9 +173,8 @@ def batches_by_length(model: nn.Module, examples: Sequence[Example]) -> Iterator
     """Row numbers in batches of TOKENS_PER_BATCH tokens. The longest come first: too large a batch
     fails at once. The sizes of the last ones are powers of two, because libraries keep a kernel for
     every shape that they meet."""
-    room = TOKENS_PER_BATCH // getattr(
-        getattr(model, "config", None), "repeat", 1
-    )  # the model repeats its input
+    # the model repeats its input
+    room = TOKENS_PER_BATCH // getattr(getattr(model, "config", None), "repeat", 1)
     lengths = np.array([len(example["input_ids"]) for example in examples], dtype=int)
     order = np.argsort(-lengths, kind="stable")
     while len(order):

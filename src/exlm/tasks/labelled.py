@@ -28,9 +28,8 @@ class LabelledTask:
     """A labelled table, how it is split, and how predictions for it are scored and recorded
     (`kinds.py`)."""
 
-    read_rows: Callable[
-        [LabelledTable], LabelledTable
-    ]  # says what can be used of it, by the completed `task`
+    # says what can be used of it, by the completed `task`
+    read_rows: Callable[[LabelledTable], LabelledTable]
     train_seed: Callable[[Path, Any, int], dict[str, Any]]
 
     def __init__(self, task: TaskConfig, trained_on: TextKind) -> None:
@@ -66,9 +65,8 @@ class LabelledTask:
             if table.parts is None
             else table.frame.astype(str).assign(**{"": table.parts})
         )
-        content = (
-            pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
-        )  # cells and parts
+        # cells and parts
+        content = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
         digest = hashlib.sha256("\t".join(map(str, frame.columns)).encode() + content).hexdigest()
         self.data_settings = {
             "data_sha256": digest,

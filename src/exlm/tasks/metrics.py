@@ -23,9 +23,8 @@ from exlm.errors import Diverged
 from exlm.tasks.table import TaskType
 
 NAN = float("nan")
-Metric = Callable[
-    [np.ndarray, np.ndarray], float
-]  # from labels y and predictions p of one task; NaN if undefined
+# from labels y and predictions p of one task; NaN if undefined
+Metric = Callable[[np.ndarray, np.ndarray], float]
 
 # Probabilities of 0.5 and more stand for label 1. Constant labels or predictions leave some metrics
 # undefined.

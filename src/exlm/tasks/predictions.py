@@ -28,9 +28,8 @@ from exlm.train import distributed
 BINS = 15  # of the calibration error
 # predictions for molecules with a larger distance to those of the training deserve less trust
 FAR = 0.7
-TRAINING_MOLECULES = (
-    "train.smi"  # one SMILES a line, beside the model of every seed: random splits differ
-)
+# one SMILES a line, beside the model of every seed: random splits differ
+TRAINING_MOLECULES = "train.smi"
 
 Score = Callable[[np.ndarray], dict[str, float]]
 
@@ -72,16 +71,14 @@ class Member:
 class Predictions:
     """What the models predict for a file, and how it can be scored."""
 
-    frame: (
-        pd.DataFrame
-    )  # all rows and columns of the file with the predictions; `problem` says why a row has none
+    # all rows and columns of the file with the predictions; `problem` says why a row has none
+    frame: pd.DataFrame
     counts: dict[str, int]  # of rows, by what they are
     # By the model's name (of several, `ensemble` is the first) a function from positions of rows
     # [n] to their metrics.
     scores: Mapping[str, Score] = field(default_factory=dict)
-    labelled: np.ndarray = field(
-        default_factory=lambda: np.arange(0)
-    )  # positions of the rows that can be scored
+    # positions of the rows that can be scored
+    labelled: np.ndarray = field(default_factory=lambda: np.arange(0))
     note: str = ""  # why there are no scores, "" if the file has no labels
 
 
@@ -191,9 +188,8 @@ def _columns(runs: list[np.ndarray], texts: list[str], task: dict[str, Any]) -> 
         best = means.argmax(1) if task["classes"] else (means[:, 0] >= 0.5).astype(int)
         classes = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
         named = classes.map(dict(enumerate(task["classes"]))) if task["classes"] else classes
-        columns["predicted class"] = (
-            named.array
-        )  # without the index: that of a part begins at its first row
+        # without the index: that of a part begins at its first row
+        columns["predicted class"] = named.array
         columns["confidence"] = (
             means.max(1) if task["classes"] else np.maximum(means, 1 - means)[:, 0]
         )

@@ -136,9 +136,8 @@ class QuestionAnswering:
         if published:
             folder = data_folder(SQUAD, task.data_dir, "text/squad2")
             files = {split: find_file(folder, FILES[split]) for split in published}
-        self.splits: dict[
-            str, tuple[pd.DataFrame, list[Window]]
-        ] = {}  # questions and windows of each split
+        # questions and windows of each split
+        self.splits: dict[str, tuple[pd.DataFrame, list[Window]]] = {}
         hashes, counts, problems = {}, [], []
         for split in filter(files.get, files):
             questions, unusable = read_questions(files[split])

@@ -20,13 +20,11 @@ from exlm.train import distributed
 from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
 from exlm.train.optim import OptimizerConfig
 
-UNFINISHED = (
-    "unfinished"  # in the directory of a seed whose training is not finished (`files.unfinished`)
-)
+# in the directory of a seed whose training is not finished (`unfinished`)
+UNFINISHED = "unfinished"
 MEMORY_ADVICE = "lower batch_size, or max_length of the task; both change the result (train.gradient_checkpointing does not)"
-BUCKETED_BATCHES = (
-    8  # so many batches at a time: their shuffled rows are sorted by length and cut into batches
-)
+# so many batches at a time: their shuffled rows are sorted by length and cut into batches
+BUCKETED_BATCHES = 8
 
 
 @dataclass(eq=False)
@@ -38,9 +36,8 @@ class ShuffledBatches:
     rows: np.ndarray  # indices of the examples to train on
     batch_size: int
     seed: int  # seed of the order
-    collate: Callable[
-        [np.ndarray], dict[str, Tensor]
-    ]  # from the indices of a batch to its tensors, labels included
+    # from the indices of a batch to its tensors, labels included
+    collate: Callable[[np.ndarray], dict[str, Tensor]]
 
     def __post_init__(self) -> None:
         self.per_epoch = -(-len(self.rows) // self.batch_size)

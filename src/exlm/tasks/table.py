@@ -15,17 +15,15 @@ from exlm.errors import InputError
 
 TaskType = Literal["binary", "multiclass", "multilabel", "regression", "token_classification"]
 OnInvalid = Literal["error", "skip", "keep"]
-Example = dict[
-    str, np.ndarray
-]  # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
+# int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
+Example = dict[str, np.ndarray]
 
 MISSING_LABELS = ("", "NA", "NaN", "nan", "null")
 # Names of columns that number their rows; pandas calls a column without a name "Unnamed: 0".
 IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnamed: \d+")
 MAX_INFERRED_CLASSES = 50
-MAX_INFERRED_INTEGER_CLASSES = (
-    10  # if there are more distinct whole numbers, the task is regression
-)
+# if there are more distinct whole numbers, the task is regression
+MAX_INFERRED_INTEGER_CLASSES = 10
 
 
 @dataclass(frozen=True)
@@ -36,9 +34,8 @@ class LabelledTable:
     frame: pd.DataFrame
     texts: list[str]  # [rows] the SMILES (or text) of each row, "" where missing
     pairs: list[str] | None  # [rows] the second text of each row, where the task has two
-    labels: (
-        np.ndarray
-    )  # [rows, tasks] float64, NaN = missing; [rows, 0] when read for prediction; or [rows, units]
+    # [rows, tasks] float64, NaN = missing; [rows, 0] when read for prediction; or [rows, units]
+    labels: np.ndarray
     label_columns: list[str]
     task_type: TaskType
     classes: list[str] | None  # multiclass: the label values; `labels` has their indices
@@ -46,12 +43,10 @@ class LabelledTable:
     text_column: str
     pair_column: str | None
     inferred: dict[str, str]  # what was found without being told, by the option that says otherwise
-    unit: str | None = (
-        None  # token_classification: a regular expression for what has a label (`token_labels.py`)
-    )
-    examples: list[Example] = field(
-        default_factory=list
-    )  # [rows] their tokens, if a model reads them
+    # token_classification: a regular expression for what has a label (`token_labels.py`)
+    unit: str | None = None
+    # [rows] their tokens, if a model reads them
+    examples: list[Example] = field(default_factory=list)
     caveats: list[str] = field(default_factory=list)  # [rows] what else is wrong, "" if nothing
     # [rows] bool: those with text and label, which a split divides before any is left out for its
     # tokens; None: `usable`.
@@ -121,10 +116,8 @@ def make_table(
     ]
     problems = pd.Series(malformed, dtype=object)
     if isinstance(frame, dict):
-        for (
-            part,
-            file,
-        ) in frame.items():  # in a file without these columns, all texts would be empty
+        # in a file without these columns, all texts would be empty
+        for part, file in frame.items():
             check_columns(file, f"{path}, {part} part", text_column, pair_column)
         every = list(dict.fromkeys(name for file in files for name in file.columns))
         frame = pd.concat(

@@ -60,12 +60,10 @@ def first_tokens(
         owner = np.full(len(texts[row]), -1)
         for unit, span in enumerate(spans[row]):
             owner[slice(*span)] = unit
-        for token, (start, end) in reversed(
-            [*enumerate(offsets)]
-        ):  # special tokens have no characters
-            if (
-                end > start and owner[end - 1] >= 0
-            ):  # the last character decides: a token may begin with a space
+        # special tokens have no characters
+        for token, (start, end) in reversed([*enumerate(offsets)]):
+            # the last character decides: a token may begin with a space
+            if end > start and owner[end - 1] >= 0:
                 first[row, owner[end - 1]] = token
     return first
 

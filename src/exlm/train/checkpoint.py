@@ -38,9 +38,8 @@ def save(
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state[parameter].items()
     }
-    for unfinished in directory.glob(
-        ".partial-*"
-    ):  # of a save that was killed; the run's lock keeps others away
+    # of a save that was killed; the run's lock keeps others away
+    for unfinished in directory.glob(".partial-*"):
         shutil.rmtree(unfinished, ignore_errors=True)
     try:
         with new_directory(directory / f"{PREFIX}{step:08d}", overwrite=True) as partial:

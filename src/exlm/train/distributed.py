@@ -76,9 +76,8 @@ def process_group(max_wait: int) -> Iterator[tuple[int, int]]:
         ):
             store.set(f"end of {rank}", str(error)[:1000] or type(error).__name__)
             raise
-        signal.signal(
-            signal.SIGTERM, signal.SIG_IGN
-        )  # torchrun's, which would end this process before it says why
+        # torchrun's, which would end this process before it says why
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(1)  # the process that failed may still be about to say why
         ended = (other for other in range(world) if store.check([f"end of {other}"]))
         said = {other: store.get(f"end of {other}").decode() for other in ended}

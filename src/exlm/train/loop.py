@@ -30,9 +30,8 @@ from exlm.train.tracking import GO_ON, Sums, Tracker, clocks
 
 Batch = dict[str, Any]  # tensors on the host; attention_mask [B, S] among them
 MicroBatches = Callable[[int], list[tuple[int, Batch]]]  # step -> (number within the update, batch)
-Loss = Callable[
-    [nn.Module, Batch], tuple[Tensor, Tensor, Tensor]
-]  # sum, count summed over, sequences skipped
+# sum, count summed over, sequences skipped
+Loss = Callable[[nn.Module, Batch], tuple[Tensor, Tensor, Tensor]]
 Evaluate = Callable[[nn.Module, int], dict[str, Any]]
 
 
@@ -77,9 +76,8 @@ class LoopConfig:
         for name, smallest in (least | {"eval_every": 0, "save_every": 0}).items():
             if getattr(self, name) < smallest:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least {smallest}")
-        if (
-            ratio := self.optimizer.warmup_ratio
-        ) is not None:  # a run is known by its steps, however they were given
+        # a run is known by its steps, however they were given
+        if (ratio := self.optimizer.warmup_ratio) is not None:
             optimizer = replace(
                 self.optimizer, warmup_steps=int(ratio * self.steps), warmup_ratio=None
             )
@@ -132,9 +130,8 @@ def fit(
         else None
     )
     state = state or {"step": 0, "sums": [0.0] * 4, "infeasible_run": 0}
-    wrapped = (
-        DistributedDataParallel(model) if is_initialized() else model
-    )  # averages gradients over the processes
+    # averages gradients over the processes
+    wrapped = DistributedDataParallel(model) if is_initialized() else model
     main, values = distributed.is_main(), None
     advice = (
         GO_ON if config.save_every and identity else "use a lower learning rate or precision fp32"
@@ -240,9 +237,8 @@ def update(
     found, tokens = torch.zeros(3, dtype=torch.float64, device=device), 0
     for i, (number, batch) in enumerate(micro_batches, 1):
         torch.manual_seed(int(draw(Purpose.DROPOUT, seed, step, number)) >> 1)
-        last = i == len(
-            micro_batches
-        )  # gradients of those before are added up in this process only
+        # gradients of those before are added up in this process only
+        last = i == len(micro_batches)
         alone = (
             nullcontext()
             if last or not isinstance(model, DistributedDataParallel)
