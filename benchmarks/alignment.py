@@ -142,7 +142,7 @@ def growth(axis: str, name: str, function: Function, device: str, pairs: int) ->
     seconds = [
         times({name: (function, random_lattice(*shape, device=device))}, device, pairs)[name]["min"]
         for shape in shapes
-    ]  # fmt: skip
+    ]
     sizes = [shape[column] for shape in shapes]
 
     def exponent(values: list[float]) -> float:
@@ -158,9 +158,15 @@ def growth(axis: str, name: str, function: Function, device: str, pairs: int) ->
         flush=True,
     )
     return {
-        "axis": axis, "backend": name, "shapes": shapes, "sizes": sizes, "seconds": seconds, "visits": visits,
-        "exponent": measured, "exponent_of_visits": counted,
-    }  # fmt: skip
+        "axis": axis,
+        "backend": name,
+        "shapes": shapes,
+        "sizes": sizes,
+        "seconds": seconds,
+        "visits": visits,
+        "exponent": measured,
+        "exponent_of_visits": counted,
+    }
 
 
 def main() -> None:
@@ -184,7 +190,8 @@ def main() -> None:
         return
     fast = list(backends(device))[-1]
     print(
-        f"{'shape':>14} {'loop':>10} {'torch':>10} {fast:>10} {'loop/torch':>11} {'loop/' + fast:>11} "
+        f"{'shape':>14} {'loop':>10} {'torch':>10} {fast:>10} {'loop/torch':>11} "
+        f"{'loop/' + fast:>11} "
         f"{fast + ' hostile/typical':>22} {'torch f64':>10}"
     )
     for shape in (options.shapes or SHAPES[device]).split(","):

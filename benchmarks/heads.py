@@ -117,10 +117,13 @@ def compare_losses(name: str, shape: Shape, device: str, pairs: int) -> dict[str
     relative = ratio(times["dense"], times["states"])
     milliseconds = {side: 1e3 * min(values) for side, values in times.items()}
     print(
-        f"{name:>12}: dense {milliseconds['dense']:.1f} ms, states {milliseconds['states']:.1f} ms, "
+        f"{name:>12}: dense {milliseconds['dense']:.1f} ms, states {milliseconds['states']:.1f} "
+        "ms, "
         f"ratio {relative['min']:.2f} {relative['median']:.2f}; memory of the loss "
-        f"{peaks['dense']['step'] / 2**20:.0f} MiB and {peaks['states']['step'] / 2**20:.0f} MiB; losses {value:.4f} "
-        f"{dense_value:.4f}, largest difference of gradients {(gradient - dense_gradient).abs().max():.1e}"
+        f"{peaks['dense']['step'] / 2**20:.0f} MiB and {peaks['states']['step'] / 2**20:.0f} MiB; "
+        f"losses {value:.4f} "
+        f"{dense_value:.4f}, largest difference of gradients "
+        f"{(gradient - dense_gradient).abs().max():.1e}"
     )
     seconds = {side: summary(values) for side, values in times.items()}
     return {
@@ -137,8 +140,8 @@ def step_memory(shape: Shape, device: str) -> dict[str, object]:
     peaks = {name: measure_memory(shape, Contender(name), device) for name in ("mlm", "exlm")}
     relative = {kind: peaks["exlm"][kind] / peaks["mlm"][kind] for kind in ("total", "step")}
     for kind, factor in relative.items():
-        print(f"{kind:>12}: ExLM {peaks['exlm'][kind] / 2**20:.0f} MiB, MLM {peaks['mlm'][kind] / 2**20:.0f} MiB, "
-              f"ratio {factor:.2f}")  # fmt: skip
+        exlm, mlm = (peaks[name][kind] / 2**20 for name in ("exlm", "mlm"))
+        print(f"{kind:>12}: ExLM {exlm:.0f} MiB, MLM {mlm:.0f} MiB, ratio {factor:.2f}")
     return {"shape": dataclasses.asdict(shape), "memory": peaks, "ratio": relative}
 
 
@@ -165,7 +168,8 @@ def measure_emission(shape: Shape, device: str, pairs: int) -> dict[str, object]
     logits = cost.saved - vocabulary_product(shape, shape.states, keep_logits=False).saved
     best = min(times["emission"])
     print(
-        f"{'emission':>12}: {1e3 * best:.1f} ms, {3 * cost.flops / best / 1e9:.0f} GFLOP/s if nothing is made twice, "
+        f"{'emission':>12}: {1e3 * best:.1f} ms, {3 * cost.flops / best / 1e9:.0f} GFLOP/s if "
+        "nothing is made twice, "
         f"peak {peak['step'] / 2**20:.0f} MiB where all logits are {logits / 2**20:.0f} MiB"
     )
     seconds = summary(times["emission"])

@@ -127,7 +127,8 @@ def main() -> None:
     loader = result["tokens"] / (result["batches"] + result["lattices"])
     step = result["tokens"] / result["updates"]
     print(
-        f"loader: {result['tokens'] / result['batches']:,.0f} tokens/s of batches, {loader:,.0f} with lattices; "
+        f"loader: {result['tokens'] / result['batches']:,.0f} tokens/s of batches, {loader:,.0f} "
+        "with lattices; "
         f"training {step:,.0f} tokens/s; loader/training {loader / step:.1f}"
     )
     padding = {

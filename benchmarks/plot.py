@@ -20,13 +20,27 @@ from matplotlib.figure import Figure
 
 Record = dict[str, Any]
 COLOURS = {
-    "exlm": "#c0392b", "mlm": "#2f6db5", "bert": "#c3c9d1", "roberta": "#a4acb7", "modernbert": "#858f9c",
-    "loop": "#a4acb7", "torch": "#e0a030", "c": "#c0392b", "triton": "#c0392b",
-}  # fmt: skip
+    "exlm": "#c0392b",
+    "mlm": "#2f6db5",
+    "bert": "#c3c9d1",
+    "roberta": "#a4acb7",
+    "modernbert": "#858f9c",
+    "loop": "#a4acb7",
+    "torch": "#e0a030",
+    "c": "#c0392b",
+    "triton": "#c0392b",
+}
 NAMES = {
-    "exlm": "ExLM", "mlm": "MLM (ours)", "bert": "BERT", "roberta": "RoBERTa", "modernbert": "ModernBERT",
-    "loop": "plain loop, autograd", "torch": "PyTorch", "c": "C", "triton": "Triton",
-}  # fmt: skip
+    "exlm": "ExLM",
+    "mlm": "MLM (ours)",
+    "bert": "BERT",
+    "roberta": "RoBERTa",
+    "modernbert": "ModernBERT",
+    "loop": "plain loop, autograd",
+    "torch": "PyTorch",
+    "c": "C",
+    "triton": "Triton",
+}
 KINDS = ("cpu", "cuda")
 
 
@@ -81,9 +95,11 @@ def draw_steps(records: list[Record]) -> Figure | None:
             x, measured, 0.55, color="#e39a92", label="measured, median of pairs" if not x else None
         )
         axis.plot(
-            [x - 0.38, x + 0.38], [bound] * 2, color="#222",
+            [x - 0.38, x + 0.38],
+            [bound] * 2,
+            color="#222",
             label="bound: the operations that any code must do" if not x else None,
-        )  # fmt: skip
+        )
         axis.annotate(
             f"{measured:.2f}",
             (x, max(measured, bound)),
@@ -190,9 +206,12 @@ def draw_power_law(axis: Axes, record: Record) -> None:
     counted = f"visited edges, {record['exponent_of_visits']:.2f}"
     known = axis.get_legend_handles_labels()[1]
     axis.plot(
-        record["sizes"], [scale * value for value in record["visits"]], ":", color="#888",
+        record["sizes"],
+        [scale * value for value in record["visits"]],
+        ":",
+        color="#888",
         label=None if counted in known else counted,
-    )  # fmt: skip
+    )
 
 
 def draw_peers(records: list[Record]) -> Figure | None:
@@ -255,9 +274,15 @@ def main() -> None:
     parser.add_argument("--format", default="svg", choices=("svg", "png"))
     options = parser.parse_args()
     plt.rcParams.update(
-        {"svg.hashsalt": "exlm", "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
-         "font.size": 9, "axes.axisbelow": True}
-    )  # fmt: skip
+        {
+            "svg.hashsalt": "exlm",
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "legend.frameon": False,
+            "font.size": 9,
+            "axes.axisbelow": True,
+        }
+    )
     options.output.mkdir(parents=True, exist_ok=True)
     records = read(options.results)
     for name, draw in FIGURES.items():

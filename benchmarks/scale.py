@@ -129,7 +129,8 @@ def show_hours() -> None:
 def show_memory() -> None:
     """Prints the second table of docs/scale.md."""
     print(
-        "| recipe | tokens per micro-batch | weights and optimizer | kept for the backward pass | at most |"
+        "| recipe | tokens per micro-batch | weights and optimizer | kept for the backward pass | "
+        "at most |"
     )
     print("| --- | --- | --- | --- | --- |")
     for recipe in recipes():

@@ -114,27 +114,34 @@ def forward_cost(shape: Shape, name: Objective, chunk: int) -> dict[str, float]:
 def show(result: dict[str, Any]) -> None:
     settings = next(iter(result["settings"].values()))
     print(
-        f"{result['comparison']}, {result['preset']}, {settings['precision']}, dropout {settings['dropout']}"
+        f"{result['comparison']}, {result['preset']}, {settings['precision']}, dropout "
+        f"{settings['dropout']}"
     )
     for name, times in result["seconds"].items():
         peak = result["memory"].get(name, {}).get("total", 0) / 2**20
-        cells = f"{1e3 * times['min']:9.1f} {1e3 * times['median']:9.1f} ms {result['tokens_per_second'][name]:10.0f}/s"
+        cells = (
+            f"{1e3 * times['min']:9.1f} {1e3 * times['median']:9.1f} ms "
+            f"{result['tokens_per_second'][name]:10.0f}/s"
+        )
         relative = f"{result['ratio'][name]['min']:7.3f} {result['ratio'][name]['median']:7.3f}"
         utilisation = result.get("flop_utilisation", {}).get(name)
         print(
-            f"{name:>12} {cells} {relative} {peak:8.0f} MiB {result['parameters'][name] / 1e6:8.2f}M"
+            f"{name:>12} {cells} {relative} {peak:8.0f} MiB "
+            f"{result['parameters'][name] / 1e6:8.2f}M"
             f" loss {result['loss'][name]:.3f} {result['settings'][name]['attention']:>6}"
             + (f" utilisation {utilisation:.3f}" if utilisation else "")
         )
     if "bound" in result:
         print(
-            f"{'bound':>12} {result['bound']:.3f}, {result['bound_of_chunks']:.3f} with logits made again"
+            f"{'bound':>12} {result['bound']:.3f}, {result['bound_of_chunks']:.3f} with logits "
+            "made again"
         )
         for name, cost in result["forward"].items():
             cells = f"{cost['flops'] / 1e9:.1f} GFLOP, {cost['traffic'] / 2**20:.0f} MiB moved"
             measured = result["memory"].get(name, {}).get("step", 0) / 2**20
             print(
-                f"{name:>12} forward {cells}, {cost['saved'] / 2**20:.0f} MiB kept; step measured {measured:.0f} MiB"
+                f"{name:>12} forward {cells}, {cost['saved'] / 2**20:.0f} MiB kept; step measured "
+                f"{measured:.0f} MiB"
             )
 
 

@@ -23,9 +23,10 @@ EXLM, MLM, MLM_SAME_TIME = "ExLM (k = 4)", "MLM, same updates", "MLM, same time"
 NAMES = {EXLM: "exlm", MLM: "mlm", MLM_SAME_TIME: "mlm-same-time"}  # of directories
 LABEL = "melting_point"
 RECIPE = RECIPES / "molecules/demo.yaml"
-ABOUT = """38.7% of the tokens are masked. Perplexity: between how many tokens a model is torn at a mask, each mask
-judged by itself. Joint perplexity judges all masks of a molecule together, in one pass of the network: that is what the
-transitions of ExLM are for. In one pass an MLM has one number for both. Lower is better."""
+ABOUT = """38.7% of the tokens are masked. Perplexity: between how many tokens a model is torn at a
+mask, each mask judged by itself. Joint perplexity judges all masks of a molecule together, in one
+pass of the network: that is what the transitions of ExLM are for. In one pass an MLM has one number
+for both. Lower is better."""
 
 
 def demo(
@@ -103,11 +104,13 @@ def demo(
     for other in (MLM, MLM_SAME_TIME):
         relation = "lower than" if joint[EXLM] < joint[other] else "not lower than"
         print(
-            f"Here ExLM's joint perplexity, {joint[EXLM]:.3f}, is {relation} {joint[other]:.3f} ({other})."
+            f"Here ExLM's joint perplexity, {joint[EXLM]:.3f}, is {relation} {joint[other]:.3f} "
+            f"({other})."
         )
     print("A toy: minutes on a few thousand molecules, one seed of pre-training.")
     print(
-        f"models, predictions, logs: {directory}\ntable: {directory / 'results.md'}\nfigure: {figure}"
+        f"models, predictions, logs: {directory}\ntable: {directory / 'results.md'}\nfigure: "
+        f"{figure}"
     )
     print(f"{time.monotonic() - started:.0f} seconds")
 

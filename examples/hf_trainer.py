@@ -40,14 +40,24 @@ def main(texts: str, tokenizer_path: str, output: str, steps: int = 200) -> dict
     sizes = dict(hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=512)
     model = ExLMForMaskedLM(ArchitectureConfig(**sizes, num_states=2).build(tokenizer))
     arguments = TrainingArguments(
-        output, max_steps=steps, per_device_train_batch_size=64, learning_rate=1e-3, report_to=[], logging_steps=20,
+        output,
+        max_steps=steps,
+        per_device_train_batch_size=64,
+        learning_rate=1e-3,
+        report_to=[],
+        logging_steps=20,
         remove_unused_columns=False,
-    )  # fmt: skip
+    )
     collator = ExLMDataCollator(tokenizer, mask_ratio=0.15, seed=0)
     trainer = Trainer(
-        model, arguments, data_collator=collator, callbacks=[collator], compute_metrics=accuracy,
-        train_dataset=rows.skip(100).shuffle(seed=0, buffer_size=10_000), eval_dataset=rows.take(100),
-    )  # fmt: skip
+        model,
+        arguments,
+        data_collator=collator,
+        callbacks=[collator],
+        compute_metrics=accuracy,
+        train_dataset=rows.skip(100).shuffle(seed=0, buffer_size=10_000),
+        eval_dataset=rows.take(100),
+    )
     trainer.train()
     trainer.save_model(output)
     tokenizer.save_pretrained(output)

@@ -25,9 +25,13 @@ from exlm.train.loop import LoopConfig, update
 from exlm.train.optim import build_optimizer
 
 SIZES: dict[str, Any] = {
-    "hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 512, "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 1024,
-}  # fmt: skip
+    "hidden_size": 128,
+    "num_attention_heads": 4,
+    "intermediate_size": 512,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "max_position_embeddings": 1024,
+}
 MODELS: dict[str, dict[str, Any]] = {
     "mlm": {"objective": "mlm"},
     "k2, last layer": {"num_states": 2, "expanded_layers": 1, "copy_embedding": 0.06},

@@ -109,7 +109,9 @@ def summary(records: list[Record], compared: dict[str, Downstream]) -> pd.DataFr
             {
                 "comparison": f"{COMPARED[name][0]}, {len(found.table)} sets",
                 "ExLM": f"{means['ExLM']:.3f} (mean {score}), ahead in {found.wins}",
-                "MLM of equal cost": f"{means['MLM']:.3f}, ahead in {len(found.table) - found.wins}",
+                "MLM of equal cost": (
+                    f"{means['MLM']:.3f}, ahead in {len(found.table) - found.wins}"
+                ),
                 "ExLM better by": f"{found.mean:+.2f} s.d." if found.seeds > 1 else "",
                 "95% interval": f"{found.low:+.2f} to {found.high:+.2f}" if found.seeds > 1 else "",
                 "seeds": found.seeds,
@@ -184,9 +186,11 @@ def repetitions(probes: list[Record]) -> str:
         row |= {"mean score": spread(list(scores[kind]), 2)}
         rows.append(row | {"by seed": " ".join(f"{value:+.2f}" for value in scores[kind])})
     return (
-        f"{markdown(pd.DataFrame(rows))}\n\nRange of the mean score along 62.2% masks, where corruption falls: "
+        f"{markdown(pd.DataFrame(rows))}\n\nRange of the mean score along 62.2% masks, where "
+        "corruption falls: "
         f"{_by_seed(scores['corruption'])}; along 15% corruption, where the share of masks rises: "
-        f"{_by_seed(scores['masks'])} (by seed). By the rule of the plan the claim is **{claim(scores)}**."
+        f"{_by_seed(scores['masks'])} (by seed). By the rule of the plan the claim is "
+        f"**{claim(scores)}**."
     )
 
 
@@ -230,7 +234,8 @@ def sets(found: Downstream) -> str:
         " ".join(f"{value:+.1f}" for value in row) for row in scaled.to_numpy()
     ]
     return (
-        f"{markdown(shown)}\n\n{chosen} Mean over sets and seeds {found.mean:+.2f} s.d. (95% bootstrap interval "
+        f"{markdown(shown)}\n\n{chosen} Mean over sets and seeds {found.mean:+.2f} s.d. (95% "
+        "bootstrap interval "
         f"{found.low:+.2f} to {found.high:+.2f}); {wins}"
     )
 

@@ -61,10 +61,16 @@ from exlm.train.tracking import read_log
 
 NARROW: dict[str, Any] = {
     "num_states": 2,
-    "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 512,
-    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 1024,
-    "initializer_range": 0.06, "rotary_base": 100.0,
-}  # fmt: skip
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 512,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "max_position_embeddings": 1024,
+    "initializer_range": 0.06,
+    "rotary_base": 100.0,
+}
 RATIOS = (0.15, 0.387)
 
 

@@ -68,7 +68,8 @@ def tables(runs: Path) -> None:
         own = "" if name == "mlm" else spread(values["own_states"])
         minutes = spread([run["training_seconds"] / 60 for run in found], 1)
         print(
-            f"| {title} | {found[0]['recipe']['train']['steps']} | {minutes} | {' | '.join(cells)} | {own} |"
+            f"| {title} | {found[0]['recipe']['train']['steps']} | {minutes} | {' | '.join(cells)} "
+            f"| {own} |"
         )
     print()
     for task, metrics in {
@@ -95,7 +96,8 @@ def tables(runs: Path) -> None:
         for column in ("score", "joint_score"):
             known = [frame.dropna(subset=[column]) for frame in frames]
             print(
-                f"| {title} | {column} | {spread([spearmanr(k[column], k['label']).statistic for k in known])} |"
+                f"| {title} | {column} | "
+                f"{spread([spearmanr(k[column], k['label']).statistic for k in known])} |"
             )
 
 
