@@ -1,0 +1,33 @@
+"""How the code reads: what a formatter and a type checker do not see."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCES = sorted((Path(__file__).parents[1] / "src").rglob("*.py"))
+LONGEST = 50  # lines of a function, without its docstring
+
+
+def functions(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def lines_without_docstring(function):
+    lines = function.end_lineno - function.lineno + 1
+    first = function.body[0]
+    if ast.get_docstring(function) is not None:
+        lines -= first.end_lineno - first.lineno + 1
+    return lines
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_functions_are_short(path):
+    too_long = {
+        function.name: lines_without_docstring(function)
+        for function in functions(path)
+        if lines_without_docstring(function) > LONGEST
+    }
+    assert not too_long
