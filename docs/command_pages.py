@@ -6,7 +6,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from exlm_command.parser import build_parser
-from exlm_command.table import COMMANDS, function_of
+from exlm_command.table import COMMANDS
 
 
 class Commands(SphinxDirective):
@@ -20,11 +20,10 @@ class Commands(SphinxDirective):
 
     def section(self, name: str) -> str:
         """Markdown: the command's name, one line about it, an example and its help."""
-        summary = str(function_of(name).__doc__).splitlines()[0]
         parser = build_parser(name)
         # a backspace in the help of --print_config
         text = parser.format_help().replace(" \b", "").rstrip()
-        return f"## exlm {name}\n\n{summary}\n\n```text\n{text}\n```\n"
+        return f"## exlm {name}\n\n{COMMANDS[name].summary}.\n\n```text\n{text}\n```\n"
 
 
 class Functions(SphinxDirective):

@@ -2,6 +2,7 @@
 the package."""
 
 import ast
+import re
 import shlex
 import subprocess
 import sys
@@ -12,13 +13,13 @@ import pytest
 import torch
 import yaml
 
-from exlm import ExLMConfig
+from exlm import ExLMConfig, InputError
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.paper.analyze import variants
 from exlm.tasks.config import cells
 from exlm_command import main
-from exlm_command.parser import build_parser, full_options
-from exlm_command.table import COMMANDS
+from exlm_command.parser import build_parser, settings
+from exlm_command.table import COMMANDS, function_of
 from tests.conftest import train_smiles_tokenizer
 
 ROOT = Path(__file__).parents[1]
@@ -151,6 +152,48 @@ def test_lists_may_be_written_without_brackets(capsys, tmp_path):
         assert config["seeds"] == [0, 1] and config["task"]["label_columns"] == ["a", "b"]
 
 
+@pytest.mark.parametrize("name", ["log P #1", "1", "yes", "a: b", "null"])
+def test_any_name_of_a_column_may_be_given_to_a_list(name):
+    def label_columns(*options):
+        words = ["ecfp-rf", "table.csv", "--output", "x"]
+        return settings("baseline", [*words, *options])["task"].label_columns
+
+    assert label_columns("--label_columns", name) == [name]
+    assert label_columns(f"--task.label_columns=a,{name}") == ["a", name]
+    assert label_columns("--label_columns", f"[a, {name}]") == ["a", name]
+    assert label_columns("--label_columns", f"['{name}', b]") == [name, "b"]
+    assert label_columns("--label_columns", "a", "--label_columns+", name) == ["a", name]
+
+
+def test_quotes_keep_commas_and_other_lists_are_yaml():
+    tuning = settings(
+        "finetune",
+        ["--output", "x", "--model", "y", "--dataset", "z", "--seeds", "1,2"]
+        + ["--label_columns", '["log P, mol/L", "b"]', "--grid.epochs", "[3, 4]"],
+    )
+    assert tuning["task"].label_columns == ["log P, mol/L", "b"]
+    assert tuning["seeds"] == [1, 2] and tuning["grid"] == {"epochs": [3, 4]}
+    training = settings("pretrain", ["--output", "x", "--corpus", "y", "--passes", "1,all"])
+    assert training["evaluate"].passes == [1, "all"]
+
+
+@pytest.mark.parametrize(
+    "command, options, message",
+    [
+        ("fill", "model --n_best x", "n_best is x; it must be int"),
+        ("fill", "model --passes x", "passes is x; it must be int or one of 'all'"),
+        ("finetune", "--output x --model y --dataset z --seeds 1,x", "seeds is x; it must be int"),
+        ("finetune", "--output x --model y --dataset z --epochs x", "train.epochs is x; it must"),
+        ("finetune", "--output x --model y", "arguments are required: task.dataset"),
+        ("finetune", "--output x --model y --dataset z a", "unrecognized arguments: a"),
+    ],
+)
+def test_a_value_of_another_type_is_told_in_one_sentence(command, options, message):
+    with pytest.raises(InputError, match=re.escape(message)) as caught:
+        settings(command, options.split())
+    assert "\n" not in str(caught.value) and "class" not in str(caught.value)
+
+
 def printed(capsys, *arguments):
     """The settings of a command, as --print_config shows them."""
     with pytest.raises(SystemExit):
@@ -217,13 +260,15 @@ def test_recipes_are_found_by_their_names_anywhere(capsys, monkeypatch, tmp_path
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_example_of_the_help_parses(command, monkeypatch):
     monkeypatch.chdir(ROOT)
-    given = []
-    monkeypatch.setattr(
-        "exlm_command.parser.run", lambda *arguments: given.extend(arguments[-1]) or (0, "")
-    )
+    calls = []
+
+    def parse_only(name, arguments):
+        calls.append(settings(name, arguments))
+        return 0, ""
+
+    monkeypatch.setattr("exlm_command.parser.run", parse_only)
     main([command, *shlex.split(COMMANDS[command].example)])
-    parser = build_parser(command)
-    assert command == "recipes" or parser.parse_args(full_options(given, parser))
+    assert command == "recipes" or calls
 
 
 def fails(capsys, *arguments):
@@ -257,7 +302,7 @@ def test_bad_settings_are_named_without_a_traceback(capsys, tmp_path, corpus, ch
 
 def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
     path = tmp_path / "recipe.yaml"
-    for settings, hint in (
+    for lines, hint in (
         (
             "data: {corpus: y, mask_ration: 0.2}",
             "no setting data.mask_ration; did you mean data.mask_ratio?",
@@ -268,7 +313,7 @@ def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
             "did you mean train.optimizer.learning_rate?",
         ),
     ):
-        path.write_text(f"output: x\n{settings}\n")
+        path.write_text(f"output: x\n{lines}\n")
         status, error = fails(capsys, "pretrain", path)
         assert status == 2 and hint in error
 
@@ -314,14 +359,33 @@ def test_missing_things_are_named(capsys, arguments, message):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+def test_the_summary_of_a_command_begins_its_docstring(command):
+    docstring = " ".join(function_of(command).__doc__.split())
+    assert docstring.startswith(COMMANDS[command].summary)
+
+
+def test_the_general_help_has_a_whole_line_for_every_command(capsys):
+    main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    for name, command in COMMANDS.items():
+        assert f"  {name:10s} {command.summary}" in lines
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_recipe_names_commands_that_exist(path):
+    for command in re.findall(r"(?:^# +|; do |`)exlm ([a-z]\w*)", path.read_text(), re.M):
+        assert command in COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_describes_every_option(capsys, command):
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])
     text = capsys.readouterr().out
     assert caught.value.code == 0 and text.startswith(f"usage: exlm {command}")
-    options = [action for action in build_parser(command)._actions if action.option_strings]
     assert f"example: exlm {command} " in text
-    assert all(word.rstrip("?*+").upper() in text for word in COMMANDS[command].words)
+    assert all(word.name.upper() in text for word in COMMANDS[command].words)
+    options = [action for action in build_parser(command)._actions if action.option_strings]
     undescribed = [a.option_strings[0] for a in options if not a.help or a.help.startswith("(")]
     assert not undescribed
 

@@ -9,8 +9,8 @@ signal n."""
 import sys
 from typing import NoReturn
 
-from exlm_command.recipes import RecipeNotFound, recipe_path, recipes
-from exlm_command.table import COMMANDS, similar, summary
+from exlm_command.recipes import recipe_path, recipes
+from exlm_command.table import COMMANDS, CommandLineError, similar
 
 VERSION = "0.1.0"
 HELP = ("-h", "--help")
@@ -18,24 +18,25 @@ HELP = ("-h", "--help")
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the command."""
-    name, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
+    name, *others = (sys.argv[1:] if arguments is None else arguments) or [""]
     if name == "--version":
         print(f"exlm {VERSION}")
         return
+    if name in HELP:
+        print(_usage())
+        return
     if name not in COMMANDS:
-        _usage(name)
-    first_option = next(
-        (i for i, word in enumerate(rest) if word.startswith("-") and word != "-"), len(rest)
-    )
-    words, options = rest[:first_option], rest[first_option:]
+        _leave(2, _unknown(name))
+    words, options = _split(others)
     if not set(HELP) & set(options):
         try:
             words = _checked(name, words)
             if name == "recipes" and not options:
                 return recipes(*words)
-        except RecipeNotFound as error:
+        except CommandLineError as error:
             _leave(2, f"exlm {name}: error: {error}")
 
+    # imports PyTorch
     from exlm_command.parser import run
 
     status, message = run(name, [*words, *options])
@@ -43,33 +44,43 @@ def main(arguments: list[str] | None = None) -> None:
         _leave(status, f"exlm {name}: {message}")
 
 
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The words before the first option, and all from there on. `-` is a word: standard input."""
+    for place, argument in enumerate(arguments):
+        if argument.startswith("-") and argument != "-":
+            return arguments[:place], arguments[place:]
+    return arguments, []
+
+
 def _checked(name: str, words: list[str]) -> list[str]:
-    """The words before the options; a recipe becomes --config. A wrong number of words ends the
-    command."""
-    wanted = COMMANDS[name].words
-    needed = [word for word in wanted if word[-1] not in "?*"]
-    if len(words) < len(needed) or (len(words) > len(wanted) and wanted[-1][-1] not in "*+"):
-        given = " and ".join(word.rstrip("+?").upper() for word in needed or wanted)
-        alone = " alone" if len(words) > len(needed) else ""
-        _leave(
-            2, f"exlm {name}: error: give {given}{alone} before the options (exlm {name} --help)"
-        )
-    if wanted[-1].rstrip("?") == "recipe" and len(words) == len(wanted):
+    """The words before the options; a recipe becomes --config. Raises CommandLineError if their
+    number is wrong or there is no such recipe."""
+    expected = COMMANDS[name].words
+    required = [word for word in expected if word.count in ("", "+")]
+    too_many = len(words) > len(expected) and expected[-1].count not in ("*", "+")
+    if too_many or len(words) < len(required):
+        names = " and ".join(word.name.upper() for word in required or expected)
+        alone = " alone" if too_many else ""
+        raise CommandLineError(f"give {names}{alone} before the options (exlm {name} --help)")
+    if expected[-1].name == "recipe" and len(words) == len(expected):
         return [*words[:-1], "--config", recipe_path(words[-1])]
     return words
 
 
-def _usage(name: str) -> NoReturn:
-    lines = "\n".join(f"  {command:10s} {summary(command)}" for command in COMMANDS)
-    text = (
+def _usage() -> str:
+    lines = "\n".join(f"  {name:10s} {command.summary}" for name, command in COMMANDS.items())
+    return (
         f"usage: exlm COMMAND ...\n\n{lines}\n\nexlm COMMAND --help lists the options of a command"
     )
-    if name in HELP:
-        print(text)
-        raise SystemExit(0)
-    close = " or ".join(similar(name, COMMANDS))
-    hint = f"; did you mean {close}?" if close else ""
-    _leave(2, f"exlm: error: unknown command {name!r}{hint}\n\n{text}" if name else text)
+
+
+def _unknown(name: str) -> str:
+    """What to say of a command that does not exist; without a command, the usage."""
+    if not name:
+        return _usage()
+    names = " or ".join(similar(name, COMMANDS))
+    hint = f"; did you mean {names}?" if names else ""
+    return f"exlm: error: unknown command {name!r}{hint}\n\n{_usage()}"
 
 
 def _leave(status: int, message: str) -> NoReturn:

@@ -2,10 +2,14 @@
 value` overrides and help from their signatures and docstrings. `commands.yaml` lists the
 commands."""
 
+import json
 import re
 import signal
 from argparse import ArgumentError
-from typing import Any, get_type_hints
+from collections.abc import Callable, Collection
+from dataclasses import is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import transformers
 from docstring_parser import parse as parse_docstring
@@ -25,11 +29,10 @@ def run(name: str, arguments: list[str]) -> tuple[int, str]:
         function_of(name)(**settings(name, arguments))
     except InputError as error:
         return 2, f"error: {error}"
-    except (OSError, SafetensorError) as error:  # the second comes from a full disk, too
-        return (
-            2,
-            f"error: a file could not be read or written: {error}; check the path and the free space",
-        )
+    # a full disk, too, can raise SafetensorError
+    except (OSError, SafetensorError) as error:
+        advice = "check the path and the free space"
+        return 2, f"error: a file could not be read or written: {error}; {advice}"
     except TrainingStopped as error:
         return 3, f"stopped: {error}"
     except Interrupted as error:
@@ -41,28 +44,31 @@ def run(name: str, arguments: list[str]) -> tuple[int, str]:
 
 def build_parser(name: str) -> ArgumentParser:
     """The parser of one command."""
-    function, command = function_of(name), COMMANDS[name]
-    many = {word.rstrip("?*+"): word[-1] if word[-1] in "?*+" else None for word in command.words}
-    shown = {None: "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
-    usage = " ".join(shown[count].format(word.upper()) for word, count in many.items())
+    function = function_of(name)
+    command = COMMANDS[name]
+    usage = " ".join(word.usage for word in command.words)
     parser = ArgumentParser(
         prog=f"exlm {name}",
         usage=f"exlm {name} {usage} [--option value ...]",
         epilog=f"example: exlm {name} {command.example}",
         exit_on_error=False,
     )
-    many.pop("recipe", None)  # it arrives as --config
-    helps = {
-        entry.arg_name: entry.description
-        for entry in parse_docstring(function.__doc__ or "").params
-    }
-    for word, count in many.items():
-        hint = str if count else get_type_hints(function)[word]
-        parser.add_argument(word, type=hint, nargs=count, help=helps[word])
+    hints = get_type_hints(function)
+    docstring = parse_docstring(function.__doc__ or "")
+    helps = {entry.arg_name: entry.description for entry in docstring.params}
+    # a recipe arrives as --config
+    words = [word for word in command.words if word.name != "recipe"]
+    for word in words:
+        word_type = str if word.count else hints[word.name]
+        parser.add_argument(
+            word.name, type=word_type, nargs=word.count or None, help=helps[word.name]
+        )
     parser.add_argument(
         "--config", action=ActionConfigFile, help="YAML recipe; later options override it"
     )
-    parser.add_function_arguments(function, skip=set(many) or None)
+    group = parser.add_argument_group(command.summary)
+    positional = {word.name for word in words}
+    group.add_function_arguments(function, as_group=False, skip=positional or None)
     return parser
 
 
@@ -70,58 +76,98 @@ def settings(name: str, arguments: list[str]) -> dict[str, Any]:
     """The keyword arguments of a command's function. Any error of the parser becomes an InputError
     of one sentence."""
     parser = build_parser(name)
+    option_types = types_of_options(name, parser)
     try:
-        config = parser.instantiate(parser.parse_args(full_options(arguments, parser))).as_dict()
+        parsed = parser.parse_args(full_options(arguments, option_types, f"exlm {name}"))
+        config = parser.instantiate(parsed).as_dict()
     except (ArgumentError, TypeError, ValueError) as error:
-        raise InputError(_reason(error, parser)) from error
+        raise InputError(_reason(error, option_types)) from error
     config.pop("config", None)
     return config
 
 
-def full_options(arguments: list[str], parser: ArgumentParser) -> list[str]:
-    """The arguments with the full names of their options, and with brackets around the values `a,b`
-    of a list. Sections may be left out where only one option then has the name: `--learning_rate`
-    is `--train.learning_rate` in fine-tuning and `--train.optimizer.learning_rate` in pre-training.
+def types_of_options(name: str, parser: ArgumentParser) -> dict[str, Any]:
+    """The type of every option of a command, by its full name, such as `train.steps`. It is None
+    for sections, and for options that the function passes on as `**options`."""
+    words = {word.name for word in COMMANDS[name].words}
+    names = [*parser.get_defaults().keys(branches=True), "help", "print_config"]
+    types = _types_of_parameters(function_of(name))
+    return {name: types.get(name) for name in names if name not in words}
+
+
+def _types_of_parameters(function: Callable) -> dict[str, Any]:
+    """The types of a function's parameters and, as `section.field`, of the fields of dataclasses
+    among them. `X | None` counts as X."""
+    types = {}
+    for name, hint in get_type_hints(function).items():
+        if isinstance(hint, type) and is_dataclass(hint):
+            for field, field_type in _types_of_parameters(hint).items():
+                types[f"{name}.{field}"] = field_type
+        else:
+            types[name] = _without_none(hint)
+    return types
+
+
+def _without_none(hint: Any) -> Any:
+    members = [member for member in get_args(hint) if member is not NoneType]
+    return members[0] if get_origin(hint) in (Union, UnionType) and len(members) == 1 else hint
+
+
+def full_options(arguments: list[str], option_types: dict[str, Any], command: str) -> list[str]:
+    """The arguments with the full names of their options, and with the values `a,b` of a list as
+    YAML. Sections may be left out where only one option then has the name: `--learning_rate` is
+    `--train.learning_rate` in fine-tuning and `--train.optimizer.learning_rate` in pre-training.
     InputError names an option that does not exist."""
-    known = {  # the type of every option
-        name.lstrip("-"): str(getattr(action, "_typehint", "")).removeprefix("typing.Optional[")
-        for action in parser._actions
-        for name in action.option_strings
-    }
-    full, is_list = list[str](), False
+    full = []
+    value_type = None
     for argument in arguments:
-        option, equals, value = (
-            argument.partition("=") if argument.startswith("--") else ("", "", argument)
-        )
-        if option:
-            name = _full_name(option[2:], known, parser.prog)
-            option, is_list = f"--{name}", known.get(name, "").startswith("list[")
-        if is_list and value[:1] not in ("", "[", "-"):
-            value = f"[{value}]"
-        full.append(option + equals + value)
+        if argument.startswith("--"):
+            option, equals, value = argument[2:].partition("=")
+            name = _full_name(option, option_types, command)
+            value_type = option_types.get(name.removesuffix("+"))
+            full.append(f"--{name}{equals}{_as_yaml(value, value_type)}")
+        elif argument.startswith("-"):
+            full.append(argument)
+        else:
+            full.append(_as_yaml(argument, value_type))
     return full
 
 
-def _full_name(name: str, known: dict[str, str], command: str) -> str:
+def _full_name(name: str, option_types: dict[str, Any], command: str) -> str:
+    # jsonargparse appends to a list with --name+
+    if name.endswith("+"):
+        return _full_name(name[:-1], option_types, command) + "+"
     *sections, last = name.split(".")
-    parents = [".".join(sections[:i]) for i in range(len(sections) + 1)]
-    if name in known or any("dict[" in known.get(parent, "") for parent in parents):
+    parents = [".".join(sections[: i + 1]) for i in range(len(sections))]
+    # any key can stand below a dict, such as the name of a task
+    if name in option_types or any(get_origin(option_types.get(p)) is dict for p in parents):
         return name
-    named = [
-        option
-        for option in known
-        if option.split(".")[-1] == last and set(sections) <= set(option.split("."))
-    ]
-    if len(named) == 1:
-        return named[0]
-    meant = " or ".join(
-        f"--{option}" for option in named or similar(name, [key for key in known if key[-1] != "+"])
-    )
-    hint = f"; did you mean {meant}?" if meant else ""
+    matches = []
+    for option in option_types:
+        *option_sections, option_last = option.split(".")
+        if option_last == last and set(sections) <= set(option_sections):
+            matches.append(option)
+    if len(matches) == 1:
+        return matches[0]
+    names = " or ".join(f"--{option}" for option in matches or similar(name, option_types))
+    hint = f"; did you mean {names}?" if names else ""
     raise InputError(f"there is no option --{name}{hint} ({command} --help lists all options)")
 
 
-def _reason(error: BaseException, parser: ArgumentParser) -> str:
+def _as_yaml(value: str, value_type: Any) -> str:
+    """A value of a list as jsonargparse reads it: `0,1` gets brackets. What stands between the
+    commas of a list of texts is text, even if YAML reads it otherwise, such as `1`, `yes`, `a: b`
+    or `log P #1`; where quotes begin an element, the list is YAML."""
+    if get_origin(value_type) is not list or not value:
+        return value
+    has_quotes = re.search(r"""(^|[\[,])\s*["']""", value)
+    if value_type != list[str] or has_quotes:
+        return value if value.startswith("[") else f"[{value}]"
+    elements = value.removeprefix("[").removesuffix("]").split(",")
+    return json.dumps([element.strip() for element in elements if element.strip()])
+
+
+def _reason(error: BaseException, settings: Collection[str]) -> str:
     """The message of an InputError if one caused the parser's error, else the parser's own message
     in one line."""
     cause: BaseException | None = error
@@ -129,16 +175,25 @@ def _reason(error: BaseException, parser: ArgumentParser) -> str:
         if isinstance(cause, InputError):
             return str(cause)
         cause = cause.__cause__ or cause.__context__
-    lines = [line.strip(" -") for line in str(error).splitlines()]
-    text = " ".join(
-        line for line in lines if line and not line.startswith(("Given value", "Subtypes"))
-    )
+    message = str(error)
     # of a recipe; those of the command line are known to exist
-    if re.match("(Group|Option) '.+ accept", text):
-        setting = ".".join(re.findall(r"'(\S+)'", text))
-        meant = " or ".join(
-            similar(setting, [name.strip("-") for name in parser._option_string_actions])
-        )
-        return f"there is no setting {setting}{f'; did you mean {meant}?' if meant else ''}"
-    choices = r'Parser key "(\S+)": Expected a typing.Literal\[(.*)\]. Got value: (.*)'
-    return re.sub(choices, r"\1 is \3; it must be one of \2", text)
+    if re.match("(Group|Option) '.+ accept", message):
+        setting = ".".join(re.findall(r"'(\S+)'", message))
+        names = " or ".join(similar(setting, settings))
+        return f"there is no setting {setting}{f'; did you mean {names}?' if names else ''}"
+    key = re.match('Parser key "(.+?)":', message)
+    values = re.findall("(?:Got|Given) value: (.*)", message)
+    expected = re.findall(r"Expected an? (<class '.+?'>|typing.Literal\[.*?\])", message)
+    if key and values and len(expected) == message.count("Expected a") > 0:
+        return f"{key[1]} is {values[0]}; it must be {' or '.join(map(_type_name, expected))}"
+    lines = [line.strip(" -") for line in message.splitlines()]
+    return " ".join(line for line in lines if not line.startswith(("Given value", "Subtypes")))
+
+
+def _type_name(expected: str) -> str:
+    """`int` of `<class 'int'>`, `one of 'a', 'b'` of `typing.Literal['a', 'b']`."""
+    if expected == "<class 'NoneType'>":
+        return "null"
+    if expected.startswith("<"):
+        return expected.split("'")[1]
+    return "one of " + expected.removeprefix("typing.Literal[").removesuffix("]")

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from exlm_command.table import similar
+from exlm_command.table import CommandLineError, similar
 
 RECIPES = Path(__file__).parents[1] / "exlm" / "recipes"
 
@@ -17,11 +17,28 @@ def recipes(name: str | None = None) -> None:
     if name:
         print(Path(recipe_path(name)).read_text(encoding="utf-8"), end="")
         return
-    for short, path in _bundled().items():
+    for short_name, path in _bundled().items():
         lines = path.read_text(encoding="utf-8").splitlines()
         command = "analyze" if "space:" in lines else "finetune" if "task:" in lines else "pretrain"
-        about = " ".join(line.removeprefix("# ") for line in lines if line.startswith("#"))
-        print(f"{command:8} {short:27} {re.split('[.:(;] | [(]', about)[0]}")
+        comment = " ".join(line.removeprefix("# ") for line in lines if line.startswith("#"))
+        first_phrase = re.split("[.:(;] | [(]", comment)[0]
+        print(f"{command:8} {short_name:27} {first_phrase}")
+
+
+def recipe_path(name: str) -> str:
+    """The path of the recipe `name`: a file, or a recipe of the package by the last part of its
+    name or all of it. Raises CommandLineError if there is none, or more than one."""
+    # also false, unlike Path.is_file, for a name too long for the file system
+    if os.path.isfile(name):
+        return name
+    bundled = _bundled()
+    short_name = name.removeprefix("recipes/").removesuffix(".yaml")
+    matches = [recipe for recipe in bundled if f"/{recipe}".endswith(f"/{short_name}")]
+    if len(matches) == 1:
+        return str(bundled[matches[0]])
+    names = " or ".join(matches or similar(short_name, bundled))
+    hint = f"did you mean {names}?" if names else "`exlm recipes` lists those of the package"
+    raise CommandLineError(f"there is no recipe {name}; {hint}")
 
 
 def _bundled() -> dict[str, Path]:
@@ -30,22 +47,3 @@ def _bundled() -> dict[str, Path]:
         path.relative_to(RECIPES).with_suffix("").as_posix(): path
         for path in sorted(RECIPES.glob("*/*.yaml"))
     }
-
-
-class RecipeNotFound(Exception):
-    """No recipe, or more than one, has the name."""
-
-
-def recipe_path(name: str) -> str:
-    """The path of the recipe `name`: a file, or a recipe of the package by the last part of its
-    name or all of it."""
-    # also false, unlike Path.is_file, for a name too long for the file system
-    if os.path.isfile(name):
-        return name
-    bundled, wanted = _bundled(), name.removeprefix("recipes/").removesuffix(".yaml")
-    found = [short for short in bundled if f"/{short}".endswith(f"/{wanted}")]
-    if len(found) == 1:
-        return str(bundled[found[0]])
-    meant = " or ".join(found or similar(wanted, bundled))
-    hint = f"did you mean {meant}?" if meant else "`exlm recipes` lists those of the package"
-    raise RecipeNotFound(f"there is no recipe {name}; {hint}")
