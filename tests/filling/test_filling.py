@@ -11,8 +11,10 @@ from transformers import AutoModelForMaskedLM
 from exlm import InputError
 from exlm.data.chemistry import molecule_problem
 from exlm.filling import search
+from exlm.filling.options import FillOptions
+from exlm.filling.reading import encode, graphs, load_for_filling
 from exlm.filling.search import Graph
-from exlm.filling.texts import FillOptions, encode, fill_texts, graphs, load_for_filling
+from exlm.filling.texts import fill_texts
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.downstream import ExLMForSequenceClassification
 from exlm.model.evaluation import evaluate_batch
@@ -208,17 +210,17 @@ def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
     graph = random_graph(15, masks=3, k=2, boundary=boundary)
     some, every = (enumerate_paths(g, 3) for g in (search.one_per_mask(graph), graph))
     expected = sum(map(math.exp, some.values())) / sum(map(math.exp, every.values()))
-    assert 0 < search.kept(graph) == pytest.approx(expected) and expected < 1
+    assert 0 < search.share_one_per_mask(graph) == pytest.approx(expected) and expected < 1
     assert (
-        search.kept(GRAPHS["one state for each mask"][0])
-        == search.kept(GRAPHS["one per mask"][0])
+        search.share_one_per_mask(GRAPHS["one state for each mask"][0])
+        == search.share_one_per_mask(GRAPHS["one per mask"][0])
         == 1
     )
 
 
 def test_many_masks_do_not_underflow():
     wide = random_graph(13, masks=300, k=2, vocabulary=5000, spread=3.0)
-    assert 0 < search.kept(wide) < 1 and search.ways(wide.links, 300)[-1, 0] < -800
+    assert 0 < search.share_one_per_mask(wide) < 1 and search.ways(wide.links, 300)[-1, 0] < -800
     graph = search.one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
     found = search.beam_search(graph, 300, n_best=3, width=4)
     assert found.log_prob.isfinite().all() and found.log_prob[0] < -2000
@@ -371,7 +373,7 @@ def test_every_record_says_what_one_token_for_each_mask_keeps(any_model, options
         assert shares == [1, 1, None]
     else:
         examples = encode(network, tokenizer, [TWO, "[MASK]" * 8])
-        assert shares == [*map(search.kept, graphs(network, examples, tokenizer)), None]
+        assert shares == [*map(search.share_one_per_mask, graphs(network, examples, tokenizer)), None]
         assert shares[1] < 0.5 and "say little of the model" in records[1]["warning"]
     for record, share in zip(records, shares, strict=True):
         assert (record["warning"] is None) == (share is None or share >= 0.5)

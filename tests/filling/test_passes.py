@@ -16,16 +16,10 @@ from transformers import PreTrainedTokenizerFast
 from exlm import ExLMConfig, ExLMForMaskedLM, InputError
 from exlm.filling import search
 from exlm.filling.explore import explore
-from exlm.filling.passes import Beginning, Reading, beam_in_passes
-from exlm.filling.texts import (
-    FillOptions,
-    encode,
-    fill_in_passes,
-    fill_texts,
-    graphs,
-    load_for_filling,
-    read_beginnings,
-)
+from exlm.filling.options import FillOptions
+from exlm.filling.passes import Beginning, Reading, beam_in_passes, read_beginnings
+from exlm.filling.reading import encode, graphs, load_for_filling
+from exlm.filling.texts import fill_in_passes, fill_texts
 from exlm.model.passes import nll_in_passes
 from exlm_command import main
 from tests.filling.test_filling import GRAPHS, enumerate_fillings, random_graph, save

@@ -19,8 +19,11 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.chemistry import molecule_problem
 from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError, optional
-from exlm.filling import search, texts
-from exlm.filling.texts import FillOptions
+from exlm.filling import search
+from exlm.filling.options import FillOptions
+from exlm.filling.reading import Example, encode, fills_molecules, graphs, load_for_filling
+from exlm.filling.search import Graph
+from exlm.filling.texts import allowed_paths, describe_states, fill_graph, filled_in
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import replacing
 from exlm.train import distributed
@@ -31,10 +34,6 @@ Segment = tuple[str, int | None]
 
 # as in the paper: two for the masks, in turn; one for BOS and EOS
 TINTS, END_TINT = ("#BF9000", "#C55A11"), "#7F7F7F"
-CONVERTERS = {
-    ".pdf": lambda vl, svg: vl.svg_to_pdf(svg),
-    ".png": lambda vl, svg: vl.svg_to_png(svg, scale=2),
-}
 HEAT = matplotlib.colormaps["YlOrBr"]
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=select_autoescape(["html", "svg"])
@@ -64,37 +63,38 @@ def explore(
         threshold: edges with a smaller transition probability are hidden at first.
         n_best: how many fillings to show (of each length, if there are several lengths).
         options: the other settings of `FillOptions`."""
-    chosen, path = FillOptions(n_best=n_best, **options), Path(output)
-    if path.suffix not in (".html", ".svg", *CONVERTERS):
+    fill_options = FillOptions(n_best=n_best, **options)
+    suffix = Path(output).suffix
+    if suffix not in (".html", ".svg", ".pdf", ".png"):
         raise InputError(f"cannot write {output}; the name must end in .html, .svg, .pdf or .png")
-    converters = (
-        optional("vl_convert", "figures", f"writing {output}")
-        if path.suffix in CONVERTERS
-        else None
-    )
-    if chosen.passes != 1:
+    converter = None
+    if suffix in (".pdf", ".png"):
+        converter = optional("vl_convert", "figures", f"writing {output}")
+    if fill_options.passes != 1:
         raise InputError(
-            f"passes is {chosen.passes}, but explore shows the states of one pass; leave passes out"
+            f"passes is {fill_options.passes}, but explore shows the states of one pass; "
+            "leave passes out"
         )
     if words < 1 or not 0 <= threshold < 1:
         raise InputError(
-            f"words is {words} and threshold is {threshold}; give at least 1 word, and 0 <= threshold < 1"
+            f"words is {words} and threshold is {threshold}; "
+            "give at least 1 word, and 0 <= threshold < 1"
         )
-    network, tokenizer = texts.load_for_filling(model)
+    network, tokenizer = load_for_filling(model)
     distributed.to_device(network)
-    case = build_case(network, tokenizer, text, chosen, words) | {
-        "model": model,
-        "threshold": threshold,
-    }
-    drawing = page(case) if path.suffix == ".html" else figure(case)
-    with replacing(path) as partial:
-        partial.write_bytes(
-            CONVERTERS[path.suffix](converters, drawing) if converters else drawing.encode()
-        )
-    print(
-        ", ".join(f"{len(case[name])} {name}" for name in ("states", "edges", "fillings"))
-        + f": {output}"
-    )
+    case = build_case(network, tokenizer, text, fill_options, words)
+    case["model"] = model
+    case["threshold"] = threshold
+    content = page(case) if suffix == ".html" else figure(case)
+    with replacing(Path(output)) as partial:
+        if suffix == ".pdf":
+            partial.write_bytes(converter.svg_to_pdf(content))
+        elif suffix == ".png":
+            partial.write_bytes(converter.svg_to_png(content, scale=2))
+        else:
+            partial.write_text(content, encoding="utf-8")
+    counts = ", ".join(f"{len(case[name])} {name}" for name in ("states", "edges", "fillings"))
+    print(f"{counts}: {output}")
 
 
 def build_case(
@@ -115,66 +115,91 @@ def build_case(
         path from BOS to EOS, a molecule's drawing and its problem.
 
     Raises InputError if the text has no mask, is too long or cannot be encoded."""
+    options = options or FillOptions(n_best=10)
+    network.eval()
+    (example,) = encode(network, tokenizer, [text])
+    if example.problem:
+        raise InputError(f"the text cannot be filled: {example.problem}")
+    (graph,) = graphs(network, [example], tokenizer)
+    record = fill_graph(graph, example, tokenizer, options)
+    if record["problem"]:
+        raise InputError(record["problem"])
+    molecules = fills_molecules(network, tokenizer, [text])
+    paths, _ = allowed_paths(graph, options)
+    for filling in record["fillings"]:
+        _add_details(filling, paths, example, tokenizer, molecules)
+    masks = [[tokenizer.mask_token_id]] * graph.masks
+    return {
+        "objective": network.config.objective,
+        "k": network.config.states_per_mask,
+        "masks": graph.masks,
+        "free": options.all_paths,
+        "exact": record["exact"],
+        "molecules": molecules,
+        "segments": _segments(example, masks, tokenizer),
+        "states": _states(graph, tokenizer, options, words),
+        "edges": _edges(graph) if network.config.has_links else [],
+        "fillings": record["fillings"],
+    }
 
+
+def _states(
+    graph: Graph, tokenizer: PreTrainedTokenizerFast, options: FillOptions, words: int
+) -> list[dict[str, Any]]:
     def spell(token: int) -> str:
         text = str(tokenizer.decode([token])).strip()
         return text if text and text.isprintable() else str(tokenizer.convert_ids_to_tokens(token))
 
-    options = options or FillOptions(n_best=10)
-    network.eval()
-    (example,) = texts.encode(network, tokenizer, [text])
-    if example.problem:
-        raise InputError(f"the text cannot be filled: {example.problem}")
-    (graph,) = texts.graphs(network, [example], tokenizer)
-    record = texts.fill_graph(graph, example.ids, tokenizer, options)
-    if "problem" in record:
-        raise InputError(record["problem"])
-    described = texts.describe_states(graph, options, words, spell)
-    states = [
-        {"mask": mask} | state for mask, state in zip(graph.mask.tolist(), described, strict=True)
-    ]
+    states = []
+    described = describe_states(graph, options, words, spell)
+    for mask, state in zip(graph.mask.tolist(), described, strict=True):
+        states.append({"mask": mask, **state})
     # the first state emits BOS and the last one EOS, never a word
     states[0]["words"] = states[-1]["words"] = []
+    return states
+
+
+def _edges(graph: Graph) -> list[tuple[int, int, float]]:
     start, stop = (graph.links > -torch.inf).nonzero(as_tuple=True)
-    edges = zip(start.tolist(), stop.tolist(), graph.links[start, stop].exp().tolist(), strict=True)
-    fillings = record["fillings"]
-    molecules = texts.fills_molecules(network, tokenizer, [text])
-    (paths, _), vocabulary = texts.searched(graph, options), tokenizer.get_vocab()
-    for entry in fillings:
-        by_mask = [[vocabulary[token] for token in tokens] for tokens in entry["tokens"]]
-        path = search.best_paths(paths, torch.tensor([list(chain(*by_mask))]))[0]
-        entry["path"] = [0, *path.tolist(), len(states) - 1]
-        entry["segments"] = _segments(example.ids, by_mask, tokenizer)
-        if molecules:
-            with rdBase.BlockLogs():
-                entry["problem"] = molecule_problem(entry["text"])
-                entry["drawing"] = draw_molecule(entry["text"], entry["segments"])
-    case = {
-        "objective": network.config.objective,
-        "k": network.config.states_per_mask,
-        "masks": graph.masks,
-    }
-    case |= {"free": options.free, "exact": record["exact"], "molecules": molecules}
-    case["segments"] = _segments(example.ids, [[tokenizer.mask_token_id]] * graph.masks, tokenizer)
-    return case | {
-        "states": states,
-        "edges": list(edges) if network.config.has_links else [],
-        "fillings": fillings,
-    }
+    probability = graph.links[start, stop].exp()
+    return list(zip(start.tolist(), stop.tolist(), probability.tolist(), strict=True))
+
+
+def _add_details(
+    filling: dict[str, Any],
+    paths: Graph,
+    example: Example,
+    tokenizer: PreTrainedTokenizerFast,
+    molecules: bool,
+) -> None:
+    """Adds the best path, the segments and, of a molecule, its problem and its drawing."""
+    # never None, other than `convert_tokens_to_ids` for a token that is called <unk>
+    vocabulary = tokenizer.get_vocab()
+    by_mask = [[vocabulary[token] for token in tokens] for tokens in filling["tokens"]]
+    (path,) = search.best_paths(paths, torch.tensor([list(chain(*by_mask))])).tolist()
+    filling["path"] = [0, *path, len(paths.links) - 1]
+    filling["segments"] = _segments(example, by_mask, tokenizer)
+    if molecules:
+        with rdBase.BlockLogs():
+            filling["problem"] = molecule_problem(filling["text"])
+            filling["drawing"] = draw_molecule(filling["text"], filling["segments"])
 
 
 def _segments(
-    ids: list[int], by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast
+    example: Example, by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast
 ) -> list[Segment]:
     """The filled text in parts: what stands between the masks, and what fills each mask."""
-    beginnings = list(accumulate(texts.filled_in(ids, by_mask, tokenizer)))
+    beginnings = list(accumulate(filled_in(example, by_mask)))
     text = str(tokenizer.decode(beginnings[-1]))
     # A character may be spread over tokens of two segments. Then only one of them gets it.
-    ends = accumulate((len(tokenizer.decode(tokens)) for tokens in beginnings), max, initial=0)
-    return [
-        (text[start:end], i // 2 if i % 2 else None)
-        for i, (start, end) in enumerate(pairwise(ends))
-    ]
+    lengths = (len(tokenizer.decode(tokens)) for tokens in beginnings)
+    ends = accumulate(lengths, max, initial=0)
+    segments: list[Segment] = []
+    for number, (start, end) in enumerate(pairwise(ends)):
+        # every second segment fills a mask
+        mask = number // 2 if number % 2 else None
+        segments.append((text[start:end], mask))
+    return segments
 
 
 def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
@@ -183,18 +208,22 @@ def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
     molecule = Chem.MolFromSmiles(smiles)
     if molecule is None or not molecule.GetNumAtoms():
         return None
-    owner = [mask for text, mask in segments for _ in text]  # the mask of every character
-    tokens = [(match[0], owner[match.start()]) for match in re.finditer(SMILES_PATTERN, smiles)]
-    # of the atoms, in RDKit's order
-    masks = [mask for token, mask in tokens if token[0] in "[*" or token.isalpha()]
-    if len(masks) != molecule.GetNumAtoms():
-        masks = []  # RDKit removed hydrogens, and it is not known which
-    marked = {
-        atom: to_rgba(TINTS[mask % 2], 0.5) for atom, mask in enumerate(masks) if mask is not None
-    }
+    mask_of_character = [mask for text, mask in segments for _ in text]
+    # in RDKit's order
+    mask_of_atom = []
+    for match in re.finditer(SMILES_PATTERN, smiles):
+        token = match[0]
+        if token[0] in "[*" or token.isalpha():
+            mask_of_atom.append(mask_of_character[match.start()])
+    # RDKit may have removed hydrogens, and it is not known which
+    colours = {}
+    if len(mask_of_atom) == molecule.GetNumAtoms():
+        for atom, mask in enumerate(mask_of_atom):
+            if mask is not None:
+                colours[atom] = to_rgba(TINTS[mask % 2], 0.5)
     canvas: Any = rdMolDraw2D.MolDraw2DSVG(360, 240)
     canvas.drawOptions().clearBackground = False
-    rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule, "", list(marked), [], marked)
+    rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule, "", list(colours), [], colours)
     canvas.FinishDrawing()
     return canvas.GetDrawingText()
 
@@ -208,27 +237,28 @@ def page(case: Case) -> str:
 def figure(case: Case) -> str:
     """A figure of the DAG and, if the model has transitions, of their matrix, as SVG."""
 
-    def visible(text: str) -> str:  # XML has no control characters
-        return "".join(filter(str.isprintable, " ".join(text.split())))
-
-    column = [state["mask"] for state in case["states"]]
-    row = [u - column.index(mask) - (column.count(mask) - 1) / 2 for u, mask in enumerate(column)]
-    words = [
-        [visible(word)[:11] for word, _ in state["words"][:3]] or ["[EOS]"]
-        for state in case["states"]
-    ]
+    states = case["states"]
+    masks = [state["mask"] for state in states]
+    # each mask is a column, whose states stand one below the other around the middle
+    rows = [u - masks.index(mask) - (masks.count(mask) - 1) / 2 for u, mask in enumerate(masks)]
+    words = [[_visible(word)[:11] for word, _ in state["words"][:3]] for state in states]
     words[0] = ["[BOS]"]
-    title = "".join(
-        text if mask is None else f" [MASK {mask + 1}]" for text, mask in case["segments"]
-    )
+    words = [words_of_state or ["[EOS]"] for words_of_state in words]
+    tints = [TINTS[mask % 2] if 0 <= mask < case["masks"] else END_TINT for mask in masks]
+    parts = [text if mask is None else f" [MASK {mask + 1}]" for text, mask in case["segments"]]
     return TEMPLATES.get_template("figure.svg").render(
         case,
-        column=column,
-        row=row,
-        tints=[TINTS[mask % 2] if 0 <= mask < case["masks"] else END_TINT for mask in column],
+        column=masks,
+        row=rows,
+        tints=tints,
         words=words,
-        names=[", ".join(top) for top in words],
-        title=visible(title)[:120],
+        names=[", ".join(words_of_state) for words_of_state in words],
+        title=_visible("".join(parts))[:120],
         colours=[to_hex(HEAT(p)) for _, _, p in case["edges"]],
         scale=[to_hex(HEAT(i / 40)) for i in range(41)],
     )
+
+
+def _visible(text: str) -> str:
+    """The text without control characters, which XML does not have."""
+    return "".join(filter(str.isprintable, " ".join(text.split())))

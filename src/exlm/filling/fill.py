@@ -15,11 +15,13 @@ from exlm.data.chemistry import molecule_problem
 from exlm.data.formats import format_of
 from exlm.data.readers import Source, find_sources, read_rows
 from exlm.errors import InputError
-from exlm.filling.texts import FillOptions, Record, fill_texts, fills_molecules, load_for_filling
+from exlm.filling.options import FillOptions
+from exlm.filling.reading import fills_molecules, load_for_filling
+from exlm.filling.texts import Record, fill_texts
 from exlm.storage.files import replacing
 from exlm.train import distributed
 
-# of a record, for printing
+# how a record is printed
 TABLE = Template(Path(__file__).with_name("fillings.txt").read_text(encoding="utf-8"))
 
 
@@ -64,7 +66,7 @@ def fill(
         valid_only: leave out fillings that are no molecule; so there may be fewer than n_best.
         device: auto, cpu, cuda or one of several (cuda:1).
         options: the settings of `FillOptions`."""
-    chosen = FillOptions(**options)
+    fill_options = FillOptions(**options)
     if bool(texts) == (file is not None):
         raise InputError(
             "give either texts after the model or --file, a file with one text per line"
@@ -74,21 +76,19 @@ def fill(
     if tokens_per_batch < 1:
         raise InputError(f"tokens_per_batch is {tokens_per_batch}; it must be at least 1")
     if file is not None:
-        # a file of another kind has a text on each line
-        source = (
-            find_sources([file], header)[0][0] if format_of(file) else Source(file, "lines", None)
-        )
-        texts = [text for text, _ in read_rows(source, text_column)]
+        texts = _texts_of(file, text_column, header)
     network, tokenizer = load_for_filling(model)
-    molecules = fills_molecules(network, tokenizer, texts) if molecules is None else molecules
+    if molecules is None:
+        molecules = fills_molecules(network, tokenizer, texts)
     if valid_only and not molecules:
         raise InputError(
             "valid_only is for molecules; set molecules to true if the texts are SMILES"
         )
     distributed.to_device(network, device)
-    lines = fill_texts(network, tokenizer, texts, chosen, states, tokens_per_batch)
-    lines = (_checked(record, valid_only) for record in lines) if molecules else lines
-    records = tqdm(lines, "fill", len(texts), unit="line", disable=file is None)
+    records = fill_texts(network, tokenizer, texts, fill_options, states, tokens_per_batch)
+    if molecules:
+        records = (_checked(record, valid_only) for record in records)
+    records = tqdm(records, "fill", len(texts), unit="line", disable=file is None)
     if not output:
         _write(records, sys.stdout, TABLE.render)
         return
@@ -97,20 +97,32 @@ def fill(
     print(f"{summary}: {output}")
 
 
+def _texts_of(file: str, text_column: str | None, header: bool) -> list[str]:
+    # a file of another kind has a text on each line
+    source = Source(file, "lines", None)
+    if format_of(file):
+        sources, _ = find_sources([file], header)
+        source = sources[0]
+    return [text for text, _ in read_rows(source, text_column)]
+
+
 def _write(records: Iterable[Record], stream: TextIO, shown: Callable[[Record], str]) -> str:
     """Writes records as they come, and says how many are filled. InputError if none can be
     filled."""
-    problems, weak = list[str | None](), 0
+    problems: list[str | None] = []
+    warnings = 0
     for record in records:
         print(shown(record), file=stream)
         problems.append(record["problem"])
-        weak += record["warning"] is not None
-    if None not in problems:
-        raise InputError(
-            f"no text can be filled (write [MASK] where something is missing); line 1: {problems[0]}"
-        )
+        warnings += record["warning"] is not None
     filled = problems.count(None)
-    return f"{filled} lines filled, {len(problems) - filled} with a problem, {weak} with a warning"
+    if not filled:
+        raise InputError(
+            "no text can be filled (write [MASK] where something is missing); "
+            f"line 1: {problems[0]}"
+        )
+    failed = len(problems) - filled
+    return f"{filled} lines filled, {failed} with a problem, {warnings} with a warning"
 
 
 def _checked(record: Record, valid_only: bool) -> Record:
@@ -120,7 +132,6 @@ def _checked(record: Record, valid_only: bool) -> Record:
         entry["valid"] = molecule_problem(entry["text"]) is None
     if valid_only and record["fillings"]:
         record["fillings"] = [entry for entry in record["fillings"] if entry["valid"]]
-        record["warning"] = (
-            record["warning"] if record["fillings"] else "no filling is a molecule; raise n_best"
-        )
+        if not record["fillings"]:
+            record["warning"] = "no filling is a molecule; raise n_best"
     return record

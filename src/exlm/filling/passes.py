@@ -4,15 +4,18 @@ one pass, only paths with one state in each mask count. A filling's probability 
 its passes, and exact: every pass sums over all tokens of the masks that it does not reveal."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
 from exlm.filling import search
+from exlm.filling.reading import Example, all_graphs, expanded_length
 from exlm.filling.search import Fillings, Graph
+from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import most_certain
 from exlm.randomness import Purpose, draw
 
@@ -22,8 +25,10 @@ class Beginning:
     """A text of which some masks are revealed."""
 
     ids: list[int]
-    masks: list[int]  # the places that are still masked
-    log_prob: float  # of the revealed tokens together
+    # the places that are still masked
+    masks: list[int]
+    # of the revealed tokens together
+    log_prob: float
 
 
 class Reading(NamedTuple):
@@ -40,11 +45,36 @@ class InPasses(NamedTuple):
     filled: list[Beginning]
     # whether no missing filling is more probable than the last one; only `beam_in_passes` proves it
     proven: bool
-    # the smallest share of paths with one state in each mask (`search.kept`) in what was read
-    kept: float
+    # the smallest `search.share_one_per_mask` in what was read
+    share_one_per_mask: float
 
 
 Read = Callable[[list[Beginning]], Iterable[Reading]]
+
+
+def read_beginnings(
+    network: ExLMForMaskedLM,
+    tokenizer: PreTrainedTokenizerFast,
+    tokens_per_batch: int,
+    beginnings: Sequence[Beginning],
+) -> Iterator[Reading]:
+    """What the network says about beginnings of fillings of one text, in their order."""
+    examples = []
+    for beginning in beginnings:
+        length = expanded_length(beginning.ids, beginning.masks, network.config)
+        examples.append(Example(beginning.ids, beginning.masks, length, None))
+    # All are equally long, so their order is kept.
+    for number, graph in all_graphs(network, tokenizer, examples, tokens_per_batch):
+        yield Reading(graph, _places(network, examples[number]))
+
+
+def _places(network: ExLMForMaskedLM, example: Example) -> list[int]:
+    """The places in the text that have states: its masks, and with k boundary states also a
+    revealed BOS or EOS."""
+    config = network.config
+    ends = {config.bos_token_id, config.eos_token_id} if config.states_per_boundary > 1 else set()
+    inside = range(1, len(example.ids) - 1)
+    return [place for place in inside if place in example.masks or example.ids[place] in ends]
 
 
 def beam_in_passes(
@@ -56,8 +86,11 @@ def beam_in_passes(
     A beginning is at least as probable as all fillings that continue it. So the search has proven
     that it found the best if the n-th filling is at least as probable as every beginning that was
     dropped or not listed."""
-    beginnings, missed, kept = [start], -math.inf, 1.0
+    beginnings = [start]
     readings: Iterable[Reading] = [first]
+    # how probable a filling that is not among the results can be at most (logarithm)
+    missed = -math.inf
+    share = 1.0
     for passes_left in range(passes, 0, -1):
         size = n_best if passes_left == 1 else width
         best = list[Beginning]()
@@ -68,17 +101,17 @@ def beam_in_passes(
                 break
             places, paths = _revealed(beginning, reading, passes_left)
             fillings = search.beam_search(paths, len(places), size, width)
-            longer = sorted(
-                [*best, *_continued(beginning, places, fillings)], key=lambda x: -x.log_prob
-            )
-            best, dropped = longer[:size], longer[size:]
-            unlisted = beginning.log_prob + _most_unlisted(fillings, size)
-            missed = max([missed, unlisted, *(x.log_prob for x in dropped[:1])])
-            kept = min(kept, search.kept(reading.graph))
+            longer = [*best, *_continued(beginning, places, fillings)]
+            longer.sort(key=lambda filled: -filled.log_prob)
+            best = longer[:size]
+            if len(longer) > size:
+                missed = max(missed, longer[size].log_prob)
+            missed = max(missed, beginning.log_prob + _most_unlisted(fillings, size))
+            share = min(share, search.share_one_per_mask(reading.graph))
         beginnings = best
         readings = read(beginnings)
     proven = len(beginnings) == n_best and beginnings[-1].log_prob >= missed
-    return InPasses(beginnings, proven or missed == -math.inf, kept)
+    return InPasses(beginnings, proven or missed == -math.inf, share)
 
 
 def sample_in_passes(
@@ -86,22 +119,23 @@ def sample_in_passes(
 ) -> InPasses:
     """`count` fillings drawn pass by pass; `seed`, the pass and the number of the beginning decide
     each draw."""
-    beginnings, kept = [start], 1.0
+    beginnings = [start]
     readings: Iterable[Reading] = [first]
+    share = 1.0
     for passes_left in range(passes, 0, -1):
         longer = list[Beginning]()
-        draws = count // len(beginnings)  # all from the start, then one from each beginning
+        # all from the start, then one from each beginning
+        draws = count // len(beginnings)
         for number, (beginning, reading) in enumerate(zip(beginnings, readings, strict=True)):
             places, paths = _revealed(beginning, reading, passes_left)
             bits = draw(Purpose.SAMPLED_FILLING, *seed, passes_left, number)
             generator = torch.Generator().manual_seed(int(bits) >> 1)
-            longer += _continued(
-                beginning, places, search.sample(paths, len(places), draws, generator)
-            )
-            kept = min(kept, search.kept(reading.graph))
+            fillings = search.sample(paths, len(places), draws, generator)
+            longer += _continued(beginning, places, fillings)
+            share = min(share, search.share_one_per_mask(reading.graph))
         beginnings = longer
         readings = read(beginnings)
-    return InPasses(beginnings, False, kept)
+    return InPasses(beginnings, False, share)
 
 
 def certainty(graph: Graph) -> Tensor:
@@ -136,6 +170,7 @@ def _most_unlisted(fillings: Fillings, size: int) -> float:
     (logarithm)."""
     if not fillings.proven:
         return 0.0
+    # fewer than asked for are all that there are
     if len(fillings.tokens) < size:
-        return -math.inf  # there are no others
+        return -math.inf
     return float(fillings.log_prob[-1])

@@ -34,12 +34,12 @@ from exlm.ops import alignment
 class Graph:
     """What a model says about the masks of one text."""
 
-    # [N, V] distribution of every state over the vocabulary; the first and last state's are not
-    # used
+    # [N, V] distribution of every state over the vocabulary; the first and last are not used
     probs: Tensor
     # [N, N] log-probabilities of going from state u to state v > u; -inf where there is no edge
     links: Tensor
-    mask: Tensor  # [N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS
+    # [N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS
+    mask: Tensor
 
     @property
     def masks(self) -> int:
@@ -52,13 +52,16 @@ class Fillings:
     """Fillings of equal length. The best is first, but samples are in the order in which they were
     drawn."""
 
-    tokens: Tensor  # [n, m]
-    log_prob: Tensor  # [n] log p(y | m), summed over all paths
+    # [n, m]
+    tokens: Tensor
+    # [n] log p(y | m), summed over all paths
+    log_prob: Tensor
     # [n, m] the state of each token, on the drawn path (samples) or else on the most probable path
     path: Tensor
     # whether no missing filling is more probable than the last one; only beam search proves it
     proven: bool = False
-    path_log_prob: Tensor | None = None  # [n] log p(path, y | m); only `viterbi` gives it
+    # [n] log p(path, y | m); only `viterbi` gives it
+    path_log_prob: Tensor | None = None
 
 
 def one_per_mask(graph: Graph) -> Graph:
@@ -68,13 +71,12 @@ def one_per_mask(graph: Graph) -> Graph:
     return replace(graph, links=graph.links.masked_fill(~following, -torch.inf))
 
 
-def kept(graph: Graph) -> float:
+def share_one_per_mask(graph: Graph) -> float:
     """The probability of the paths of `one_per_mask`, divided by that of all paths with as many
     tokens as masks."""
-    some, every = (
-        ways(links, graph.masks)[-1, 0] for links in (one_per_mask(graph).links, graph.links)
-    )
-    return min(1.0, float((some - every).exp()))
+    one = ways(one_per_mask(graph).links, graph.masks)[-1, 0]
+    every = ways(graph.links, graph.masks)[-1, 0]
+    return min(1.0, float((one - every).exp()))
 
 
 def summed_out(graph: Graph, revealed: Tensor) -> Graph:
@@ -86,8 +88,10 @@ def summed_out(graph: Graph, revealed: Tensor) -> Graph:
         # from every state over one of these to every state
         over = links[:, between, None] + links[between]
         links = torch.logaddexp(links, over.logsumexp(1))
-    visited = F.pad(revealed, (1, 1), value=True)  # BOS, the masks, EOS
-    number, stays = visited.cumsum(0) - 2, visited[graph.mask + 1]
+    # of BOS, the masks, EOS: whether they stay, and their new number
+    visited = F.pad(revealed, (1, 1), value=True)
+    number = visited.cumsum(0) - 2
+    stays = visited[graph.mask + 1]
     return Graph(graph.probs[stays], links[stays][:, stays], number[graph.mask[stays] + 1])
 
 
@@ -110,10 +114,8 @@ def length_distribution(links: Tensor) -> Tensor:
 def log_probability(graph: Graph, tokens: Tensor) -> Tensor:
     """log p(y | m), [n], of n sequences of m tokens, [n, m]."""
     emission = graph.probs[:, tokens].log().permute(1, 2, 0)
-    return (
-        alignment.log_likelihood(*_aligned(graph, emission))
-        - ways(graph.links, tokens.shape[1])[-1, 0]
-    )
+    log_f = alignment.log_likelihood(*_aligned(graph, emission))
+    return log_f - ways(graph.links, tokens.shape[1])[-1, 0]
 
 
 def beam_search(
@@ -123,7 +125,8 @@ def beam_search(
     After each token the search keeps the `width` best beginnings. If there is only one, every word
     continues it. Else the `candidates` most probable words of every state that can be reached
     continue them."""
-    mass = ways(graph.links, tokens).flip(0)  # log R_i
+    # log R_i
+    mass = ways(graph.links, tokens).flip(0)
 
     def step(i: int) -> Tensor:
         """Log transition probabilities [N, N] of the Markov chain at step i; -inf in the rows of
@@ -142,35 +145,38 @@ def beam_search(
     rare = common.values[:, candidates:].sum(1)
     # Every beginning has its tokens [n, i], its log-probability [n], and the probability to be at
     # each state [n, N].
-    found = torch.empty(1, 0, dtype=torch.long, device=best.device)
-    score, alpha, missed = best.new_zeros(1), torch.eye(1, len(best)).to(best), -torch.inf
+    beginnings = torch.empty(1, 0, dtype=torch.long, device=best.device)
+    score = best.new_zeros(1)
+    alpha = torch.eye(1, len(best)).to(best)
+    # the largest bound of all dropped beginnings
+    missed = -torch.inf
     for i, ceiling in enumerate(reversed(ceilings)):
-        arrived, scale = alpha @ step(i).exp(), float(ceiling.max())
+        arrived = alpha @ step(i).exp()
+        scale = float(ceiling.max())
         bound = arrived * (ceiling - scale).exp()
         live = (bound > 0).any(0).nonzero()[:, 0]
-        if len(found) == 1:  # for a single beginning, it is cheap to try every word
+        # for a single beginning, it is cheap to try every word
+        if len(beginnings) == 1:
             words = torch.arange(graph.probs.shape[1], device=best.device)
         else:
             words = common.indices[live, :candidates].unique()
             missed = max(missed, scale + float((score + (bound @ rare).log()).max()))
-        ranked = (
-            score[:, None] + (bound[:, live] @ graph.probs[live[:, None], words]).log()
-        ).flatten()
+        bounds = score[:, None] + (bound[:, live] @ graph.probs[live[:, None], words]).log()
+        ranked = bounds.flatten()
         last = i == tokens - 1
         keep = min(n_best if last else width, int((ranked > -torch.inf).sum()))
         ranking = ranked.topk(min(keep + 1, len(ranked)))
         if not last and len(ranking.values) > keep:
             missed = max(missed, scale + float(ranking.values[keep]))
-        parent, word = (
-            ranking.indices[:keep] // len(words),
-            words[ranking.indices[:keep] % len(words)],
-        )
+        parent = ranking.indices[:keep] // len(words)
+        word = words[ranking.indices[:keep] % len(words)]
         alpha = arrived[parent] * graph.probs[:, word].T
         share = alpha.sum(1)
-        alpha, score = alpha / share[:, None], score[parent] + share.log()
-        found = torch.cat([found[parent], word[:, None]], dim=1)
-    proven = missed == -torch.inf or (len(found) == n_best and float(score[-1]) >= missed)
-    return Fillings(found, score, best_paths(graph, found), proven)
+        alpha = alpha / share[:, None]
+        score = score[parent] + share.log()
+        beginnings = torch.cat([beginnings[parent], word[:, None]], dim=1)
+    proven = missed == -torch.inf or (len(beginnings) == n_best and float(score[-1]) >= missed)
+    return Fillings(beginnings, score, best_paths(graph, beginnings), proven)
 
 
 def best_paths(graph: Graph, tokens: Tensor) -> Tensor:
@@ -182,11 +188,13 @@ def best_paths(graph: Graph, tokens: Tensor) -> Tensor:
 def viterbi(graph: Graph, tokens: int) -> Fillings:
     """The most probable pair of a path and its tokens. Other tokens may be more probable when
     summed over all paths."""
-    mass, best = ways(graph.links, tokens)[-1, 0], graph.probs.max(1)
-    path, value = alignment.best_path(*_aligned(graph, best.values.log().expand(1, tokens, -1)))
+    best = graph.probs.max(1)
+    emission = best.values.log().expand(1, tokens, -1)
+    path, value = alignment.best_path(*_aligned(graph, emission))
     path = path[:, 1:-1]
-    chosen = best.indices[path]
-    return Fillings(chosen, log_probability(graph, chosen), path, path_log_prob=value - mass)
+    words = best.indices[path]
+    path_log_prob = value - ways(graph.links, tokens)[-1, 0]
+    return Fillings(words, log_probability(graph, words), path, path_log_prob=path_log_prob)
 
 
 def sample(
@@ -195,21 +203,20 @@ def sample(
     """`count` fillings of `tokens` tokens drawn from p(y | m)."""
     free = graph.probs.new_zeros(count, tokens, len(graph.links))
     path = alignment.sample(*_aligned(graph, free), generator=generator)[:, 1:-1]
-    chosen = torch.empty_like(path)
+    words = torch.empty_like(path)
     for state in path.unique():
         here = path == state
-        chosen[here] = torch.multinomial(
+        words[here] = torch.multinomial(
             graph.probs[state], int(here.sum()), replacement=True, generator=generator
         )
-    return Fillings(chosen, log_probability(graph, chosen), path)
+    return Fillings(words, log_probability(graph, words), path)
 
 
 def visits(graph: Graph, tokens: int) -> Tensor:
     """The probability [m + 2, N] that a path emits BOS, each of m tokens and EOS at each state, by
     the transitions."""
-    at_state, _ = alignment.posterior(
-        *_aligned(graph, graph.probs.new_zeros(1, tokens, len(graph.links)))
-    )
+    emission = graph.probs.new_zeros(1, tokens, len(graph.links))
+    at_state, _ = alignment.posterior(*_aligned(graph, emission))
     return at_state[0]
 
 
@@ -218,4 +225,5 @@ def _aligned(graph: Graph, emission: Tensor) -> tuple[Tensor, Tensor, Tensor, Te
     log emission 0."""
     count, tokens, states = emission.shape
     lengths = torch.tensor([tokens + 2, states], device=emission.device)[:, None].expand(-1, count)
-    return F.pad(emission, (0, 0, 1, 1)), graph.links.expand(count, -1, -1), lengths[0], lengths[1]
+    with_ends = F.pad(emission, (0, 0, 1, 1))
+    return with_ends, graph.links.expand(count, -1, -1), lengths[0], lengths[1]

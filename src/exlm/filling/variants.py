@@ -3,24 +3,28 @@ those of the wild type, where all mutated positions are masked together."""
 
 import re
 from collections import defaultdict
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from scipy.stats import spearmanr
 from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
 from exlm.data.columns import check_columns, choose_column
 from exlm.data.frames import output_path, read_frame, with_columns, write_frame
 from exlm.data.tokenization import splits_residues
 from exlm.errors import InputError
 from exlm.filling import search
+from exlm.filling.reading import all_graphs, encode, load_for_filling
 from exlm.filling.search import Graph
-from exlm.filling.texts import all_graphs, encode, load_for_filling
+from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.train import distributed
 
-TOKENS_PER_BATCH = 4096  # expanded ones
+# expanded ones
+TOKENS_PER_BATCH = 4096
 
 
 def score(
@@ -61,97 +65,135 @@ def score(
         raise InputError(
             f"{model} is no model of proteins; give one of a corpus with the tokenizer protein"
         )
-    changes = mutations_column or (
-        "mutant" if "mutant" in frame and "mutations" not in frame else "mutations"
-    )
-    check_columns(frame, input, changes, label_column)
-    wild_types = frame[choose_column(frame.columns, text_column, input)]
+    if mutations_column is None:
+        has_mutants = "mutant" in frame and "mutations" not in frame
+        mutations_column = "mutant" if has_mutants else "mutations"
+    check_columns(frame, input, mutations_column, label_column)
+    text_column = choose_column(frame.columns, text_column, input)
     distributed.to_device(network, device)
-    problems = [frame.attrs.get("malformed", {}).get(row, "") for row in range(len(frame))]
-    scores = np.full((len(frame), 2), np.nan)
+    malformed = frame.attrs.get("malformed", {})
+    variants = []
+    for row, (wild, change) in enumerate(
+        zip(frame[text_column], frame[mutations_column], strict=True)
+    ):
+        variants.append(read_variant(wild, change, malformed.get(row)))
+    problem = variants[0].problem
+    if all(variant.problem for variant in variants):
+        raise InputError(f"{input}: no row can be scored, the first: {problem}")
+    scores, problems = score_variants(network, tokenizer, variants)
+    columns = {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems}
+    result = with_columns(frame, columns)
+    write_frame(result, target)
+    scored = np.array(problems) == ""
+    failed = len(scored) - scored.sum()
+    print(f"{scored.sum()} rows scored, {failed} marked in the column problem: {target}")
+    if label_column:
+        labels = pd.to_numeric(frame[label_column], errors="coerce").to_numpy(float)
+        _print_correlations(label_column, labels[scored], scores[scored])
+    return result
+
+
+def _print_correlations(label_column: str, labels: np.ndarray, scores: np.ndarray) -> None:
+    labelled = ~np.isnan(labels)
+    correlations = [spearmanr(column[labelled], labels[labelled]).statistic for column in scores.T]
+    print(
+        f"Spearman correlation with {label_column} ({labelled.sum()} rows): "
+        f"score {correlations[0]:.4f}, joint_score {correlations[1]:.4f}"
+    )
+
+
+class Variant(NamedTuple):
+    """A row: a wild type and the new residues at its mutated places (from 0, ascending)."""
+
+    wild: str
+    changes: dict[int, str]
+    # why it cannot be scored; None: it can
+    problem: str | None
+
+
+def read_variant(wild_cell: object, change_cell: object, problem: str | None) -> Variant:
+    """The variant of two cells of a table; `problem` is what is already known against their row."""
+    wild, change = (
+        str(cell).strip().upper().removesuffix("*") for cell in (wild_cell, change_cell)
+    )
+    if problem:
+        return Variant(wild, {}, problem)
+    try:
+        return Variant(wild, substitutions(wild, change), None)
+    except InputError as error:
+        return Variant(wild, {}, str(error))
+
+
+def score_variants(
+    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, variants: Sequence[Variant]
+) -> tuple[np.ndarray, list[str]]:
+    """Both scores [variants, 2] (`log_odds`; NaN where there are none), and why there are none
+    ("" where there are)."""
+    scores = np.full((len(variants), 2), np.nan)
+    problems = [variant.problem or "" for variant in variants]
     # the rows with the same masked text, which one forward pass serves
-    same = defaultdict[str, list[int]](list)
-    # of the mutant and of the wild type, at the masks of each row
-    residues = dict[int, list[Any]]()
-    for row, cells in enumerate(zip(wild_types, frame[changes], strict=True)):
-        wild, change = (str(cell).strip().upper().removesuffix("*") for cell in cells)
-        try:
-            new = substitutions(wild, change)
-        except InputError as error:
-            problems[row] = problems[row] or str(error)
-        if problems[row]:
+    rows_of_text = defaultdict[str, list[int]](list)
+    for row, variant in enumerate(variants):
+        if variant.problem:
             continue
-        if not new:  # the wild type itself
+        if not variant.changes:  # the wild type itself
             scores[row] = 0.0
             continue
-        masked = [
-            str(tokenizer.mask_token) if place in new else old for place, old in enumerate(wild)
-        ]
-        same["".join(masked)].append(row)
-        residues[row] = [
-            tokenizer.convert_tokens_to_ids(x)
-            for x in ([*new.values()], [wild[place] for place in new])
-        ]
-    if all(problems):
-        raise InputError(f"{input}: no row can be scored, the first: {problems[0]}")
-    examples, groups = encode(network, tokenizer, [*same]) if same else [], [*same.values()]
+        residues = list(variant.wild)
+        for place in variant.changes:
+            residues[place] = str(tokenizer.mask_token)
+        rows_of_text["".join(residues)].append(row)
+    if not rows_of_text:
+        return scores, problems
+    examples = encode(network, tokenizer, list(rows_of_text))
+    groups = list(rows_of_text.values())
     for example, rows in zip(examples, groups, strict=True):
         for row in rows:
             problems[row] = example.problem or ""
     for number, graph in all_graphs(network, tokenizer, examples, TOKENS_PER_BATCH):
-        scores[groups[number]] = log_odds(
-            graph, torch.tensor([residues[row] for row in groups[number]])
-        )
-    done = np.array(problems) == ""
-    result = with_columns(
-        frame, {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems}
-    )
-    write_frame(result, target)
-    print(f"{done.sum()} rows scored, {(~done).sum()} marked in the column problem: {target}")
-    if label_column:
-        labels = pd.to_numeric(frame[label_column], errors="coerce").to_numpy(float)
-        done &= ~np.isnan(labels)
-        found = [f"{spearmanr(values[done], labels[done]).statistic:.4f}" for values in scores.T]
-        print(
-            f"Spearman correlation with {label_column} ({done.sum()} rows): score {found[0]}, joint_score {found[1]}"
-        )
-    return result
+        tokens = [_tokens(variants[row], tokenizer) for row in groups[number]]
+        scores[groups[number]] = log_odds(graph, torch.tensor(tokens))
+    return scores, problems
+
+
+def _tokens(variant: Variant, tokenizer: PreTrainedTokenizerFast) -> list[list[int]]:
+    """The residues of the mutant and of the wild type at the mutated places."""
+    new = list(variant.changes.values())
+    old = [variant.wild[place] for place in variant.changes]
+    return [tokenizer.convert_tokens_to_ids(new), tokenizer.convert_tokens_to_ids(old)]
 
 
 def substitutions(wild: str, change: str) -> dict[int, str]:
     """The new residue at every mutated place (from 0, ascending), of mutations such as `V39A:D40C`
     or a whole mutant. InputError if one is not understood or does not fit."""
     if len(change) == len(wild) and re.fullmatch("[A-Z]+", change):
-        found = {
-            place: new
-            for place, (old, new) in enumerate(zip(wild, change, strict=True))
-            if old != new
-        }
-    else:
-        found = {}
-        for name in re.split(r"[:,;\s]+", change):
-            match = re.fullmatch(r"([A-Z])([1-9]\d*)([A-Z])", name)
-            if not match:
-                what = f"neither a mutation, such as V39A, nor a mutant with the {len(wild)} residues of the wild type"
-                raise InputError(f"{name[:40]!r} is {what}")
-            place = int(match[2]) - 1
-            there = (
-                "another mutation" if place in found else wild[place : place + 1] or "no residue"
+        return {place: new for place, new in enumerate(change) if new != wild[place]}
+    changes: dict[int, str] = {}
+    for name in re.split(r"[:,;\s]+", change):
+        match = re.fullmatch(r"([A-Z])([1-9]\d*)([A-Z])", name)
+        if not match:
+            raise InputError(
+                f"{name[:40]!r} is neither a mutation, such as V39A, nor a mutant with "
+                f"the {len(wild)} residues of the wild type"
             )
-            if there != match[1]:
-                raise InputError(f"{name}: at position {match[2]} there is {there}, not {match[1]}")
-            found[place] = match[3]
-    return dict(sorted(found.items()))
+        old, position, new = match.groups()
+        place = int(position) - 1
+        there = wild[place : place + 1] or "no residue"
+        if place in changes:
+            there = "another mutation"
+        if there != old:
+            raise InputError(f"{name}: at position {position} there is {there}, not {old}")
+        changes[place] = new
+    return dict(sorted(changes.items()))
 
 
 def log_odds(graph: Graph, tokens: Tensor) -> np.ndarray:
     """Both scores [rows, 2] of `tokens` [rows, 2, masks], those of the mutants and of the wild
     types at the masks."""
     masks = tokens.shape[2]
-    alone = (search.visits(graph, masks)[1:-1] @ graph.probs).log()  # [masks, V]
-    singly = alone[torch.arange(masks), tokens].sum(-1)
-    jointly = search.log_probability(search.one_per_mask(graph), tokens.flatten(0, 1)).view_as(
-        singly
-    )
-    mutant, wild = torch.stack([singly, jointly]).unbind(-1)
+    # [masks, V]
+    marginals = (search.visits(graph, masks)[1:-1] @ graph.probs).log()
+    singly = marginals[torch.arange(masks), tokens].sum(-1)
+    jointly = search.log_probability(search.one_per_mask(graph), tokens.flatten(0, 1))
+    mutant, wild = torch.stack([singly, jointly.view_as(singly)]).unbind(-1)
     return (mutant - wild).T.numpy()

@@ -1,0 +1,83 @@
+"""How to fill masks: the settings that `exlm fill` and `exlm explore` share."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from exlm.errors import InputError
+from exlm.model.passes import Passes
+
+
+@dataclass(frozen=True)
+class FillOptions:
+    """How to fill masks.
+
+    Attributes:
+        n_best: how many fillings, or samples, to give for each text (for each length, if there are
+            several lengths).
+        method: `beam` finds the most probable fillings, summed over all paths. `viterbi` finds the
+            most probable pair of a path and its tokens. `sample` draws paths and tokens.
+        tokens: how many tokens to fill in altogether, such as 3 or 2-4; this sets `free`. By
+            default one for each mask.
+        free: use all paths of the model, which may put no token or several in the place of a mask.
+            By default only paths with one state in every mask are used, and each mask gets one
+            token. `kept` is the share that they have of the probability of all paths with as many
+            tokens. If it is below a half, `warning` says that these probabilities tell little about
+            the model. For models without transitions it is 1, with `free` null.
+        beam: how many beginnings of fillings to keep after each token, and after each pass.
+        seed: the seed of the samples.
+        passes: in how many passes of the network to fill the masks. Each pass reveals the masks
+            that the model is most certain of, as even a number as possible, and later ones read
+            their tokens. A text with fewer masks takes fewer passes; `all` reveals one mask in
+            each. Not with `free`, `tokens` or `viterbi`."""
+
+    n_best: int = 5
+    method: Literal["beam", "viterbi", "sample"] = "beam"
+    tokens: str | None = None
+    free: bool = False
+    beam: int = 64
+    seed: int = 0
+    passes: Passes = 1
+
+    def __post_init__(self) -> None:
+        if min(self.n_best, self.beam) < 1:
+            raise InputError(
+                f"n_best is {self.n_best} and beam is {self.beam}; both must be at least 1"
+            )
+        if self.lengths is not None and (not self.lengths or 0 in self.lengths):
+            raise InputError(f"tokens is {self.tokens}; give a number from 1, or a range as 2-4")
+        if self.passes != 1:
+            self._check_passes()
+
+    @property
+    def lengths(self) -> range | None:
+        """The numbers of tokens that `tokens` names, none if it cannot be read."""
+        if self.tokens is None:
+            return None
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(self.tokens).strip())
+        if match is None:
+            return range(0)
+        first, last = match.groups()
+        return range(int(first), int(last or first) + 1)
+
+    @property
+    def all_paths(self) -> bool:
+        """Whether masks may get no token or several."""
+        return self.free or self.tokens is not None
+
+    def _check_passes(self) -> None:
+        if self.passes != "all" and not (isinstance(self.passes, int) and self.passes > 1):
+            raise InputError(
+                f"passes is {self.passes}; give a number from 1, "
+                "or all to reveal one mask in each pass"
+            )
+        if self.all_paths:
+            raise InputError(
+                f"passes is {self.passes}, but with free or tokens a mask may hold no token that "
+                "a pass could reveal; leave passes at 1, or leave out free and tokens"
+            )
+        if self.method == "viterbi":
+            raise InputError(
+                f"passes is {self.passes}, but viterbi finds a path through the states of one "
+                "pass; use the method beam or sample"
+            )

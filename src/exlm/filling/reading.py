@@ -1,0 +1,158 @@
+"""What a model says about texts with masks: a graph of the states of each text's masks."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from exlm.data.chemistry import are_molecules
+from exlm.data.encoding import unknown_tokens
+from exlm.data.tokenization import splits_smiles
+from exlm.errors import InputError
+from exlm.filling import search
+from exlm.filling.search import Graph
+from exlm.model.configuration_exlm import ExLMConfig
+from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.storage.models import load_model
+
+# spellings that are accepted besides the tokenizer's own mask token
+MASKS = re.compile(r"\[MASK\]|<mask>")
+# how many logits fit in memory at a time
+LOGITS = 2**26
+
+
+class Example(NamedTuple):
+    """A text as tokens."""
+
+    ids: list[int]
+    # the places of its masks
+    masks: list[int]
+    # how many positions it takes in the encoder
+    length: int
+    # why it cannot be filled; None: it can
+    problem: str | None
+
+
+def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:
+    """A pre-trained model and its tokenizer. Raises InputError if the directory holds no model that
+    can fill masks."""
+    model, tokenizer = load_model(path, ExLMForMaskedLM)
+    names = model.config.architectures or []
+    if names and ExLMForMaskedLM.__name__ not in names:
+        raise InputError(
+            f"{path} holds {', '.join(names)}; "
+            "give the directory of a pre-trained ExLM, MLM or CTC model"
+        )
+    if model.config.repeat > 1:
+        raise InputError(
+            f"{path} was trained on repeated tokens (Repeated MLM); "
+            "give a model trained on ordinary text"
+        )
+    return model, tokenizer
+
+
+def fills_molecules(
+    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
+) -> bool:
+    """Whether texts with masks are SMILES: the model knows; for an older model its tokenizer or the
+    texts decide."""
+    if network.config.molecules is not None:
+        return network.config.molecules
+    examples = (MASKS.sub("C", text.replace(str(tokenizer.mask_token), "C")) for text in texts)
+    return splits_smiles(tokenizer.backend_tokenizer) or are_molecules(examples)
+
+
+def encode(
+    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
+) -> list[Example]:
+    """The texts as tokens. Masks may be in any spelling of MASKS, or the tokenizer's own."""
+    spelled = [MASKS.sub(str(tokenizer.mask_token), text) for text in texts]
+    examples = []
+    for text, ids in zip(spelled, tokenizer(spelled)["input_ids"], strict=True):
+        masks = [place for place, token in enumerate(ids) if token == tokenizer.mask_token_id]
+        example = Example(ids, masks, expanded_length(ids, masks, network.config), None)
+        problem = _problem(text, example, network.config, tokenizer)
+        examples.append(example._replace(problem=problem))
+    return examples
+
+
+def expanded_length(ids: list[int], masks: list[int], config: ExLMConfig) -> int:
+    """How many positions the tokens `ids` take in the encoder, where masks and ends expand."""
+    more_of_masks = len(masks) * (config.states_per_mask - 1)
+    more_of_ends = 2 * (config.states_per_boundary - 1)
+    return len(ids) + more_of_masks + more_of_ends
+
+
+def _problem(
+    text: str, example: Example, config: ExLMConfig, tokenizer: PreTrainedTokenizerFast
+) -> str | None:
+    if not example.masks:
+        return "no mask"
+    ends = {config.bos_token_id, config.eos_token_id}
+    if config.states_per_boundary > 1 and ends.intersection(example.ids[1:-1]):
+        return (
+            "an end of sequence inside the text, which has states of its own in this model; "
+            "give one sequence"
+        )
+    longest = config.max_position_embeddings
+    if example.length > longest:
+        return f"too long: it expands to {example.length} positions, the model's most is {longest}"
+    if tokenizer.unk_token_id in example.ids:
+        return unknown_tokens(text, tokenizer)
+    return None
+
+
+def all_graphs(
+    network: ExLMForMaskedLM,
+    tokenizer: PreTrainedTokenizerFast,
+    examples: Sequence[Example],
+    tokens_per_batch: int,
+) -> Iterator[tuple[int, Graph]]:
+    """The number and the graph of every example without a problem, in another order: the longest
+    first, because too small a memory then shows at once."""
+    network.eval()
+    max_tokens = min(tokens_per_batch, LOGITS // network.config.vocab_size)
+    waiting = [number for number, example in enumerate(examples) if example.problem is None]
+    waiting.sort(key=lambda number: -examples[number].length)
+    while waiting:
+        count = max(1, max_tokens // examples[waiting[0]].length)
+        batch = waiting[:count]
+        waiting = waiting[count:]
+        yield from zip(batch, graphs(network, [examples[i] for i in batch], tokenizer), strict=True)
+
+
+@torch.inference_mode()
+def graphs(
+    network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrainedTokenizerFast
+) -> list[Graph]:
+    """A graph for each example, from one forward pass: what the model says about its masks. It is
+    on the CPU."""
+    batch = tokenizer.pad(
+        {"input_ids": [example.ids for example in examples]},
+        return_tensors="pt",
+        return_attention_mask=True,
+        padding_side="right",
+    )
+    masked = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
+    for row, example in enumerate(examples):
+        masked[row, example.masks] = True
+    lattice = network.exlm.expand(batch["input_ids"], batch["attention_mask"], masked)
+    hidden = network.states(lattice)
+    lattice = lattice.to(hidden.device)
+    has_links = network.config.has_links
+    if has_links:
+        logits, lengths = network.head(hidden).cpu(), lattice.state_lengths
+        links, masks = network.links(hidden, lattice).cpu(), (lattice.ordinal - 1).cpu()
+    else:  # masks are independent of each other, and each has one state
+        logits, lengths = network.marginals(lattice, hidden).cpu(), lattice.target_lengths
+        states = logits.shape[1]
+        links = logits.new_zeros(len(logits), states, states)
+        masks = torch.arange(-1, states - 1).expand(len(logits), -1)
+    result = []
+    for row, length in enumerate(lengths.tolist()):
+        probs = logits[row, :length].double().softmax(-1)
+        graph = Graph(probs, links[row, :length, :length].double(), masks[row, :length])
+        result.append(graph if has_links else search.one_per_mask(graph))
+    return result
