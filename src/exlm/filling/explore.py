@@ -67,7 +67,7 @@ def explore(
     suffix = Path(output).suffix
     if suffix not in (".html", ".svg", ".pdf", ".png"):
         raise InputError(f"cannot write {output}; the name must end in .html, .svg, .pdf or .png")
-    converter = None
+    converter: Any = None
     if suffix in (".pdf", ".png"):
         converter = optional("vl_convert", "figures", f"writing {output}")
     if fill_options.passes != 1:
@@ -150,10 +150,8 @@ def _states(
         text = str(tokenizer.decode([token])).strip()
         return text if text and text.isprintable() else str(tokenizer.convert_ids_to_tokens(token))
 
-    states = []
     described = describe_states(graph, options, words, spell)
-    for mask, state in zip(graph.mask.tolist(), described, strict=True):
-        states.append({"mask": mask, **state})
+    states = [{"mask": int(graph.mask[u]), **state} for u, state in enumerate(described)]
     # the first state emits BOS and the last one EOS, never a word
     states[0]["words"] = states[-1]["words"] = []
     return states
@@ -173,7 +171,6 @@ def _add_details(
     molecules: bool,
 ) -> None:
     """Adds the best path, the segments and, of a molecule, its problem and its drawing."""
-    # never None, other than `convert_tokens_to_ids` for a token that is called <unk>
     vocabulary = tokenizer.get_vocab()
     by_mask = [[vocabulary[token] for token in tokens] for tokens in filling["tokens"]]
     (path,) = search.best_paths(paths, torch.tensor([list(chain(*by_mask))])).tolist()
@@ -236,7 +233,6 @@ def page(case: Case) -> str:
 
 def figure(case: Case) -> str:
     """A figure of the DAG and, if the model has transitions, of their matrix, as SVG."""
-
     states = case["states"]
     masks = [state["mask"] for state in states]
     # each mask is a column, whose states stand one below the other around the middle

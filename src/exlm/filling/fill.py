@@ -85,10 +85,10 @@ def fill(
             "valid_only is for molecules; set molecules to true if the texts are SMILES"
         )
     distributed.to_device(network, device)
-    records = fill_texts(network, tokenizer, texts, fill_options, states, tokens_per_batch)
+    filled = fill_texts(network, tokenizer, texts, fill_options, states, tokens_per_batch)
     if molecules:
-        records = (_checked(record, valid_only) for record in records)
-    records = tqdm(records, "fill", len(texts), unit="line", disable=file is None)
+        filled = (_checked(record, valid_only) for record in filled)
+    records = tqdm(filled, "fill", len(texts), unit="line", disable=file is None)
     if not output:
         _write(records, sys.stdout, TABLE.render)
         return

@@ -13,7 +13,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.filling import search
-from exlm.filling.reading import Example, all_graphs, expanded_length
+from exlm.filling.options import FillOptions
+from exlm.filling.reading import Example, all_graphs
 from exlm.filling.search import Fillings, Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import most_certain
@@ -59,10 +60,7 @@ def read_beginnings(
     beginnings: Sequence[Beginning],
 ) -> Iterator[Reading]:
     """What the network says about beginnings of fillings of one text, in their order."""
-    examples = []
-    for beginning in beginnings:
-        length = expanded_length(beginning.ids, beginning.masks, network.config)
-        examples.append(Example(beginning.ids, beginning.masks, length, None))
+    examples = [Example(beginning.ids, beginning.masks) for beginning in beginnings]
     # All are equally long, so their order is kept.
     for number, graph in all_graphs(network, tokenizer, examples, tokens_per_batch):
         yield Reading(graph, _places(network, examples[number]))
@@ -75,6 +73,19 @@ def _places(network: ExLMForMaskedLM, example: Example) -> list[int]:
     ends = {config.bos_token_id, config.eos_token_id} if config.states_per_boundary > 1 else set()
     inside = range(1, len(example.ids) - 1)
     return [place for place in inside if place in example.masks or example.ids[place] in ends]
+
+
+def search_in_passes(
+    graph: Graph, example: Example, read: Read, passes: int, options: FillOptions, line: int
+) -> InPasses:
+    """Fillings of one text by the method of `options`. `graph` is the first pass, `read` makes the
+    others. The number of the line is part of the seed of samples."""
+    start = Beginning(example.ids, example.masks, 0.0)
+    first = Reading(graph, example.masks)
+    if options.method == "sample":
+        seed = (options.seed, line, len(example.masks))
+        return sample_in_passes(start, first, read, passes, options.n_best, seed)
+    return beam_in_passes(start, first, read, passes, options.n_best, options.beam)
 
 
 def beam_in_passes(

@@ -13,7 +13,6 @@ from exlm.data.tokenization import splits_smiles
 from exlm.errors import InputError
 from exlm.filling import search
 from exlm.filling.search import Graph
-from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.models import load_model
 
@@ -24,15 +23,11 @@ LOGITS = 2**26
 
 
 class Example(NamedTuple):
-    """A text as tokens."""
+    """A text as tokens, the places of its masks, and why it cannot be filled (None: it can)."""
 
     ids: list[int]
-    # the places of its masks
     masks: list[int]
-    # how many positions it takes in the encoder
-    length: int
-    # why it cannot be filled; None: it can
-    problem: str | None
+    problem: str | None = None
 
 
 def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:
@@ -72,36 +67,38 @@ def encode(
     examples = []
     for text, ids in zip(spelled, tokenizer(spelled)["input_ids"], strict=True):
         masks = [place for place, token in enumerate(ids) if token == tokenizer.mask_token_id]
-        example = Example(ids, masks, expanded_length(ids, masks, network.config), None)
-        problem = _problem(text, example, network.config, tokenizer)
+        example = Example(ids, masks)
+        problem = _problem(network, tokenizer, text, example)
         examples.append(example._replace(problem=problem))
     return examples
 
 
-def expanded_length(ids: list[int], masks: list[int], config: ExLMConfig) -> int:
-    """How many positions the tokens `ids` take in the encoder, where masks and ends expand."""
-    more_of_masks = len(masks) * (config.states_per_mask - 1)
-    more_of_ends = 2 * (config.states_per_boundary - 1)
-    return len(ids) + more_of_masks + more_of_ends
-
-
 def _problem(
-    text: str, example: Example, config: ExLMConfig, tokenizer: PreTrainedTokenizerFast
+    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, text: str, example: Example
 ) -> str | None:
+    config = network.config
+    ends = {config.bos_token_id, config.eos_token_id}
+    length = _expanded_length(network, example)
+    longest = config.max_position_embeddings
     if not example.masks:
         return "no mask"
-    ends = {config.bos_token_id, config.eos_token_id}
     if config.states_per_boundary > 1 and ends.intersection(example.ids[1:-1]):
         return (
             "an end of sequence inside the text, which has states of its own in this model; "
             "give one sequence"
         )
-    longest = config.max_position_embeddings
-    if example.length > longest:
-        return f"too long: it expands to {example.length} positions, the model's most is {longest}"
+    if length > longest:
+        return f"too long: it expands to {length} positions, the model's most is {longest}"
     if tokenizer.unk_token_id in example.ids:
         return unknown_tokens(text, tokenizer)
     return None
+
+
+def _expanded_length(network: ExLMForMaskedLM, example: Example) -> int:
+    """How many positions an example takes in the encoder."""
+    copies_of_masks = len(example.masks) * (network.config.states_per_mask - 1)
+    copies_of_ends = 2 * (network.config.states_per_boundary - 1)
+    return len(example.ids) + copies_of_masks + copies_of_ends
 
 
 def all_graphs(
@@ -114,10 +111,11 @@ def all_graphs(
     first, because too small a memory then shows at once."""
     network.eval()
     max_tokens = min(tokens_per_batch, LOGITS // network.config.vocab_size)
+    lengths = [_expanded_length(network, example) for example in examples]
     waiting = [number for number, example in enumerate(examples) if example.problem is None]
-    waiting.sort(key=lambda number: -examples[number].length)
+    waiting.sort(key=lambda number: -lengths[number])
     while waiting:
-        count = max(1, max_tokens // examples[waiting[0]].length)
+        count = max(1, max_tokens // lengths[waiting[0]])
         batch = waiting[:count]
         waiting = waiting[count:]
         yield from zip(batch, graphs(network, [examples[i] for i in batch], tokenizer), strict=True)

@@ -127,19 +127,13 @@ def beam_search(
     continue them."""
     # log R_i
     mass = ways(graph.links, tokens).flip(0)
-
-    def step(i: int) -> Tensor:
-        """Log transition probabilities [N, N] of the Markov chain at step i; -inf in the rows of
-        impossible states."""
-        here = mass[i][:, None]
-        return torch.where(here > -torch.inf, graph.links + mass[i + 1] - here, -torch.inf)
-
     # For each state of the i-th token: how probable all later tokens can be together at most.
     # Logarithms [N].
     best = graph.probs.amax(1).log()
     ceilings = [torch.zeros_like(best)]
     for i in range(tokens - 1, 0, -1):
-        ceilings.append((step(i) + best + ceilings[-1]).logsumexp(1))
+        step = _step(graph.links, mass[i], mass[i + 1])
+        ceilings.append((step + best + ceilings[-1]).logsumexp(1))
     common = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
     # for each state, the best word that is no candidate (0: none)
     rare = common.values[:, candidates:].sum(1)
@@ -151,7 +145,7 @@ def beam_search(
     # the largest bound of all dropped beginnings
     missed = -torch.inf
     for i, ceiling in enumerate(reversed(ceilings)):
-        arrived = alpha @ step(i).exp()
+        arrived = alpha @ _step(graph.links, mass[i], mass[i + 1]).exp()
         scale = float(ceiling.max())
         bound = arrived * (ceiling - scale).exp()
         live = (bound > 0).any(0).nonzero()[:, 0]
@@ -177,6 +171,13 @@ def beam_search(
         beginnings = torch.cat([beginnings[parent], word[:, None]], dim=1)
     proven = missed == -torch.inf or (len(beginnings) == n_best and float(score[-1]) >= missed)
     return Fillings(beginnings, score, best_paths(graph, beginnings), proven)
+
+
+def _step(links: Tensor, mass: Tensor, next_mass: Tensor) -> Tensor:
+    """Log transition probabilities [N, N] of the Markov chain of all paths at one step, from log R
+    [N] before and after it; -inf in the rows of impossible states."""
+    here = mass[:, None]
+    return torch.where(here > -torch.inf, links + next_mass - here, -torch.inf)
 
 
 def best_paths(graph: Graph, tokens: Tensor) -> Tensor:

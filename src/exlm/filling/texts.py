@@ -12,14 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.filling import search
 from exlm.filling.options import FillOptions
-from exlm.filling.passes import (
-    Beginning,
-    Read,
-    Reading,
-    beam_in_passes,
-    read_beginnings,
-    sample_in_passes,
-)
+from exlm.filling.passes import Read, read_beginnings, search_in_passes
 from exlm.filling.reading import Example, all_graphs, encode
 from exlm.filling.search import Fillings, Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
@@ -30,8 +23,6 @@ Record = dict[str, Any]
 
 # how many texts are filled before the first of them is yielded
 TEXTS = 5000
-# how many words of a state are told
-WORDS = 5
 
 
 def fill_texts(
@@ -50,7 +41,7 @@ def fill_texts(
         chunk = texts[start : start + TEXTS]
         examples = encode(network, tokenizer, chunk)
         records: list[Record] = [
-            {"line": line, "text": text, **_unfilled(example.problem)}
+            {"line": line, "text": text, **_outcome([], problem=example.problem)}
             for line, (text, example) in enumerate(zip(chunk, examples, strict=True), start + 1)
         ]
         for number, graph in all_graphs(network, tokenizer, examples, tokens_per_batch):
@@ -78,9 +69,9 @@ def fill_graph(
     paths, lengths = allowed_paths(graph, options)
     if not lengths:
         tokens = options.tokens or graph.masks
-        return _unfilled(
-            f"no path puts {tokens} tokens into its masks ({len(graph.links) - 2} states)"
-        )
+        states = len(graph.links) - 2
+        problem = f"no path puts {tokens} tokens into its masks ({states} states)"
+        return _outcome([], problem=problem)
     entries = []
     proven = True
     for length, probability in lengths.items():
@@ -91,8 +82,8 @@ def fill_graph(
                 entry["length_probability"] = probability
             entries.append(entry)
     exact = proven if options.method == "beam" else None
-    share = None if options.all_paths else search.share_one_per_mask(graph)
-    return _filled(entries, exact, share, passes=1)
+    kept = None if options.all_paths else search.share_one_per_mask(graph)
+    return _outcome(entries, exact, kept, passes=1)
 
 
 def fill_in_passes(
@@ -106,19 +97,13 @@ def fill_in_passes(
     """The same in several passes, of which `graph` is the first; `read` makes the others
     (`exlm.filling.passes`)."""
     passes = passes_needed(options.passes, len(example.masks))
-    start = Beginning(example.ids, example.masks, 0.0)
-    first = Reading(graph, example.masks)
-    if options.method == "sample":
-        seed = (options.seed, line, len(example.masks))
-        result = sample_in_passes(start, first, read, passes, options.n_best, seed)
-    else:
-        result = beam_in_passes(start, first, read, passes, options.n_best, options.beam)
+    result = search_in_passes(graph, example, read, passes, options, line)
     entries = []
     for filled in result.filled:
         by_mask = [[filled.ids[place]] for place in example.masks]
         entries.append(_entry(filled.ids[1:-1], by_mask, filled.log_prob, tokenizer))
     exact = result.proven if options.method == "beam" else None
-    return _filled(entries, exact, result.share_one_per_mask, passes)
+    return _outcome(entries, exact, result.share_one_per_mask, passes)
 
 
 def allowed_paths(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float]]:
@@ -175,30 +160,25 @@ def _entry(
     }
 
 
-def _filled(entries: list[Record], exact: bool | None, share: float | None, passes: int) -> Record:
+def _outcome(
+    fillings: list[Record],
+    exact: bool | None = None,
+    kept: float | None = None,
+    passes: int | None = None,
+    problem: str | None = None,
+) -> Record:
     warning = None
-    if share is not None and share < 0.5:
+    if kept is not None and kept < 0.5:
         warning = (
             "these probabilities say little of the model, whose paths seldom have one state in "
             "every mask; see --free"
         )
     return {
-        "fillings": entries,
+        "fillings": fillings,
         "exact": exact,
-        "kept": share,
+        "kept": kept,
         "passes": passes,
         "warning": warning,
-        "problem": None,
-    }
-
-
-def _unfilled(problem: str | None) -> Record:
-    return {
-        "fillings": [],
-        "exact": None,
-        "kept": None,
-        "passes": None,
-        "warning": None,
         "problem": problem,
     }
 
@@ -232,11 +212,7 @@ def describe_states(
 def _states_of_masks(
     graph: Graph, options: FillOptions, tokenizer: PreTrainedTokenizerFast
 ) -> list[list[Record]]:
-    """The states of each mask, from left to right."""
-    by_mask: list[list[Record]] = [[] for _ in range(graph.masks)]
-    described = describe_states(graph, options, WORDS, tokenizer.convert_ids_to_tokens)
-    for mask, state in zip(graph.mask.tolist(), described, strict=True):
-        # the states of BOS and EOS are left out
-        if 0 <= mask < graph.masks:
-            by_mask[mask].append(state)
-    return by_mask
+    """The states of each mask, without those of BOS and EOS."""
+    states = describe_states(graph, options, 5, tokenizer.convert_ids_to_tokens)
+    places = [(graph.mask == mask).nonzero()[:, 0].tolist() for mask in range(graph.masks)]
+    return [[states[place] for place in places_of_mask] for places_of_mask in places]

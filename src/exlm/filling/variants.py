@@ -65,21 +65,19 @@ def score(
         raise InputError(
             f"{model} is no model of proteins; give one of a corpus with the tokenizer protein"
         )
-    if mutations_column is None:
+    if not mutations_column:
         has_mutants = "mutant" in frame and "mutations" not in frame
         mutations_column = "mutant" if has_mutants else "mutations"
     check_columns(frame, input, mutations_column, label_column)
-    text_column = choose_column(frame.columns, text_column, input)
+    wild_types = frame[choose_column(frame.columns, text_column, input)]
     distributed.to_device(network, device)
     malformed = frame.attrs.get("malformed", {})
     variants = []
-    for row, (wild, change) in enumerate(
-        zip(frame[text_column], frame[mutations_column], strict=True)
-    ):
-        variants.append(read_variant(wild, change, malformed.get(row)))
-    problem = variants[0].problem
+    for row, cells in enumerate(zip(wild_types, frame[mutations_column], strict=True)):
+        wild, change = (str(cell).strip().upper().removesuffix("*") for cell in cells)
+        variants.append(read_variant(wild, change, malformed.get(row, "")))
     if all(variant.problem for variant in variants):
-        raise InputError(f"{input}: no row can be scored, the first: {problem}")
+        raise InputError(f"{input}: no row can be scored, the first: {variants[0].problem}")
     scores, problems = score_variants(network, tokenizer, variants)
     columns = {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems}
     result = with_columns(frame, columns)
@@ -107,21 +105,18 @@ class Variant(NamedTuple):
 
     wild: str
     changes: dict[int, str]
-    # why it cannot be scored; None: it can
-    problem: str | None
+    # why it cannot be scored; "" if it can
+    problem: str
 
 
-def read_variant(wild_cell: object, change_cell: object, problem: str | None) -> Variant:
-    """The variant of two cells of a table; `problem` is what is already known against their row."""
-    wild, change = (
-        str(cell).strip().upper().removesuffix("*") for cell in (wild_cell, change_cell)
-    )
-    if problem:
-        return Variant(wild, {}, problem)
-    try:
-        return Variant(wild, substitutions(wild, change), None)
-    except InputError as error:
-        return Variant(wild, {}, str(error))
+def read_variant(wild: str, change: str, problem: str) -> Variant:
+    """The variant of a row, unless there is already a problem with the row."""
+    if not problem:
+        try:
+            return Variant(wild, substitutions(wild, change), "")
+        except InputError as error:
+            problem = str(error)
+    return Variant(wild, {}, problem)
 
 
 def score_variants(
@@ -130,19 +125,17 @@ def score_variants(
     """Both scores [variants, 2] (`log_odds`; NaN where there are none), and why there are none
     ("" where there are)."""
     scores = np.full((len(variants), 2), np.nan)
-    problems = [variant.problem or "" for variant in variants]
+    problems = [variant.problem for variant in variants]
     # the rows with the same masked text, which one forward pass serves
     rows_of_text = defaultdict[str, list[int]](list)
     for row, variant in enumerate(variants):
-        if variant.problem:
-            continue
-        if not variant.changes:  # the wild type itself
-            scores[row] = 0.0
-            continue
         residues = list(variant.wild)
         for place in variant.changes:
             residues[place] = str(tokenizer.mask_token)
-        rows_of_text["".join(residues)].append(row)
+        if variant.changes:
+            rows_of_text["".join(residues)].append(row)
+        elif not variant.problem:  # the wild type itself
+            scores[row] = 0.0
     if not rows_of_text:
         return scores, problems
     examples = encode(network, tokenizer, list(rows_of_text))
@@ -151,13 +144,13 @@ def score_variants(
         for row in rows:
             problems[row] = example.problem or ""
     for number, graph in all_graphs(network, tokenizer, examples, TOKENS_PER_BATCH):
-        tokens = [_tokens(variants[row], tokenizer) for row in groups[number]]
+        tokens = [_tokens_at_masks(variants[row], tokenizer) for row in groups[number]]
         scores[groups[number]] = log_odds(graph, torch.tensor(tokens))
     return scores, problems
 
 
-def _tokens(variant: Variant, tokenizer: PreTrainedTokenizerFast) -> list[list[int]]:
-    """The residues of the mutant and of the wild type at the mutated places."""
+def _tokens_at_masks(variant: Variant, tokenizer: PreTrainedTokenizerFast) -> list[int | list[int]]:
+    """The tokens of the mutant and of the wild type at the mutated places."""
     new = list(variant.changes.values())
     old = [variant.wild[place] for place in variant.changes]
     return [tokenizer.convert_tokens_to_ids(new), tokenizer.convert_tokens_to_ids(old)]
