@@ -56,8 +56,8 @@ def _checked(name: str, words: list[str]) -> list[str]:
     """The words before the options; a recipe becomes --config. Raises CommandLineError if their
     number is wrong or there is no such recipe."""
     expected = COMMANDS[name].words
-    required = [word for word in expected if word.count in ("", "+")]
-    too_many = len(words) > len(expected) and expected[-1].count not in ("*", "+")
+    required = [word for word in expected if word.nargs in (None, "+")]
+    too_many = len(words) > len(expected) and expected[-1].nargs not in ("*", "+")
     if too_many or len(words) < len(required):
         names = " and ".join(word.name.upper() for word in required or expected)
         alone = " alone" if too_many else ""

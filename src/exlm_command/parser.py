@@ -59,15 +59,13 @@ def build_parser(name: str) -> ArgumentParser:
     # a recipe arrives as --config
     words = [word for word in command.words if word.name != "recipe"]
     for word in words:
-        word_type = str if word.count else hints[word.name]
-        parser.add_argument(
-            word.name, type=word_type, nargs=word.count or None, help=helps[word.name]
-        )
+        word_type = str if word.nargs else hints[word.name]
+        parser.add_argument(word.name, type=word_type, nargs=word.nargs, help=helps[word.name])
     parser.add_argument(
         "--config", action=ActionConfigFile, help="YAML recipe; later options override it"
     )
     group = parser.add_argument_group(command.summary)
-    positional = {word.name for word in words}
+    positional: set[str | int] = {word.name for word in words}
     group.add_function_arguments(function, as_group=False, skip=positional or None)
     return parser
 
@@ -90,9 +88,9 @@ def types_of_options(name: str, parser: ArgumentParser) -> dict[str, Any]:
     """The type of every option of a command, by its full name, such as `train.steps`. It is None
     for sections, and for options that the function passes on as `**options`."""
     words = {word.name for word in COMMANDS[name].words}
-    names = [*parser.get_defaults().keys(branches=True), "help", "print_config"]
+    options = [*parser.get_defaults().keys(branches=True), "help", "print_config"]
     types = _types_of_parameters(function_of(name))
-    return {name: types.get(name) for name in names if name not in words}
+    return {option: types.get(option) for option in options if option not in words}
 
 
 def _types_of_parameters(function: Callable) -> dict[str, Any]:
@@ -140,13 +138,11 @@ def _full_name(name: str, option_types: dict[str, Any], command: str) -> str:
     *sections, last = name.split(".")
     parents = [".".join(sections[: i + 1]) for i in range(len(sections))]
     # any key can stand below a dict, such as the name of a task
-    if name in option_types or any(get_origin(option_types.get(p)) is dict for p in parents):
+    is_key = any(get_origin(option_types.get(parent)) is dict for parent in parents)
+    if name in option_types or is_key:
         return name
-    matches = []
-    for option in option_types:
-        *option_sections, option_last = option.split(".")
-        if option_last == last and set(sections) <= set(option_sections):
-            matches.append(option)
+    same_last = [option for option in option_types if option.split(".")[-1] == last]
+    matches = [option for option in same_last if set(sections) <= set(option.split("."))]
     if len(matches) == 1:
         return matches[0]
     names = " or ".join(f"--{option}" for option in matches or similar(name, option_types))
@@ -167,7 +163,7 @@ def _as_yaml(value: str, value_type: Any) -> str:
     return json.dumps([element.strip() for element in elements if element.strip()])
 
 
-def _reason(error: BaseException, settings: Collection[str]) -> str:
+def _reason(error: BaseException, options: Collection[str]) -> str:
     """The message of an InputError if one caused the parser's error, else the parser's own message
     in one line."""
     cause: BaseException | None = error
@@ -179,8 +175,9 @@ def _reason(error: BaseException, settings: Collection[str]) -> str:
     # of a recipe; those of the command line are known to exist
     if re.match("(Group|Option) '.+ accept", message):
         setting = ".".join(re.findall(r"'(\S+)'", message))
-        names = " or ".join(similar(setting, settings))
-        return f"there is no setting {setting}{f'; did you mean {names}?' if names else ''}"
+        names = " or ".join(similar(setting, options))
+        hint = f"; did you mean {names}?" if names else ""
+        return f"there is no setting {setting}{hint}"
     key = re.match('Parser key "(.+?)":', message)
     values = re.findall("(?:Got|Given) value: (.*)", message)
     expected = re.findall(r"Expected an? (<class '.+?'>|typing.Literal\[.*?\])", message)

@@ -18,14 +18,14 @@ class Word(NamedTuple):
     """An argument without an option's name."""
 
     name: str
-    # as in argparse: "?" at most one, "*" any number, "+" at least one, "" exactly one
-    count: str
+    # as in argparse: "?" at most one, "*" any number, "+" at least one, None exactly one
+    nargs: str | None
 
     @property
     def usage(self) -> str:
         """The word in a line of usage."""
-        forms = {"": "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
-        return forms[self.count].format(self.name.upper())
+        forms = {None: "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
+        return forms[self.nargs].format(self.name.upper())
 
 
 class Command(NamedTuple):
@@ -38,7 +38,7 @@ class Command(NamedTuple):
 
 
 def _command(module: str, words: list[str], summary: str, example: str) -> Command:
-    parsed = [Word(word.rstrip("?*+"), word[-1] if word[-1] in "?*+" else "") for word in words]
+    parsed = [Word(word.rstrip("?*+"), word[-1] if word[-1] in "?*+" else None) for word in words]
     return Command(module, parsed, summary, example)
 
 

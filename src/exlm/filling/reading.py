@@ -139,12 +139,15 @@ def graphs(
     lattice = network.exlm.expand(batch["input_ids"], batch["attention_mask"], masked)
     hidden = network.states(lattice)
     lattice = lattice.to(hidden.device)
-    has_links = network.config.has_links
-    if has_links:
-        logits, lengths = network.head(hidden).cpu(), lattice.state_lengths
-        links, masks = network.links(hidden, lattice).cpu(), (lattice.ordinal - 1).cpu()
-    else:  # masks are independent of each other, and each has one state
-        logits, lengths = network.marginals(lattice, hidden).cpu(), lattice.target_lengths
+    if network.config.has_links:
+        lengths = lattice.state_lengths
+        logits = network.head(hidden).cpu()
+        links = network.links(hidden, lattice).cpu()
+        masks = (lattice.ordinal - 1).cpu()
+    else:
+        # masks are independent of each other, and each has one state
+        lengths = lattice.target_lengths
+        logits = network.marginals(lattice, hidden).cpu()
         states = logits.shape[1]
         links = logits.new_zeros(len(logits), states, states)
         masks = torch.arange(-1, states - 1).expand(len(logits), -1)
@@ -152,5 +155,5 @@ def graphs(
     for row, length in enumerate(lengths.tolist()):
         probs = logits[row, :length].double().softmax(-1)
         graph = Graph(probs, links[row, :length, :length].double(), masks[row, :length])
-        result.append(graph if has_links else search.one_per_mask(graph))
+        result.append(graph if network.config.has_links else search.one_per_mask(graph))
     return result

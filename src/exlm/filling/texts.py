@@ -40,21 +40,19 @@ def fill_texts(
     for start in range(0, len(texts), TEXTS):
         chunk = texts[start : start + TEXTS]
         examples = encode(network, tokenizer, chunk)
-        records: list[Record] = [
-            {"line": line, "text": text, **_outcome([], problem=example.problem)}
-            for line, (text, example) in enumerate(zip(chunk, examples, strict=True), start + 1)
-        ]
+        outcomes = [_outcome([], problem=example.problem) for example in examples]
         for number, graph in all_graphs(network, tokenizer, examples, tokens_per_batch):
-            record = records[number]
-            line = record["line"]
             example = examples[number]
+            line = start + number + 1
             if options.passes == 1:
-                record.update(fill_graph(graph, example, tokenizer, options, line))
+                outcome = fill_graph(graph, example, tokenizer, options, line)
             else:
-                record.update(fill_in_passes(graph, example, read, tokenizer, options, line))
-            if states and record["fillings"]:
-                record["states"] = _states_of_masks(graph, options, tokenizer)
-        yield from records
+                outcome = fill_in_passes(graph, example, read, tokenizer, options, line)
+            if states and outcome["fillings"]:
+                outcome["states"] = _states_of_masks(graph, options, tokenizer)
+            outcomes[number] = outcome
+        for number, outcome in enumerate(outcomes):
+            yield {"line": start + number + 1, "text": chunk[number], **outcome}
 
 
 def fill_graph(
@@ -64,8 +62,8 @@ def fill_graph(
     options: FillOptions,
     line: int = 1,
 ) -> Record:
-    """What `fill` writes about one text, except the text itself. The number of the line is part of
-    the seed of samples."""
+    """What `fill` writes about one text, except the text itself, in one pass. The number of the
+    line is part of the seed of samples."""
     paths, lengths = allowed_paths(graph, options)
     if not lengths:
         tokens = options.tokens or graph.masks

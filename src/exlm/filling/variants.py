@@ -134,7 +134,8 @@ def score_variants(
             residues[place] = str(tokenizer.mask_token)
         if variant.changes:
             rows_of_text["".join(residues)].append(row)
-        elif not variant.problem:  # the wild type itself
+        # the wild type itself
+        elif not variant.problem:
             scores[row] = 0.0
     if not rows_of_text:
         return scores, problems
