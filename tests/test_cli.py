@@ -31,9 +31,8 @@ def parse(path, *overrides):
     command = "analyze" if "space" in names else "finetune" if "task" in names else "pretrain"
     parser = build_parser(command)
     words = ["sweep"] if command == "analyze" else []
-    return command, parser.instantiate_classes(
-        parser.parse_args([*words, "--config", str(path), *overrides])
-    )
+    parsed = parser.parse_args([*words, "--config", str(path), *overrides])
+    return command, parser.instantiate(parsed)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -128,27 +127,14 @@ def test_overrides_replace_recipe_values():
     _, config = parse(
         ROOT / "recipes/molecules/exlm-1M.yaml", "--model.objective=mlm", "--train.steps=700"
     )
-    assert (
-        config.model.objective == "mlm"
-        and config.train.steps == 700
-        and config.model.hidden_size == 128
-    )
+    assert config.model.objective == "mlm" and config.train.steps == 700
+    assert config.model.hidden_size == 128
 
 
-def test_lists_may_be_written_without_brackets(capsys, tmp_path):
+def test_lists_may_be_written_without_brackets(capsys):
     for seeds, columns in (("0,1", "a,b"), ("[0, 1]", "[a, b]")):
-        options = [
-            "--output",
-            "x",
-            "--model",
-            "y",
-            "--task.dataset",
-            "z",
-            f"--task.label_columns={columns}",
-        ]
-        with pytest.raises(SystemExit):
-            main(["finetune", *options, "--seeds", seeds, "--print_config"])
-        config = yaml.safe_load(capsys.readouterr().out)
+        options = ["--output", "x", "--model", "y", "--task.dataset", "z", "--seeds", seeds]
+        config = printed(capsys, "finetune", *options, f"--task.label_columns={columns}")
         assert config["seeds"] == [0, 1] and config["task"]["label_columns"] == ["a", "b"]
 
 
@@ -202,38 +188,18 @@ def printed(capsys, *arguments):
 
 
 def test_an_option_may_leave_its_sections_out_and_has_one_name_in_both_trainings(capsys):
-    options = [
-        "--learning_rate",
-        "0.25",
-        "--warmup_ratio=0.5",
-        "--weight_decay",
-        "0.125",
-        "--output",
-        "x",
-    ]
-    config = printed(
-        capsys, "pretrain", "exlm-1M", "--steps", "100", "--corpus", "somewhere", *options
-    )
+    options = ["--learning_rate", "0.25", "--warmup_ratio=0.5", "--weight_decay", "0.125"]
+    options += ["--output", "x"]
+    recipe = ["exlm-1M", "--steps", "100", "--corpus", "somewhere"]
+    config = printed(capsys, "pretrain", *recipe, *options)
+    assert config["train"]["steps"] == 100
+    assert config["data"]["corpus"] == "somewhere" and config["output"] == "x"
     optimizer = config["train"]["optimizer"]
-    assert (config["train"]["steps"], config["data"]["corpus"], config["output"]) == (
-        100,
-        "somewhere",
-        "x",
-    )
     assert (optimizer["learning_rate"], optimizer["weight_decay"]) == (0.25, 0.125)
-    tuning = printed(
-        capsys,
-        "finetune",
-        "molecules/finetune",
-        "--dataset",
-        "a.csv",
-        "--label_columns",
-        "b,c",
-        *options,
-    )
-    assert [
-        tuning["train"][name] for name in ("learning_rate", "warmup_ratio", "weight_decay")
-    ] == [0.25, 0.5, 0.125]
+    recipe = ["molecules/finetune", "--dataset", "a.csv", "--label_columns", "b,c"]
+    tuning = printed(capsys, "finetune", *recipe, *options)
+    assert tuning["train"]["learning_rate"] == 0.25
+    assert tuning["train"]["warmup_ratio"] == 0.5 and tuning["train"]["weight_decay"] == 0.125
     assert tuning["task"]["dataset"] == "a.csv" and tuning["task"]["label_columns"] == ["b", "c"]
 
 
@@ -246,10 +212,8 @@ def test_recipes_are_found_by_their_names_anywhere(capsys, monkeypatch, tmp_path
     main(["recipes"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(RECIPES)
-    assert (
-        "pretrain molecules/exlm-1M           A small ExLM for a laptop, about 1M parameters"
-        in lines
-    )
+    first = "pretrain molecules/exlm-1M           A small ExLM for a laptop, about 1M parameters"
+    assert first in lines
     assert any(line.startswith("finetune text/finetune-csv ") for line in lines)
     assert any(line.startswith("analyze  text/analysis-paper ") for line in lines)
     Path("exlm-1M").write_text("seed: 7\n")  # a file of one's own comes first

@@ -27,41 +27,20 @@ NOT_RUN = {  # programs in the blocks that are not run here, with the reason
     "python": "a benchmark takes minutes; tests/test_cost.py covers them",
 }
 
-TINY_DATA = [
-    "--tokens_per_batch",
-    "2048",
-    "--tokens_per_micro_batch",
-    "2048",
-    "--eval_sequences",
-    "8",
-]
+TINY_DATA = ["--tokens_per_batch", "2048", "--tokens_per_micro_batch", "2048"]
+TINY_DATA += ["--eval_sequences", "8"]
 TINY_MODEL = ["--hidden_size", "16", "--num_hidden_layers", "2", "--num_attention_heads", "2"]
 TINY_MODEL += ["--intermediate_size", "16"]
 TINY_RUN = ["--train.steps", "2", "--warmup_steps", "1", "--eval_every", "0", "--save_every", "0"]
 TINY_RUN += ["--train.precision", "fp32"]
+TINY_EXPERIMENT = ["--tasks", "null", "--cost_steps", "1", "--own_processes", "false"]
+TINY_EXPERIMENT += ["--space.states", "2", "--space.sweep_mask_ratios", "0.15"]
+TINY_EXPERIMENT += ["--space.cells", "[[0.15, 1], [0.387, 2]]"]
 TINY = {  # options that make a command take a second, behind those of its line
     "prepare": ["--workers", "1", "--held_out", "0.1"],
     "pretrain": [*TINY_DATA, *TINY_MODEL, *TINY_RUN],
     "finetune": ["--epochs", "1", "--seeds", "0", "--batch_size", "16", "--max_length", "64"],
-    "analyze": [
-        *TINY_DATA,
-        *TINY_MODEL,
-        *TINY_RUN,
-        "--tasks",
-        "null",
-        "--cost_steps",
-        "1",
-        "--space.states",
-        "2",
-    ]
-    + [
-        "--space.cells",
-        "[[0.15, 1], [0.387, 2]]",
-        "--space.sweep_mask_ratios",
-        "0.15",
-        "--own_processes",
-        "false",
-    ],
+    "analyze": [*TINY_DATA, *TINY_MODEL, *TINY_RUN, *TINY_EXPERIMENT],
 }
 
 
@@ -86,26 +65,19 @@ def write_files() -> None:
         rows = pairs.assign(label=labels).rename_axis("index").reset_index()
         rows.to_csv(f"glue/RTE/{part}.tsv", sep="\t", index=False, quoting=3)
     for name in ("train.csv", "valid.csv"):
-        pairs.set_axis(["premise", "hypothesis"], axis=1).assign(label=labels).to_csv(
-            name, index=False
-        )
-    Path("squad2").mkdir()
-    questions = [
-        {"id": str(i), "question": f"What is number {i}?", "context": s}
-        for i, s in enumerate(sentences[:12])
-    ]
+        table = pairs.set_axis(["premise", "hypothesis"], axis=1).assign(label=labels)
+        table.to_csv(name, index=False)
+    questions, paragraphs = [], []
+    for number, context in enumerate(sentences[:12]):
+        question = {"id": str(number), "question": f"What is number {number}?"}
+        questions.append({**question, "context": context})
+        answers = answer(number, context)
+        paragraphs.append({"context": context, "qas": [{**question, **answers}]})
     pd.DataFrame(questions).to_csv("questions.csv", index=False)
+    Path("squad2").mkdir()
     for name in ("train-v2.0.json", "dev-v2.0.json"):
-        paragraphs = [
-            {
-                "context": entry["context"],
-                "qas": [{"id": entry["id"], "question": entry["question"]} | answer(entry)],
-            }
-            for entry in questions
-        ]
-        Path("squad2", name).write_text(
-            json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]})
-        )
+        content = json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]})
+        Path("squad2", name).write_text(content)
 
 
 def prose() -> list[str]:
@@ -115,11 +87,11 @@ def prose() -> list[str]:
     return [line for name in sorted(topics)[:12] for line in topics[name].splitlines()][:600]
 
 
-def answer(entry: dict[str, str]) -> dict[str, object]:
+def answer(number: int, context: str) -> dict[str, object]:
     """The first word of the context is the answer to every second question; the others have
     none."""
-    impossible = int(entry["id"]) % 2 == 1
-    answers = [] if impossible else [{"text": entry["context"].split()[0], "answer_start": 0}]
+    impossible = number % 2 == 1
+    answers = [] if impossible else [{"text": context.split()[0], "answer_start": 0}]
     return {"is_impossible": impossible, "answers": answers}
 
 
@@ -128,7 +100,10 @@ def commands(document: Path, folder: Path) -> list[list[str]]:
     folder.mkdir()
     log = folder / "log"
     log.touch()
-    writes = f'#!/bin/sh\nfor word in "$@"; do printf "%s\\0" "$word"; done >> {log}\nprintf "\\n\\0" >> {log}\n'
+    writes = (
+        f'#!/bin/sh\nfor word in "$@"; do printf "%s\\0" "$word"; done >> {log}\n'
+        f'printf "\\n\\0" >> {log}\n'
+    )
     for name in ("exlm", *NOT_RUN):
         (folder / name).write_text(writes if name == "exlm" else "#!/bin/sh\n")
         (folder / name).chmod(0o755)

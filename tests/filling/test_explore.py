@@ -27,7 +27,10 @@ from exlm.storage.models import save_model
 from exlm_command import main
 from tests.filling.test_filling import TWO, save
 
-HOSTILE = '</script><script>window.hacked = 1</script><!-- <img src=x onerror="window.hacked = 1"> & $x_1^2$ [MASK] [MASK]'
+HOSTILE = (
+    "</script><script>window.hacked = 1</script><!-- "
+    '<img src=x onerror="window.hacked = 1"> & $x_1^2$ [MASK] [MASK]'
+)
 SENTENCES = [
     "This is good, and I am very glad to see this. " * 3,
     HOSTILE.replace("[MASK]", "word"),
@@ -48,19 +51,16 @@ def text(tmp_path_factory):
     """A tiny model with a BPE tokenizer that has seen the hostile text."""
     directory = tmp_path_factory.mktemp("text")
     tokenizer = train_text_tokenizer("bpe", SENTENCES, 400)
-    sizes = dict(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        num_states=4,
-    )
     config = ExLMConfig(
         vocab_size=len(tokenizer),
         mask_token_id=tokenizer.mask_token_id,
         max_position_embeddings=256,
         initializer_range=0.3,
-        **sizes,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        num_states=4,
     )
     torch.manual_seed(0)
     save_model(directory, ExLMForMaskedLM(config).eval(), tokenizer)
@@ -68,10 +68,9 @@ def text(tmp_path_factory):
 
 
 def case_of(model, text, options=None, **changes):
-    return build_case(*load_for_filling(str(model)), text, options, **changes) | {
-        "model": "tiny",
-        "threshold": 0.05,
-    }
+    network, tokenizer = load_for_filling(str(model))
+    case = build_case(network, tokenizer, text, options, **changes)
+    return {**case, "model": "tiny", "threshold": 0.05}
 
 
 def graph_of(model, text):
@@ -134,12 +133,8 @@ def test_words_and_segments(text):
     assert [len(s["words"]) for s in case["states"]] == [0] + [3] * 8 + [0]
     assert case["states"][1]["words"][0][1] == pytest.approx(graph.probs[1].max().item())
     assert [mask for _, mask in case["segments"]] == [None, 0, None, 1, None]
-    assert (
-        case["masks"] == 2
-        and case["k"] == 4
-        and case["molecules"] is False
-        and case["exact"] in (True, False)
-    )
+    assert case["masks"] == 2 and case["k"] == 4
+    assert case["molecules"] is False and case["exact"] in (True, False)
     for entry in case["fillings"]:
         assert "".join(part for part, _ in entry["segments"]) == entry["text"]
         assert [mask for _, mask in entry["segments"] if mask is not None] == [0, 1]
@@ -172,9 +167,9 @@ def test_molecules_are_drawn(smiles):
 
 
 def test_atoms_that_were_filled_in_are_marked():
-    assert draw_molecule("CCO", [("CCO", None)]).count("ellipse") < draw_molecule(
-        "CCO", [("CC", None), ("O", 0)]
-    ).count("ellipse")
+    unmarked = draw_molecule("CCO", [("CCO", None)])
+    marked = draw_molecule("CCO", [("CC", None), ("O", 0)])
+    assert unmarked.count("ellipse") < marked.count("ellipse")
     # RDKit takes the hydrogen away: nothing is marked
     assert draw_molecule("[H]C", [("[H]", 0), ("C", None)])
     assert draw_molecule("", []) is None
@@ -190,11 +185,8 @@ def test_the_page_is_whole_and_inert(text):
     case["fillings"][0]["segments"] = [["<img src=x>", None], ["{{ case }} {% raw %}", 0]]
     html = page(case)
     data = embedded(html)
-    assert (
-        "<" not in data
-        and "\u2028" not in data
-        and html.count("<script") == html.count("</script>") == 4
-    )
+    assert "<" not in data and "\u2028" not in data
+    assert html.count("<script") == html.count("</script>") == 4
     assert json.loads(data)["states"][1]["words"][0] == ["</script><b>\u2028", 0.5]
     assert json.loads(data)["fillings"][0]["segments"] == case["fillings"][0]["segments"]
     outside = html.replace(data, "")
@@ -218,9 +210,8 @@ def test_the_figure_is_converted_to_pdf_and_png(text, tmp_path):
     for name in ("case.pdf", "case.png", "case.svg"):
         main(["explore", str(text), HOSTILE, "--output", str(tmp_path / name), "--n_best", "1"])
     assert (tmp_path / "case.pdf").read_bytes().startswith(b"%PDF-")
-    width, height = map(
-        float, ElementTree.parse(tmp_path / "case.svg").getroot().get("viewBox").split()[2:]
-    )
+    box = ElementTree.parse(tmp_path / "case.svg").getroot().get("viewBox")
+    width, height = map(float, box.split()[2:])
     image = matplotlib.image.imread(tmp_path / "case.png")
     assert image.shape[:2] == pytest.approx((2 * height, 2 * width), abs=2)
     assert image[..., :3].std() > 0.05  # something is drawn
@@ -230,9 +221,8 @@ def test_a_missing_converter_is_named(capsys, monkeypatch, text, tmp_path):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(SystemExit):
         main(["explore", str(text), HOSTILE, "--output", str(tmp_path / "case.pdf")])
-    assert (
-        "needs vl_convert; install it with: pip install 'exlm[figures]'" in capsys.readouterr().err
-    )
+    error = capsys.readouterr().err
+    assert "needs vl_convert; install it with: pip install 'exlm[figures]'" in error
 
 
 def test_the_figure_has_a_state_for_each_state_and_an_edge_for_each_probable_one(smiles):
@@ -240,14 +230,10 @@ def test_the_figure_has_a_state_for_each_state_and_an_edge_for_each_probable_one
     case["states"][1]["words"][0] = ['</text>\x07<script>"&', 0.5]
     case["segments"].append(("\x1b[0m", None))
     root = ElementTree.fromstring(figure(case))
-    nodes, cells = (
-        [e for e in root.iter() if e.get("class") == kind] for kind in ("state", "edge")
-    )
-    assert (
-        len(nodes) == 8
-        and len({node.get("x") for node in nodes}) == 4
-        and len(cells) == len(case["edges"])
-    )
+    nodes = [element for element in root.iter() if element.get("class") == "state"]
+    cells = [element for element in root.iter() if element.get("class") == "edge"]
+    assert len(nodes) == 8 and len({node.get("x") for node in nodes}) == 4
+    assert len(cells) == len(case["edges"])
     words = [element.text for element in root.iter() if element.tag.endswith("}text")]
     assert words.count("[BOS]") == words.count("[EOS]") == 2 and "</text><scr" in words
     paths = [element for element in root.iter() if element.tag.endswith("}path")]

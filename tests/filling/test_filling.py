@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 import torch
@@ -34,11 +35,8 @@ def random_graph(seed, masks, k, vocabulary=5, boundary=1, spread=2.0, sparse=Fa
     edges = torch.ones(states, states).triu(1).bool()
     if sparse:
         edges &= mask[:, None] != mask
-    links = (
-        scores.masked_fill(~edges, -torch.inf)
-        .log_softmax(-1)
-        .nan_to_num(-torch.inf, neginf=-torch.inf)
-    )
+    links = scores.masked_fill(~edges, -torch.inf).log_softmax(-1)
+    links = links.nan_to_num(-torch.inf, neginf=-torch.inf)
     probs = (spread * torch.randn(states, vocabulary, generator=g, dtype=torch.float64)).softmax(-1)
     return Graph(probs, links, mask)
 
@@ -50,9 +48,11 @@ def enumerate_fillings(graph, tokens):
     every = torch.tensor(list(itertools.product(range(vocabulary), repeat=tokens)))
     emission = torch.zeros(len(every), tokens + 2, states, dtype=torch.float64)
     emission[:, 1:-1] = graph.probs[:, every].log().permute(1, 2, 0)
-    lengths = torch.full((len(every),), tokens + 2), torch.full((len(every),), states)
+    links = graph.links.expand(len(every), -1, -1)
+    target_lengths = torch.full((len(every),), tokens + 2)
+    state_lengths = torch.full((len(every),), states)
     log_f = alignment.log_likelihood(
-        emission, graph.links.expand(len(every), -1, -1), *lengths, backend="reference"
+        emission, links, target_lengths, state_lengths, backend="reference"
     )
     return every, log_f
 
@@ -92,10 +92,8 @@ every_graph = pytest.mark.parametrize("case", GRAPHS)
 def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
     graph, tokens = GRAPHS[case]
     every, log_f = enumerate_fillings(graph, tokens)
-    mass = torch.logsumexp(
-        torch.tensor(list(enumerate_paths(graph, tokens).values()), dtype=torch.float64), 0
-    )
-    expected = log_f - mass
+    path_scores = list(enumerate_paths(graph, tokens).values())
+    expected = log_f - torch.tensor(path_scores, dtype=torch.float64).logsumexp(0)
     assert expected.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
     found = search.beam_search(graph, tokens, n_best=len(every), width=len(every))
     assert found.proven and len(found.tokens) == len(every)
@@ -208,14 +206,13 @@ def test_visits_are_those_of_all_paths():
 @pytest.mark.parametrize("boundary", [1, 2])
 def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
     graph = random_graph(15, masks=3, k=2, boundary=boundary)
-    some, every = (enumerate_paths(g, 3) for g in (search.one_per_mask(graph), graph))
-    expected = sum(map(math.exp, some.values())) / sum(map(math.exp, every.values()))
-    assert 0 < search.share_one_per_mask(graph) == pytest.approx(expected) and expected < 1
-    assert (
-        search.share_one_per_mask(GRAPHS["one state for each mask"][0])
-        == search.share_one_per_mask(GRAPHS["one per mask"][0])
-        == 1
-    )
+    one_per_mask = enumerate_paths(search.one_per_mask(graph), 3)
+    every = enumerate_paths(graph, 3)
+    expected = sum(map(math.exp, one_per_mask.values())) / sum(map(math.exp, every.values()))
+    assert 0 < expected < 1
+    assert search.share_one_per_mask(graph) == pytest.approx(expected)
+    assert search.share_one_per_mask(GRAPHS["one state for each mask"][0]) == 1
+    assert search.share_one_per_mask(GRAPHS["one per mask"][0]) == 1
 
 
 def test_many_masks_do_not_underflow():
@@ -228,27 +225,25 @@ def test_many_masks_do_not_underflow():
 
 
 # --- the command
-# -----------------------------------------------------------------------------------------------------
 
 
 def save(directory, objective="exlm", model_class=ExLMForMaskedLM, **switches):
     """A tiny model with sharp predictions, so that fillings differ."""
     torch.manual_seed(1)
     tokenizer = train_smiles_tokenizer(MOLECULES)
-    sizes = dict(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        num_states=3,
-    )
-    config = ExLMConfig(
-        vocab_size=len(tokenizer),
-        mask_token_id=tokenizer.mask_token_id,
-        objective=objective,
-        initializer_range=0.3,
-        **{**sizes, "max_position_embeddings": 64, **switches},
-    )
+    settings = {
+        "vocab_size": len(tokenizer),
+        "mask_token_id": tokenizer.mask_token_id,
+        "objective": objective,
+        "initializer_range": 0.3,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "num_states": 3,
+        "max_position_embeddings": 64,
+    }
+    config = ExLMConfig(**{**settings, **switches})
     save_model(directory, model_class(config).eval(), tokenizer)
     return directory
 
@@ -360,6 +355,14 @@ def test_an_end_inside_the_text_is_refused_where_it_has_states_of_its_own(tmp_pa
     assert "end of sequence inside the text" in record["problem"] and not record["fillings"]
 
 
+def test_options_stay_as_they_are_given():
+    options = FillOptions(tokens="2-3")
+    assert options.all_paths and options.lengths == range(2, 4) and not options.free
+    assert replace(options, tokens=None) == FillOptions()
+    with pytest.raises(FrozenInstanceError):
+        options.n_best = 3
+
+
 @pytest.mark.parametrize(
     "options", [FillOptions(), FillOptions(free=True), FillOptions(tokens="2-3")]
 )
@@ -373,7 +376,10 @@ def test_every_record_says_what_one_token_for_each_mask_keeps(any_model, options
         assert shares == [1, 1, None]
     else:
         examples = encode(network, tokenizer, [TWO, "[MASK]" * 8])
-        assert shares == [*map(search.share_one_per_mask, graphs(network, examples, tokenizer)), None]
+        assert shares == [
+            *map(search.share_one_per_mask, graphs(network, examples, tokenizer)),
+            None,
+        ]
         assert shares[1] < 0.5 and "say little of the model" in records[1]["warning"]
     for record, share in zip(records, shares, strict=True):
         assert (record["warning"] is None) == (share is None or share >= 0.5)
@@ -387,22 +393,12 @@ def test_batches_order_and_padding_do_not_matter(any_model):
         small = list(
             fill_texts(network, tokenizer, texts, FillOptions(method=method), tokens_per_batch=1)
         )
-        assert [r["text"] for r in together] == texts and [r["line"] for r in together] == [
-            1,
-            2,
-            3,
-            4,
-            5,
-            6,
-        ]
+        assert [record["text"] for record in together] == texts
+        assert [record["line"] for record in together] == [1, 2, 3, 4, 5, 6]
         for one, other in zip(together, small, strict=True):
-            assert [e["tokens"] for e in one["fillings"]] == [
-                e["tokens"] for e in other["fillings"]
-            ]
-            values = [e["log_probability"] for e in one["fillings"]]
-            assert values == pytest.approx(
-                [e["log_probability"] for e in other["fillings"]], abs=1e-4
-            )
+            for entry, same in zip(one["fillings"], other["fillings"], strict=True):
+                assert entry["tokens"] == same["tokens"]
+                assert entry["log_probability"] == pytest.approx(same["log_probability"], abs=1e-4)
 
 
 def test_the_graph_holds_the_states_of_each_mask(model):
@@ -442,34 +438,25 @@ def empty(network, tokenizer):
 def test_texts_on_the_command_line(capsys, model):
     main(["fill", str(model), TWO, "CC<mask>O", "--n_best", "3", "--states", "true"])
     text = capsys.readouterr().out
-    assert (
-        text.startswith(TWO)
-        and "\nCC<mask>O\n" in text
-        and text.count("mask 1 state 3  weight") == 2
-    )
+    assert text.startswith(TWO) and "\nCC<mask>O\n" in text
+    assert text.count("mask 1 state 3  weight") == 2
     main(["fill", str(model), TWO, "--tokens", "2-3", "--n_best", "1"])
     text = capsys.readouterr().out
     assert "tokens 2 (" in text and "tokens 3 (" in text
     main(["fill", str(model), "CC<mask>O", "--method", "viterbi"])
-    kept, best = capsys.readouterr().out.splitlines()[1:]
-    assert (
-        kept
-        == "  paths with one token in each mask have 100% of the probability of all paths of this length"
-    )
+    share, best = capsys.readouterr().out.splitlines()[1:]
+    assert share.startswith("  paths with one token in each mask have 100% of the probability")
     assert best.split()[1].startswith("CC")
     main(["fill", str(model), "[MASK]" * 8, "--n_best", "50", "--beam", "1"])
     text = capsys.readouterr().out
-    assert (
-        "may have been missed; raise --beam" in text
-        and "\n  warning: these probabilities say little" in text
-    )
+    assert "may have been missed; raise --beam" in text
+    assert "\n  warning: these probabilities say little" in text
 
 
 def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     source, target = tmp_path / "lines.txt", tmp_path / "fills.jsonl"
-    source.write_text(
-        "\n".join([TWO, "CCO", "", "C" * 70 + "[MASK]", "C!?<mask>", "CC<mask>O"]) + "\n"
-    )
+    lines = [TWO, "CCO", "", "C" * 70 + "[MASK]", "C!?<mask>", "CC<mask>O"]
+    source.write_text("\n".join(lines) + "\n")
     main(["fill", str(model), "--file", str(source), "--output", str(target), "--n_best", "2"])
     records = read(target)
     weak = sum(record["warning"] is not None for record in records)
@@ -477,10 +464,8 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     assert [r["line"] for r in records] == [1, 2, 3, 4, 5, 6]
     assert [len(r["fillings"]) for r in records] == [2, 0, 0, 0, 0, 2]
     assert [r["problem"] for r in records[:3]] == [None, "no mask", "no mask"]
-    assert (
-        "too long" in records[3]["problem"]
-        and "not in the model's vocabulary" in records[4]["problem"]
-    )
+    assert "too long" in records[3]["problem"]
+    assert "not in the model's vocabulary" in records[4]["problem"]
     entry = records[0]["fillings"][0]
     assert set(entry) == {"text", "tokens", "probability", "log_probability", "valid"}
     assert math.log(entry["probability"]) == pytest.approx(entry["log_probability"])
@@ -489,23 +474,14 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
 def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp_path):
     source = tmp_path / "masked.csv"
     source.write_text(f"id,SMILES\n1,{TWO}\n2,C1CC[MASK]\n")
-    options = [
-        "fill",
-        str(model),
-        "--file",
-        str(source),
-        "--n_best",
-        "20",
-        "--output",
-        str(tmp_path / "a.jsonl"),
-    ]
-    main(options)
+    output = str(tmp_path / "a.jsonl")
+    command = ["fill", str(model), "--file", str(source), "--n_best", "20", "--output", output]
+    main(command)
     marked = read(tmp_path / "a.jsonl")
     for record in marked:
-        assert [e["valid"] for e in record["fillings"]] == [
-            not molecule_problem(e["text"]) for e in record["fillings"]
-        ]
-    main([*options, "--valid_only", "true"])
+        for entry in record["fillings"]:
+            assert entry["valid"] == (not molecule_problem(entry["text"]))
+    main([*command, "--valid_only", "true"])
     for record, before in zip(read(tmp_path / "a.jsonl"), marked, strict=True):
         assert record["fillings"] == [entry for entry in before["fillings"] if entry["valid"]]
         assert record["fillings"] or record["warning"] == "no filling is a molecule; raise n_best"
@@ -520,19 +496,8 @@ def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp
 def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):
     def drawn(seed):
         target = tmp_path / f"{seed}.jsonl"
-        main(
-            [
-                "fill",
-                str(model),
-                *[TWO] * 2,
-                "--method",
-                "sample",
-                "--seed",
-                str(seed),
-                "--output",
-                str(target),
-            ]
-        )
+        options = ["--method", "sample", "--seed", str(seed), "--output", str(target)]
+        main(["fill", str(model), TWO, TWO, *options])
         return [[entry["text"] for entry in record["fillings"]] for record in read(target)]
 
     assert drawn(3) == drawn(3) != drawn(4)

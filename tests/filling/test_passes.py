@@ -66,19 +66,18 @@ def filled(tokenizer):
 
     def fill(switches, masks, passes, n_best=10**4, width=64):
         torch.manual_seed(3)
-        sizes = dict(
-            hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+        config = ExLMConfig(
+            vocab_size=len(WORDS),
+            mask_token_id=tokenizer.mask_token_id,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            max_position_embeddings=64,
+            initializer_range=0.6,
+            **switches,
         )
-        settings = {
-            "max_position_embeddings": 64,
-            "initializer_range": 0.6,
-            "mask_token_id": tokenizer.mask_token_id,
-        }
-        network = (
-            ExLMForMaskedLM(ExLMConfig(vocab_size=len(WORDS), **sizes, **{**settings, **switches}))
-            .double()
-            .eval()
-        )
+        network = ExLMForMaskedLM(config).double().eval()
         (example,) = encode(network, tokenizer, [" [MASK]" * masks])
         (graph,) = graphs(network, [example], tokenizer)
         start, first = Beginning(example.ids, example.masks, 0.0), Reading(graph, example.masks)
@@ -103,10 +102,8 @@ def test_a_wide_beam_lists_all_fillings_once_with_the_probabilities_of_the_polic
     filled, tokenizer, switches, passes
 ):
     network, result = filled(switches, masks=3, passes=passes)
-    assert (
-        len({tuple(x.ids) for x in result.filled}) == len(result.filled) == len(WORDS) ** 3
-        and result.proven
-    )
+    assert len({tuple(x.ids) for x in result.filled}) == len(result.filled) == len(WORDS) ** 3
+    assert result.proven
     values = torch.tensor([x.log_prob for x in result.filled], dtype=torch.float64)
     assert float(values.exp().sum()) == pytest.approx(1.0, abs=1e-9) and (values.diff() <= 0).all()
     if switches in ONE_PATH:
@@ -138,26 +135,23 @@ def test_masks_are_summed_out_over_all_their_tokens(case):
     every, log_f = enumerate_fillings(graph, graph.masks)
     probabilities = (log_f - log_f.logsumexp(0)).exp().view([graph.probs.shape[1]] * graph.masks)
     for revealed in itertools.product([False, True], repeat=graph.masks):
-        chosen = search.summed_out(graph, torch.tensor(revealed))
-        assert chosen.masks == sum(revealed)
+        smaller = search.summed_out(graph, torch.tensor(revealed))
+        assert smaller.masks == sum(revealed)
         dropped = [mask for mask, now in enumerate(revealed) if not now]
         expected = probabilities.sum(dropped) if dropped else probabilities
-        if chosen.masks:
-            tokens = torch.tensor(
-                list(itertools.product(range(graph.probs.shape[1]), repeat=chosen.masks))
-            )
-            torch.testing.assert_close(
-                search.log_probability(chosen, tokens).exp(), expected.flatten()
-            )
+        if smaller.masks:
+            words = range(graph.probs.shape[1])
+            tokens = torch.tensor(list(itertools.product(words, repeat=smaller.masks)))
+            actual = search.log_probability(smaller, tokens).exp()
+            torch.testing.assert_close(actual, expected.flatten())
 
 
 def test_many_masks_are_summed_out_without_underflow():
     graph = search.one_per_mask(random_graph(13, masks=100, k=2, spread=9.0))
     revealed = torch.arange(100) == 60
     tokens = torch.arange(5)[:, None]
-    assert (
-        search.log_probability(search.summed_out(graph, revealed), tokens).logsumexp(0).abs() < 1e-9
-    )
+    smaller = search.summed_out(graph, revealed)
+    assert search.log_probability(smaller, tokens).logsumexp(0).abs() < 1e-9
 
 
 def test_samples_follow_the_policy(filled, tokenizer):
@@ -168,28 +162,23 @@ def test_samples_follow_the_policy(filled, tokenizer):
     count = 200
     options = FillOptions(n_best=count, method="sample", passes=2)
     record = fill_in_passes(graph, example, read, tokenizer, options)
-    drawn = [
-        tuple(tokenizer.convert_tokens_to_ids(mask[0]) for mask in entry["tokens"])
-        for entry in record["fillings"]
-    ]
     values = {tuple(x.ids[1:-1]): x.log_prob for x in every.filled}
-    assert [entry["log_probability"] for entry in record["fillings"]] == pytest.approx(
-        [values[y] for y in drawn]
-    )
+    drawn = []
+    for entry in record["fillings"]:
+        drawn.append(tuple(tokenizer.convert_tokens_to_ids(mask[0]) for mask in entry["tokens"]))
+        assert entry["log_probability"] == pytest.approx(values[drawn[-1]])
     assert record["exact"] is None and record["passes"] == 2 and len(drawn) == count
     expected = torch.tensor([*values.values()], dtype=torch.float64).exp()
     frequency = torch.tensor([drawn.count(y) / count for y in values], dtype=torch.float64)
     error = (expected * (1 - expected) / count).sqrt()
     assert ((frequency - expected).abs() <= 4 * error + 1 / count).all()
     few = replace(options, n_best=10)
-    first, again, other = (
-        fill_in_passes(graph, example, read, tokenizer, few, line) for line in (1, 1, 2)
-    )
-    assert first == again != other
+    first = fill_in_passes(graph, example, read, tokenizer, few, line=1)
+    assert fill_in_passes(graph, example, read, tokenizer, few, line=1) == first
+    assert fill_in_passes(graph, example, read, tokenizer, few, line=2) != first
 
 
 # --- the command
-# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -219,10 +208,9 @@ def test_a_filling_has_the_joint_likelihood_of_its_passes_and_says_how_many(mode
 
 def test_a_text_with_one_mask_is_filled_the_same_way_in_any_number_of_passes(model):
     network, tokenizer = load_for_filling(str(model))
-    once, often = (
-        next(fill_texts(network, tokenizer, ["CC[MASK]O"], FillOptions(passes=passes), states=True))
-        for passes in (1, 4)
-    )
+    texts = ["CC[MASK]O"]
+    (once,) = fill_texts(network, tokenizer, texts, FillOptions(passes=1), states=True)
+    (often,) = fill_texts(network, tokenizer, texts, FillOptions(passes=4), states=True)
     assert once == often
 
 
@@ -232,9 +220,8 @@ def test_the_output_says_how_many_passes_it_took(capsys, model, tmp_path):
     main(["fill", str(model), TWO])
     assert "passes" not in capsys.readouterr().out
     target = tmp_path / "fills.jsonl"
-    main(
-        ["fill", str(model), TWO, "--passes", "all", "--method", "sample", "--output", str(target)]
-    )
+    options = ["--passes", "all", "--method", "sample", "--output", str(target)]
+    main(["fill", str(model), TWO, *options])
     (record,) = map(json.loads, target.read_text().splitlines())
     assert record["passes"] == 2 and len(record["fillings"]) == 5 and record["kept"] == 1
 

@@ -18,18 +18,18 @@ WILD = "MKVLAAGWRT"
 
 
 def save(path, objective, tokenizer=None, **switches):
-    sizes = dict(
+    tokenizer = tokenizer or train_text_tokenizer("protein", ["M"], 500)
+    architecture = ArchitectureConfig(
+        objective=objective,
+        initializer_range=0.3,
         hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=4,
         intermediate_size=64,
         num_states=3,
+        **switches,
     )
-    tokenizer = tokenizer or train_text_tokenizer("protein", ["M"], 500)
-    config = ArchitectureConfig(
-        objective=objective, initializer_range=0.3, **sizes, **switches
-    ).build(tokenizer)
-    save_model(path, ExLMForMaskedLM(config), tokenizer)
+    save_model(path, ExLMForMaskedLM(architecture.build(tokenizer)), tokenizer)
     return str(path)
 
 
@@ -46,10 +46,8 @@ def by_hand(path, changes):
     tokenizer = train_text_tokenizer("protein", ["M"], 500)
     ids = tokenizer(WILD, return_tensors="pt")["input_ids"]
     places = sorted(changes)
-    old, new = (
-        tokenizer.convert_tokens_to_ids([s[p] for p in places])
-        for s in (dict(enumerate(WILD)), changes)
-    )
+    old = tokenizer.convert_tokens_to_ids([WILD[place] for place in places])
+    new = tokenizer.convert_tokens_to_ids([changes[place] for place in places])
     ids[0, [place + 1 for place in places]] = tokenizer.mask_token_id
     logits = network(ids).logits[0, [place + 1 for place in places]].log_softmax(-1)
     single = sum(
@@ -67,9 +65,8 @@ def by_hand(path, changes):
             path = [1 + mask * k + copy for mask, copy in enumerate(copies)]
             steps = itertools.pairwise([0, *path, len(links) - 1])
             chance = np.prod([float(links[u, v]) for u, v in steps])
-            total[name] += chance * np.prod(
-                [float(emission[u, y]) for u, y in zip(path, tokens, strict=True)]
-            )
+            emitted = [float(emission[u, y]) for u, y in zip(path, tokens, strict=True)]
+            total[name] += chance * np.prod(emitted)
     return single, float(np.log(total["new"] / total["old"]))
 
 
@@ -98,23 +95,14 @@ def test_mutants_and_mutations_agree_and_every_row_stays(tmp_path, capsys):
         mutations=["V3A", "V3A;R9K", "K3A", "V33A", "V3A:V3L"],
     )
     a = score(model, whole, str(tmp_path / "a.tsv"), label_column="effect")
-    assert (
-        "3 rows scored, 2 marked" in (text := capsys.readouterr().out)
-        and "with effect (3 rows)" in text
-    )
+    text = capsys.readouterr().out
+    assert "3 rows scored, 2 marked" in text and "with effect (3 rows)" in text
     b = score(model, named, str(tmp_path / "b.tsv"))
     np.testing.assert_allclose(a["score"][:2], b["score"][:2], rtol=1e-6)
-    assert (a.loc[2, ["score", "joint_score"]] == 0).all() and list(a["effect"]) == [
-        "1",
-        "2",
-        "0",
-        "5",
-        "",
-    ]
-    assert (
-        a["score"][3:].isna().all()
-        and a["problem"].str.contains("nor a mutant with the 10 residues")[3:].all()
-    )
+    assert (a.loc[2, ["score", "joint_score"]] == 0).all()
+    assert list(a["effect"]) == ["1", "2", "0", "5", ""]
+    assert a["score"][3:].isna().all()
+    assert a["problem"].str.contains("nor a mutant with the 10 residues")[3:].all()
     assert b["problem"].tolist()[2:] == [
         "K3A: at position 3 there is V, not K",
         "V33A: at position 33 there is no residue, not V",
@@ -124,16 +112,13 @@ def test_mutants_and_mutations_agree_and_every_row_stays(tmp_path, capsys):
 
 def test_other_models_and_tables_are_refused(tmp_path):
     chemist = save(tmp_path / "chemist", "exlm", train_smiles_tokenizer(["CCO"]))
-    path, out = (
-        table(tmp_path / "a.csv", sequence=["CCO"], mutations=["C1O"]),
-        str(tmp_path / "b.csv"),
-    )
+    path = table(tmp_path / "a.csv", sequence=["CCO"], mutations=["C1O"])
+    out = str(tmp_path / "b.csv")
     with pytest.raises(InputError, match="no model of proteins"):
         score(chemist, path, out)
     model = save(tmp_path / "model", "mlm")
     with pytest.raises(InputError, match="no column 'absent'"):
         score(model, path, out, mutations_column="absent")
-    with pytest.raises(
-        InputError, match="no row can be scored, the first: K1O: at position 1 there is C"
-    ):
-        score(model, table(tmp_path / "c.csv", sequence=["CCO"], mutations=["K1O"]), out)
+    path = table(tmp_path / "c.csv", sequence=["CCO"], mutations=["K1O"])
+    with pytest.raises(InputError, match="no row can be scored, the first: K1O: at position 1"):
+        score(model, path, out)

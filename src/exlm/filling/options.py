@@ -17,8 +17,8 @@ class FillOptions:
             several lengths).
         method: `beam` finds the most probable fillings, summed over all paths. `viterbi` finds the
             most probable pair of a path and its tokens. `sample` draws paths and tokens.
-        tokens: how many tokens to fill in altogether, such as 3 or 2-4; this sets `free`. By
-            default one for each mask.
+        tokens: how many tokens to fill in altogether, such as 3 or 2-4, on all paths as with
+            `free`. By default one for each mask.
         free: use all paths of the model, which may put no token or several in the place of a mask.
             By default only paths with one state in every mask are used, and each mask gets one
             token. `kept` is the share that they have of the probability of all paths with as many

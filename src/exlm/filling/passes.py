@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.filling import search
@@ -149,17 +148,13 @@ def sample_in_passes(
     return InPasses(beginnings, False, share)
 
 
-def certainty(graph: Graph) -> Tensor:
-    """The marginal probability [masks] of every mask's most probable token, over the paths of the
-    graph."""
-    return (search.visits(graph, graph.masks)[1:-1] @ graph.probs).amax(1)
-
-
 def _revealed(beginning: Beginning, reading: Reading, passes_left: int) -> tuple[list[int], Graph]:
     """The places that the next pass reveals, and the graph of their masks alone."""
     paths = search.one_per_mask(reading.graph)
     masked = torch.tensor([place in beginning.masks for place in reading.places])
-    revealed = most_certain(certainty(paths)[None], masked[None], passes_left)[0]
+    # [masks, V] of every mask, over all paths
+    marginals = search.visits(paths, paths.masks)[1:-1] @ paths.probs
+    revealed = most_certain(marginals.amax(1)[None], masked[None], passes_left)[0]
     places = [place for place, now in zip(reading.places, revealed.tolist(), strict=True) if now]
     return places, search.summed_out(paths, revealed)
 
