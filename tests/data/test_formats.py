@@ -14,7 +14,7 @@ from exlm.data import files
 from exlm.data.columns import choose_column
 from exlm.data.frames import output_path, read_frame
 from exlm.data.prepare import prepare
-from exlm.data.readers import find_sources, read_rows
+from exlm.data.sources import find_sources, read_rows
 from exlm.errors import InputError
 from exlm.tasks.table import make_table
 from exlm_command import main

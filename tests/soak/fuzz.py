@@ -19,7 +19,7 @@ from examples.public_tables import molecules
 
 from exlm.data.encoding import Encoder, Row
 from exlm.data.frames import read_frame
-from exlm.data.readers import find_sources, read_rows
+from exlm.data.sources import find_sources, read_rows
 from exlm.errors import InputError
 from exlm.storage.models import load_model, load_tokenizer
 from exlm.tasks.question_answering import read_questions

@@ -7,9 +7,10 @@ whole range of lengths. What shares a group and a batch is random and differs fr
 Groups are cut into *micro-batches*, of which a process holds one in memory at a time. Every process
 plans all batches and takes its share, so a resumed run needs only one integer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -22,20 +23,19 @@ from exlm.errors import InputError
 from exlm.randomness import Purpose, draw, uniform
 
 IGNORED = -100  # label of tokens that were not masked, as in PyTorch's cross entropy
-# sequences are sorted by length in steps of so many tokens: about 3% padding on molecules
+# Sequences are sorted by length in steps of so many tokens: about 3% padding on molecules.
 LENGTH_STEP = 4
-# Sequences. If fewer are left at the end, and fewer than the group before them has, they join that
+# If fewer sequences are left at the end, and fewer than the group before them has, they join that
 # group. So it exceeds its budget, but less than twice, and no group is much smaller than its budget
 # allows.
 SMALLEST_GROUP = 8
 GROUPS = 4  # most groups of a batch; each group has sequences of other lengths
-# on a CPU, groups half as large took 17 to 28% more time per token (model: 2 x 128)
+# On a CPU, groups half as large took 17 to 28% more time per token (model: 2 x 128).
 TOKENS_OF_GROUP = 2048
-# smaller batches still have two groups if each has this many tokens, so that lengths mix
+# Smaller batches still have two groups if each has this many tokens, so that lengths mix.
 TOKENS_OF_HALF = 1024
 
-
-# a share of masked tokens, or a range from which each sequence draws its own
+# A share of masked tokens, or a range from which each sequence draws its own.
 MaskRatio = float | tuple[float, float]
 
 
@@ -44,101 +44,169 @@ def share_bounds(ratio: MaskRatio) -> tuple[float, float]:
     low, high = ratio if isinstance(ratio, tuple | list) else (ratio, ratio)
     if not 0 < low <= high < 1:
         raise InputError(
-            f"mask_ratio is {ratio}; it must lie strictly between 0 and 1, or be a range of such numbers as [0.02, 0.6]"
+            f"mask_ratio is {ratio}; it must lie strictly between 0 and 1, "
+            "or be a range of such numbers as [0.02, 0.6]"
         )
     return low, high
+
+
+def longest_first(
+    lengths: np.ndarray, tokens_per_batch: int, few_shapes: bool = False
+) -> Iterator[np.ndarray]:
+    """Cuts sequences into batches for work that needs no plan, such as evaluation.
+
+    Yields [n] the numbers of the sequences of each batch. With padding it has at most
+    `tokens_per_batch` tokens, or one sequence. The longest come first, so that memory which is too
+    small shows at once; equally long ones keep their order.
+
+    Args:
+        lengths: [sequences] tokens of each, as many as the model takes (special tokens, copies).
+        few_shapes: the last batches have powers of two of sequences, because libraries keep a
+            kernel for every shape that they meet."""
+    lengths = np.asarray(lengths, dtype=np.int64)
+    waiting = np.argsort(-lengths, kind="stable")
+    while len(waiting):
+        size = max(1, tokens_per_batch // int(lengths[waiting[0]]))
+        if few_shapes:
+            size = min(size, 2 ** (len(waiting).bit_length() - 1))
+        yield waiting[:size]
+        waiting = waiting[size:]
 
 
 @dataclass(eq=False)
 class MaskedBatches:
     """The micro-batches of every step, for one process of `world`. InputError if the longest
-    sequence does not fit a batch, or a batch has fewer sequences than processes."""
+    sequence does not fit a batch, or a batch has fewer sequences than processes.
+
+    Attributes:
+        source: the sequences.
+        tokenizer: tells the ids of BOS, EOS, padding and [MASK].
+        tokens_per_batch: most tokens of a step. BOS, EOS and padding count, as in fairseq's
+            --max-tokens; copies do not. Only the step with an epoch's shortest group may have more:
+            at most SMALLEST_GROUP - 1 sequences, and less than `tokens_per_group`.
+        tokens_per_micro_batch: about so many tokens, copies included, are in memory at once. This
+            and `repeat` do not change a step's sequences.
+        mask_ratio: see `mask_tokens`; so `repeat`.
+        seed: of the order and the masks.
+        rank: number of this process, which gets the micro-batches rank, rank + world, ...
+        world: number of processes.
+        lengths: [sequences] tokens of each, with BOS and EOS.
+        steps: number of batches of an epoch."""
 
     source: Corpus
-    tokenizer: PreTrainedTokenizerBase  # tells the ids of BOS, EOS, padding and [MASK]
-    # Most tokens of a step. BOS, EOS and padding count, as in fairseq's --max-tokens; copies do
-    # not. Only the step with an epoch's shortest group may have more: at most SMALLEST_GROUP - 1
-    # sequences, and less than `tokens_per_group`.
+    tokenizer: PreTrainedTokenizerBase
     tokens_per_batch: int
-    # About so many tokens, copies included, are in memory at once. This and `repeat` do not change
-    # a step's sequences.
     tokens_per_micro_batch: int
-    mask_ratio: MaskRatio  # see `mask_tokens`
-    seed: int  # of the order and the masks
-    rank: int = 0  # number of this process, which gets the micro-batches rank, rank + world, ...
-    world: int = 1  # number of processes
-    repeat: int = 1  # see `mask_tokens`
+    mask_ratio: MaskRatio
+    seed: int
+    rank: int = 0
+    world: int = 1
+    repeat: int = 1
 
     def __post_init__(self) -> None:
-        self.lengths = np.asarray(self.source.lengths, dtype=np.int64) + 2  # with BOS and EOS
-        longest, most = int(self.lengths.max()), self.tokens_per_batch
-        if longest > most:
-            found = f"{longest} tokens but a batch may have {most}"
-            raise InputError(f"the longest sequence has {found}; raise tokens_per_batch")
-        wanted = max(most // TOKENS_OF_GROUP, min(2, most // TOKENS_OF_HALF))
-        groups_per_batch = max(1, min(GROUPS, wanted, most // longest))
-        self.tokens_per_group = most // groups_per_batch
-        # The order of every epoch, from the longest sequences to the shortest, is cut into groups
-        # at the same places. So the sequences left over at the end are short.
-        bounds = np.sort(self.lengths // LENGTH_STEP)[::-1] * LENGTH_STEP + LENGTH_STEP - 1
-        starts, end = [], 0
-        while end < len(bounds):
-            starts.append(end)
-            size = max(1, self.tokens_per_group // min(int(bounds[end]), longest))
-            end += size
-            if len(bounds) - end < min(SMALLEST_GROUP, size):
-                end = len(bounds)
-        self._starts = np.array(starts)
-        self.steps = -(-len(starts) // groups_per_batch)  # of an epoch
-        self.epoch = lru_cache(maxsize=1)(self._epoch)
-        # the groups after these are not in every batch
-        full = len(starts) // self.steps * self.steps
-        # their sizes
-        groups = np.diff(self._starts, append=len(bounds))[:full].reshape(-1, self.steps)
-        if groups.min(axis=1).sum() < self.world:
+        self.lengths = np.asarray(self.source.lengths, dtype=np.int64) + 2
+        longest = int(self.lengths.max())
+        if longest > self.tokens_per_batch:
             raise InputError(
-                f"a batch has fewer sequences than the {self.world} processes; raise tokens_per_batch"
+                f"the longest sequence has {longest} tokens but a batch may have "
+                f"{self.tokens_per_batch}; raise tokens_per_batch"
             )
+        groups_per_batch = _groups_per_batch(self.tokens_per_batch, longest)
+        self.tokens_per_group = self.tokens_per_batch // groups_per_batch
+        self._starts = _group_starts(self.lengths, self.tokens_per_group)
+        self.steps = ceil(len(self._starts) / groups_per_batch)
+        self.epoch = lru_cache(maxsize=1)(self._epoch)
+        if self._fewest_sequences() < self.world:
+            raise InputError(
+                f"a batch has fewer sequences than the {self.world} processes; "
+                "raise tokens_per_batch"
+            )
+
+    def _fewest_sequences(self) -> int:
+        """The fewest sequences of any batch. The groups after the last full layer are not counted,
+        because not every batch has one of them."""
+        sizes = np.diff(self._starts, append=len(self.lengths))
+        in_layers = len(sizes) // self.steps * self.steps
+        layers = sizes[:in_layers].reshape(-1, self.steps)
+        return int(layers.min(axis=1).sum())
 
     def _epoch(self, epoch: int) -> list[list[np.ndarray]]:
         """All batches of one epoch. A batch is a list of groups, a group an array of example
         numbers. Groups sorted by length form layers of `steps` groups; a batch takes a random one
         of each layer that has enough."""
-        key = draw(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths)))
-        groups = np.split(np.lexsort((key, -(self.lengths // LENGTH_STEP))), self._starts[1:])
-        key = draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(groups)))
-        firsts = range(0, len(groups), self.steps)
-        layers = [first + np.argsort(key[first : first + self.steps]) for first in firsts]
-        return [[groups[layer[i]] for layer in layers if i < len(layer)] for i in range(self.steps)]
+        random = draw(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths)))
+        order = np.lexsort((random, -(self.lengths // LENGTH_STEP)))
+        groups = np.split(order, self._starts[1:])
+        random = draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(groups)))
+        batches: list[list[np.ndarray]] = [[] for _ in range(self.steps)]
+        for first in range(0, len(groups), self.steps):
+            layer = first + np.argsort(random[first : first + self.steps])
+            for batch, number in zip(batches, layer, strict=False):
+                batch.append(groups[number])
+        return batches
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
         """(number, micro-batch) for every micro-batch of this process. The number seeds dropout. It
         counts the micro-batches of all processes, so that the result does not depend on which
         process gets which micro-batch."""
         epoch, number = divmod(step, self.steps)
-        groups = self.epoch(epoch)[number]
+        micro_batches = list(enumerate(self._micro_batches(self.epoch(epoch)[number])))
+        return [
+            (micro_batch, self._masked(examples, epoch))
+            for micro_batch, examples in micro_batches[self.rank :: self.world]
+        ]
+
+    def _micro_batches(self, groups: list[np.ndarray]) -> list[np.ndarray]:
+        """A batch's groups, each cut into equally many parts that fit in memory."""
+        tokens = max(len(group) * int(self.lengths[group].max()) for group in groups)
         # A group may exceed its budget by a few sequences, which are no reason for one more
         # micro-batch.
-        tokens = max(
-            min(len(group) * int(self.lengths[group].max()), self.tokens_per_group)
-            for group in groups
-        )
-        cuts = -(-tokens * self.repeat // self.tokens_per_micro_batch)  # of every group
-        while cuts * len(groups) % self.world:  # equally many micro-batches for all processes
+        tokens = min(tokens, self.tokens_per_group)
+        cuts = ceil(tokens * self.repeat / self.tokens_per_micro_batch)
+        # All processes get equally many micro-batches.
+        while cuts * len(groups) % self.world:
             cuts += 1
-        micro_batches = [
-            group[cut::cuts] for group in groups for cut in range(min(cuts, len(group)))
-        ]
-        if len(micro_batches) < self.world:
-            micro_batches = [np.array([example]) for group in groups for example in group]
-        masked = partial(
-            mask_tokens, tokenizer=self.tokenizer, ratio=self.mask_ratio, repeat=self.repeat
+        parts = [group[cut::cuts] for group in groups for cut in range(min(cuts, len(group)))]
+        if len(parts) < self.world:
+            return [np.array([example]) for group in groups for example in group]
+        return parts
+
+    def _masked(self, examples: np.ndarray, epoch: int) -> dict[str, Tensor]:
+        tokens, lengths = self.source.gather(examples)
+        return mask_tokens(
+            tokens,
+            lengths,
+            examples,
+            self.tokenizer,
+            seed=self.seed,
+            epoch=epoch,
+            ratio=self.mask_ratio,
+            repeat=self.repeat,
         )
-        mine = list(enumerate(micro_batches))[self.rank :: self.world]
-        return [
-            (n, masked(*self.source.gather(some), some, seed=self.seed, epoch=epoch))
-            for n, some in mine
-        ]
+
+
+def _groups_per_batch(tokens_per_batch: int, longest: int) -> int:
+    """As many groups as are large enough to be fast, and long enough for the longest sequence."""
+    fast = max(tokens_per_batch // TOKENS_OF_GROUP, min(2, tokens_per_batch // TOKENS_OF_HALF))
+    return max(1, min(GROUPS, fast, tokens_per_batch // longest))
+
+
+def _group_starts(lengths: np.ndarray, tokens_per_group: int) -> np.ndarray:
+    """[groups] where each group begins in an order from the longest sequences to the shortest. The
+    order of every epoch is cut at the same places, so the sequences left over at the end are
+    short."""
+    # Within a step of LENGTH_STEP tokens the order is random, so its greatest length counts.
+    bounds = np.sort(lengths // LENGTH_STEP)[::-1] * LENGTH_STEP + LENGTH_STEP - 1
+    bounds = np.minimum(bounds, lengths.max())
+    starts = []
+    end = 0
+    while end < len(bounds):
+        starts.append(end)
+        size = max(1, tokens_per_group // int(bounds[end]))
+        end += size
+        if len(bounds) - end < min(SMALLEST_GROUP, size):
+            end = len(bounds)
+    return np.array(starts)
 
 
 def mask_tokens(
@@ -152,34 +220,40 @@ def mask_tokens(
     repeat: int = 1,
     masks: int | None = None,
 ) -> dict[str, Tensor]:
-    """input_ids, attention_mask and labels, each [n, S], for masked language modelling; labels are
-    -100 without a mask.
+    """Masks sequences for masked language modelling, as seed, epoch and example alone decide.
 
-    `tokens` [n, longest] are padded on the right and have no special tokens, `lengths` [n] counts
-    them, and `examples` [n] are their numbers in the data set. A share of `ratio` of each
-    sequence's tokens is masked, on average, as seed, epoch and example alone decide; of a range,
-    every sequence draws its share uniformly. `masks` asks for exactly so many masked tokens
-    instead. BOS and EOS are added and never masked, not even between packed documents. Every token
-    is repeated `repeat` times, each copy masked on its own (Repeated MLM, section 3.1 of the
-    paper)."""
-    ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
+    Returns input_ids, attention_mask and labels, each [n, S]; labels are -100 without a mask. BOS
+    and EOS are added and never masked, not even between packed documents.
+
+    Args:
+        tokens: [n, longest] padded on the right, without special tokens.
+        lengths: [n] how many tokens each sequence has.
+        examples: [n] the numbers of the sequences in the data set.
+        ratio: share of each sequence's tokens that is masked, on average; of a range, every
+            sequence draws its share uniformly.
+        repeat: how often every token is repeated, each copy masked on its own (Repeated MLM,
+            section 3.1 of the paper).
+        masks: exactly so many masked tokens instead."""
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
     ids[:, 0] = bos
     ids[np.arange(len(ids)), lengths + 1] = eos
     ids = np.repeat(ids, repeat, axis=1)
     attention = np.arange(ids.shape[1]) < (lengths[:, None] + 2) * repeat
-    free = attention & ~np.isin(ids, (bos, eos))
-    available = free.sum(1)
-    rounding = uniform(draw(Purpose.MASK_COUNT, seed, epoch, examples))
-    low, high = share_bounds(ratio)
-    share = low + (high - low) * uniform(draw(Purpose.MASK_SHARE, seed, epoch, examples))
-    count = np.floor(share * available + rounding).astype(np.int64) if masks is None else masks
-    count = np.minimum(count, available)
+    maskable = attention & ~np.isin(ids, (bos, eos))
+    available = maskable.sum(1)
+    if masks is None:
+        low, high = share_bounds(ratio)
+        share = low + (high - low) * uniform(draw(Purpose.MASK_SHARE, seed, epoch, examples))
+        rounding = uniform(draw(Purpose.MASK_COUNT, seed, epoch, examples))
+        count = np.floor(share * available + rounding).astype(np.int64)
+    else:
+        count = np.full(len(ids), masks)
     position = np.arange(ids.shape[1]) - repeat  # the first token after BOS is number 0
-    key = draw(Purpose.MASK_POSITIONS, seed, epoch, examples[:, None], position)
-    key[~free] = np.iinfo(np.uint64).max
-    rank = np.argsort(np.argsort(key, axis=1, kind="stable"), axis=1, kind="stable")
-    masked = rank < count[:, None]
+    random = draw(Purpose.MASK_POSITIONS, seed, epoch, examples[:, None], position)
+    random[~maskable] = np.iinfo(np.uint64).max
+    rank = np.argsort(np.argsort(random, axis=1, kind="stable"), axis=1, kind="stable")
+    masked = rank < np.minimum(count, available)[:, None]
     return {
         "input_ids": torch.from_numpy(np.where(masked, tokenizer.mask_token_id, ids)),
         "attention_mask": torch.from_numpy(attention.astype(np.int64)),
@@ -197,7 +271,8 @@ class ExLMDataCollator(TrainerCallback):
     `remove_unused_columns=False`, or the Trainer takes the index away.
 
     Args:
-        tokenizer: with BOS, EOS, padding and [MASK], as `exlm.storage.models.load_tokenizer` gives it.
+        tokenizer: with BOS, EOS, padding and [MASK], as `exlm.storage.models.load_tokenizer` gives
+            it.
         mask_ratio: share of each row's tokens that become [MASK], or a range from which each row
             draws its own.
         seed: of the masks."""
@@ -206,7 +281,9 @@ class ExLMDataCollator(TrainerCallback):
         self, tokenizer: PreTrainedTokenizerBase, mask_ratio: MaskRatio = 0.15, seed: int = 0
     ) -> None:
         share_bounds(mask_ratio)
-        self.tokenizer, self.mask_ratio, self.seed = tokenizer, mask_ratio, seed
+        self.tokenizer = tokenizer
+        self.mask_ratio = mask_ratio
+        self.seed = seed
         self._epoch = torch.zeros((), dtype=torch.int64)
         self.epoch = 0
 
@@ -226,22 +303,28 @@ class ExLMDataCollator(TrainerCallback):
         without an index."""
         if not all("index" in row for row in rows):
             raise InputError(
-                "a row has no index; add the column and set remove_unused_columns=False in the arguments"
+                "a row has no index; add the column and set remove_unused_columns=False "
+                "in the arguments"
             )
-        bos, eos = [self.tokenizer.bos_token_id], [self.tokenizer.eos_token_id]
-        texts = [list(row["input_ids"]) for row in rows]
-        texts = [text[1:] if text[:1] == bos else text for text in texts]
-        texts = [text[:-1] if text[-1:] == eos else text for text in texts]
+        texts = [self._without_ends(row["input_ids"]) for row in rows]
         lengths = np.array([len(text) for text in texts])
-        tokens = np.full(
-            (len(texts), lengths.max(initial=0)), self.tokenizer.pad_token_id, dtype=np.int64
-        )
+        shape = (len(texts), lengths.max(initial=0))
+        tokens = np.full(shape, self.tokenizer.pad_token_id, dtype=np.int64)
         for row, text in enumerate(texts):
             tokens[row, : len(text)] = text
         index = np.array([row["index"] for row in rows], dtype=np.int64)
         return mask_tokens(
             tokens, lengths, index, self.tokenizer, self.seed, self.epoch, self.mask_ratio
         )
+
+    def _without_ends(self, input_ids: Sequence[int]) -> list[int]:
+        """The tokens of a row without BOS and EOS around them."""
+        ids = list(input_ids)
+        if ids[:1] == [self.tokenizer.bos_token_id]:
+            ids = ids[1:]
+        if ids[-1:] == [self.tokenizer.eos_token_id]:
+            ids = ids[:-1]
+        return ids
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Called by the Trainer, also when it resumes in the middle of an epoch."""

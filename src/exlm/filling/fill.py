@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from exlm.data.chemistry import molecule_problem
 from exlm.data.formats import format_of
-from exlm.data.readers import Source, find_sources, read_rows
+from exlm.data.sources import Source, find_sources, read_rows
 from exlm.errors import InputError
 from exlm.filling.texts import FillOptions, Record, fill_texts, fills_molecules, load_for_filling
 from exlm.storage.files import replacing
