@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from exlm import InputError
-from exlm.data.batching import MaskedBatches, mask_tokens
+from exlm.data.batching import MaskedBatches, longest_first, mask_tokens
 from exlm.randomness import Purpose, draw, mix, uniform
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 99
@@ -277,6 +277,22 @@ def test_a_masked_batch_restores_the_original_tokens():
         assert restored[0] == 0 and restored[n + 1] == 2
         assert np.array_equal(restored[1 : n + 1], source.tokens[example, :n])
         assert batch["attention_mask"][row].sum() == n + 2
+
+
+@pytest.mark.parametrize("few_shapes", [False, True])
+def test_work_without_a_plan_takes_the_longest_first_within_the_budget(few_shapes):
+    lengths = np.random.default_rng(0).integers(1, 60, 500).astype(np.uint32)
+    batches = list(longest_first(lengths, 300, few_shapes))
+    order = np.concatenate(batches)
+    assert np.array_equal(order, np.argsort(-lengths.astype(int), kind="stable"))
+    assert all(len(batch) * lengths[batch].max() <= 300 for batch in batches)
+    assert [len(batch) for batch in longest_first([9, 9, 50], 20, few_shapes)] == [1, 2]
+    assert list(longest_first([], 20)) == []
+
+
+def test_of_few_shapes_the_last_batches_have_powers_of_two():
+    assert [len(batch) for batch in longest_first([1] * 23, 8, few_shapes=True)] == [8, 8, 4, 2, 1]
+    assert [len(batch) for batch in longest_first([1] * 23, 8)] == [8, 8, 7]
 
 
 @pytest.mark.parametrize("repeat", [2, 4])

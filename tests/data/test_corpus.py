@@ -165,6 +165,20 @@ def test_unreachable_hub_name(tmp_path, monkeypatch):
         _prepare("someone/molecules", tmp_path / "out")
 
 
+def test_a_hub_name_without_its_library_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(InputError, match="someone/molecules .* pip install 'exlm.hub.'"):
+        _prepare("someone/molecules", tmp_path / "out")
+
+
+def test_files_need_no_library_of_the_hub(smi, tmp_path, monkeypatch):
+    (tmp_path / "in.smi.zst").write_bytes(zstandard.compress(Path(smi).read_bytes()))
+    for library in ("datasets", "zstandard"):
+        monkeypatch.setitem(sys.modules, library, None)
+    _prepare(str(tmp_path / "in.smi.zst"), tmp_path / "out", held_out=0)
+    assert _texts(tmp_path / "out") == MOLECULES
+
+
 def test_invalid_rows_are_skipped_counted_and_listed(tmp_path):
     file = _write(
         tmp_path / "in.smi", ["CCO", "", "C(C)(C)(C)(C)C", "c1ccccc", "C" * 9, "[Xx]C", "CC"]

@@ -223,6 +223,19 @@ def test_two_models_do_not_write_to_the_same_file_by_default(tmp_path):
     assert names == {"new-a-predictions.csv", "new-b-predictions.csv"}
 
 
+@pytest.mark.parametrize(
+    ("input", "name"),
+    [
+        ("new.csv", "new-a-predictions.csv"),
+        ("new.csv.gz", "new-a-predictions.csv"),
+        ("new.train.csv", "new.train-a-predictions.csv"),
+        ("new.test.csv.gz", "new.test-a-predictions.csv"),
+    ],
+)
+def test_two_inputs_do_not_write_to_the_same_file_by_default(input, name):
+    assert output_path("runs/a", input, None, "predictions.csv", (".csv",)).name == name
+
+
 def test_molecules_in_one_spelling_become_one_row(tmp_path):
     aspirin = ["CC(=O)Oc1ccccc1C(=O)O", "OC(=O)c1ccccc1OC(C)=O", "O=C(C)Oc1ccccc1C(=O)[O-].[Na+]"]
     path = write(tmp_path / "a.smi", "\n".join([*aspirin, "CCO"]))
@@ -237,6 +250,16 @@ def test_molecules_in_one_spelling_become_one_row(tmp_path):
         )
     with pytest.raises(InputError, match="standardize=parent rewrites molecules"):
         prepare([path], str(tmp_path / "x"), workers=1, molecules=False, standardize="parent")
+
+
+def test_a_label_of_zero_is_no_blank_row_of_a_workbook(tmp_path):
+    table = pd.DataFrame({"smiles": ["CC", None, "CO", None], "y": [1, 0, 1, 0]})
+    table.to_excel(tmp_path / "a.xlsx", index=False)
+    table.to_csv(tmp_path / "a.csv", index=False)
+    excel_frame, csv_frame = read_frame(tmp_path / "a.xlsx"), read_frame(tmp_path / "a.csv")
+    assert excel_frame["y"].tolist() == [1, 0, 1, 0]
+    assert excel_frame.astype(str).equals(csv_frame)
+    assert rows(str(tmp_path / "a.xlsx")) == rows(str(tmp_path / "a.csv")) == ["CC", "", "CO", ""]
 
 
 def test_a_column_may_have_an_empty_name(tmp_path):

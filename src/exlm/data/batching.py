@@ -51,7 +51,7 @@ def share_bounds(ratio: MaskRatio) -> tuple[float, float]:
 
 
 def longest_first(
-    lengths: np.ndarray, tokens_per_batch: int, few_shapes: bool = False
+    lengths: Sequence[int] | np.ndarray, tokens_per_batch: int, few_shapes: bool = False
 ) -> Iterator[np.ndarray]:
     """Cuts sequences into batches for work that needs no plan, such as evaluation.
 

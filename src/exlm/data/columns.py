@@ -11,8 +11,9 @@ from exlm.errors import InputError
 # are preferred to the others.
 USUAL_NAMES = frozenset({"smiles", "mol", "text"})
 OTHER_NAMES = frozenset(
-    "canonicalsmiles isomericsmiles smilesstring structuresmiles structure molecule drug sequence "
-    "sentence review document content comment tweet headline".split()
+    {"canonicalsmiles", "isomericsmiles", "smilesstring", "structuresmiles", "structure"}
+    | {"molecule", "drug", "sequence", "sentence", "review", "document", "content", "comment"}
+    | {"tweet", "headline"}
 )
 
 

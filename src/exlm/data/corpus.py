@@ -124,7 +124,7 @@ def _manifest(path: Path) -> dict[str, Any]:
             f"{path} does not exist; make a corpus with exlm prepare, or correct the name"
         )
     manifest = read(path / MANIFEST)
-    whole = isinstance(manifest, dict) and KEYS <= manifest.keys()
+    whole = isinstance(manifest, dict) and manifest.keys() >= KEYS
     if not whole or manifest.get("format_version") != FORMAT_VERSION:
         raise InputError(
             f"{path} is not a whole corpus of format {FORMAT_VERSION}; "

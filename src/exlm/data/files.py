@@ -58,16 +58,12 @@ def open_text(name: str | Path, errors: str = "strict", newline: str = "") -> Te
     READ_ERRORS."""
     path = _standard_input().name if str(name) == STANDARD_INPUT else str(name)
     suffix = Path(name).suffix.lower()
-    file: Any
-    if suffix == ".gz":
-        file = gzip.open(path, "rb")
-    elif suffix == ".xz":
-        file = lzma.open(path, "rb")
-    elif suffix == ".zst":
+    if suffix == ".zst":
         # Arrow reads every frame and notices a truncated file; the zstandard package does neither.
-        file = pyarrow.input_stream(path, compression="zstd")
+        file: Any = pyarrow.input_stream(path, compression="zstd")
     else:
-        file = open(path, "rb")  # noqa: SIM115  the wrapper closes it
+        openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
+        file = openers.get(suffix, open)(path, "rb")
     return io.TextIOWrapper(file, "utf-8-sig", errors, newline=newline)
 
 

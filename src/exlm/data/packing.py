@@ -42,9 +42,8 @@ def pack(
             tokens = np.concatenate([leftover[split], tokens])
             *full, leftover[split] = np.split(tokens, range(length, len(tokens) + 1, length))
             examples[split] += full
-        yield _packed(*examples, chunk.invalid, chunk.counts)
-    training, held_out = ([tokens] if len(tokens) else [] for tokens in leftover)
-    yield _packed(training, held_out, [], {})
+        yield _packed(examples, chunk.invalid, chunk.counts)
+    yield _packed([[tokens] if len(tokens) else [] for tokens in leftover], [], {})
 
 
 def _documents(chunk: EncodedChunk) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -59,11 +58,11 @@ def _documents(chunk: EncodedChunk) -> Iterator[tuple[int, int, np.ndarray]]:
 
 
 def _packed(
-    training: list[np.ndarray],
-    held_out: list[np.ndarray],
+    token_lists: list[list[np.ndarray]],
     invalid: list[InvalidRow],
     counts: dict[str, Counter[str]],
 ) -> EncodedChunk:
+    training, held_out = token_lists
     examples = np.zeros(len(training) + len(held_out), EXAMPLE)
     examples["length"] = [len(tokens) for tokens in training + held_out]
     examples["split"][len(training) :] = SPLITS.index("valid")

@@ -5,7 +5,7 @@ import hashlib
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
@@ -32,7 +32,7 @@ from exlm.data.encoding import (
     read_chunks,
 )
 from exlm.data.packing import pack
-from exlm.data.sources import find_sources
+from exlm.data.sources import Source, find_sources
 from exlm.data.tokenization import (
     TEXT_TOKENIZERS,
     smiles_tokenizer,
@@ -45,6 +45,7 @@ from exlm.storage.models import load_tokenizer, tokenizer_hash
 
 OnInvalid = Literal["error", "skip", "keep"]
 Documents = Literal["none", "row", "blank"]
+LEARNED = ("smiles", *TEXT_TOKENIZERS)
 NOT_CONTENT = ("output", "workers", "overwrite")  # options on which the corpus does not depend
 MAX_STRINGS = 20_000  # most different strings, unknown or spelled, whose counts are kept
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
@@ -115,49 +116,22 @@ def prepare(
     options = {name: value for name, value in locals().items() if name not in NOT_CONTENT}
     _check_options(options, workers)
     sources, ignored_files = find_sources(inputs, header)
-    packed = documents != "none"
-    keep_invalid = on_invalid == "keep"
-
-    def read(title: str) -> Iterator[Chunk]:
-        return _with_progress(read_chunks(sources, text_column, documents == "row"), title)
-
     with new_directory(Path(output), overwrite) as folder:
-        is_saved = tokenizer not in ("smiles", *TEXT_TOKENIZERS)
-        vocabulary = load_tokenizer(tokenizer) if is_saved else None
-        if molecules is None:
-            texts = (row.text for chunk in read_chunks(sources, text_column) for row in chunk)
-            molecules = not packed and _reads_molecules(tokenizer, vocabulary, texts)
-        options["molecules"] = molecules
-        if standardize != "none" and not molecules:
-            raise InputError(
-                f"standardize={standardize} rewrites molecules; "
-                "set molecules to true, or leave it out"
-            )
+        saved = load_tokenizer(tokenizer) if tokenizer not in LEARNED else None
+        options["molecules"] = _decide_molecules(options, saved, sources)
         parsed: list[np.ndarray | None] = []
-        if tokenizer in TEXT_TOKENIZERS:
-            texts = (row.text for chunk in read("vocabulary") for row in chunk if row.text)
+        if saved:
+            vocabulary = saved
+        elif tokenizer == "smiles":
+            vocabulary, parsed = _learn_smiles(options, sources, workers)
+        else:
+            chunks = _with_progress(read_chunks(sources, text_column), "vocabulary")
+            texts = (row.text for chunk in chunks for row in chunk if row.text)
             vocabulary = train_text_tokenizer(tokenizer, texts, vocabulary_size)
-        elif vocabulary is None:
-            count = partial(count_smiles, molecules and not keep_invalid, standardize)
-            vocabulary, parsed = _learn_smiles(count, read("vocabulary"), workers)
         vocabulary.save_pretrained(folder)
-        encoder = Encoder(
-            tokenizer_file=str(folder / "tokenizer.json"),
-            unknown_id=vocabulary.unk_token_id,
-            max_length=sys.maxsize if packed else max_length,
-            molecules=molecules,
-            keep_invalid=keep_invalid,
-            held_out=held_out,
-            seed=seed,
-            standardize=standardize,
-        )
         # Some tokenizers skip ids.
         writer = CorpusWriter(folder, max(vocabulary.get_vocab().values()) + 1)
-        rows = zip(read("tokenising"), chain(parsed, repeat(None)), strict=False)
-        with closing(map_chunks(encoder, rows, workers)) as encoded:
-            separator = vocabulary.eos_token_id if cross_documents else None
-            examples = pack(encoded, max_length - SPECIALS, separator) if packed else encoded
-            counts = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
+        counts = _write_examples(writer, options, vocabulary, sources, parsed, workers)
         histograms = writer.write_splits(max_length, drop_duplicates)
         manifest = {
             "format_version": FORMAT_VERSION,
@@ -195,6 +169,28 @@ def _check_options(options: dict[str, Any], workers: int) -> None:
         )
 
 
+def _decide_molecules(
+    options: dict[str, Any], saved: PreTrainedTokenizerFast | None, sources: list[Source]
+) -> bool:
+    """Whether the rows are molecules: as the user says; else a SMILES tokenizer says so, and a
+    saved one of another kind leaves it to the first rows."""
+    molecules = options["molecules"]
+    if molecules is None and options["documents"] != "none":
+        molecules = False
+    elif molecules is None and not saved:
+        molecules = options["tokenizer"] == "smiles"
+    elif molecules is None and saved:
+        chunks = read_chunks(sources, options["text_column"])
+        texts = (row.text for chunk in chunks for row in chunk)
+        molecules = splits_smiles(saved.backend_tokenizer) or are_molecules(texts)
+    if options["standardize"] != "none" and not molecules:
+        raise InputError(
+            f"standardize={options['standardize']} rewrites molecules; "
+            "set molecules to true, or leave it out"
+        )
+    return molecules
+
+
 def _with_progress(chunks: Iterable[Chunk], title: str) -> Iterator[Chunk]:
     with tqdm(desc=title, unit=" rows", unit_scale=True, disable=None) as bar:
         for chunk in chunks:
@@ -202,22 +198,13 @@ def _with_progress(chunks: Iterable[Chunk], title: str) -> Iterator[Chunk]:
             bar.update(len(chunk))
 
 
-def _reads_molecules(
-    name: str, tokenizer: PreTrainedTokenizerFast | None, texts: Iterable[str]
-) -> bool:
-    """Whether the rows are molecules: a SMILES tokenizer says so, and a saved one of another kind
-    leaves it to the first rows."""
-    if tokenizer is None:
-        return name == "smiles"
-    return splits_smiles(tokenizer.backend_tokenizer) or are_molecules(texts)
-
-
 def _learn_smiles(
-    count: Callable[[Chunk], tuple[Counter[str], np.ndarray | None]],
-    chunks: Iterable[Chunk],
-    workers: int,
+    options: dict[str, Any], sources: list[Source], workers: int
 ) -> tuple[PreTrainedTokenizerFast, list[np.ndarray | None]]:
-    """A SMILES tokenizer, and of every chunk the molecules that `count_smiles` has parsed."""
+    """A SMILES tokenizer, and of every chunk which rows `count_smiles` could parse."""
+    molecules_only = options["molecules"] and options["on_invalid"] != "keep"
+    count = partial(count_smiles, molecules_only, options["standardize"])
+    chunks = _with_progress(read_chunks(sources, options["text_column"]), "vocabulary")
     total = Counter[str]()
     parsed = []
     with closing(map_chunks(count, chunks, workers)) as counted:
@@ -227,17 +214,41 @@ def _learn_smiles(
     return smiles_tokenizer(total), parsed
 
 
-def _write(
-    writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool
+def _write_examples(
+    writer: CorpusWriter,
+    options: dict[str, Any],
+    vocabulary: PreTrainedTokenizerFast,
+    sources: list[Source],
+    parsed: list[np.ndarray | None],
+    workers: int,
 ) -> dict[str, Counter[str]]:
-    """Writes examples and invalid rows; returns all counts. With `stop`, the first invalid row
-    raises InputError."""
+    """Writes examples and invalid rows; returns all counts."""
+    packed = options["documents"] != "none"
+    encoder = Encoder(
+        tokenizer_file=str(writer.folder / "tokenizer.json"),
+        unknown_id=vocabulary.unk_token_id,
+        max_length=sys.maxsize if packed else options["max_length"],
+        molecules=options["molecules"],
+        keep_invalid=options["on_invalid"] == "keep",
+        held_out=options["held_out"],
+        seed=options["seed"],
+        standardize=options["standardize"],
+    )
+    chunks = read_chunks(sources, options["text_column"], options["documents"] == "row")
+    rows = zip(_with_progress(chunks, "tokenising"), chain(parsed, repeat(None)), strict=False)
     counts = defaultdict[str, Counter[str]](Counter)
-    with open(skipped, "w", newline="", encoding="utf-8") as file:
+    with (
+        open(writer.folder / "skipped.csv", "w", newline="", encoding="utf-8") as file,
+        closing(map_chunks(encoder, rows, workers)) as encoded,
+    ):
         table = csv.writer(file)
         table.writerow(InvalidRow._fields)
-        for chunk in chunks:
-            if stop and chunk.invalid:
+        examples: Iterable[EncodedChunk] = encoded
+        if packed:
+            separator = vocabulary.eos_token_id if options["cross_documents"] else None
+            examples = pack(encoded, options["max_length"] - SPECIALS, separator)
+        for chunk in examples:
+            if chunk.invalid and options["on_invalid"] == "error":
                 row = chunk.invalid[0]
                 raise InputError(
                     f"{row.file}, row {row.row}: {row.value!r} is invalid "

@@ -28,7 +28,10 @@ from exlm.errors import InputError
 # The pattern of Schwaller et al. (2018), https://doi.org/10.1039/C8SC02339E. EXTENSIONS are what
 # RDKit reads besides: ring closures as %(100), and dative bonds.
 EXTENSIONS = r"%\([0-9]+\)|->|<-"
-SCHWALLER = r"\[[^\]]+\]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>|\*|\$|%[0-9]{2}|[0-9]"
+SCHWALLER = (
+    r"\[[^\]]+\]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>|\*|\$"
+    r"|%[0-9]{2}|[0-9]"
+)
 SMILES_PATTERN = f"{EXTENSIONS}|{SCHWALLER}"
 
 # A SMILES token outside the vocabulary is spelled: its first character, then the others, each with

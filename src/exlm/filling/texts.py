@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.batching import longest_first
 from exlm.data.chemistry import are_molecules
 from exlm.data.encoding import unknown_tokens
 from exlm.data.tokenization import splits_smiles
@@ -218,12 +219,9 @@ def all_graphs(
     """The number and the graph of every example without a problem, in another order."""
     network.eval()
     max_tokens = min(tokens_per_batch, LOGITS // network.config.vocab_size)
-    waiting = [i for i, example in enumerate(examples) if example.problem is None]
-    # the longest first: if memory is too small, it shows at once
-    waiting.sort(key=lambda i: -examples[i].length)
-    while waiting:
-        count = max(1, max_tokens // examples[waiting[0]].length)
-        batch, waiting = waiting[:count], waiting[count:]
+    usable = [i for i, example in enumerate(examples) if example.problem is None]
+    for numbers in longest_first([examples[i].length for i in usable], max_tokens):
+        batch = [usable[number] for number in numbers]
         yield from zip(batch, graphs(network, [examples[i] for i in batch], tokenizer), strict=True)
 
 
