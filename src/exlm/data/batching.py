@@ -23,20 +23,19 @@ from exlm.errors import InputError
 from exlm.randomness import Purpose, draw, uniform
 
 IGNORED = -100  # label of tokens that were not masked, as in PyTorch's cross entropy
-# Sequences are sorted by length in steps of so many tokens: about 3% padding on molecules.
-LENGTH_STEP = 4
+LENGTH_STEP = (
+    4  # tokens; sequences are sorted by length in such steps: about 3% padding on molecules
+)
 # If fewer sequences are left at the end, and fewer than the group before them has, they join that
-# group. So it exceeds its budget, but less than twice, and no group is much smaller than its budget
-# allows.
+# group. So no group is much smaller than its budget allows, and none exceeds it to the double.
 SMALLEST_GROUP = 8
 GROUPS = 4  # most groups of a batch; each group has sequences of other lengths
-# On a CPU, groups half as large took 17 to 28% more time per token (model: 2 x 128).
-TOKENS_OF_GROUP = 2048
-# Smaller batches still have two groups if each has this many tokens, so that lengths mix.
-TOKENS_OF_HALF = 1024
+TOKENS_OF_GROUP = 2048  # on a CPU, half as many took 17 to 28% more time per token
+TOKENS_OF_HALF = 1024  # smaller batches have two groups if each has so many tokens: lengths mix
 
-# A share of masked tokens, or a range from which each sequence draws its own.
-MaskRatio = float | tuple[float, float]
+MaskRatio = (
+    float | tuple[float, float]
+)  # a share, or a range from which each sequence draws its own
 
 
 def share_bounds(ratio: MaskRatio) -> tuple[float, float]:
@@ -53,16 +52,11 @@ def share_bounds(ratio: MaskRatio) -> tuple[float, float]:
 def longest_first(
     lengths: Sequence[int] | np.ndarray, tokens_per_batch: int, few_shapes: bool = False
 ) -> Iterator[np.ndarray]:
-    """Cuts sequences into batches for work that needs no plan, such as evaluation.
-
-    Yields [n] the numbers of the sequences of each batch. With padding it has at most
-    `tokens_per_batch` tokens, or one sequence. The longest come first, so that memory which is too
-    small shows at once; equally long ones keep their order.
-
-    Args:
-        lengths: [sequences] tokens of each, as many as the model takes (special tokens, copies).
-        few_shapes: the last batches have powers of two of sequences, because libraries keep a
-            kernel for every shape that they meet."""
+    """The numbers of the sequences of each batch, [n], for work that needs no plan. With padding, a
+    batch has at most `tokens_per_batch` tokens, or one sequence. The longest come first: memory
+    that is too small shows at once. `lengths` count all that the model takes, such as copies. With
+    `few_shapes`, the sizes of the last batches are powers of two, because libraries keep a kernel
+    for every shape that they meet."""
     lengths = np.asarray(lengths, dtype=np.int64)
     waiting = np.argsort(-lengths, kind="stable")
     while len(waiting):
@@ -76,59 +70,46 @@ def longest_first(
 @dataclass(eq=False)
 class MaskedBatches:
     """The micro-batches of every step, for one process of `world`. InputError if the longest
-    sequence does not fit a batch, or a batch has fewer sequences than processes.
-
-    Attributes:
-        source: the sequences.
-        tokenizer: tells the ids of BOS, EOS, padding and [MASK].
-        tokens_per_batch: most tokens of a step. BOS, EOS and padding count, as in fairseq's
-            --max-tokens; copies do not. Only the step with an epoch's shortest group may have more:
-            at most SMALLEST_GROUP - 1 sequences, and less than `tokens_per_group`.
-        tokens_per_micro_batch: about so many tokens, copies included, are in memory at once. This
-            and `repeat` do not change a step's sequences.
-        mask_ratio: see `mask_tokens`; so `repeat`.
-        seed: of the order and the masks.
-        rank: number of this process, which gets the micro-batches rank, rank + world, ...
-        world: number of processes.
-        lengths: [sequences] tokens of each, with BOS and EOS.
-        steps: number of batches of an epoch."""
+    sequence does not fit a batch, or a batch has fewer sequences than processes."""
 
     source: Corpus
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerBase  # tells the ids of BOS, EOS, padding and [MASK]
+    # Most tokens of a step. BOS, EOS and padding count, as in fairseq's --max-tokens; copies do
+    # not. Only the step with an epoch's shortest group may have more: at most SMALLEST_GROUP - 1
+    # sequences, and less than `tokens_per_group`.
     tokens_per_batch: int
+    # About so many tokens, copies included, are in memory at once. This and `repeat` do not change
+    # a step's sequences.
     tokens_per_micro_batch: int
-    mask_ratio: MaskRatio
-    seed: int
-    rank: int = 0
-    world: int = 1
-    repeat: int = 1
+    mask_ratio: MaskRatio  # see `mask_tokens`
+    seed: int  # of the order and the masks
+    rank: int = 0  # number of this process, which gets the micro-batches rank, rank + world, ...
+    world: int = 1  # number of processes
+    repeat: int = 1  # see `mask_tokens`
 
     def __post_init__(self) -> None:
-        self.lengths = np.asarray(self.source.lengths, dtype=np.int64) + 2
+        self.lengths = np.asarray(self.source.lengths, dtype=np.int64) + 2  # with BOS and EOS
         longest = int(self.lengths.max())
         if longest > self.tokens_per_batch:
             raise InputError(
                 f"the longest sequence has {longest} tokens but a batch may have "
                 f"{self.tokens_per_batch}; raise tokens_per_batch"
             )
-        groups_per_batch = _groups_per_batch(self.tokens_per_batch, longest)
-        self.tokens_per_group = self.tokens_per_batch // groups_per_batch
+        most = self.tokens_per_batch
+        fast_groups = max(most // TOKENS_OF_GROUP, min(2, most // TOKENS_OF_HALF))
+        groups_per_batch = max(1, min(GROUPS, fast_groups, most // longest))
+        self.tokens_per_group = most // groups_per_batch
         self._starts = _group_starts(self.lengths, self.tokens_per_group)
-        self.steps = ceil(len(self._starts) / groups_per_batch)
+        self.steps = ceil(len(self._starts) / groups_per_batch)  # of an epoch
         self.epoch = lru_cache(maxsize=1)(self._epoch)
-        if self._fewest_sequences() < self.world:
+        sizes = np.diff(self._starts, append=len(self.lengths))
+        # The groups after the last full layer are not in every batch.
+        layers = sizes[: len(sizes) // self.steps * self.steps].reshape(-1, self.steps)
+        if layers.min(axis=1).sum() < self.world:
             raise InputError(
                 f"a batch has fewer sequences than the {self.world} processes; "
                 "raise tokens_per_batch"
             )
-
-    def _fewest_sequences(self) -> int:
-        """The fewest sequences of any batch. The groups after the last full layer are not counted,
-        because not every batch has one of them."""
-        sizes = np.diff(self._starts, append=len(self.lengths))
-        in_layers = len(sizes) // self.steps * self.steps
-        layers = sizes[:in_layers].reshape(-1, self.steps)
-        return int(layers.min(axis=1).sum())
 
     def _epoch(self, epoch: int) -> list[list[np.ndarray]]:
         """All batches of one epoch. A batch is a list of groups, a group an array of example
@@ -150,11 +131,23 @@ class MaskedBatches:
         counts the micro-batches of all processes, so that the result does not depend on which
         process gets which micro-batch."""
         epoch, number = divmod(step, self.steps)
-        micro_batches = list(enumerate(self._micro_batches(self.epoch(epoch)[number])))
-        return [
-            (micro_batch, self._masked(examples, epoch))
-            for micro_batch, examples in micro_batches[self.rank :: self.world]
-        ]
+        micro_batches = self._micro_batches(self.epoch(epoch)[number])
+        result = []
+        for index in range(self.rank, len(micro_batches), self.world):
+            examples = micro_batches[index]
+            tokens, lengths = self.source.gather(examples)
+            masked = mask_tokens(
+                tokens=tokens,
+                lengths=lengths,
+                examples=examples,
+                tokenizer=self.tokenizer,
+                seed=self.seed,
+                epoch=epoch,
+                ratio=self.mask_ratio,
+                repeat=self.repeat,
+            )
+            result.append((index, masked))
+        return result
 
     def _micro_batches(self, groups: list[np.ndarray]) -> list[np.ndarray]:
         """A batch's groups, each cut into equally many parts that fit in memory."""
@@ -170,25 +163,6 @@ class MaskedBatches:
         if len(parts) < self.world:
             return [np.array([example]) for group in groups for example in group]
         return parts
-
-    def _masked(self, examples: np.ndarray, epoch: int) -> dict[str, Tensor]:
-        tokens, lengths = self.source.gather(examples)
-        return mask_tokens(
-            tokens,
-            lengths,
-            examples,
-            self.tokenizer,
-            seed=self.seed,
-            epoch=epoch,
-            ratio=self.mask_ratio,
-            repeat=self.repeat,
-        )
-
-
-def _groups_per_batch(tokens_per_batch: int, longest: int) -> int:
-    """As many groups as are large enough to be fast, and long enough for the longest sequence."""
-    fast = max(tokens_per_batch // TOKENS_OF_GROUP, min(2, tokens_per_batch // TOKENS_OF_HALF))
-    return max(1, min(GROUPS, fast, tokens_per_batch // longest))
 
 
 def _group_starts(lengths: np.ndarray, tokens_per_group: int) -> np.ndarray:
@@ -220,20 +194,16 @@ def mask_tokens(
     repeat: int = 1,
     masks: int | None = None,
 ) -> dict[str, Tensor]:
-    """Masks sequences for masked language modelling, as seed, epoch and example alone decide.
+    """input_ids, attention_mask and labels, each [n, S], for masked language modelling; labels are
+    -100 without a mask.
 
-    Returns input_ids, attention_mask and labels, each [n, S]; labels are -100 without a mask. BOS
-    and EOS are added and never masked, not even between packed documents.
-
-    Args:
-        tokens: [n, longest] padded on the right, without special tokens.
-        lengths: [n] how many tokens each sequence has.
-        examples: [n] the numbers of the sequences in the data set.
-        ratio: share of each sequence's tokens that is masked, on average; of a range, every
-            sequence draws its share uniformly.
-        repeat: how often every token is repeated, each copy masked on its own (Repeated MLM,
-            section 3.1 of the paper).
-        masks: exactly so many masked tokens instead."""
+    `tokens` [n, longest] are padded on the right and have no special tokens, `lengths` [n] counts
+    them, and `examples` [n] are their numbers in the data set. A share of `ratio` of each
+    sequence's tokens is masked, on average, as seed, epoch and example alone decide; of a range,
+    every sequence draws its share uniformly. `masks` asks for exactly so many masked tokens
+    instead. BOS and EOS are added and never masked, not even between packed documents. Every token
+    is repeated `repeat` times, each copy masked on its own (Repeated MLM, section 3.1 of the
+    paper)."""
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
     ids[:, 0] = bos

@@ -30,9 +30,8 @@ SHARD_TOKENS = 2**28  # about the most tokens in one file
 
 # An example while a corpus grows. Added are its split's index, its document's number, both halves
 # of its text's hash.
-EXAMPLE = np.dtype(
-    [*INDEX.descr, ("split", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")]
-)
+_GROWING = [("split", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")]
+EXAMPLE = np.dtype([*INDEX.descr, *_GROWING])
 BLOCK = 2**18  # examples in memory at a time
 
 Split = Literal["train", "valid"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Set
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from threading import Thread
 from typing import NamedTuple, TypeVar
 
@@ -63,16 +63,6 @@ class InvalidRow(NamedTuple):
     action: str  # kept or skipped
 
 
-class TokenizedRow(NamedTuple):
-    """A row that is not blank, and its tokens."""
-
-    row: Row
-    text: str  # standardized
-    tokens: list[int]
-    decoded: str  # the text that the tokens stand for, if it is a molecule
-    already_parsed: bool  # whether RDKit has read this molecule before
-
-
 @dataclass
 class EncodedChunk:
     """The kept rows of a chunk, and what else was in the chunk."""
@@ -92,7 +82,7 @@ def read_chunks(
     document = 0
     for source in sources:
         document += 1
-        chunk = []
+        chunk: Chunk = []
         size = 0
         for number, (text, fault) in enumerate(read_rows(source, text_column), 1):
             if rows_are_documents or not text:
@@ -180,95 +170,85 @@ class Encoder:
 
     def __call__(self, chunk_and_parsed: tuple[Chunk, np.ndarray | None]) -> EncodedChunk:
         chunk, parsed = chunk_and_parsed
-        tokenizer = _load(self.tokenizer_file)
-        spelling_ids = set()
-        if splits_smiles(tokenizer):
-            spelling_ids = {tokenizer.token_to_id(token) for token in MARKED}
-        rows = self._tokenize(chunk, parsed, tokenizer)
-        kept: list[TokenizedRow] = []
-        invalid: list[InvalidRow] = []
-        count = Counter[str](rows=len(chunk), blank=len(chunk) - len(rows))
-        invalid_count, unknown_count, spelled_count = Counter[str](), Counter[str](), Counter[str]()
-        for tokenized in rows:
-            row, text, tokens, _, _ = tokenized
-            unknown: list[str] = []
-            spelled: list[str] = []
-            if self.unknown_id in tokens or not spelling_ids.isdisjoint(tokens):
-                # This encoding knows the words, and takes longer than a batch.
-                encoding = tokenizer.encode(text, add_special_tokens=False)
-                unknown = _words(encoding, text, {self.unknown_id})
-                spelled = _words(encoding, text, spelling_ids)
-            reason, detail = self._problem(tokenized, unknown)
-            keep = not reason or (self.keep_invalid and reason not in (TOO_LONG, UNREADABLE))
-            if keep:
-                kept.append(tokenized)
-                spelled_count.update(spelled)
-            if keep or reason == UNKNOWN:
-                unknown_count.update(unknown)
-            if reason:
-                action = "kept" if keep else "skipped"
-                invalid.append(InvalidRow(row.source, row.number, row.text, reason, detail, action))
-                invalid_count[reason] += 1
-                count["kept_invalid" if keep else "skipped"] += 1
-        count["unknown_tokens"] = unknown_count.total()
-        count["spelled_pieces"] = spelled_count.total()
-        counts = {
-            "rows": count,
-            "invalid": invalid_count,
-            "unknown": unknown_count,
-            "spelled": spelled_count,
-        }
-        token_lists = [np.array(row.tokens, np.uint32) for row in kept]
-        tokens = np.concatenate([np.empty(0, np.uint32), *token_lists])
-        return EncodedChunk(tokens, self._examples(kept), invalid, counts)
-
-    def _tokenize(
-        self, chunk: Chunk, parsed: np.ndarray | None, tokenizer: Tokenizer
-    ) -> list[TokenizedRow]:
-        """The rows that are not blank."""
-        already_parsed = [False] * len(chunk)
+        already_parsed = [0] * len(chunk)
         if parsed is not None:
-            already_parsed = np.unpackbits(parsed, count=len(chunk)).astype(bool).tolist()
+            already_parsed = np.unpackbits(parsed, count=len(chunk)).tolist()
+        tokenizer = _load(self.tokenizer_file)
         numbers = [number for number, row in enumerate(chunk) if row.text or row.fault]
         texts = [standardize(chunk[number].text, self.standardize) for number in numbers]
         if splits_residues(tokenizer):
             # Equal proteins get equal texts, and so the same split.
             texts = [tokenizer.normalizer.normalize_str(text) for text in texts]
         encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        ids = [encoding.ids for encoding in encodings]
-        decoded = [""] * len(ids)
-        if self.molecules:
-            decoded = tokenizer.decode_batch(ids, skip_special_tokens=False)
-        return [
-            TokenizedRow(chunk[number], text, tokens, restored, already_parsed[number])
-            for number, text, tokens, restored in zip(numbers, texts, ids, decoded, strict=True)
-        ]
+        kept: list[tuple[Row, str, list[int]]] = []
+        invalid: list[InvalidRow] = []
+        unknown = Counter[str]()
+        spelled = Counter[str]()
+        for number, text, encoding in zip(numbers, texts, encodings, strict=True):
+            row = chunk[number]
+            tokens = encoding.ids
+            unknown_words, spelled_words = self._unusual_words(text, tokens)
+            reason, detail = UNREADABLE, row.fault
+            if text:
+                parse = self.molecules and not already_parsed[number]
+                reason, detail = self._problem(text, tokens, unknown_words, parse)
+            keep = not reason or (self.keep_invalid and reason not in (TOO_LONG, UNREADABLE))
+            if keep:
+                kept.append((row, text, tokens))
+                spelled.update(spelled_words)
+            if keep or reason == UNKNOWN:
+                unknown.update(unknown_words)
+            if reason:
+                action = "kept" if keep else "skipped"
+                invalid.append(InvalidRow(row.source, row.number, row.text, reason, detail, action))
+        actions = Counter(row.action for row in invalid)
+        counts = {
+            "rows": Counter(rows=len(chunk), blank=len(chunk) - len(numbers)),
+            "invalid": Counter(row.reason for row in invalid),
+            "unknown": unknown,
+            "spelled": spelled,
+        }
+        counts["rows"].update(skipped=actions["skipped"], kept_invalid=actions["kept"])
+        counts["rows"].update(unknown_tokens=unknown.total(), spelled_pieces=spelled.total())
+        joined = np.fromiter(chain.from_iterable(tokens for _, _, tokens in kept), np.uint32)
+        return EncodedChunk(joined, self._examples(kept), invalid, counts)
 
-    def _problem(self, tokenized: TokenizedRow, unknown: list[str]) -> tuple[str, str]:
-        """(reason, detail) of the first thing that is wrong with a row; empty if nothing is."""
-        row, text, tokens, decoded, already_parsed = tokenized
-        if not text:
-            return UNREADABLE, row.fault
+    def _unusual_words(self, text: str, tokens: list[int]) -> tuple[list[str], list[str]]:
+        """The words that are outside the vocabulary: those without tokens, and spelled ones."""
+        tokenizer = _load(self.tokenizer_file)
+        spelling = _spelling_ids(self.tokenizer_file)
+        if self.unknown_id not in tokens and spelling.isdisjoint(tokens):
+            return [], []
+        # This encoding knows the words, and takes longer than a batch.
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        return _words(encoding, text, {self.unknown_id}), _words(encoding, text, spelling)
+
+    def _problem(
+        self, text: str, tokens: list[int], unknown: list[str], parse: bool
+    ) -> tuple[str, str]:
+        """(reason, detail) of the first thing that is wrong with a row; empty if nothing is. With
+        `parse`, RDKit must be able to read it."""
         length = len(tokens) + SPECIALS
         if length > self.max_length:
             return TOO_LONG, f"{length} tokens, at most {self.max_length}"
-        if self.molecules and not already_parsed and (error := molecule_problem(text)):
+        if parse and (error := molecule_problem(text)):
             return UNPARSABLE, error
         if unknown:
             return UNKNOWN, f"not in the vocabulary: {' '.join(dict.fromkeys(unknown))}"
-        if self.molecules and decoded.strip() != text:
-            return NOT_REVERSIBLE, f"decodes to {decoded.strip()}"
+        if self.molecules:
+            decoded = _load(self.tokenizer_file).decode(tokens, skip_special_tokens=False).strip()
+            if decoded != text:
+                return NOT_REVERSIBLE, f"decodes to {decoded}"
         return "", ""
 
-    def _examples(self, rows: list[TokenizedRow]) -> np.ndarray:
+    def _examples(self, rows: list[tuple[Row, str, list[int]]]) -> np.ndarray:
         """[rows] EXAMPLE, without offsets. Equal texts are in the same split."""
         examples = np.zeros(len(rows), EXAMPLE)
-        examples["length"] = [len(row.tokens) for row in rows]
-        examples["document"] = [row.row.document for row in rows]
-        hashes = [hashlib.blake2b(row.text.encode(), digest_size=16).digest() for row in rows]
+        examples["length"] = [len(tokens) for _, _, tokens in rows]
+        examples["document"] = [row.document for row, _, _ in rows]
+        hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for _, text, _ in rows]
         halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
-        examples["high"] = halves[:, 0]
-        examples["low"] = halves[:, 1]
+        examples["high"], examples["low"] = halves.T
         examples["split"] = uniform(mix(self.seed, examples["high"])) < self.held_out
         return examples
 
@@ -296,3 +276,10 @@ def _load(file: str) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True  # a "<mask>" in the text is text
     return tokenizer
+
+
+@lru_cache(maxsize=1)
+def _spelling_ids(file: str) -> frozenset[int | None]:
+    """The tokens that spell what is outside the vocabulary of a SMILES tokenizer."""
+    tokenizer = _load(file)
+    return frozenset(map(tokenizer.token_to_id, MARKED if splits_smiles(tokenizer) else ()))

@@ -28,8 +28,7 @@ from exlm.data.files import (
 from exlm.errors import InputError, first_line, optional
 
 SEPARATORS = ",;\t"
-# OWNER/NAME/CONFIG:SPLIT
-HUB_NAME = re.compile(
+HUB_NAME = re.compile(  # OWNER/NAME/CONFIG:SPLIT
     r"(?P<name>[\w-][\w.-]*(/[\w.-]+)?)(/(?P<config>[\w.-]+))?(:(?P<split>[\w.-]+))?"
 )
 
@@ -70,20 +69,16 @@ def _txt(name: str, header: Header, pick: Pick) -> Iterator[Record]:
     """As .smi if the first lines have molecules and names; as a table if the first line has a tab
     or the name of a text column, or if `header` is set; lines otherwise."""
     lines = _first_lines(name)[:10] or [""]
-    if header is True and _have_molecules_and_names(lines):
+    words = [line.split() for line in lines if line.strip()]
+    # A word of up to three letters may be a molecule by accident.
+    may_be_smi = any(len(line) > 1 for line in words) and any(len(line[0]) > 3 for line in words)
+    if header is not True:
+        return _tsv(name, header, pick)
+    if may_be_smi and all(molecule_problem(line[0]) is None for line in words):
         return _smi(name, header, pick)
-    if header is not True or "\t" in lines[0] or text_columns(re.split("[,;]", lines[0])):
+    if "\t" in lines[0] or text_columns(re.split("[,;]", lines[0])):
         return _tsv(name, header, pick)
     return _lines(name, header, pick)
-
-
-def _have_molecules_and_names(lines: list[str]) -> bool:
-    """Whether each line begins with a molecule, and some have more words. A word of up to three
-    letters may be a molecule by accident."""
-    words = [line.split() for line in lines if line.strip()]
-    if not any(len(line) > 1 for line in words) or not any(len(line[0]) > 3 for line in words):
-        return False
-    return all(molecule_problem(line[0]) is None for line in words)
 
 
 def _csv(name: str, header: Header, pick: Pick) -> Iterator[Record]:
@@ -254,15 +249,13 @@ def _structure(text: str) -> Record:
 
 
 def _hub(name: str, header: Header, pick: Pick) -> Iterator[Record]:
-    datasets = optional(
-        "datasets", "hub", f"{name} is no file here; reading it as a Hugging Face data set"
-    )
+    purpose = f"{name} is no file here; reading it as a Hugging Face data set"
+    datasets = optional("datasets", "hub", purpose)
     parts = HUB_NAME.fullmatch(name)
     assert parts
+    data_set, config, split = parts["name"], parts["config"], parts["split"] or "train"
     try:
-        rows = datasets.load_dataset(
-            parts["name"], parts["config"], split=parts["split"] or "train", streaming=True
-        )
+        rows = datasets.load_dataset(data_set, config, split=split, streaming=True)
         next(iter(rows), {})
     except Exception as error:  # the hub client raises anything from ConnectionError to ValueError
         raise InputError(
@@ -273,21 +266,10 @@ def _hub(name: str, header: Header, pick: Pick) -> Iterator[Record]:
 
 
 READERS: dict[str, Callable[[str, Header, Pick], Iterator[Record]]] = {
-    "smi": _smi,
-    "txt": _txt,
-    "csv": _csv,
-    "tsv": _tsv,
-    "jsonl": _jsonl,
-    "parquet": _parquet,
-    "fasta": _fasta,
-    "sdf": _sdf,
-    "xlsx": _xlsx,
-    "lines": _lines,
-    "hub": _hub,
-}
+    "smi": _smi, "txt": _txt, "csv": _csv, "tsv": _tsv, "jsonl": _jsonl, "parquet": _parquet,
+    "fasta": _fasta, "sdf": _sdf, "xlsx": _xlsx, "lines": _lines, "hub": _hub,
+}  # fmt: skip
 SUFFIXES = {f".{kind}": kind for kind in READERS if kind not in ("lines", "hub")}
 SUFFIXES |= {".fa": "fasta", ".faa": "fasta"}
-# For messages.
-READABLE = (
-    f"{', '.join(SUFFIXES)} file (those of text may be compressed: {', '.join(COMPRESSIONS)})"
-)
+_PACKED = f"those of text may be compressed: {', '.join(COMPRESSIONS)}"
+READABLE = f"{', '.join(SUFFIXES)} file ({_PACKED})"  # for messages

@@ -51,11 +51,10 @@ def read_frames(
     kind = format_of(path)
     if kind is None:
         raise InputError(f"{path}: unknown file type; use a {READABLE}")
+    columns = None if like is None else like.columns
     start = 0
     with unreadable(path):
-        for frame, faults in _parts(
-            kind, path, header, rows, None if like is None else like.columns
-        ):
+        for frame, faults in _parts(kind, path, header, rows, columns):
             if start == 0 and len(faults) == len(frame) > 0:
                 raise InputError(
                     f"{path}: no row can be used, the first: {faults[0]}; "
@@ -120,9 +119,10 @@ def read_json(path: str | Path) -> Any:
     """The content of a JSON file, plain or compressed. Raises InputError if it cannot be read."""
     with unreadable(path), open_text(path) as file:
         try:
-            # An endless file is noticed in time: at most so many blocks are read.
-            blocks = islice(iter(partial(file.read, 2**20), ""), LARGEST // 2**20 + 1)
-            text = "".join(blocks)
+            # In blocks, because one large read would take as much memory for a small file.
+            text = ""
+            while len(text) <= LARGEST and (block := file.read(2**20)):
+                text += block
             if len(text) > LARGEST:
                 raise ValueError(f"it has more than {LARGEST:,} characters")
             return json.loads(text)

@@ -119,15 +119,7 @@ def prepare(
     with new_directory(Path(output), overwrite) as folder:
         saved = load_tokenizer(tokenizer) if tokenizer not in LEARNED else None
         options["molecules"] = _decide_molecules(options, saved, sources)
-        parsed: list[np.ndarray | None] = []
-        if saved:
-            vocabulary = saved
-        elif tokenizer == "smiles":
-            vocabulary, parsed = _learn_smiles(options, sources, workers)
-        else:
-            chunks = _with_progress(read_chunks(sources, text_column), "vocabulary")
-            texts = (row.text for chunk in chunks for row in chunk if row.text)
-            vocabulary = train_text_tokenizer(tokenizer, texts, vocabulary_size)
+        vocabulary, parsed = (saved, []) if saved else _learn(options, sources, workers)
         vocabulary.save_pretrained(folder)
         # Some tokenizers skip ids.
         writer = CorpusWriter(folder, max(vocabulary.get_vocab().values()) + 1)
@@ -172,17 +164,16 @@ def _check_options(options: dict[str, Any], workers: int) -> None:
 def _decide_molecules(
     options: dict[str, Any], saved: PreTrainedTokenizerFast | None, sources: list[Source]
 ) -> bool:
-    """Whether the rows are molecules: as the user says; else a SMILES tokenizer says so, and a
-    saved one of another kind leaves it to the first rows."""
+    """Whether the rows are molecules: as the user says; by default packed rows are not, SMILES
+    tokenizers read them, and for another saved tokenizer the first rows decide."""
     molecules = options["molecules"]
     if molecules is None and options["documents"] != "none":
         molecules = False
-    elif molecules is None and not saved:
-        molecules = options["tokenizer"] == "smiles"
-    elif molecules is None and saved:
+    elif molecules is None and saved and not splits_smiles(saved.backend_tokenizer):
         chunks = read_chunks(sources, options["text_column"])
-        texts = (row.text for chunk in chunks for row in chunk)
-        molecules = splits_smiles(saved.backend_tokenizer) or are_molecules(texts)
+        molecules = are_molecules(row.text for chunk in chunks for row in chunk)
+    elif molecules is None:
+        molecules = bool(saved) or options["tokenizer"] == "smiles"
     if options["standardize"] != "none" and not molecules:
         raise InputError(
             f"standardize={options['standardize']} rewrites molecules; "
@@ -198,13 +189,18 @@ def _with_progress(chunks: Iterable[Chunk], title: str) -> Iterator[Chunk]:
             bar.update(len(chunk))
 
 
-def _learn_smiles(
+def _learn(
     options: dict[str, Any], sources: list[Source], workers: int
 ) -> tuple[PreTrainedTokenizerFast, list[np.ndarray | None]]:
-    """A SMILES tokenizer, and of every chunk which rows `count_smiles` could parse."""
+    """A tokenizer that learned from the rows; and if it is of SMILES, for every chunk the rows that
+    `count_smiles` could parse."""
+    chunks = _with_progress(read_chunks(sources, options["text_column"]), "vocabulary")
+    if options["tokenizer"] != "smiles":
+        texts = (row.text for chunk in chunks for row in chunk if row.text)
+        size = options["vocabulary_size"]
+        return train_text_tokenizer(options["tokenizer"], texts, size), []
     molecules_only = options["molecules"] and options["on_invalid"] != "keep"
     count = partial(count_smiles, molecules_only, options["standardize"])
-    chunks = _with_progress(read_chunks(sources, options["text_column"]), "vocabulary")
     total = Counter[str]()
     parsed = []
     with closing(map_chunks(count, chunks, workers)) as counted:
@@ -296,13 +292,12 @@ def statistics(
     }
     if "documents" in rows:
         content["documents"] = rows["documents"]
-    percentiles = {}
-    for percent in PERCENTILES:
-        number = max(1, percent / 100 * total)
-        percentiles[str(percent)] = int(np.searchsorted(up_to_length, number))
+    ranks = {str(percent): max(1, percent / 100 * total) for percent in PERCENTILES}
     return {
         "counts": content,
-        "length_percentiles": percentiles,
+        "length_percentiles": {
+            percent: int(np.searchsorted(up_to_length, rank)) for percent, rank in ranks.items()
+        },
         "most_frequent_unknown": dict(counts["unknown"].most_common(REPORTED_STRINGS)),
         "most_frequent_spelled": dict(counts["spelled"].most_common(REPORTED_STRINGS)),
     }
