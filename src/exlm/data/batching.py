@@ -232,20 +232,14 @@ def mask_tokens(
 
 
 class ExLMDataCollator(TrainerCallback):
-    """Masks rows for pre-training with a Trainer. The masked tokens depend on seed, epoch and the
-    row's index alone.
+    """Masks rows for pre-training with a Trainer, a share of `mask_ratio` of each row's tokens, or a
+    share that each draws from a range. Seed, epoch and the row's index alone decide which.
 
     Every row has `input_ids`, with or without BOS and EOS, and `index`, its number in the data set
     (`dataset.map(..., with_indices=True)`). Give the collator to the Trainer twice, as
     `data_collator` and in `callbacks`, where it learns the epoch; and set
-    `remove_unused_columns=False`, or the Trainer takes the index away.
-
-    Args:
-        tokenizer: with BOS, EOS, padding and [MASK], as `exlm.storage.models.load_tokenizer` gives
-            it.
-        mask_ratio: share of each row's tokens that become [MASK], or a range from which each row
-            draws its own.
-        seed: of the masks."""
+    `remove_unused_columns=False`, or the Trainer takes the index away. The tokenizer has BOS, EOS,
+    padding and [MASK], as one of `exlm.storage.models.load_tokenizer`."""
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, mask_ratio: MaskRatio = 0.15, seed: int = 0
