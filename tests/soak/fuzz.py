@@ -137,7 +137,7 @@ def smiles(index: int, directory: Path) -> dict[str, Any]:
 
     def call(texts: list[str], encoder: Encoder) -> str | None:
         rows = [Row("x", number, 0, text) for number, text in enumerate(texts, 1)]
-        found = encoder((rows, b""))
+        found = encoder((rows, None))
         lengths = (
             found.examples["length"] if "length" in (found.examples.dtype.names or ()) else None
         )
