@@ -232,8 +232,8 @@ def mask_tokens(
 
 
 class ExLMDataCollator(TrainerCallback):
-    """Masks rows for pre-training with a Trainer, a share of `mask_ratio` of each row's tokens, or a
-    share that each draws from a range. Seed, epoch and the row's index alone decide which.
+    """Masks rows for pre-training with a Trainer: a share of `mask_ratio` of a row's tokens, or a
+    share that each row draws from a range. Seed, epoch and the row's index alone decide which.
 
     Every row has `input_ids`, with or without BOS and EOS, and `index`, its number in the data set
     (`dataset.map(..., with_indices=True)`). Give the collator to the Trainer twice, as
