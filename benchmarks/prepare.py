@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from exlm.data.formats import format_of
-from exlm.data.readers import find_sources, read_rows
+from exlm.data.sources import find_sources, read_rows
 from exlm.storage.files import machine, replacing
 
 ATOMS = ("C", "N", "O", "S", "CC", "CO", "CN")  # any chain of these is a molecule

@@ -5,7 +5,7 @@
 TEXTS is a text file with one SMILES string or sentence per line, TOKENIZER a directory with a
 tokenizer, such as a corpus of `exlm prepare`. The loop of `exlm pretrain` adds batches of equal
 token counts, resuming that is exact on a CPU, and verified checkpoints; this shows that nothing
-else depends on it.
+else depends on it. It needs `pip install 'exlm[hub]' accelerate`.
 """
 
 import sys

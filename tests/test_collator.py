@@ -16,6 +16,9 @@ from exlm.data.corpus import Corpus
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import load_tokenizer
 
+TRAINER = dict(
+    num_train_epochs=3, report_to=[], remove_unused_columns=False, use_cpu=True, disable_tqdm=True
+)
 EXAMPLE = Path(__file__).parents[1] / "examples/hf_trainer.py"
 
 
@@ -26,13 +29,11 @@ def tokenizer(corpus):
 
 def rows_of(corpus, tokenizer, numbers) -> list[dict]:
     examples = Corpus(corpus)
-    return [
-        {
-            "input_ids": [tokenizer.bos_token_id, *examples[i].tolist(), tokenizer.eos_token_id],
-            "index": i,
-        }
-        for i in numbers
-    ]
+    rows = []
+    for i in numbers:
+        ids = [tokenizer.bos_token_id, *examples[i].tolist(), tokenizer.eos_token_id]
+        rows.append({"input_ids": ids, "index": i})
+    return rows
 
 
 @pytest.mark.parametrize("ratio", [0.3, (0.02, 0.6)])
@@ -40,17 +41,15 @@ def rows_of(corpus, tokenizer, numbers) -> list[dict]:
 def test_the_masks_are_those_of_exlm_pretrain(corpus, tokenizer, epoch, ratio):
     collator = ExLMDataCollator(tokenizer, mask_ratio=ratio, seed=5)
     collator.epoch = epoch
-    found = collator(rows_of(corpus, tokenizer, [7, 2, 11]))
-    rows = np.array([7, 2, 11])
-    expected = mask_tokens(*Corpus(corpus).gather(rows), rows, tokenizer, 5, epoch, ratio)
-    assert found.keys() == expected.keys() and all(
-        torch.equal(found[name], expected[name]) for name in found
-    )
-    bare = [
-        {**row, "input_ids": row["input_ids"][1:-1]}
-        for row in rows_of(corpus, tokenizer, [7, 2, 11])
-    ]
-    assert torch.equal(collator(bare)["input_ids"], found["input_ids"])
+    rows = rows_of(corpus, tokenizer, [7, 2, 11])
+    batch = collator(rows)
+    numbers = np.array([7, 2, 11])
+    tokens, lengths = Corpus(corpus).gather(numbers)
+    expected = mask_tokens(tokens, lengths, numbers, tokenizer, 5, epoch, ratio)
+    assert batch.keys() == expected.keys()
+    assert all(torch.equal(batch[name], expected[name]) for name in batch)
+    without_ends = [{**row, "input_ids": row["input_ids"][1:-1]} for row in rows]
+    assert torch.equal(collator(without_ends)["input_ids"], batch["input_ids"])
 
 
 def test_masks_depend_on_seed_epoch_and_index_alone(corpus, tokenizer):
@@ -103,19 +102,14 @@ def test_the_example_trains_on_streamed_texts(smiles_file, corpus, tmp_path, mon
     )
     assert 0 <= scores["eval_accuracy"] <= 1 and scores["eval_loss"] > 0
     assert {0, 1} <= epochs  # 200 rows are 4 batches
-    assert (
-        type(AutoModelForMaskedLM.from_pretrained(tmp_path / "model")).__name__ == "ExLMForMaskedLM"
-    )
+    assert isinstance(AutoModelForMaskedLM.from_pretrained(tmp_path / "model"), ExLMForMaskedLM)
 
 
 def test_the_epoch_of_a_resumed_training(corpus, tokenizer, tmp_path):
     """Interrupted in the second epoch, the Trainer goes on with the masks of the second."""
     rows = rows_of(corpus, tokenizer, range(8))
     sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
-    settings = dict(
-        per_device_train_batch_size=2, report_to=[], remove_unused_columns=False, save_steps=6, use_cpu=True,
-        disable_tqdm=True, num_train_epochs=3,
-    )  # fmt: skip
+    settings = dict(TRAINER, per_device_train_batch_size=2, save_steps=6)
     seen: dict[bool, list] = {}
     for resumed in (False, True):
         collator = ExLMDataCollator(tokenizer)
@@ -148,10 +142,13 @@ def test_a_trainers_workers_change_no_mask(corpus, tokenizer, tmp_path):
     for workers, labels in seen.items():
         collator = ExLMDataCollator(tokenizer)
         arguments = TrainingArguments(
-            str(tmp_path), per_device_train_batch_size=4, num_train_epochs=3, report_to=[], save_strategy="no",
-            remove_unused_columns=False, use_cpu=True, disable_tqdm=True, dataloader_num_workers=workers,
+            str(tmp_path),
+            **TRAINER,
+            per_device_train_batch_size=4,
+            save_strategy="no",
+            dataloader_num_workers=workers,
             dataloader_persistent_workers=workers > 0,
-        )  # fmt: skip
+        )
         rows = rows_of(corpus, tokenizer, range(8))
         Recorder(ExLMForMaskedLM(config), arguments, collator, rows, callbacks=[collator]).train()
         assert len(labels) == 6

@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from exlm import ExLMForMaskedLM, ExLMModel, cli
+from exlm import ExLMForMaskedLM, ExLMModel
 from exlm.data.chemistry import LONGEST_SMILES, molecule_problem, standardize
 from exlm.data.corpus import Corpus
 from exlm.data.files import LONGEST
@@ -25,6 +25,7 @@ from exlm.storage.files import read
 from exlm.storage.models import load_model, save_model
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.encoders import CLASSIFIERS, load_encoder, load_encoder_tokenizer
+from exlm_command import parser
 from tests.conftest import train_smiles_tokenizer
 
 
@@ -127,7 +128,7 @@ def test_code_beside_a_model_is_neither_run_nor_offered(model, marker, family, m
 def test_tags_of_yaml_are_not_obeyed(marker, tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(f"output: !!python/object/apply:os.system ['touch {marker}']\n")
-    status, sentence = cli.run("pretrain", ["--config", str(path)])
+    status, sentence = parser.run("pretrain", ["--config", str(path)])
     assert status == 2 and "python/object" in sentence
     assert read(path) == {}
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from exlm import InputError
-from exlm.data.batching import MaskedBatches, mask_tokens
+from exlm.data.batching import MaskedBatches, longest_first, mask_tokens
 from exlm.randomness import Purpose, draw, mix, uniform
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 99
@@ -63,15 +63,13 @@ def test_high_ratios(ratio):
 def test_of_a_range_each_sequence_draws_its_own_share():
     masked = _masked(Sequences(lengths=[50] * 20000), range(20000), (0.1, 0.5))
     share = masked.mean(1)
-    assert share.mean() == pytest.approx(0.3, abs=0.005) and share.std() == pytest.approx(
-        0.4 / 12**0.5, abs=0.005
-    )
+    assert share.mean() == pytest.approx(0.3, abs=0.005)
+    assert share.std() == pytest.approx(0.4 / 12**0.5, abs=0.005)
     assert share.min() == 0.1 and share.max() == 0.5
     alone = _masked(Sequences(lengths=[50] * 20000), [7], (0.1, 0.5))
     assert np.array_equal(alone[0], masked[7])
-    assert not np.array_equal(
-        share, _masked(Sequences(lengths=[50] * 20000), range(20000), (0.1, 0.5), epoch=1).mean(1)
-    )
+    later = _masked(Sequences(lengths=[50] * 20000), range(20000), (0.1, 0.5), epoch=1)
+    assert not np.array_equal(share, later.mean(1))
 
 
 def test_a_range_of_one_number_is_that_share():
@@ -131,11 +129,11 @@ def test_no_two_purposes_share_a_stream():
 def test_an_epoch_holds_every_example_once_within_the_budget(budget, groups):
     plan = _batches(Sequences(3000), budget)
     batches = plan.epoch(0)
-    found = [group for batch in batches for group in batch]
-    assert sorted(np.concatenate(found)) == list(range(3000))
+    all_groups = [group for batch in batches for group in batch]
+    assert sorted(np.concatenate(all_groups)) == list(range(3000))
     assert len(batches[0]) == groups and sum(len(batch) != groups for batch in batches) < groups
-    sizes = [len(group) * plan.lengths[group].max() for group in found]
-    # leftovers join a group
+    sizes = [len(group) * plan.lengths[group].max() for group in all_groups]
+    # Leftovers join a group.
     assert sorted(sizes)[-2] <= budget // groups and max(sizes) <= budget // groups + 7 * 62
     assert sum(sizes) > 0.9 * budget * (len(batches) - 2)  # the budget is used
 
@@ -148,18 +146,16 @@ def test_of_a_tiny_corpus_too_only_one_step_exceeds_the_budget_and_by_little():
         budget = int((lengths.max() + 2) * rng.uniform(1, 12))
         plan = _batches(Sequences(lengths=lengths), budget)
         batches = plan.epoch(0)
-        assert sorted(np.concatenate([group for batch in batches for group in batch])) == list(
-            range(len(lengths))
-        )
+        groups = [group for batch in batches for group in batch]
+        assert sorted(np.concatenate(groups)) == list(range(len(lengths)))
         tokens = [
             sum(len(group) * plan.lengths[group].max() for group in batch) for batch in batches
         ]
         exceeding = [step for step, number in enumerate(tokens) if number > budget]
         assert len(exceeding) <= 1 and max(tokens) < budget + plan.tokens_per_group
         for step in exceeding:
-            assert tokens[step] <= budget + 7 * max(
-                plan.lengths[group].max() for group in batches[step]
-            )
+            longest = max(plan.lengths[group].max() for group in batches[step])
+            assert tokens[step] <= budget + 7 * longest
 
 
 def test_padding_stays_below_six_percent():
@@ -188,9 +184,8 @@ def test_few_sequences_share_a_batch_all_the_same():
     for count in range(1, 12):
         plan = _batches(Sequences(count), 4096)
         groups = [group for batch in plan.epoch(0) for group in batch]
-        assert sorted(np.concatenate(groups)) == list(range(count)) and all(
-            len(group) for group in groups
-        )
+        assert sorted(np.concatenate(groups)) == list(range(count))
+        assert all(len(group) for group in groups)
 
 
 def test_steps_run_through_epochs_that_differ():
@@ -220,6 +215,11 @@ def test_boundaries_between_documents_are_never_masked():
         assert abs((labels[row] != -100).sum() - 0.5 * (~np.isin(words, (0, 2))).sum()) < 1
 
 
+def _unpadded(batches):
+    rows = [row for batch in batches for row in batch["input_ids"].tolist()]
+    return sorted([token for token in row if token != PAD] for row in rows)
+
+
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_processes_share_the_micro_batches_of_a_step_without_overlap(world):
     single = MaskedBatches(Sequences(), TOKENIZER, 512, 512 // world, 0.15, seed=0)
@@ -228,15 +228,8 @@ def test_processes_share_the_micro_batches_of_a_step_without_overlap(world):
         for rank in range(world)
     ]
     for step in range(5):
-        rows = [
-            row
-            for share in shares
-            for _, batch in share(step)
-            for row in batch["input_ids"].tolist()
-        ]
-        alone = [row for _, batch in single(step) for row in batch["input_ids"].tolist()]
-        strip = lambda lists: sorted(tuple(t for t in row if t != PAD) for row in lists)  # noqa: E731
-        assert strip(rows) == strip(alone)
+        batches = [batch for share in shares for _, batch in share(step)]
+        assert _unpadded(batches) == _unpadded([batch for _, batch in single(step)])
         assert sorted(number for share in shares for number, _ in share(step)) == list(range(world))
 
 
@@ -279,6 +272,22 @@ def test_a_masked_batch_restores_the_original_tokens():
         assert batch["attention_mask"][row].sum() == n + 2
 
 
+@pytest.mark.parametrize("few_shapes", [False, True])
+def test_work_without_a_plan_takes_the_longest_first_within_the_budget(few_shapes):
+    lengths = np.random.default_rng(0).integers(1, 60, 500).astype(np.uint32)
+    batches = list(longest_first(lengths, 300, few_shapes))
+    order = np.concatenate(batches)
+    assert np.array_equal(order, np.argsort(-lengths.astype(int), kind="stable"))
+    assert all(len(batch) * lengths[batch].max() <= 300 for batch in batches)
+    assert [len(batch) for batch in longest_first([9, 9, 50], 20, few_shapes)] == [1, 2]
+    assert list(longest_first([], 20)) == []
+
+
+def test_of_few_shapes_the_last_batches_have_powers_of_two():
+    assert [len(batch) for batch in longest_first([1] * 23, 8, few_shapes=True)] == [8, 8, 4, 2, 1]
+    assert [len(batch) for batch in longest_first([1] * 23, 8)] == [8, 8, 7]
+
+
 @pytest.mark.parametrize("repeat", [2, 4])
 def test_repeated_tokens_stand_together_and_each_copy_is_masked_by_itself(repeat):
     source = Sequences()
@@ -304,6 +313,6 @@ def test_repetition_and_memory_change_no_steps_sequences_and_micro_batches_are_s
     for repeat, micro in ((1, 200), (4, 512)):
         cut = MaskedBatches(Sequences(3000), TOKENIZER, budget, micro, 0.15, seed=0, repeat=repeat)
         for step in range(4):
-            found = [batch["input_ids"] for _, batch in cut(step)]
-            assert sum(map(len, found)) == sum(len(batch["input_ids"]) for _, batch in whole(step))
-            assert len(found) > 1 and all(ids.numel() <= 2 * micro for ids in found)
+            parts = [batch["input_ids"] for _, batch in cut(step)]
+            assert sum(map(len, parts)) == sum(len(batch["input_ids"]) for _, batch in whole(step))
+            assert len(parts) > 1 and all(ids.numel() <= 2 * micro for ids in parts)

@@ -165,6 +165,20 @@ def test_unreachable_hub_name(tmp_path, monkeypatch):
         _prepare("someone/molecules", tmp_path / "out")
 
 
+def test_a_hub_name_without_its_library_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(InputError, match="someone/molecules .* pip install 'exlm.hub.'"):
+        _prepare("someone/molecules", tmp_path / "out")
+
+
+def test_files_need_no_library_of_the_hub(smi, tmp_path, monkeypatch):
+    (tmp_path / "in.smi.zst").write_bytes(zstandard.compress(Path(smi).read_bytes()))
+    for library in ("datasets", "zstandard"):
+        monkeypatch.setitem(sys.modules, library, None)
+    _prepare(str(tmp_path / "in.smi.zst"), tmp_path / "out", held_out=0)
+    assert _texts(tmp_path / "out") == MOLECULES
+
+
 def test_invalid_rows_are_skipped_counted_and_listed(tmp_path):
     file = _write(
         tmp_path / "in.smi", ["CCO", "", "C(C)(C)(C)(C)C", "c1ccccc", "C" * 9, "[Xx]C", "CC"]
@@ -310,15 +324,13 @@ def test_rdkit_reads_a_molecule_once_and_invalid_rows_are_named_all_the_same(tmp
     )
     file = _write(tmp_path / "in.smi", [*MOLECULES, "C1CC", "", "CCN", "C(C)(C)(C)(C)C"])
     _prepare(file, tmp_path / "learned")
-    assert sorted(text for text in read if not molecule_problem(text)) == sorted(
-        [*MOLECULES, "CCN"]
-    )
-    # checks while it tokenises
-    _prepare(file, tmp_path / "given", tokenizer=str(tmp_path / "learned"))
-    learned, given = (
-        (tmp_path / name / "skipped.csv").read_text() for name in ("learned", "given")
-    )
-    assert learned == given and learned.count("unparsable") == 2
+    molecules = [text for text in read if not molecule_problem(text)]
+    assert sorted(molecules) == sorted([*MOLECULES, "CCN"])
+    # With a tokenizer that is there already, rows are checked while they are tokenised.
+    _prepare(file, tmp_path / "again", tokenizer=str(tmp_path / "learned"))
+    skipped = (tmp_path / "learned/skipped.csv").read_text()
+    assert skipped == (tmp_path / "again/skipped.csv").read_text()
+    assert skipped.count("unparsable") == 2
 
 
 def test_output_is_not_overwritten_unasked(smi, tmp_path):
@@ -468,12 +480,12 @@ def _until(happens):
 
 
 def _processes_of(session):
-    found = []
+    processes = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):  # it has just ended
             if os.getsid(int(pid)) == session and Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    return found
+                processes.append(pid)
+    return processes
 
 
 def test_molecule_check_agrees_with_rdkit(data_dir):
@@ -497,6 +509,10 @@ def test_a_name_of_several_lines_leaves_the_message_on_one(tmp_path):
     assert "\n" not in str(caught.value) and r"a\nb" in str(caught.value)
 
 
+def _rows(corpus):
+    return [corpus[i].tolist() for i in range(len(corpus))]
+
+
 def test_several_corpora_are_read_as_one(smi, tmp_path):
     parts = [tmp_path / "first", tmp_path / "second"]
     _prepare(smi, parts[0], held_out=0.2)
@@ -508,31 +524,20 @@ def test_several_corpora_are_read_as_one(smi, tmp_path):
     )
     paths = [str(part) for part in parts]
     for split in ("train", "valid"):
-        joined, alone = Corpus(paths, split), [Corpus(part, split) for part in parts]
-        rows = [
-            row.tolist() for corpus in alone for row in map(corpus.__getitem__, range(len(corpus)))
-        ]
-        assert [
-            joined[i].tolist() for i in range(len(joined))
-        ] == rows and joined.lengths.tolist() == list(map(len, rows))
+        rows = [row for part in parts for row in _rows(Corpus(part, split))]
+        joined = Corpus(paths, split)
+        assert _rows(joined) == rows
+        assert joined.lengths.tolist() == list(map(len, rows))
     joined = Corpus(paths)
-    chosen = np.array([len(joined) - 1, 0, 3, len(joined) - 2])
-    ids, lengths = joined.gather(chosen)
-    assert [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)] == [
-        joined[i].tolist() for i in chosen
-    ]
-    assert (
-        ids[np.arange(ids.shape[1]) >= lengths[:, None]] == joined.manifest["pad_token_id"]
-    ).all()
-    assert (
-        joined.corpus_hash != Corpus(paths[::-1]).corpus_hash
-        and corpus_name(paths) == "first + second"
-    )
+    numbers = np.array([len(joined) - 1, 0, 3, len(joined) - 2])
+    ids, lengths = joined.gather(numbers)
+    for row, length, number in zip(ids, lengths, numbers, strict=True):
+        assert row[:length].tolist() == joined[number].tolist()
+        assert (row[length:] == joined.manifest["pad_token_id"]).all()
+    assert joined.corpus_hash != Corpus(paths[::-1]).corpus_hash
+    assert corpus_name(paths) == "first + second"
     _prepare(smi, tmp_path / "other", molecules=False)
-    with pytest.raises(
-        InputError,
-        match="have not the same (tokenizer_hash|molecules); prepare it again with --tokenizer",
-    ):
+    with pytest.raises(InputError, match="not the same (tokenizer_hash|molecules).*--tokenizer"):
         Corpus([*paths, tmp_path / "other"])
     (parts[1] / "tokens-00000.bin").write_bytes(bytes(3))
     with pytest.raises(InputError, match="second is damaged"):

@@ -14,7 +14,7 @@ from exlm.data import files
 from exlm.data.columns import choose_column
 from exlm.data.frames import output_path, read_frame
 from exlm.data.prepare import prepare
-from exlm.data.readers import find_sources, read_rows
+from exlm.data.sources import find_sources, read_rows
 from exlm.errors import InputError
 from exlm.tasks.table import make_table
 from exlm_command import main
@@ -82,10 +82,8 @@ def test_names_and_properties_become_columns(tmp_path):
     sdf(tmp_path / "a.sdf")
     frame = read_frame(tmp_path / "a.sdf")
     assert frame["name"].tolist() == ["mol 0", "mol 1", "mol 2"]
-    assert (
-        frame["logP"].tolist() == ["0.5", "1.5", "2.5"]
-        and frame["note"].tolist() == ["two\nlines"] * 3
-    )
+    assert frame["logP"].tolist() == ["0.5", "1.5", "2.5"]
+    assert frame["note"].tolist() == ["two\nlines"] * 3
 
 
 def test_a_structure_that_cannot_be_read_keeps_its_row_and_has_a_reason(tmp_path):
@@ -97,10 +95,8 @@ def test_a_structure_that_cannot_be_read_keeps_its_row_and_has_a_reason(tmp_path
     assert table.problems == ["", "RDKit cannot read this structure", "", ""]
     assert table.frame["name"].tolist()[1] == "broken" and table.frame["logP"].tolist()[1] == "7"
     manifest = prepare([path], str(tmp_path / "out"), workers=1, held_out=0)
-    assert (
-        manifest["counts"]["invalid"] == {"unreadable": 1}
-        and manifest["counts"]["train_examples"] == 3
-    )
+    assert manifest["counts"]["invalid"] == {"unreadable": 1}
+    assert manifest["counts"]["train_examples"] == 3
     with pytest.raises(InputError, match="row 2: '' is invalid .unreadable: RDKit cannot read"):
         prepare([path], str(tmp_path / "out"), workers=1, on_invalid="error", overwrite=True)
 
@@ -131,16 +127,13 @@ def test_standard_input_is_an_input_on_the_command_line(monkeypatch, tmp_path):
 
 
 def test_a_table_without_a_header_line_loses_no_row(tmp_path):
-    path = write(
-        tmp_path / "a.csv", "".join(f"{s},{i}.5\n" for i, s in enumerate([*SMILES, "CC1N(O)CC2"]))
-    )
+    smiles = [*SMILES, "CC1N(O)CC2"]
+    path = write(tmp_path / "a.csv", "".join(f"{s},{i}.5\n" for i, s in enumerate(smiles)))
     for read in (rows, texts):
-        with pytest.raises(
-            InputError, match="seems to have no header line.*--header false"
-        ) as caught:
+        with pytest.raises(InputError, match="no header line.*--header false") as caught:
             read(path)
         assert "set text_column" not in str(caught.value)
-        assert read(path, False, "column 1") == [*SMILES, "CC1N(O)CC2"]
+        assert read(path, False, "column 1") == smiles
     alone = write(tmp_path / "b.csv", "".join(f"{s}\n" for s in SMILES))
     assert rows(alone, False) == texts(alone, False) == SMILES
     with pytest.raises(InputError, match="set text_column to one of: column 1, column 2"):
@@ -148,7 +141,7 @@ def test_a_table_without_a_header_line_loses_no_row(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("columns", "chosen"),
+    ("columns", "text_column"),
     [
         (["id", "smiles", "structure"], "smiles"),  # the name that is always meant comes first
         (["Name", "CANONICAL SMILES"], "CANONICAL SMILES"),
@@ -161,9 +154,9 @@ def test_a_table_without_a_header_line_loses_no_row(tmp_path):
         (["a", "b"], None),
     ],
 )
-def test_the_column_of_the_texts(columns, chosen):
-    if chosen:
-        assert choose_column(columns, None, "a.csv") == chosen
+def test_the_column_of_the_texts(columns, text_column):
+    if text_column:
+        assert choose_column(columns, None, "a.csv") == text_column
     else:
         with pytest.raises(
             InputError, match="a.csv: cannot tell the text column; set text_column to one of"
@@ -181,11 +174,8 @@ def test_blank_lines_count_as_rows_except_at_the_end(tmp_path):
 def test_a_row_with_too_many_fields_is_reported_and_one_with_too_few_is_filled_up(tmp_path):
     path = write(tmp_path / "a.csv", "smiles,y\nCCO\nCC,1,2\nC,3\n")
     table = make_table(read_frame(path), path, None, [])
-    assert table.problems == ["", "3 fields instead of 2", ""] and table.frame["y"].tolist() == [
-        "",
-        "1",
-        "3",
-    ]
+    assert table.problems == ["", "3 fields instead of 2", ""]
+    assert table.frame["y"].tolist() == ["", "1", "3"]
 
 
 def test_damaged_and_unknown_files(tmp_path):
@@ -223,20 +213,39 @@ def test_two_models_do_not_write_to_the_same_file_by_default(tmp_path):
     assert names == {"new-a-predictions.csv", "new-b-predictions.csv"}
 
 
+@pytest.mark.parametrize(
+    ("input", "name"),
+    [
+        ("new.csv", "new-a-predictions.csv"),
+        ("new.csv.gz", "new-a-predictions.csv"),
+        ("new.train.csv", "new.train-a-predictions.csv"),
+        ("new.test.csv.gz", "new.test-a-predictions.csv"),
+    ],
+)
+def test_two_inputs_do_not_write_to_the_same_file_by_default(input, name):
+    assert output_path("runs/a", input, None, "predictions.csv", (".csv",)).name == name
+
+
 def test_molecules_in_one_spelling_become_one_row(tmp_path):
     aspirin = ["CC(=O)Oc1ccccc1C(=O)O", "OC(=O)c1ccccc1OC(C)=O", "O=C(C)Oc1ccccc1C(=O)[O-].[Na+]"]
     path = write(tmp_path / "a.smi", "\n".join([*aspirin, "CCO"]))
-    for how, kept in (("none", 4), ("canonical", 3), ("parent", 2)):
-        out = str(tmp_path / how)
-        manifest = prepare(
-            [path], out, workers=1, held_out=0, drop_duplicates=True, standardize=how
-        )
-        assert (
-            manifest["counts"]["train_examples"] == kept
-            and manifest["options"]["standardize"] == how
-        )
+    options = {"workers": 1, "held_out": 0, "drop_duplicates": True}
+    for how, examples in (("none", 4), ("canonical", 3), ("parent", 2)):
+        manifest = prepare([path], str(tmp_path / how), standardize=how, **options)
+        assert manifest["counts"]["train_examples"] == examples
+        assert manifest["options"]["standardize"] == how
     with pytest.raises(InputError, match="standardize=parent rewrites molecules"):
         prepare([path], str(tmp_path / "x"), workers=1, molecules=False, standardize="parent")
+
+
+def test_a_label_of_zero_is_no_blank_row_of_a_workbook(tmp_path):
+    table = pd.DataFrame({"smiles": ["CC", None, "CO", None], "y": [1, 0, 1, 0]})
+    table.to_excel(tmp_path / "a.xlsx", index=False)
+    table.to_csv(tmp_path / "a.csv", index=False)
+    excel_frame, csv_frame = read_frame(tmp_path / "a.xlsx"), read_frame(tmp_path / "a.csv")
+    assert excel_frame["y"].tolist() == [1, 0, 1, 0]
+    assert excel_frame.astype(str).equals(csv_frame)
+    assert rows(str(tmp_path / "a.xlsx")) == rows(str(tmp_path / "a.csv")) == ["CC", "", "CO", ""]
 
 
 def test_a_column_may_have_an_empty_name(tmp_path):

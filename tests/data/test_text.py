@@ -76,17 +76,12 @@ def _joined(documents, separator):
 def test_ids_and_templates(trained, kind):
     special = ROBERTA if kind == "bpe" else BERT
     assert trained.convert_ids_to_tokens([0, 1, 2, 3, len(trained) - 1]) == list(special.values())
-    a, b = (
-        trained("fox", add_special_tokens=False)["input_ids"],
-        trained("dogs", add_special_tokens=False)["input_ids"],
-    )
+    a = trained("fox", add_special_tokens=False)["input_ids"]
+    b = trained("dogs", add_special_tokens=False)["input_ids"]
     assert trained("fox")["input_ids"] == [0, *a, 2]
     assert trained("fox", "dogs")["input_ids"] == [0, *a, *[2] * (2 if kind == "bpe" else 1), *b, 2]
-    assert (
-        (trained.bos_token_id, trained.eos_token_id)
-        == (trained.cls_token_id, trained.sep_token_id)
-        == (0, 2)
-    )
+    assert (trained.bos_token_id, trained.eos_token_id) == (0, 2)
+    assert (trained.cls_token_id, trained.sep_token_id) == (0, 2)
 
 
 def test_mask_of_bpe_takes_the_space_before_it(tmp_path):
@@ -273,20 +268,17 @@ def test_proteins_are_residues_and_what_is_none_is_reported(tmp_path, capsys):
     options = {"tokenizer": "protein", "workers": 1, "drop_duplicates": True, "held_out": 0.0}
     manifest = prepare([str(path)], str(tmp_path / "corpus"), **options)
     tokenizer, corpus = load_tokenizer(tmp_path / "corpus"), Corpus(tmp_path / "corpus")
-    found = [tokenizer.decode(corpus[i]) for i in range(len(corpus))]
-    assert found == ["MKVLAAGWLLKK", "XBZUOJ", "MKVLL"] and not corpus.molecules
-    assert manifest["counts"]["duplicates"] == 1 and manifest["counts"]["invalid"] == {
-        "unknown_token": 3
-    }
+    proteins = [tokenizer.decode(corpus[i]) for i in range(len(corpus))]
+    assert proteins == ["MKVLAAGWLLKK", "XBZUOJ", "MKVLL"] and not corpus.molecules
+    assert manifest["counts"]["duplicates"] == 1
+    assert manifest["counts"]["invalid"] == {"unknown_token": 3}
     skipped = (tmp_path / "corpus" / "skipped.csv").read_text()
     assert "MKV-LA,unknown_token,not in the vocabulary: -,skipped" in skipped
     assert manifest["vocabulary_size"] == len(tokenizer) == 31  # 26 letters and 5 special tokens
-    again = prepare(
-        [str(path)], str(tmp_path / "again"), **options | {"tokenizer": str(tmp_path / "corpus")}
-    )
-    assert (
-        again["tokenizer_hash"] == manifest["tokenizer_hash"] and not again["options"]["molecules"]
-    )
+    saved = {"tokenizer": str(tmp_path / "corpus")}
+    again = prepare([str(path)], str(tmp_path / "again"), **options | saved)
+    assert again["tokenizer_hash"] == manifest["tokenizer_hash"]
+    assert not again["options"]["molecules"]
     with pytest.raises(InputError, match="row 2: 'MKV-LA' is invalid"):
         prepare([str(path)], str(tmp_path / "third"), **options, on_invalid="error")
 
@@ -297,8 +289,8 @@ def test_proteins_longer_than_an_example_lose_no_residue(tmp_path):
     options = {"documents": "row", "cross_documents": False, "on_invalid": "skip", "max_length": 22}
     prepare([str(path)], str(tmp_path / "corpus"), "protein", workers=1, held_out=0.0, **options)
     tokenizer, corpus = load_tokenizer(tmp_path / "corpus"), Corpus(tmp_path / "corpus")
-    found = [tokenizer.decode(corpus[i]) for i in range(len(corpus))]
-    assert found == ["MKVLA" * 4, "MKVLA" * 4, "MKVLA" * 2, "WWW"]
+    proteins = [tokenizer.decode(corpus[i]) for i in range(len(corpus))]
+    assert proteins == ["MKVLA" * 4, "MKVLA" * 4, "MKVLA" * 2, "WWW"]
 
 
 def test_the_tokenizer_of_proteins_reads_lower_case_and_masks():

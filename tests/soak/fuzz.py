@@ -19,7 +19,7 @@ from examples.public_tables import molecules
 
 from exlm.data.encoding import Encoder, Row
 from exlm.data.frames import read_frame
-from exlm.data.readers import find_sources, read_rows
+from exlm.data.sources import find_sources, read_rows
 from exlm.errors import InputError
 from exlm.storage.models import load_model, load_tokenizer
 from exlm.tasks.question_answering import read_questions
@@ -137,7 +137,7 @@ def smiles(index: int, directory: Path) -> dict[str, Any]:
 
     def call(texts: list[str], encoder: Encoder) -> str | None:
         rows = [Row("x", number, 0, text) for number, text in enumerate(texts, 1)]
-        found = encoder((rows, b""))
+        found = encoder((rows, None))
         lengths = (
             found.examples["length"] if "length" in (found.examples.dtype.names or ()) else None
         )

@@ -7,9 +7,10 @@ whole range of lengths. What shares a group and a batch is random and differs fr
 Groups are cut into *micro-batches*, of which a process holds one in memory at a time. Every process
 plans all batches and takes its share, so a resumed run needs only one integer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -22,21 +23,19 @@ from exlm.errors import InputError
 from exlm.randomness import Purpose, draw, uniform
 
 IGNORED = -100  # label of tokens that were not masked, as in PyTorch's cross entropy
-# sequences are sorted by length in steps of so many tokens: about 3% padding on molecules
-LENGTH_STEP = 4
-# Sequences. If fewer are left at the end, and fewer than the group before them has, they join that
-# group. So it exceeds its budget, but less than twice, and no group is much smaller than its budget
-# allows.
+LENGTH_STEP = (
+    4  # tokens; sequences are sorted by length in such steps: about 3% padding on molecules
+)
+# If fewer sequences are left at the end, and fewer than the group before them has, they join that
+# group. So no group is much smaller than its budget allows, and none exceeds it to the double.
 SMALLEST_GROUP = 8
 GROUPS = 4  # most groups of a batch; each group has sequences of other lengths
-# on a CPU, groups half as large took 17 to 28% more time per token (model: 2 x 128)
-TOKENS_OF_GROUP = 2048
-# smaller batches still have two groups if each has this many tokens, so that lengths mix
-TOKENS_OF_HALF = 1024
+TOKENS_OF_GROUP = 2048  # on a CPU, half as many took 17 to 28% more time per token
+TOKENS_OF_HALF = 1024  # smaller batches have two groups if each has so many tokens: lengths mix
 
-
-# a share of masked tokens, or a range from which each sequence draws its own
-MaskRatio = float | tuple[float, float]
+MaskRatio = (
+    float | tuple[float, float]
+)  # a share, or a range from which each sequence draws its own
 
 
 def share_bounds(ratio: MaskRatio) -> tuple[float, float]:
@@ -44,9 +43,28 @@ def share_bounds(ratio: MaskRatio) -> tuple[float, float]:
     low, high = ratio if isinstance(ratio, tuple | list) else (ratio, ratio)
     if not 0 < low <= high < 1:
         raise InputError(
-            f"mask_ratio is {ratio}; it must lie strictly between 0 and 1, or be a range of such numbers as [0.02, 0.6]"
+            f"mask_ratio is {ratio}; it must lie strictly between 0 and 1, "
+            "or be a range of such numbers as [0.02, 0.6]"
         )
     return low, high
+
+
+def longest_first(
+    lengths: Sequence[int] | np.ndarray, tokens_per_batch: int, few_shapes: bool = False
+) -> Iterator[np.ndarray]:
+    """The numbers of the sequences of each batch, [n], for work that needs no plan. With padding, a
+    batch has at most `tokens_per_batch` tokens, or one sequence. The longest come first: memory
+    that is too small shows at once. `lengths` count all that the model takes, such as copies. With
+    `few_shapes`, the sizes of the last batches are powers of two, because libraries keep a kernel
+    for every shape that they meet."""
+    lengths = np.asarray(lengths, dtype=np.int64)
+    waiting = np.argsort(-lengths, kind="stable")
+    while len(waiting):
+        size = max(1, tokens_per_batch // int(lengths[waiting[0]]))
+        if few_shapes:
+            size = min(size, 2 ** (len(waiting).bit_length() - 1))
+        yield waiting[:size]
+        waiting = waiting[size:]
 
 
 @dataclass(eq=False)
@@ -71,74 +89,98 @@ class MaskedBatches:
 
     def __post_init__(self) -> None:
         self.lengths = np.asarray(self.source.lengths, dtype=np.int64) + 2  # with BOS and EOS
-        longest, most = int(self.lengths.max()), self.tokens_per_batch
-        if longest > most:
-            found = f"{longest} tokens but a batch may have {most}"
-            raise InputError(f"the longest sequence has {found}; raise tokens_per_batch")
-        wanted = max(most // TOKENS_OF_GROUP, min(2, most // TOKENS_OF_HALF))
-        groups_per_batch = max(1, min(GROUPS, wanted, most // longest))
-        self.tokens_per_group = most // groups_per_batch
-        # The order of every epoch, from the longest sequences to the shortest, is cut into groups
-        # at the same places. So the sequences left over at the end are short.
-        bounds = np.sort(self.lengths // LENGTH_STEP)[::-1] * LENGTH_STEP + LENGTH_STEP - 1
-        starts, end = [], 0
-        while end < len(bounds):
-            starts.append(end)
-            size = max(1, self.tokens_per_group // min(int(bounds[end]), longest))
-            end += size
-            if len(bounds) - end < min(SMALLEST_GROUP, size):
-                end = len(bounds)
-        self._starts = np.array(starts)
-        self.steps = -(-len(starts) // groups_per_batch)  # of an epoch
-        self.epoch = lru_cache(maxsize=1)(self._epoch)
-        # the groups after these are not in every batch
-        full = len(starts) // self.steps * self.steps
-        # their sizes
-        groups = np.diff(self._starts, append=len(bounds))[:full].reshape(-1, self.steps)
-        if groups.min(axis=1).sum() < self.world:
+        longest = int(self.lengths.max())
+        if longest > self.tokens_per_batch:
             raise InputError(
-                f"a batch has fewer sequences than the {self.world} processes; raise tokens_per_batch"
+                f"the longest sequence has {longest} tokens but a batch may have "
+                f"{self.tokens_per_batch}; raise tokens_per_batch"
+            )
+        most = self.tokens_per_batch
+        fast_groups = max(most // TOKENS_OF_GROUP, min(2, most // TOKENS_OF_HALF))
+        groups_per_batch = max(1, min(GROUPS, fast_groups, most // longest))
+        self.tokens_per_group = most // groups_per_batch
+        self._starts = _group_starts(self.lengths, self.tokens_per_group)
+        self.steps = ceil(len(self._starts) / groups_per_batch)  # of an epoch
+        self.epoch = lru_cache(maxsize=1)(self._epoch)
+        sizes = np.diff(self._starts, append=len(self.lengths))
+        # The groups after the last full layer are not in every batch.
+        layers = sizes[: len(sizes) // self.steps * self.steps].reshape(-1, self.steps)
+        if layers.min(axis=1).sum() < self.world:
+            raise InputError(
+                f"a batch has fewer sequences than the {self.world} processes; "
+                "raise tokens_per_batch"
             )
 
     def _epoch(self, epoch: int) -> list[list[np.ndarray]]:
         """All batches of one epoch. A batch is a list of groups, a group an array of example
         numbers. Groups sorted by length form layers of `steps` groups; a batch takes a random one
         of each layer that has enough."""
-        key = draw(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths)))
-        groups = np.split(np.lexsort((key, -(self.lengths // LENGTH_STEP))), self._starts[1:])
-        key = draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(groups)))
-        firsts = range(0, len(groups), self.steps)
-        layers = [first + np.argsort(key[first : first + self.steps]) for first in firsts]
-        return [[groups[layer[i]] for layer in layers if i < len(layer)] for i in range(self.steps)]
+        random = draw(Purpose.ORDER, self.seed, epoch, np.arange(len(self.lengths)))
+        order = np.lexsort((random, -(self.lengths // LENGTH_STEP)))
+        groups = np.split(order, self._starts[1:])
+        random = draw(Purpose.BATCH_ORDER, self.seed, epoch, np.arange(len(groups)))
+        batches: list[list[np.ndarray]] = [[] for _ in range(self.steps)]
+        for first in range(0, len(groups), self.steps):
+            layer = first + np.argsort(random[first : first + self.steps])
+            for batch, number in zip(batches, layer, strict=False):
+                batch.append(groups[number])
+        return batches
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Tensor]]]:
         """(number, micro-batch) for every micro-batch of this process. The number seeds dropout. It
         counts the micro-batches of all processes, so that the result does not depend on which
         process gets which micro-batch."""
         epoch, number = divmod(step, self.steps)
-        groups = self.epoch(epoch)[number]
+        micro_batches = self._micro_batches(self.epoch(epoch)[number])
+        result = []
+        for index in range(self.rank, len(micro_batches), self.world):
+            examples = micro_batches[index]
+            tokens, lengths = self.source.gather(examples)
+            masked = mask_tokens(
+                tokens=tokens,
+                lengths=lengths,
+                examples=examples,
+                tokenizer=self.tokenizer,
+                seed=self.seed,
+                epoch=epoch,
+                ratio=self.mask_ratio,
+                repeat=self.repeat,
+            )
+            result.append((index, masked))
+        return result
+
+    def _micro_batches(self, groups: list[np.ndarray]) -> list[np.ndarray]:
+        """A batch's groups, each cut into equally many parts that fit in memory."""
+        tokens = max(len(group) * int(self.lengths[group].max()) for group in groups)
         # A group may exceed its budget by a few sequences, which are no reason for one more
         # micro-batch.
-        tokens = max(
-            min(len(group) * int(self.lengths[group].max()), self.tokens_per_group)
-            for group in groups
-        )
-        cuts = -(-tokens * self.repeat // self.tokens_per_micro_batch)  # of every group
-        while cuts * len(groups) % self.world:  # equally many micro-batches for all processes
+        tokens = min(tokens, self.tokens_per_group)
+        cuts = ceil(tokens * self.repeat / self.tokens_per_micro_batch)
+        # All processes get equally many micro-batches.
+        while cuts * len(groups) % self.world:
             cuts += 1
-        micro_batches = [
-            group[cut::cuts] for group in groups for cut in range(min(cuts, len(group)))
-        ]
-        if len(micro_batches) < self.world:
-            micro_batches = [np.array([example]) for group in groups for example in group]
-        masked = partial(
-            mask_tokens, tokenizer=self.tokenizer, ratio=self.mask_ratio, repeat=self.repeat
-        )
-        mine = list(enumerate(micro_batches))[self.rank :: self.world]
-        return [
-            (n, masked(*self.source.gather(some), some, seed=self.seed, epoch=epoch))
-            for n, some in mine
-        ]
+        parts = [group[cut::cuts] for group in groups for cut in range(min(cuts, len(group)))]
+        if len(parts) < self.world:
+            return [np.array([example]) for group in groups for example in group]
+        return parts
+
+
+def _group_starts(lengths: np.ndarray, tokens_per_group: int) -> np.ndarray:
+    """[groups] where each group begins in an order from the longest sequences to the shortest. The
+    order of every epoch is cut at the same places, so the sequences left over at the end are
+    short."""
+    # Within a step of LENGTH_STEP tokens the order is random, so its greatest length counts.
+    bounds = np.sort(lengths // LENGTH_STEP)[::-1] * LENGTH_STEP + LENGTH_STEP - 1
+    bounds = np.minimum(bounds, lengths.max())
+    starts = []
+    end = 0
+    while end < len(bounds):
+        starts.append(end)
+        size = max(1, tokens_per_group // int(bounds[end]))
+        end += size
+        if len(bounds) - end < min(SMALLEST_GROUP, size):
+            end = len(bounds)
+    return np.array(starts)
 
 
 def mask_tokens(
@@ -162,24 +204,26 @@ def mask_tokens(
     instead. BOS and EOS are added and never masked, not even between packed documents. Every token
     is repeated `repeat` times, each copy masked on its own (Repeated MLM, section 3.1 of the
     paper)."""
-    ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    ids = np.pad(tokens, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
     ids[:, 0] = bos
     ids[np.arange(len(ids)), lengths + 1] = eos
     ids = np.repeat(ids, repeat, axis=1)
     attention = np.arange(ids.shape[1]) < (lengths[:, None] + 2) * repeat
-    free = attention & ~np.isin(ids, (bos, eos))
-    available = free.sum(1)
-    rounding = uniform(draw(Purpose.MASK_COUNT, seed, epoch, examples))
-    low, high = share_bounds(ratio)
-    share = low + (high - low) * uniform(draw(Purpose.MASK_SHARE, seed, epoch, examples))
-    count = np.floor(share * available + rounding).astype(np.int64) if masks is None else masks
-    count = np.minimum(count, available)
+    maskable = attention & ~np.isin(ids, (bos, eos))
+    available = maskable.sum(1)
+    if masks is None:
+        low, high = share_bounds(ratio)
+        share = low + (high - low) * uniform(draw(Purpose.MASK_SHARE, seed, epoch, examples))
+        rounding = uniform(draw(Purpose.MASK_COUNT, seed, epoch, examples))
+        count = np.floor(share * available + rounding).astype(np.int64)
+    else:
+        count = np.full(len(ids), masks)
     position = np.arange(ids.shape[1]) - repeat  # the first token after BOS is number 0
-    key = draw(Purpose.MASK_POSITIONS, seed, epoch, examples[:, None], position)
-    key[~free] = np.iinfo(np.uint64).max
-    rank = np.argsort(np.argsort(key, axis=1, kind="stable"), axis=1, kind="stable")
-    masked = rank < count[:, None]
+    random = draw(Purpose.MASK_POSITIONS, seed, epoch, examples[:, None], position)
+    random[~maskable] = np.iinfo(np.uint64).max
+    rank = np.argsort(np.argsort(random, axis=1, kind="stable"), axis=1, kind="stable")
+    masked = rank < np.minimum(count, available)[:, None]
     return {
         "input_ids": torch.from_numpy(np.where(masked, tokenizer.mask_token_id, ids)),
         "attention_mask": torch.from_numpy(attention.astype(np.int64)),
@@ -188,25 +232,22 @@ def mask_tokens(
 
 
 class ExLMDataCollator(TrainerCallback):
-    """Masks rows for pre-training with a Trainer. The masked tokens depend on seed, epoch and the
-    row's index alone.
+    """Masks rows for pre-training with a Trainer: a share of `mask_ratio` of a row's tokens, or a
+    share that each row draws from a range. Seed, epoch and the row's index alone decide which.
 
     Every row has `input_ids`, with or without BOS and EOS, and `index`, its number in the data set
     (`dataset.map(..., with_indices=True)`). Give the collator to the Trainer twice, as
     `data_collator` and in `callbacks`, where it learns the epoch; and set
-    `remove_unused_columns=False`, or the Trainer takes the index away.
-
-    Args:
-        tokenizer: with BOS, EOS, padding and [MASK], as `exlm.storage.models.load_tokenizer` gives it.
-        mask_ratio: share of each row's tokens that become [MASK], or a range from which each row
-            draws its own.
-        seed: of the masks."""
+    `remove_unused_columns=False`, or the Trainer takes the index away. The tokenizer has BOS, EOS,
+    padding and [MASK], as one of `exlm.storage.models.load_tokenizer`."""
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, mask_ratio: MaskRatio = 0.15, seed: int = 0
     ) -> None:
         share_bounds(mask_ratio)
-        self.tokenizer, self.mask_ratio, self.seed = tokenizer, mask_ratio, seed
+        self.tokenizer = tokenizer
+        self.mask_ratio = mask_ratio
+        self.seed = seed
         self._epoch = torch.zeros((), dtype=torch.int64)
         self.epoch = 0
 
@@ -226,22 +267,28 @@ class ExLMDataCollator(TrainerCallback):
         without an index."""
         if not all("index" in row for row in rows):
             raise InputError(
-                "a row has no index; add the column and set remove_unused_columns=False in the arguments"
+                "a row has no index; add the column and set remove_unused_columns=False "
+                "in the arguments"
             )
-        bos, eos = [self.tokenizer.bos_token_id], [self.tokenizer.eos_token_id]
-        texts = [list(row["input_ids"]) for row in rows]
-        texts = [text[1:] if text[:1] == bos else text for text in texts]
-        texts = [text[:-1] if text[-1:] == eos else text for text in texts]
+        texts = [self._without_ends(row["input_ids"]) for row in rows]
         lengths = np.array([len(text) for text in texts])
-        tokens = np.full(
-            (len(texts), lengths.max(initial=0)), self.tokenizer.pad_token_id, dtype=np.int64
-        )
+        shape = (len(texts), lengths.max(initial=0))
+        tokens = np.full(shape, self.tokenizer.pad_token_id, dtype=np.int64)
         for row, text in enumerate(texts):
             tokens[row, : len(text)] = text
         index = np.array([row["index"] for row in rows], dtype=np.int64)
         return mask_tokens(
             tokens, lengths, index, self.tokenizer, self.seed, self.epoch, self.mask_ratio
         )
+
+    def _without_ends(self, input_ids: Sequence[int]) -> list[int]:
+        """The tokens of a row without BOS and EOS around them."""
+        ids = list(input_ids)
+        if ids[:1] == [self.tokenizer.bos_token_id]:
+            ids = ids[1:]
+        if ids[-1:] == [self.tokenizer.eos_token_id]:
+            ids = ids[:-1]
+        return ids
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Called by the Trainer, also when it resumes in the middle of an epoch."""

@@ -13,13 +13,17 @@ from exlm.errors import first_line
 
 Standardize = Literal["none", "canonical", "parent"]
 
-RADIUS, BITS = 2, 2048  # of the fingerprints, in bonds and in bits
+RADIUS = 2  # of the fingerprints, in bonds
+BITS = 2048  # of the fingerprints
 LONGEST_SMILES = 2**13  # characters; RDKit would need seconds, and much memory, for longer ones
 SAMPLE = 100  # number of texts that `are_molecules` checks
 # Text after a space is not allowed: RDKit would read it as the molecule's name, but the tokenizer
 # as atoms.
 _PARSER: Any = Chem.SmilesParserParams()
-_PARSER.sanitize = _PARSER.removeHs = _PARSER.allowCXSMILES = _PARSER.parseName = False
+_PARSER.sanitize = False
+_PARSER.removeHs = False
+_PARSER.allowCXSMILES = False
+_PARSER.parseName = False
 
 
 def molecule_problem(smiles: str) -> str | None:
@@ -32,7 +36,8 @@ def molecule_problem(smiles: str) -> str | None:
             return f"not a SMILES string{_reason(smiles)}"
         try:
             Chem.SanitizeMol(molecule)
-        except (ValueError, RuntimeError) as error:  # the second is of RDKit's own checks
+        # RDKit's own checks raise RuntimeError.
+        except (ValueError, RuntimeError) as error:
             return first_line(error)
     return None
 
@@ -49,12 +54,14 @@ def _reason(smiles: str) -> str:
         return f": it has over {LONGEST_SMILES:,} characters"
     if not _is_word(smiles):
         return ": it has spaces" if smiles.strip() else ""
-    if odd := next((character for character in smiles if not character.isascii()), ""):
-        return f": it has {odd!r}"  # RDKit's log, cut within such a character, could not be read
+    # RDKit's log, cut within a character that is not ASCII, could not be read.
+    for character in smiles:
+        if not character.isascii():
+            return f": it has {character!r}"
     with rdBase.CaptureErrorLog() as log:
         Chem.MolFromSmiles(smiles, _PARSER)
-    found = re.search(r"Parse Error: (.+?)(?: while parsing| for input|\n|$)", log.messages)
-    return f": {found[1]}" if found else ""
+    reason = re.search(r"Parse Error: (.+?)(?: while parsing| for input|\n|$)", log.messages)
+    return f": {reason[1]}" if reason else ""
 
 
 def standardize(smiles: str, how: Standardize) -> str:
@@ -83,8 +90,9 @@ def fingerprints(smiles: Sequence[str]) -> list[DataStructs.ExplicitBitVect | No
     """The fingerprint of every molecule (ECFP4: a radius of 2 is a diameter of 4), None where RDKit
     cannot parse it."""
     generator = GetMorganGenerator(radius=RADIUS, fpSize=BITS)
+    result = []
     with rdBase.BlockLogs():
-        molecules = [Chem.MolFromSmiles(text) if text else None for text in smiles]
-    return [
-        None if molecule is None else generator.GetFingerprint(molecule) for molecule in molecules
-    ]
+        for text in smiles:
+            molecule = Chem.MolFromSmiles(text) if text else None
+            result.append(None if molecule is None else generator.GetFingerprint(molecule))
+    return result

@@ -23,16 +23,15 @@ from exlm.errors import InputError
 from exlm.storage.files import MANIFEST, problem, read
 
 FORMAT_VERSION = 1
-# of every manifest
+# What every manifest has.
 KEYS = {"tokenizer_hash", "corpus_hash", "files", "token_files", "token_dtype", "pad_token_id"}
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
 SHARD_TOKENS = 2**28  # about the most tokens in one file
 
 # An example while a corpus grows. Added are its split's index, its document's number, both halves
 # of its text's hash.
-EXAMPLE = np.dtype(
-    [*INDEX.descr, ("split", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")]
-)
+_GROWING = [("split", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")]
+EXAMPLE = np.dtype([*INDEX.descr, *_GROWING])
 BLOCK = 2**18  # examples in memory at a time
 
 Split = Literal["train", "valid"]
@@ -56,45 +55,31 @@ class Corpus:
 
     def __init__(self, paths: str | Path | Sequence[str | Path], split: Split = "train") -> None:
         self.paths = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+        self.path = self.paths[0]
         manifests = [_manifest(path) for path in self.paths]
-        self.path, self.manifest = self.paths[0], manifests[0]
+        self.manifest = manifests[0]
         self.verify(contents=False)
-        kinds = [_kind(manifest) for manifest in manifests]
-        for path, kind in zip(self.paths, kinds, strict=True):
-            for name, value in kind.items():
-                if value != kinds[0][name]:
-                    advice = f"prepare it again with --tokenizer {self.path} and the other options of that corpus"
-                    raise InputError(f"{path} and {self.path} have not the same {name}; {advice}")
-        self.tokenizer_hash: str = kinds[0]["tokenizer_hash"]
-        self.molecules: bool | None = kinds[0]["molecules"]
-        self.standardize: str = kinds[0]["standardize"]
-        hashes = "".join(manifest["corpus_hash"] for manifest in manifests)
-        self.corpus_hash = (
-            hashlib.sha256(hashes.encode()).hexdigest() if len(manifests) > 1 else hashes
-        )
-        indexes, self._shards, self._starts = list[np.ndarray](), list[np.ndarray](), [0]
+        kind = _common_kind(self.paths, manifests)
+        self.tokenizer_hash: str = kind["tokenizer_hash"]
+        self.molecules: bool | None = kind["molecules"]
+        self.standardize: str = kind["standardize"]
+        self.corpus_hash: str = self.manifest["corpus_hash"]
+        if len(manifests) > 1:
+            hashes = "".join(manifest["corpus_hash"] for manifest in manifests)
+            self.corpus_hash = hashlib.sha256(hashes.encode()).hexdigest()
+        indexes: list[np.ndarray] = []
+        self._shards: list[np.ndarray] = []
+        self._starts = [0]  # of each shard in the whole token stream, and the stream's end
         for path, manifest in zip(self.paths, manifests, strict=True):
-            try:
-                index, names = (
-                    np.load(path / f"{split}.npy", mmap_mode="r"),
-                    manifest["token_files"],
-                )
-                dtype = np.dtype(manifest["token_dtype"])
-            except (OSError, KeyError, TypeError, ValueError) as error:
-                raise InputError(
-                    f"{path}: {split}.npy or the manifest is damaged ({error}); prepare again"
-                ) from error
-            if not set(names) <= set(manifest["files"]) or dtype.kind != "u":
-                raise InputError(
-                    f"the manifest of {path} is damaged: its token files are not those of a corpus"
-                )
-            if self._shards:
+            index, dtype = _open_index(path, manifest, split)
+            if indexes:
                 index = index.copy()
                 index["offset"] += self._starts[-1]
             indexes.append(index)
-            for name in names:
-                self._shards.append(np.memmap(path / name, dtype, "r"))
-                self._starts.append(self._starts[-1] + len(self._shards[-1]))
+            for name in manifest["token_files"]:
+                shard = np.memmap(path / name, dtype, "r")
+                self._shards.append(shard)
+                self._starts.append(self._starts[-1] + len(shard))
         self._index = indexes[0] if len(indexes) == 1 else np.concatenate(indexes)
         self.lengths: np.ndarray = self._index["length"]
 
@@ -110,11 +95,8 @@ class Corpus:
         int64 lengths [n]."""
         entries = self._index[np.asarray(indices, dtype=np.int64)]
         offsets, lengths = entries["offset"], entries["length"].astype(np.int64)
-        ids = np.full(
-            (len(entries), int(lengths.max(initial=0))),
-            self.manifest["pad_token_id"],
-            dtype=np.int64,
-        )
+        shape = (len(entries), int(lengths.max(initial=0)))
+        ids = np.full(shape, self.manifest["pad_token_id"], dtype=np.int64)
         inside = np.arange(ids.shape[1]) < lengths[:, None]
         shard_of = np.searchsorted(self._starts, offsets, side="right") - 1
         for shard in np.unique(shard_of[lengths > 0]):
@@ -136,29 +118,60 @@ class Corpus:
 
 def _manifest(path: Path) -> dict[str, Any]:
     """The manifest of a corpus; InputError if there is none of this format."""
-    manifest = read(path / MANIFEST)
-    if (
-        not isinstance(manifest, dict)
-        or manifest.get("format_version") != FORMAT_VERSION
-        or KEYS - {*manifest}
-    ):
-        what = (
-            f"is not a whole corpus of format {FORMAT_VERSION}"
-            if path.exists()
-            else "does not exist"
+    if not path.exists():
+        raise InputError(
+            f"{path} does not exist; make a corpus with exlm prepare, or correct the name"
         )
-        raise InputError(f"{path} {what}; make a corpus with exlm prepare, or correct the name")
+    manifest = read(path / MANIFEST)
+    whole = isinstance(manifest, dict) and manifest.keys() >= KEYS
+    if not whole or manifest.get("format_version") != FORMAT_VERSION:
+        raise InputError(
+            f"{path} is not a whole corpus of format {FORMAT_VERSION}; "
+            "make a corpus with exlm prepare, or correct the name"
+        )
     return manifest
 
 
+def _common_kind(paths: list[Path], manifests: list[dict[str, Any]]) -> dict[str, Any]:
+    """What corpora that are read as one must have in common; InputError if they have not."""
+    kinds = [_kind(manifest) for manifest in manifests]
+    for path, kind in zip(paths, kinds, strict=True):
+        for name, value in kind.items():
+            if value != kinds[0][name]:
+                raise InputError(
+                    f"{path} and {paths[0]} have not the same {name}; prepare it again with "
+                    f"--tokenizer {paths[0]} and the other options of that corpus"
+                )
+    return kinds[0]
+
+
 def _kind(manifest: dict[str, Any]) -> dict[str, Any]:
-    """What corpora that are read as one must have in common."""
     options = manifest.get("options", {})
     return {
         "tokenizer_hash": manifest["tokenizer_hash"],
-        "molecules": options.get("molecules", options.get("check_molecules")),  # its earlier name
+        # An earlier version called it check_molecules.
+        "molecules": options.get("molecules", options.get("check_molecules")),
         "standardize": options.get("standardize", "none"),
     }
+
+
+def _open_index(path: Path, manifest: dict[str, Any], split: str) -> tuple[np.ndarray, np.dtype]:
+    """[examples] INDEX of one corpus, memory-mapped, and the type of its tokens; InputError if it
+    or the manifest is damaged."""
+    try:
+        index = np.load(path / f"{split}.npy", mmap_mode="r")
+        dtype = np.dtype(manifest["token_dtype"])
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path}: {split}.npy or the manifest is damaged ({error}); prepare again"
+        ) from error
+    # A manifest from elsewhere must not make us read other files.
+    if not set(manifest["token_files"]) <= set(manifest["files"]) or dtype.kind != "u":
+        raise InputError(
+            f"the manifest of {path} is damaged: its token files are not those of a corpus; "
+            "prepare again"
+        )
+    return index, dtype
 
 
 def corpus_name(paths: str | Sequence[str]) -> str:
@@ -171,9 +184,13 @@ class CorpusWriter:
     decides the type."""
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
-        self.folder, self.staged, self.vocabulary_size = folder, folder / "staged", vocabulary_size
+        self.folder = folder
+        self.staged = folder / "staged"  # all examples, until they are sorted into splits
+        self.vocabulary_size = vocabulary_size
         self.dtype = np.dtype("<u2" if vocabulary_size <= 65535 else "<u4")
-        self.examples = self.tokens = self._in_shard = 0
+        self.examples = 0
+        self.tokens = 0
+        self._in_shard = 0
         self.shards = ["tokens-00000.bin"]
 
     def append(self, tokens: np.ndarray, examples: np.ndarray) -> None:
@@ -183,12 +200,10 @@ class CorpusWriter:
             self.shards.append(f"tokens-{len(self.shards):05d}.bin")
             self._in_shard = 0
         examples["offset"] = self.tokens + np.cumsum(examples["length"]) - examples["length"]
-        for file, array in (
-            (self.folder / self.shards[-1], tokens.astype(self.dtype)),
-            (self.staged, examples),
-        ):
-            with open(file, "ab") as stream:
-                stream.write(array.tobytes())
+        with open(self.folder / self.shards[-1], "ab") as file:
+            file.write(tokens.astype(self.dtype).tobytes())
+        with open(self.staged, "ab") as file:
+            file.write(examples.tobytes())
         self.examples += len(examples)
         self.tokens += len(tokens)
         self._in_shard += len(tokens)
@@ -196,24 +211,21 @@ class CorpusWriter:
     def write_splits(self, max_length: int, drop_duplicates: bool = False) -> dict[str, np.ndarray]:
         """Write `train.npy` and `valid.npy`, on request without examples that have the hash of an
         earlier one. Returns by split how many examples have each length, [max_length + 1]."""
-        kept = (
-            self._first_of_equals()
-            if drop_duplicates and self.examples
-            else np.broadcast_to(True, self.examples)
-        )
-        histograms = {split: np.zeros(max_length + 1, np.int64) for split in SPLITS}
-        for split, histogram in histograms.items():
-            for block in self._blocks(split, kept):
+        unique = np.ones(self.examples, bool)
+        if drop_duplicates and self.examples:
+            unique = self._first_of_equals()
+        histograms = {}
+        for split in SPLITS:
+            histogram = np.zeros(max_length + 1, np.int64)
+            for block in self._blocks(split, unique):
                 histogram += np.bincount(block["length"], minlength=max_length + 1)
-            header = {
-                "descr": INDEX.descr,
-                "fortran_order": False,
-                "shape": (int(histogram.sum()),),
-            }
-            with open(self.folder / f"{split}.npy", "wb") as stream:
-                np.lib.format.write_array_header_1_0(stream, header)
-                for block in self._blocks(split, kept):
-                    stream.write(block[["offset", "length"]].astype(INDEX).tobytes())
+            shape = (int(histogram.sum()),)
+            header = {"descr": INDEX.descr, "fortran_order": False, "shape": shape}
+            with open(self.folder / f"{split}.npy", "wb") as file:
+                np.lib.format.write_array_header_1_0(file, header)
+                for block in self._blocks(split, unique):
+                    file.write(block[["offset", "length"]].astype(INDEX).tobytes())
+            histograms[split] = histogram
         self.staged.unlink()
         return histograms
 
@@ -222,18 +234,19 @@ class CorpusWriter:
         compared at a time."""
         first = np.ones(self.examples, bool)
         for bucket in range(64):
-            found = []
+            hashes = []
             for start, block in self._staged():
                 inside = np.flatnonzero(block["high"] >> np.uint64(58) == bucket)
-                found.append(pd.DataFrame(block[["high", "low"]][inside], start + inside))
-            hashes = pd.concat(found)
-            first[hashes.index[hashes.duplicated()]] = False
+                hashes.append(pd.DataFrame(block[["high", "low"]][inside], start + inside))
+            table = pd.concat(hashes)
+            first[table.index[table.duplicated()]] = False
         return first
 
-    def _blocks(self, split: str, kept: np.ndarray) -> Iterator[np.ndarray]:
-        """The kept examples of one split, in blocks."""
+    def _blocks(self, split: str, unique: np.ndarray) -> Iterator[np.ndarray]:
+        """The examples of one split that are True in `unique` [examples], in blocks."""
         for start, block in self._staged():
-            yield block[kept[start : start + len(block)] & (block["split"] == SPLITS.index(split))]
+            of_split = block["split"] == SPLITS.index(split)
+            yield block[of_split & unique[start : start + len(block)]]
 
     def _staged(self) -> Iterator[tuple[int, np.ndarray]]:
         """BLOCK examples at a time, behind the number of the first; read and not mapped, they take

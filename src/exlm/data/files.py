@@ -25,7 +25,8 @@ COMPRESSIONS = (".gz", ".xz", ".zst")
 STANDARD_INPUT = "-"  # as the name of a file
 LONGEST = 2**24  # characters of a line or a cell; one without an end must not fill the memory
 LARGEST = 2**30  # bytes or characters of a file that is read as a whole, when it is unpacked
-UNREADABLE = (
+# What reading a damaged file raises.
+READ_ERRORS = (
     OSError,
     EOFError,
     UnicodeError,
@@ -38,13 +39,12 @@ UNREADABLE = (
 
 @contextmanager
 def unreadable(name: str | Path) -> Iterator[None]:
-    """Turns what reading a damaged file raises (UNREADABLE) into an InputError that names the file
-    and the reason."""
+    """Turns READ_ERRORS into an InputError that names the file and the reason."""
     try:
         yield
     except FileNotFoundError as error:
         raise InputError(f"{name}: no such file; check its path") from error
-    except UNREADABLE as error:
+    except READ_ERRORS as error:
         reason = first_line(error)
         if isinstance(error, UnicodeDecodeError):
             reason = f"it is not UTF-8: {not_utf8(name) or reason}"
@@ -55,14 +55,15 @@ def unreadable(name: str | Path) -> Iterator[None]:
 
 def open_text(name: str | Path, errors: str = "strict", newline: str = "") -> TextIO:
     """A UTF-8 file, plain or compressed as its name says (COMPRESSIONS). Damage raises one of
-    UNREADABLE."""
+    READ_ERRORS."""
+    path = _standard_input().name if str(name) == STANDARD_INPUT else str(name)
     suffix = Path(name).suffix.lower()
-    # Arrow reads every frame and notices a truncated file; the zstandard package does neither
     if suffix == ".zst":
-        file: Any = pyarrow.input_stream(str(name), compression="zstd")
+        # Arrow reads every frame and notices a truncated file; the zstandard package does neither.
+        file: Any = pyarrow.input_stream(path, compression="zstd")
     else:
-        opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)
-        file = opener(_standard_input().name if str(name) == STANDARD_INPUT else name, "rb")
+        openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
+        file = openers.get(suffix, open)(path, "rb")
     return io.TextIOWrapper(file, "utf-8-sig", errors, newline=newline)
 
 
@@ -70,7 +71,8 @@ def text_lines(name: str, newline: str = "") -> Iterator[str]:
     """The lines of a text file, with their ends. InputError for one of more than LONGEST
     characters."""
     with open_text(name, newline=newline) as file:
-        yield from iter(lambda: bounded(file.readline(LONGEST + 1), name, "a line"), "")
+        while line := file.readline(LONGEST + 1):
+            yield bounded(line, name, "a line")
 
 
 def bounded(text: str, name: str, what: str) -> str:
@@ -78,7 +80,8 @@ def bounded(text: str, name: str, what: str) -> str:
     (InputError)."""
     if len(text) > LONGEST:
         raise InputError(
-            f"{name}: {what} has more than {LONGEST:,} characters; divide it, or correct the line ends"
+            f"{name}: {what} has more than {LONGEST:,} characters; "
+            "divide it, or correct the line ends"
         )
     return text
 
@@ -86,8 +89,8 @@ def bounded(text: str, name: str, what: str) -> str:
 @cache
 def _standard_input() -> Any:
     """A temporary file with all of standard input, because some commands read their input more than
-    once."""
-    copy = NamedTemporaryFile(prefix="exlm-")  # noqa: SIM115  it is removed when the process ends
+    once. It is removed when the process ends."""
+    copy = NamedTemporaryFile(prefix="exlm-")  # noqa: SIM115
     shutil.copyfileobj(sys.stdin.buffer, copy)
     copy.flush()
     return copy
@@ -100,15 +103,28 @@ def digest(name: str) -> str:
 
 def plain_suffix(path: str | Path) -> str:
     """The suffix of a file's format, in lower case and without the suffix of a compression."""
+    return _without_compression(path).suffix.lower()
+
+
+def plain_stem(path: str | Path) -> str:
+    """A file's name without the suffixes of its format and its compression."""
+    return _without_compression(path).stem
+
+
+def _without_compression(path: str | Path) -> Path:
     path = Path(path)
-    return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
+    return path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
 
 
 def not_utf8(name: str | Path) -> str | None:
     """Says which line is the first that is not UTF-8. Python's own error does not: it decodes
     blocks, not lines."""
-    with suppress(*UNREADABLE), open_text(name, "surrogateescape") as file:
-        for number, line in enumerate(iter(lambda: file.readline(LONGEST), ""), 1):
+    number = 0
+    with suppress(*READ_ERRORS), open_text(name, "surrogateescape") as file:
+        while line := file.readline(LONGEST):
+            number += 1
             if bad := re.search("[\udc80-\udcff]", line):
-                return f"line {number} has the byte 0x{ord(bad[0]) - 0xDC00:02x} after {line[: bad.start()][-20:]!r}"
+                byte = ord(bad[0]) - 0xDC00
+                before = line[: bad.start()][-20:]
+                return f"line {number} has the byte 0x{byte:02x} after {before!r}"
     return None

@@ -16,12 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exlm.data.columns import check_header
-from exlm.data.files import LARGEST, STANDARD_INPUT, digest, open_text, unreadable
-from exlm.data.formats import FAULT, READABLE, READERS, Header, Record, format_of
+from exlm.data.files import LARGEST, STANDARD_INPUT, digest, open_text, plain_stem, unreadable
+from exlm.data.formats import READABLE, READERS, Header, Record, format_of
 from exlm.errors import InputError, first_line, optional
 from exlm.storage.files import plain, read, replacing, sync, unfinished, write_json
 
 ROWS = 10_000  # of a part
+
+Faults = dict[int, str]  # why rows must not be used, by their number from 0
 
 
 def read_frame(path: str | Path, header: Header = True) -> pd.DataFrame:
@@ -46,27 +48,22 @@ def read_frames(
     """The table of `read_frame` in parts of at most `rows` rows, in constant memory. The index
     counts the rows of the file, from 0. Each part has the columns and types that its rows need, or
     those of the frame `like`."""
-    kind, start = format_of(path), 0
+    kind = format_of(path)
     if kind is None:
         raise InputError(f"{path}: unknown file type; use a {READABLE}")
+    columns = None if like is None else like.columns
+    start = 0
     with unreadable(path):
-        for records in _parts(kind, path, header, rows):
-            if isinstance(records, pd.DataFrame):
-                frame, faults = records.reset_index(drop=True), {}
-            else:
-                faults = {
-                    row: record.pop(FAULT)
-                    for row, record in enumerate(records, start)
-                    if FAULT in record
-                }
-                frame = pd.DataFrame(records, columns=None if like is None else like.columns)
-                frame = frame if kind == "jsonl" else frame.fillna("")
-            if not start and len(faults) == len(frame) > 0:
-                first = f"no row can be used, the first: {faults[0]}"
-                raise InputError(f"{path}: {first}; check the header and the separator")
-            frame = frame if like is None else frame.astype(like.dtypes)
+        for frame, faults in _parts(kind, path, header, rows, columns):
+            if start == 0 and len(faults) == len(frame) > 0:
+                raise InputError(
+                    f"{path}: no row can be used, the first: {faults[0]}; "
+                    "check the header and the separator"
+                )
+            if like is not None:
+                frame = frame.astype(like.dtypes)
             frame.index += start
-            frame.attrs["malformed"] = faults
+            frame.attrs["malformed"] = {start + row: fault for row, fault in faults.items()}
             start += len(frame)
             if len(frame):
                 yield frame
@@ -75,43 +72,46 @@ def read_frames(
 
 
 def _parts(
-    kind: str, path: str | Path, header: Header, rows: int | None
-) -> Iterator[pd.DataFrame | list[Record]]:
+    kind: str, path: str | Path, header: Header, rows: int | None, columns: pd.Index | None
+) -> Iterator[tuple[pd.DataFrame, Faults]]:
     """At most `rows` rows of a file at a time, without the blank lines at its end."""
     if kind == "parquet":
         with pq.ParquetFile(path) as file:
-            yield from map(_as_frame, file.iter_batches(rows) if rows else [file.read()])
-    else:
-        records = _without_blank_end(
-            READERS[kind](str(path), header, partial(_all_columns, str(path)))
-        )
-        while part := list(islice(records, rows)):
-            yield part
+            for table in file.iter_batches(rows) if rows else [file.read()]:
+                yield _from_arrow(table), {}
+        return
+    pick = partial(_all_columns, str(path))
+    records = _without_blank_end(READERS[kind](str(path), header, pick))
+    while part := list(islice(records, rows)):
+        frame = pd.DataFrame([record.cells for record in part], columns=columns)
+        faults = {row: record.fault for row, record in enumerate(part) if record.fault}
+        yield frame if kind == "jsonl" else frame.fillna(""), faults
 
 
-def _as_frame(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
+def _from_arrow(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
     table.validate(full=True)  # text that is no UTF-8 would be noticed only later
     try:
-        return table.to_pandas()
+        return table.to_pandas().reset_index(drop=True)
     except Exception as error:  # damaged metadata of pandas raise anything
         raise pa.ArrowInvalid(first_line(error)) from error
 
 
 def _without_blank_end(records: Iterator[Record]) -> Iterator[Record]:
-    blank = 0
+    blank_lines = 0
     for record in records:
-        if record:
-            yield from ({} for _ in range(blank))
-            yield record
-        blank = 0 if record else blank + 1
+        if not record.cells and not record.fault:
+            blank_lines += 1
+            continue
+        yield from [Record({})] * blank_lines
+        blank_lines = 0
+        yield record
 
 
 def _all_columns(path: str, columns: list[str]) -> list[str]:
     if len(set(columns)) < len(columns):
         check_header(columns, path)
-        raise InputError(
-            f"{path}: two columns are called {max(columns, key=columns.count)!r}; rename or remove one"
-        )
+        name = max(columns, key=columns.count)
+        raise InputError(f"{path}: two columns are called {name!r}; rename or remove one")
     return columns
 
 
@@ -119,7 +119,10 @@ def read_json(path: str | Path) -> Any:
     """The content of a JSON file, plain or compressed. Raises InputError if it cannot be read."""
     with unreadable(path), open_text(path) as file:
         try:
-            text = "".join(islice(iter(partial(file.read, 2**20), ""), LARGEST // 2**20 + 1))
+            # In blocks, because one large read would take as much memory for a small file.
+            text = ""
+            while len(text) <= LARGEST and (block := file.read(2**20)):
+                text += block
             if len(text) > LARGEST:
                 raise ValueError(f"it has more than {LARGEST:,} characters")
             return json.loads(text)
@@ -132,27 +135,28 @@ def read_json(path: str | Path) -> Any:
 def write_frame(frame: pd.DataFrame, path: Path, header: bool = True) -> None:
     """Write a .csv, .tsv, .parquet or .xlsx file, whole or not at all. InputError for cells that
     TSV cannot hold."""
-    texts = frame.select_dtypes(exclude="number")
-    special = {".csv": "\r", ".tsv": "[\t\n\r]"}.get(path.suffix)
-    found = special and any(
-        column.astype(str).str.contains(special, na=False).any() for _, column in texts.items()
-    )
-    with replacing(path) as unfinished:
+    with replacing(path) as file:
         if path.suffix == ".parquet":
-            pq.write_table(as_arrow(frame), unfinished)
-        # pandas would leave a carriage return without quotes, and read it as a line's end
-        elif path.suffix == ".csv":
-            quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if found else csv.QUOTE_MINIMAL
-            frame.to_csv(unfinished, index=False, header=header, quoting=quoting)
+            pq.write_table(as_arrow(frame), file)
         elif path.suffix == ".xlsx":
-            frame.to_excel(unfinished, index=False)
-        elif found:
+            frame.to_excel(file, index=False)
+        elif path.suffix == ".csv":
+            # pandas would leave a carriage return without quotes, and read it as a line's end.
+            quote_texts = _any_text_has(frame, "\r")
+            quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if quote_texts else csv.QUOTE_MINIMAL
+            frame.to_csv(file, index=False, header=header, quoting=quoting)
+        elif _any_text_has(frame, "[\t\n\r]"):
             raise InputError(
                 f"{path}: a cell holds a tab or line break; write a .csv or .parquet file"
             )
         else:
-            frame.to_csv(unfinished, index=False, header=header, sep="\t", quoting=csv.QUOTE_NONE)
-        sync(unfinished)
+            frame.to_csv(file, index=False, header=header, sep="\t", quoting=csv.QUOTE_NONE)
+        sync(file)
+
+
+def _any_text_has(frame: pd.DataFrame, pattern: str) -> bool:
+    texts = frame.select_dtypes(exclude="number").astype(str)
+    return any(column.str.contains(pattern, na=False).any() for _, column in texts.items())
 
 
 def as_arrow(frame: pd.DataFrame) -> pa.Table:
@@ -165,14 +169,14 @@ def as_arrow(frame: pd.DataFrame) -> pa.Table:
 
 
 def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
-    """`frame` with further columns. If a name is taken, "exlm " is put before the new one: nothing
-    is overwritten."""
-    free = {}
+    """`frame` with more columns. If a name is taken, "exlm " is put before the new one: nothing is
+    overwritten."""
+    new = {}
     for name, values in columns.items():
         while name in frame:
             name = f"exlm {name}"
-        free[name] = values
-    return pd.concat([frame, pd.DataFrame(free, frame.index)], axis=1)
+        new[name] = values
+    return pd.concat([frame, pd.DataFrame(new, frame.index)], axis=1)
 
 
 def output_path(
@@ -180,14 +184,16 @@ def output_path(
 ) -> Path:
     """Where to write: `output`, or a name beside the input that also names the model, as each has
     its own results."""
-    if not output and input == STANDARD_INPUT:
+    if output:
+        target = Path(output)
+    elif input == STANDARD_INPUT:
         raise InputError(
-            "standard input has no name to derive another from; name the file to write with --output"
+            "standard input has no name to derive another from; "
+            "name the file to write with --output"
         )
-    beside = Path(input).with_name(
-        f"{Path(input).name.split('.')[0]}-{Path(model).resolve().name}-{ending}"
-    )
-    target = Path(output) if output else beside
+    else:
+        model_name = Path(model).resolve().name
+        target = Path(input).with_name(f"{plain_stem(input)}-{model_name}-{ending}")
     if target.resolve() == Path(input).resolve():
         raise InputError(f"{target} is the input itself; choose another name for --output")
     if target.suffix not in suffixes:
@@ -212,17 +218,20 @@ def write_in_parts(
     file is the numbers alone, float32. A command that was interrupted goes on behind the parts that
     are finished, if input and `settings` are the same. Returns the sums of what `write` returns."""
     begun = plain({**settings, "input": digest(input), "rows_of_a_part": ROWS})
-    with unfinished(target.with_name(f".unfinished-{target.name}"), begun) as kept:
-        # [:0] would keep its text
+    with unfinished(target.with_name(f".unfinished-{target.name}"), begun) as folder:
+        # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
         common = pd.concat([frame.iloc[[]] for frame in read_frames(input, header, ROWS)])
-        parts, rows, counts = list[Path](), 0, list[dict[str, int]]()
+        parts: list[Path] = []
+        counts: list[dict[str, int]] = []
+        rows = 0
         for frame in read_frames(input, header, ROWS, common):
-            parts.append(kept / f"{rows}{target.suffix}")
-            done = parts[-1].with_suffix(".json")  # is written when the part is whole
+            part = folder / f"{rows}{target.suffix}"
+            done = part.with_suffix(".json")  # is written when the part is whole
             if not done.exists():
-                found = write(frame, parts[-1])
-                sync(parts[-1])
-                write_json(done, found)
+                count = write(frame, part)
+                sync(part)
+                write_json(done, count)
+            parts.append(part)
             counts.append(read(done))
             rows += len(frame)
         with replacing(target) as whole:
@@ -234,16 +243,16 @@ def write_in_parts(
 
 
 def in_words(counts: dict[str, int]) -> str:
+    """Such as "3 rows, 1 problems"."""
     return ", ".join(f"{count} {kind}" for kind, count in counts.items())
 
 
 def _join_bytes(parts: Sequence[Path], whole: Path, rows: int) -> None:
     with whole.open("wb") as file:
         if whole.suffix == ".npy":
-            shape = rows, sum(part.stat().st_size for part in parts) // (4 * rows)
-            np.lib.format.write_array_header_1_0(
-                file, {"descr": "<f4", "fortran_order": False, "shape": shape}
-            )
+            width = sum(part.stat().st_size for part in parts) // (4 * rows)
+            header = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
+            np.lib.format.write_array_header_1_0(file, header)
         for part in parts:
             with part.open("rb") as content:
                 shutil.copyfileobj(content, file)
@@ -256,16 +265,11 @@ def _join_tables(parts: Sequence[Path], whole: Path) -> None:
     try:
         schema = pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowException:
-        same = {
-            name: len({schema.field(name).type for schema in schemas}) == 1
-            for name in schemas[0].names
-        }
-        schema = pa.schema(
-            [
-                field if same[field.name] else pa.field(field.name, pa.string())
-                for field in schemas[0]
-            ]
-        )
+        fields = []
+        for field in schemas[0]:
+            types = {schema.field(field.name).type for schema in schemas}
+            fields.append(field if len(types) == 1 else pa.field(field.name, pa.string()))
+        schema = pa.schema(fields)
     with pq.ParquetWriter(whole, schema) as writer:
         for part in parts:
             writer.write_table(pq.read_table(part).cast(schema))

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jinja2 import Template
 from tqdm import tqdm
+from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, are_molecules
 from exlm.data.corpus import FORMAT_VERSION, CorpusWriter
@@ -25,12 +26,13 @@ from exlm.data.encoding import (
     Chunk,
     EncodedChunk,
     Encoder,
+    InvalidRow,
     count_smiles,
     map_chunks,
-    pack,
     read_chunks,
 )
-from exlm.data.readers import find_sources
+from exlm.data.packing import pack
+from exlm.data.sources import Source, find_sources
 from exlm.data.tokenization import (
     TEXT_TOKENIZERS,
     smiles_tokenizer,
@@ -43,6 +45,8 @@ from exlm.storage.models import load_tokenizer, tokenizer_hash
 
 OnInvalid = Literal["error", "skip", "keep"]
 Documents = Literal["none", "row", "blank"]
+LEARNED = ("smiles", *TEXT_TOKENIZERS)
+NOT_CONTENT = ("output", "workers", "overwrite")  # options on which the corpus does not depend
 MAX_STRINGS = 20_000  # most different strings, unknown or spelled, whose counts are kept
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99, 100)
 REPORTED_STRINGS = 20
@@ -109,135 +113,147 @@ def prepare(
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
             and charges (`parent`). A model that is trained on the corpus remembers it."""
     on_invalid = on_invalid or ("skip" if documents == "none" else "keep")
-    options = {
-        name: value
-        for name, value in locals().items()
-        if name not in ("output", "workers", "overwrite")
-    }
+    options = {name: value for name, value in locals().items() if name not in NOT_CONTENT}
     _check_options(options, workers)
-    sources, ignored = find_sources(inputs, header)
-    packed, keep = documents != "none", on_invalid == "keep"
-    # for every chunk which rows are molecules, if the vocabulary was learned from these
-    known: list[bytes] = []
-
-    def read(title: str) -> Iterator[Chunk]:
-        with tqdm(desc=title, unit=" rows", unit_scale=True, disable=None) as bar:
-            for chunk in read_chunks(sources, text_column, documents == "row"):
-                yield chunk
-                bar.update(len(chunk))
-
+    sources, ignored_files = find_sources(inputs, header)
     with new_directory(Path(output), overwrite) as folder:
-        vocabulary = (
-            None if tokenizer in ("smiles", *TEXT_TOKENIZERS) else load_tokenizer(tokenizer)
-        )
-        if molecules is None:
-            smiles = tokenizer == "smiles" or bool(
-                vocabulary and splits_smiles(vocabulary.backend_tokenizer)
-            )
-            sample = (row.text for chunk in read_chunks(sources, text_column) for row in chunk)
-            molecules = not packed and (smiles or bool(vocabulary and are_molecules(sample)))
-        options["molecules"] = molecules
-        if standardize != "none" and not molecules:
-            raise InputError(
-                f"standardize={standardize} rewrites molecules; set molecules to true, or leave it out"
-            )
-        if tokenizer in TEXT_TOKENIZERS:
-            texts = (row.text for chunk in read("vocabulary") for row in chunk if row.text)
-            vocabulary = train_text_tokenizer(tokenizer, texts, vocabulary_size)
-        elif not vocabulary:
-            count, total = (
-                partial(count_smiles, molecules and not keep, standardize),
-                Counter[str](),
-            )
-            with closing(map_chunks(count, read("vocabulary"), workers)) as counted:
-                for tokens, bits in counted:
-                    total.update(tokens)
-                    known.append(bits)
-            vocabulary = smiles_tokenizer(total)
+        saved = load_tokenizer(tokenizer) if tokenizer not in LEARNED else None
+        options["molecules"] = _decide_molecules(options, saved, sources)
+        vocabulary, parsed = (saved, []) if saved else _learn(options, sources, workers)
         vocabulary.save_pretrained(folder)
-        file, longest = str(folder / "tokenizer.json"), sys.maxsize if packed else max_length
-        encoder = Encoder(
-            file, vocabulary.unk_token_id, longest, molecules, keep, held_out, seed, standardize
-        )
-        # some tokenizers skip ids
+        # Some tokenizers skip ids.
         writer = CorpusWriter(folder, max(vocabulary.get_vocab().values()) + 1)
-        rows = zip(read("tokenising"), chain(known, repeat(b"")), strict=False)
-        with closing(map_chunks(encoder, rows, workers)) as encoded:
-            separator = vocabulary.eos_token_id if cross_documents else None
-            examples = pack(encoded, max_length - SPECIALS, separator) if packed else encoded
-            counts = _write(writer, examples, folder / "skipped.csv", stop=on_invalid == "error")
-        found = statistics(
-            counts, writer.examples, writer.write_splits(max_length, drop_duplicates)
-        )
-        files, fingerprint = entries(folder, folder.iterdir()), tokenizer_hash(vocabulary)
-        content = [files[name]["sha256"] for name in (*writer.shards, "train.npy", "valid.npy")]
+        counts = _write_examples(writer, options, vocabulary, sources, parsed, workers)
+        histograms = writer.write_splits(max_length, drop_duplicates)
         manifest = {
             "format_version": FORMAT_VERSION,
             "options": options,
             "sources": [asdict(source) for source in sources],
-            "ignored_files": ignored,
-            **found,
-            "tokenizer_hash": fingerprint,
-            "corpus_hash": hashlib.sha256("\n".join([fingerprint, *content]).encode()).hexdigest(),
-            "vocabulary_size": writer.vocabulary_size,
-            "pad_token_id": vocabulary.pad_token_id,
-            "token_dtype": writer.dtype.str,
-            "token_files": writer.shards,
-            "versions": {package: version(package) for package in ("exlm", "rdkit", "tokenizers")},
-            "files": files,
+            "ignored_files": ignored_files,
+            **statistics(counts, writer.examples, histograms),
+            **_identity(folder, vocabulary, writer),
         }
-        (folder / MANIFEST).write_text(
-            json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8"
-        )
+        text = json.dumps(manifest, indent=2, ensure_ascii=False)
+        (folder / MANIFEST).write_text(text, encoding="utf-8")
     print(describe(manifest, output))
     return manifest
 
 
 def _check_options(options: dict[str, Any], workers: int) -> None:
-    if not 0 <= options["held_out"] < 1:
-        raise InputError(
-            f"held_out is {options['held_out']} but must be at least 0 and less than 1"
-        )
-    if options["max_length"] <= SPECIALS:
-        raise InputError(
-            f"max_length is {options['max_length']} but must be at least {SPECIALS + 1}"
-        )
+    held_out = options["held_out"]
+    if not 0 <= held_out < 1:
+        raise InputError(f"held_out is {held_out} but must be at least 0 and less than 1")
+    max_length = options["max_length"]
+    if max_length <= SPECIALS:
+        raise InputError(f"max_length is {max_length} but must be at least {SPECIALS + 1}")
     if workers < 0:
         raise InputError(f"workers is {workers} but must be 0 (one per core) or more")
-    for name, kind in (
-        ("on_invalid", OnInvalid),
-        ("documents", Documents),
-        ("standardize", Standardize),
-    ):
-        if options[name] not in get_args(kind):
+    choices = {"on_invalid": OnInvalid, "documents": Documents, "standardize": Standardize}
+    for name, choice in choices.items():
+        if options[name] not in get_args(choice):
             raise InputError(
-                f"{name} is {options[name]} but must be one of {', '.join(get_args(kind))}"
+                f"{name} is {options[name]} but must be one of {', '.join(get_args(choice))}"
             )
     if options["documents"] != "none" and options["drop_duplicates"]:
         raise InputError(
-            "drop_duplicates compares rows, but these are packed; leave it out or use documents=none"
+            "drop_duplicates compares rows, but these are packed; "
+            "leave it out or use documents=none"
         )
 
 
-def _write(
-    writer: CorpusWriter, chunks: Iterable[EncodedChunk], skipped: Path, stop: bool
-) -> dict[str, Counter[str]]:
-    """Writes examples and invalid rows; returns all counts. With `stop`, the first invalid row
-    raises InputError."""
-    counts = defaultdict[str, Counter[str]](Counter)
-    with open(skipped, "w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        # the action is kept or skipped
-        table.writerow(("file", "row", "value", "reason", "detail", "action"))
+def _decide_molecules(
+    options: dict[str, Any], saved: PreTrainedTokenizerFast | None, sources: list[Source]
+) -> bool:
+    """Whether the rows are molecules: as the user says; by default packed rows are not, SMILES
+    tokenizers read them, and for another saved tokenizer the first rows decide."""
+    molecules = options["molecules"]
+    if molecules is None and options["documents"] != "none":
+        molecules = False
+    elif molecules is None and saved and not splits_smiles(saved.backend_tokenizer):
+        chunks = read_chunks(sources, options["text_column"])
+        molecules = are_molecules(row.text for chunk in chunks for row in chunk)
+    elif molecules is None:
+        molecules = bool(saved) or options["tokenizer"] == "smiles"
+    if options["standardize"] != "none" and not molecules:
+        raise InputError(
+            f"standardize={options['standardize']} rewrites molecules; "
+            "set molecules to true, or leave it out"
+        )
+    return molecules
+
+
+def _with_progress(chunks: Iterable[Chunk], title: str) -> Iterator[Chunk]:
+    with tqdm(desc=title, unit=" rows", unit_scale=True, disable=None) as bar:
         for chunk in chunks:
-            if stop and chunk.invalid:
-                name, row, value, reason, detail, _ = chunk.invalid[0]
-                found = f"{value!r} is invalid ({reason}: {detail})"
-                raise InputError(f"{name}, row {row}: {found}; correct it or use on_invalid=skip")
+            yield chunk
+            bar.update(len(chunk))
+
+
+def _learn(
+    options: dict[str, Any], sources: list[Source], workers: int
+) -> tuple[PreTrainedTokenizerFast, list[np.ndarray | None]]:
+    """A tokenizer that learned from the rows; and if it is of SMILES, for every chunk the rows that
+    `count_smiles` could parse."""
+    chunks = _with_progress(read_chunks(sources, options["text_column"]), "vocabulary")
+    if options["tokenizer"] != "smiles":
+        texts = (row.text for chunk in chunks for row in chunk if row.text)
+        size = options["vocabulary_size"]
+        return train_text_tokenizer(options["tokenizer"], texts, size), []
+    molecules_only = options["molecules"] and options["on_invalid"] != "keep"
+    count = partial(count_smiles, molecules_only, options["standardize"])
+    total = Counter[str]()
+    parsed = []
+    with closing(map_chunks(count, chunks, workers)) as counted:
+        for tokens, parsed_rows in counted:
+            total.update(tokens)
+            parsed.append(parsed_rows)
+    return smiles_tokenizer(total), parsed
+
+
+def _write_examples(
+    writer: CorpusWriter,
+    options: dict[str, Any],
+    vocabulary: PreTrainedTokenizerFast,
+    sources: list[Source],
+    parsed: list[np.ndarray | None],
+    workers: int,
+) -> dict[str, Counter[str]]:
+    """Writes examples and invalid rows; returns all counts."""
+    packed = options["documents"] != "none"
+    encoder = Encoder(
+        tokenizer_file=str(writer.folder / "tokenizer.json"),
+        unknown_id=vocabulary.unk_token_id,
+        max_length=sys.maxsize if packed else options["max_length"],
+        molecules=options["molecules"],
+        keep_invalid=options["on_invalid"] == "keep",
+        held_out=options["held_out"],
+        seed=options["seed"],
+        standardize=options["standardize"],
+    )
+    chunks = read_chunks(sources, options["text_column"], options["documents"] == "row")
+    rows = zip(_with_progress(chunks, "tokenising"), chain(parsed, repeat(None)), strict=False)
+    counts = defaultdict[str, Counter[str]](Counter)
+    with (
+        open(writer.folder / "skipped.csv", "w", newline="", encoding="utf-8") as file,
+        closing(map_chunks(encoder, rows, workers)) as encoded,
+    ):
+        table = csv.writer(file)
+        table.writerow(InvalidRow._fields)
+        examples: Iterable[EncodedChunk] = encoded
+        if packed:
+            separator = vocabulary.eos_token_id if options["cross_documents"] else None
+            examples = pack(encoded, options["max_length"] - SPECIALS, separator)
+        for chunk in examples:
+            if chunk.invalid and options["on_invalid"] == "error":
+                row = chunk.invalid[0]
+                raise InputError(
+                    f"{row.file}, row {row.row}: {row.value!r} is invalid "
+                    f"({row.reason}: {row.detail}); correct it or use on_invalid=skip"
+                )
             table.writerows(chunk.invalid)
             writer.append(chunk.tokens, chunk.examples)
-            for kind, more in chunk.counts.items():
-                counts[kind] += more
+            for kind, count in chunk.counts.items():
+                counts[kind] += count
                 if len(counts[kind]) > MAX_STRINGS:
                     counts[kind] = Counter(dict(counts[kind].most_common(MAX_STRINGS // 2)))
     return counts
@@ -246,32 +262,64 @@ def _write(
 def statistics(
     counts: dict[str, Counter[str]], written: int, histograms: dict[str, np.ndarray]
 ) -> dict[str, Any]:
-    """What the manifest says about the content; InputError if nothing is left for training."""
-    if not histograms["train"].any():
-        found = ", ".join(f"{n} {what}" for what, n in (counts["rows"] + counts["invalid"]).items())
+    """What the manifest says about the content; InputError if nothing is left for training.
+    `histograms` are those of `CorpusWriter.write_splits`, `written` counts the examples with
+    duplicates."""
+    rows = counts["rows"]
+    train, valid = histograms["train"], histograms["valid"]
+    if not train.any():
+        numbers = ", ".join(f"{n} {what}" for what, n in (rows + counts["invalid"]).items())
         raise InputError(
-            f"no row is left for training ({found}); check text_column, the tokenizer and held_out"
+            f"no row is left for training ({numbers}); "
+            "check text_column, the tokenizer and held_out"
         )
-    rows, below = counts["rows"], np.cumsum(histograms["train"] + histograms["valid"])
+    lengths = np.arange(len(train))
+    up_to_length = np.cumsum(train + valid)  # examples
+    total = int(up_to_length[-1])
+    content: dict[str, Any] = {
+        "rows": rows["rows"],
+        "blank": rows["blank"],
+        "invalid": dict(sorted(counts["invalid"].items())),
+        "skipped": rows["skipped"],
+        "kept_invalid": rows["kept_invalid"],
+        "unknown_tokens": rows["unknown_tokens"],
+        "spelled_pieces": rows["spelled_pieces"],
+        "duplicates": written - total,
+        "train_examples": int(train.sum()),
+        "valid_examples": int(valid.sum()),
+        "train_tokens": int(train @ lengths),
+        "valid_tokens": int(valid @ lengths),
+    }
+    if "documents" in rows:
+        content["documents"] = rows["documents"]
+    ranks = {str(percent): max(1, percent / 100 * total) for percent in PERCENTILES}
     return {
-        "counts": {
-            "rows": rows["rows"],
-            "blank": rows["blank"],
-            "invalid": dict(sorted(counts["invalid"].items())),
-            **{
-                kind: rows[kind]
-                for kind in ("skipped", "kept_invalid", "unknown_tokens", "spelled_pieces")
-            },
-            "duplicates": written - int(below[-1]),
-            **{f"{split}_examples": int(h.sum()) for split, h in histograms.items()},
-            **{f"{split}_tokens": int(h @ np.arange(len(h))) for split, h in histograms.items()},
-            **({"documents": rows["documents"]} if "documents" in rows else {}),
-        },
+        "counts": content,
         "length_percentiles": {
-            str(p): int(np.searchsorted(below, max(1, p / 100 * below[-1]))) for p in PERCENTILES
+            percent: int(np.searchsorted(up_to_length, rank)) for percent, rank in ranks.items()
         },
         "most_frequent_unknown": dict(counts["unknown"].most_common(REPORTED_STRINGS)),
         "most_frequent_spelled": dict(counts["spelled"].most_common(REPORTED_STRINGS)),
+    }
+
+
+def _identity(
+    folder: Path, tokenizer: PreTrainedTokenizerFast, writer: CorpusWriter
+) -> dict[str, Any]:
+    """What the manifest says about the files, once all are written."""
+    files = entries(folder, folder.iterdir())
+    fingerprint = tokenizer_hash(tokenizer)
+    names = (*writer.shards, "train.npy", "valid.npy")
+    content = "\n".join([fingerprint, *(files[name]["sha256"] for name in names)])
+    return {
+        "tokenizer_hash": fingerprint,
+        "corpus_hash": hashlib.sha256(content.encode()).hexdigest(),
+        "vocabulary_size": writer.vocabulary_size,
+        "pad_token_id": tokenizer.pad_token_id,
+        "token_dtype": writer.dtype.str,
+        "token_files": writer.shards,
+        "versions": {package: version(package) for package in ("exlm", "rdkit", "tokenizers")},
+        "files": files,
     }
 
 

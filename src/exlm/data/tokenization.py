@@ -28,7 +28,10 @@ from exlm.errors import InputError
 # The pattern of Schwaller et al. (2018), https://doi.org/10.1039/C8SC02339E. EXTENSIONS are what
 # RDKit reads besides: ring closures as %(100), and dative bonds.
 EXTENSIONS = r"%\([0-9]+\)|->|<-"
-SCHWALLER = r"\[[^\]]+\]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>|\*|\$|%[0-9]{2}|[0-9]"
+SCHWALLER = (
+    r"\[[^\]]+\]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>|\*|\$"
+    r"|%[0-9]{2}|[0-9]"
+)
 SMILES_PATTERN = f"{EXTENSIONS}|{SCHWALLER}"
 
 # A SMILES token outside the vocabulary is spelled: its first character, then the others, each with
@@ -43,27 +46,23 @@ MARKED = frozenset(f"{MARK}{character}" for character in OTHERS)
 # (selenocysteine), O (pyrrolysine), J (I or L). Lower case is read as upper case, and a `*` at the
 # end (a stop codon) is cut.
 RESIDUES = "LAGVSERTIDPKQNFYMHWCXBZUOJ"
-RESIDUE_NORMALIZER = normalizers.Sequence(
-    [
-        *(normalizers.Replace(letter.lower(), letter) for letter in RESIDUES),
-        normalizers.Replace(Regex(r"\*$"), ""),
-    ]
-)
+_CAPITALS = [normalizers.Replace(letter.lower(), letter) for letter in RESIDUES]
+_NO_STOP = normalizers.Replace(Regex(r"\*$"), "")
+RESIDUE_NORMALIZER = normalizers.Sequence([*_CAPITALS, _NO_STOP])
 
 # Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it.
-# of SMILES tokenizers, too
+# Those of RoBERTa are also those of SMILES and proteins.
 ROBERTA = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
 ENDS = processors.TemplateProcessing(
     "<s> $A </s>", "<s> $A </s> $B </s>", [("<s>", 0), ("</s>", 2)]
 )
 BERT = {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 
-# characters of text to learn from; more would change little, and the trainer keeps all words in
-# memory
+# Characters of text to learn from. More would change little, and the trainer keeps all words in
+# memory.
 SAMPLE = 2**26
 SMALLEST = 256 + len(ROBERTA)  # smallest vocabulary of text: the bytes and the special tokens
-# characters of a WordPiece vocabulary at most, as for BERT; rarer ones become [UNK]
-ALPHABET = 1000
+ALPHABET = 1000  # most characters of a WordPiece vocabulary, as BERT's; rarer ones become [UNK]
 
 
 def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
@@ -92,19 +91,18 @@ def smiles_tokenizer(counts: Mapping[str, int]) -> PreTrainedTokenizerFast:
 def splits_smiles(tokenizer: Tokenizer) -> bool:
     """Whether this is a `smiles_tokenizer`. It is recognised by its pattern for splitting, which is
     saved with it."""
-    splitter = tokenizer.pre_tokenizer
-    return splitter is not None and json.loads(splitter.__getstate__()).get("pattern") == {
-        "Regex": SMILES_PATTERN
-    }
+    if tokenizer.pre_tokenizer is None:
+        return False
+    state = json.loads(tokenizer.pre_tokenizer.__getstate__())
+    return state.get("pattern") == {"Regex": SMILES_PATTERN}
 
 
 def splits_residues(tokenizer: Tokenizer) -> bool:
     """Whether this is a tokenizer of proteins. It is recognised by its normalizer, which is saved
     with it."""
-    return (
-        tokenizer.normalizer is not None
-        and tokenizer.normalizer.__getstate__() == RESIDUE_NORMALIZER.__getstate__()
-    )
+    if tokenizer.normalizer is None:
+        return False
+    return tokenizer.normalizer.__getstate__() == RESIDUE_NORMALIZER.__getstate__()
 
 
 def train_text_tokenizer(
@@ -124,16 +122,18 @@ def train_text_tokenizer(
 def evenly_spaced(rows: Iterable[str], characters: int) -> list[str]:
     """Every n-th of `rows`; n is the smallest power of two that leaves at most `characters`
     characters, or one row."""
-    kept: list[str] = []
-    size, stride = 0, 1
+    sample: list[str] = []
+    size = 0
+    stride = 1
     for number, row in enumerate(rows):
         if number % stride == 0:
-            kept.append(row)
+            sample.append(row)
             size += len(row)
-        while size > characters and len(kept) > 1:
-            kept, stride = kept[::2], stride * 2
-            size = sum(map(len, kept))
-    return kept
+        while size > characters and len(sample) > 1:
+            sample = sample[::2]
+            stride *= 2
+            size = sum(map(len, sample))
+    return sample
 
 
 def _bpe(rows: list[str], size: int) -> PreTrainedTokenizerFast:
@@ -142,7 +142,7 @@ def _bpe(rows: list[str], size: int) -> PreTrainedTokenizerFast:
     learner.train_from_iterator(iter(rows), size - 1, special_tokens=special, show_progress=False)
     ends = (ROBERTA["eos"], 2), (ROBERTA["bos"], 0)
     learner._tokenizer.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=False)
-    # as RoBERTa's: the mask stands for a word and the space before it
+    # As RoBERTa's: the mask stands for a word and the space before it.
     return _fast_tokenizer(learner._tokenizer, ROBERTA, lstrip=True)
 
 
@@ -162,7 +162,7 @@ def _wordpiece(rows: list[str], size: int) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     learner._tokenizer.train_from_iterator(rows, trainer)
-    # a new tokenizer does not treat the alphabet as special tokens
+    # A new tokenizer does not treat the alphabet as special tokens.
     return _fast_tokenizer(BertWordPieceTokenizer(learner.get_vocab())._tokenizer, BERT)
 
 
@@ -186,11 +186,12 @@ def _fast_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Wraps `tokenizer` in the Hugging Face class, which adds the special tokens that `tokenizer`
     lacks."""
-    named: dict[str, Any] = {f"{name}_token": token for name, token in special.items()}
-    named["mask_token"] = AddedToken(special["mask"], special=True, **mask_options)
+    names = {**special, "cls": special["bos"], "sep": special["eos"]}
+    tokens: dict[str, Any] = {f"{name}_token": token for name, token in names.items()}
+    tokens["mask_token"] = AddedToken(special["mask"], special=True, **mask_options)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        **named | {"cls_token": special["bos"], "sep_token": special["eos"]},
+        **tokens,
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
     )

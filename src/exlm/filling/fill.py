@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from exlm.data.chemistry import molecule_problem
 from exlm.data.formats import format_of
-from exlm.data.readers import Source, find_sources, read_rows
+from exlm.data.sources import Source, find_sources, read_rows
 from exlm.errors import InputError
 from exlm.filling.options import FillOptions
 from exlm.filling.reading import fills_molecules, load_for_filling

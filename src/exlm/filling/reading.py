@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.batching import longest_first
 from exlm.data.chemistry import are_molecules
 from exlm.data.encoding import unknown_tokens
 from exlm.data.tokenization import splits_smiles
@@ -111,13 +112,10 @@ def all_graphs(
     first, because too small a memory then shows at once."""
     network.eval()
     max_tokens = min(tokens_per_batch, LOGITS // network.config.vocab_size)
-    lengths = [_expanded_length(network, example) for example in examples]
-    waiting = [number for number, example in enumerate(examples) if example.problem is None]
-    waiting.sort(key=lambda number: -lengths[number])
-    while waiting:
-        count = max(1, max_tokens // lengths[waiting[0]])
-        batch = waiting[:count]
-        waiting = waiting[count:]
+    usable = [number for number, example in enumerate(examples) if example.problem is None]
+    lengths = [_expanded_length(network, examples[number]) for number in usable]
+    for rows in longest_first(lengths, max_tokens):
+        batch = [usable[row] for row in rows]
         yield from zip(batch, graphs(network, [examples[i] for i in batch], tokenizer), strict=True)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from exlm.data.batching import mask_tokens
+from exlm.data.batching import longest_first, mask_tokens
 from exlm.data.corpus import Corpus, corpus_name
 from exlm.errors import InputError
 from exlm.model.evaluation import evaluate_batch, no_sums, summary
@@ -60,14 +60,8 @@ def _held_out(data: DataConfig, seed: int) -> tuple[Corpus, np.ndarray]:
 def _rows_of_batches(corpus: Corpus, rows: np.ndarray, data: DataConfig) -> list[np.ndarray]:
     """The numbers of the sequences of each batch, the longest first. An evaluation holds the
     predictions of every token, so a batch has no more tokens than a micro-batch."""
-    rows, batches = rows[np.argsort(-corpus.lengths[rows], kind="stable")], []
-    while len(rows):
-        size = max(
-            1, data.tokens_per_micro_batch // ((int(corpus.lengths[rows[0]]) + 2) * data.repeat)
-        )
-        batches.append(rows[:size])
-        rows = rows[size:]
-    return batches
+    lengths = (corpus.lengths[rows].astype(np.int64) + 2) * data.repeat
+    return [rows[batch] for batch in longest_first(lengths, data.tokens_per_micro_batch)]
 
 
 def evaluate_by_masks(

@@ -1,0 +1,70 @@
+"""Joins the rows of documents to examples of one length."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from exlm.data.corpus import EXAMPLE, SPLITS
+from exlm.data.encoding import EncodedChunk, InvalidRow
+
+NOTHING = np.empty(0, np.uint32)
+
+
+def pack(
+    chunks: Iterable[EncodedChunk], length: int, separator: int | None
+) -> Iterator[EncodedChunk]:
+    """Every chunk with full examples in place of its rows, then a chunk with the last examples.
+
+    The rows of a document are joined and cut into examples of `length` tokens, special tokens not
+    counted. No token is dropped, so the last example of a split may be shorter. If the first row of
+    a document is held out, so is all of it. `separator` is the token between documents joined into
+    one stream, or None if no example has tokens of two."""
+    # The first of each pair is of the training documents, the second of the held-out ones.
+    leftover = [NOTHING, NOTHING]  # tokens that are in no example yet
+    begun = [False, False]
+    document = 0
+    split = 0
+    for chunk in chunks:
+        examples: list[list[np.ndarray]] = [[], []]
+        for number, split_of_row, tokens in _documents(chunk):
+            if number != document:
+                document = number
+                split = split_of_row
+                chunk.counts["rows"]["documents"] += 1
+                if separator is None:
+                    if len(leftover[split]):
+                        examples[split].append(leftover[split])
+                    leftover[split] = NOTHING
+                elif begun[split]:
+                    tokens = np.insert(tokens, 0, separator)
+                begun[split] = True
+            tokens = np.concatenate([leftover[split], tokens])
+            *full, leftover[split] = np.split(tokens, range(length, len(tokens) + 1, length))
+            examples[split] += full
+        yield _packed(examples, chunk.invalid, chunk.counts)
+    yield _packed([[tokens] if len(tokens) else [] for tokens in leftover], [], {})
+
+
+def _documents(chunk: EncodedChunk) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Number, split of the first row, and tokens of each document in a chunk."""
+    lengths = chunk.examples["length"].astype(np.int64)
+    first_rows = np.flatnonzero(np.diff(chunk.examples["document"], prepend=0))
+    starts = (np.cumsum(lengths) - lengths)[first_rows]
+    documents = np.split(chunk.tokens, starts)[1:]
+    for row, tokens in zip(chunk.examples[first_rows], documents, strict=True):
+        if len(tokens):
+            yield row["document"], row["split"], tokens
+
+
+def _packed(
+    token_lists: list[list[np.ndarray]],
+    invalid: list[InvalidRow],
+    counts: dict[str, Counter[str]],
+) -> EncodedChunk:
+    training, held_out = token_lists
+    examples = np.zeros(len(training) + len(held_out), EXAMPLE)
+    examples["length"] = [len(tokens) for tokens in training + held_out]
+    examples["split"][len(training) :] = SPLITS.index("valid")
+    tokens = np.concatenate([NOTHING, *training, *held_out])
+    return EncodedChunk(tokens, examples, invalid, counts)

@@ -1,0 +1,92 @@
+"""Finds the files that an input stands for, and reads their texts one row at a time, in constant
+memory."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from exlm.data.columns import choose_column
+from exlm.data.files import STANDARD_INPUT, unreadable
+from exlm.data.formats import HUB_NAME, READABLE, READERS, format_of
+from exlm.errors import InputError
+
+ONE_TEXT = ("lines", "smi", "fasta")  # formats that have one column of texts
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # one of two surrogates: JSON may have it
+NOT_DATA = ("readme", "license", "licence", "copying", "notice", "changelog")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file, standard input, or one split of a Hugging Face data set."""
+
+    name: str  # as it was given, or the path inside a directory
+    reader: str  # key of READERS
+    bytes: int | None  # size on disk; None for the hub and for standard input
+    header: bool = True  # whether a table has a header line
+
+
+def find_sources(inputs: list[str], header: bool = True) -> tuple[list[Source], int]:
+    """The sources behind `inputs` (files, directories, hub names, `-`) in order, and how many files
+    were left out. A .txt file has a text on each line. InputError if an input does not exist or has
+    nothing that can be read."""
+    sources: list[Source] = []
+    left_out = 0
+    for name in inputs:
+        path = Path(name)
+        if name == STANDARD_INPUT:
+            sources.append(Source(name, "txt", None, header))
+        elif not path.exists() and not format_of(path) and HUB_NAME.fullmatch(name):
+            sources.append(Source(name, "hub", None, header))
+        else:
+            files, others = _data_files(path)
+            for file in files:
+                reader = "lines" if format_of(file) == "txt" else str(format_of(file))
+                sources.append(Source(str(file), reader, file.stat().st_size, header))
+            left_out += others
+    return sources, left_out
+
+
+def _data_files(path: Path) -> tuple[list[Path], int]:
+    """The files of a directory that can be read, or the one file `path`, and how many others there
+    are; InputError if there is none."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    data = [file for file in files if file.is_file() and format_of(file)]
+    if path.is_dir():
+        data = [file for file in data if not file.name.lower().startswith(NOT_DATA)]
+    if not data:
+        raise InputError(
+            f"the input {path} does not exist or has no {READABLE}; check its path and its name"
+        )
+    return data, len(files) - len(data)
+
+
+def read_rows(source: Source, text_column: str | None = None) -> Iterator[tuple[str, str]]:
+    """The text of every row without white space around it, "" where it is missing, and why it is
+    missing, if the format says so. InputError if the source is damaged or has no rows, or if it is
+    unclear which column to read."""
+    if source.reader in ONE_TEXT:
+        text_column = None
+
+    def pick(columns: list[str]) -> list[str]:
+        return [choose_column(columns, text_column, source.name)]
+
+    number = 0
+    column = None
+    with unreadable(source.name):
+        records = READERS[source.reader](source.name, source.header, pick)
+        for number, (cells, fault) in enumerate(records, 1):
+            if column is None and cells:
+                [column] = pick(list(cells))
+            yield _text(cells.get(column), f"{source.name}, row {number}"), fault
+    if not number:
+        raise InputError(f"{source.name} has no rows; remove it from the inputs")
+
+
+def _text(cell: object, where: str) -> str:
+    """A cell as text, "" if there is none; InputError if it is something else."""
+    if cell is None:
+        return ""
+    if not isinstance(cell, str) or HALF_CHARACTER.search(cell):
+        raise InputError(f"{where}: {cell!r} is not text; choose another column with text_column")
+    return cell.strip()
