@@ -2,6 +2,7 @@
 read."""
 
 import csv
+import hashlib
 import json
 import math
 import os
@@ -9,21 +10,22 @@ import re
 import xml.etree.ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
-from statistics import stdev
+from statistics import median, stdev
 
 import pytest
 
 from exlm.errors import InputError
 from exlm.paper import values as paper
 from exlm.paper.analyze import Space
+from exlm.paper.estimates import Number, pivot, standard_error, verdict
 from exlm.paper.families import families
 from exlm.paper.figures import repeated_figures
 from exlm.paper.measurements import compare as measure_cost
-from exlm.paper.page import TEMPLATES, Number, Section, Table, write_report
+from exlm.paper.page import TEMPLATES, Section, Table, write_report
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
-from exlm.paper.tables import left_out_table, standard_error, verdict
-from exlm.paper.values import HeldOut, Setting
+from exlm.paper.tables import left_out_table
+from exlm.paper.values import ACCURACY, Cell
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm_command import main
 from tests.paper.fake_runs import efficiency, finetuning, full_grid, pretraining, write
@@ -52,13 +54,13 @@ def only_family(root):
 @pytest.mark.parametrize(
     "switches,cell",
     [
-        (dict(objective="exlm", num_states=4), Setting("ExLM", 4, 0.15)),
-        (dict(objective="exlm", num_states=8, p=0.387), Setting("ExLM", 8, 0.387)),
-        (dict(rotary="1d"), Setting("ExLM w/o 2D RoPE", 4, 0.15)),
-        (dict(objective="ctc"), Setting("ExLM w/o Transitions", 4, 0.15)),
-        (dict(dag="sparse"), Setting("ExLM w/ Sparse DAG", 4, 0.15)),
-        (dict(objective="mlm"), Setting("Vanilla MLM", 1, 0.15)),
-        (dict(objective="mlm", p=0.789, r=8), Setting("Vanilla MLM", 1, 0.789, 8)),
+        (dict(objective="exlm", num_states=4), Cell("ExLM", 4, 0.15)),
+        (dict(objective="exlm", num_states=8, p=0.387), Cell("ExLM", 8, 0.387)),
+        (dict(rotary="1d"), Cell("ExLM w/o 2D RoPE", 4, 0.15)),
+        (dict(objective="ctc"), Cell("ExLM w/o Transitions", 4, 0.15)),
+        (dict(dag="sparse"), Cell("ExLM w/ Sparse DAG", 4, 0.15)),
+        (dict(objective="mlm"), Cell("Vanilla MLM", 1, 0.15)),
+        (dict(objective="mlm", p=0.789, r=8), Cell("Vanilla MLM", 1, 0.789, 8)),
     ],
 )
 def test_a_run_belongs_to_the_cell_of_its_settings_whatever_its_directory_is_called(
@@ -74,7 +76,7 @@ def test_a_vanilla_mlm_with_more_updates_than_exlm_is_mlm_plus_plus(tmp_path):
     pretraining(tmp_path, "c", objective="mlm", steps=200)
     family = only_family(tmp_path)
     assert {cell.method for cell in family.cells} == {"ExLM", "Vanilla MLM", "Vanilla MLM++"}
-    assert family.steps == 100
+    assert family.kind.steps == 100
 
 
 def test_mlm_plus_plus_has_the_updates_closest_to_the_measured_cost(tmp_path):
@@ -239,7 +241,7 @@ def test_more_updates_alone_make_no_mlm_plus_plus(tmp_path):
     for steps in (100, 200):
         pretraining(tmp_path, f"mlm-{steps}", objective="mlm", steps=steps)
     assert [set(f.cells) for f in families(find_runs([str(tmp_path)]))] == [
-        {Setting("Vanilla MLM", 1, 0.15)}
+        {Cell("Vanilla MLM", 1, 0.15)}
     ] * 2
 
 
@@ -307,14 +309,14 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
         model = pretraining(tmp_path, f"m{seed}", seed=seed, accuracy=0.2 + seed / 10)
         finetuning(tmp_path, f"t{seed}", model, "rte", scores)
     family = only_family(tmp_path)
-    mean = family.estimate(Setting("ExLM", 4, 0.15), "rte")
-    middle = family.estimate(Setting("ExLM", 4, 0.15), "rte", of_medians=True)
+    mean = family.estimate(Cell("ExLM", 4, 0.15), "rte")
+    middle = pivot(family.scores, median)[Cell("ExLM", 4, 0.15)]["rte"]
     assert mean.value == pytest.approx((74.0 + 61.0) / 2) and middle.value == pytest.approx(
         (72.0 + 61.0) / 2
     )
     assert mean.spread == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
-    assert list(mean.centers) == pytest.approx([74.0, 61.0])
-    assert family.estimate(Setting("ExLM", 4, 0.15), HeldOut.ACCURACY).value == pytest.approx(25.0)
+    assert list(mean.centers.values()) == pytest.approx([74.0, 61.0])
+    assert family.estimate(Cell("ExLM", 4, 0.15), ACCURACY).value == pytest.approx(25.0)
     assert standard_error([(1, mean)]) == pytest.approx(stdev([74.0, 61.0]) / 2**0.5)
 
 
@@ -323,22 +325,20 @@ def test_the_mean_of_tasks_is_that_of_the_runs_that_have_all(tmp_path):
         model = pretraining(tmp_path, f"m{seed}", seed=seed)
         finetuning(tmp_path, f"rte{seed}", model, "rte", [0.6, 0.8])
     finetuning(tmp_path, "cola", model, "cola", [0.5])
-    mean = only_family(tmp_path).estimate(Setting("ExLM", 4, 0.15), "rte", "cola")
+    mean = only_family(tmp_path).estimate(Cell("ExLM", 4, 0.15), "rte", "cola")
     assert mean.value == pytest.approx(60.0) and len(mean.centers) == 1
-    assert only_family(tmp_path).estimate(Setting("ExLM", 4, 0.15), "rte", "mrpc") is None
+    assert only_family(tmp_path).estimate(Cell("ExLM", 4, 0.15), "rte", "mrpc") is None
 
 
 def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
-    sums = {}
     for name, k in (("a", 2), ("b", 4)):
         run_dir = pretraining(tmp_path, name, num_states=k)
         write(run_dir / "manifest.json", {"files": {"model.safetensors": {"sha256": name * 64}}})
-        (run,) = find_runs([str(run_dir)]).pretrainings.values()
-        sums[name] = run.weights
-    finetuning(tmp_path, "t", tmp_path / "a", "rte", [0.6], model_sha256=sums["b"])
+    weights = hashlib.sha256(b"b" * 64).hexdigest()
+    finetuning(tmp_path, "t", tmp_path / "a", "rte", [0.6], model_sha256=weights)
     family = only_family(tmp_path)
-    assert family.estimate(Setting("ExLM", 4, 0.15), "rte") and not family.estimate(
-        Setting("ExLM", 2, 0.15), "rte"
+    assert family.estimate(Cell("ExLM", 4, 0.15), "rte") and not family.estimate(
+        Cell("ExLM", 2, 0.15), "rte"
     )
 
 
@@ -348,8 +348,8 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
         finetuning(tmp_path, f"t{k}", model, "rte", [0.6, 0.7], rate=1e-4 if k < 8 else 5e-4)
     finetuning(tmp_path, "scratch", tmp_path / "m4", "rte", [0.5, 0.5], from_scratch=True)
     family = only_family(tmp_path)
-    assert sorted(tuning.path.name for tuning in family.tunings) == ["t2", "t4"]
-    assert family.estimate(Setting("ExLM", 4, 0.15), "rte").value == pytest.approx(65.0)
+    assert sorted(tuning.path.name for tuning in family.tunings.values()) == ["t2", "t4"]
+    assert family.estimate(Cell("ExLM", 4, 0.15), "rte").value == pytest.approx(65.0)
     left_out = left_out_table(find_runs([str(tmp_path)]), [family]).rows
     reasons = {Path(row["file"]).name: row["why"] for row in left_out}
     assert reasons == {"t8": "other settings than most of its task", "scratch": "from scratch"}
@@ -364,7 +364,7 @@ def test_molecules_questions_and_regressions_have_their_units(tmp_path):
     finetuning(tmp_path, "c", model, "squad2", [49.7], "f1")
     family = only_family(tmp_path)
     assert family.tasks == ["squad2", "bace", "esol"]
-    values = [family.estimate(Setting("ExLM", 4, 0.15), task).value for task in family.tasks]
+    values = [family.estimate(Cell("ExLM", 4, 0.15), task).value for task in family.tasks]
     assert values == pytest.approx([49.7, 80.0, 1.25])
 
 
@@ -401,7 +401,7 @@ def test_the_model_says_whether_an_objective_has_states(tmp_path, monkeypatch):
         ArchitectureConfig, "expands", property(lambda model: model.objective == "exlm")
     )
     pretraining(tmp_path, "electra", objective="electra")
-    assert list(only_family(tmp_path).cells) == [Setting("electra", 1, 0.15)]
+    assert list(only_family(tmp_path).cells) == [Cell("electra", 1, 0.15)]
 
 
 def test_a_family_with_every_task_needs_no_command(tmp_path):
@@ -600,7 +600,7 @@ def test_findings_say_what_the_numbers_say(grid):
     rows = read_csv(grid / "out/tables/findings.csv")
     found = {row["claim"]: row for row in rows}
     # every claim names cells that are there
-    assert len(found) == len(rows) == len(paper.TEXTS["claims"])
+    assert len(found) == len(rows) == len(paper.CLAIMS)
     assert f"{len(rows)} claims are looked at" in (grid / "out" / "report.md").read_text()
     assert found["ExLM scores higher than the vanilla MLM"]["our runs"] == "shows"
     assert found["a sparse DAG costs"]["our runs"] == "within the spread of seeds"
@@ -713,7 +713,9 @@ def test_the_rule_of_two_standard_errors(tmp_path):
             model = pretraining(tmp_path, f"{name}-{seed}", objective=name, seed=seed)
             finetuning(tmp_path, f"t-{name}-{seed}", model, "rte", [score - 0.01, score + 0.01])
     family = only_family(tmp_path)
-    exlm, mlm = (family.estimate(family.named()[name], "rte") for name in ("ExLM", "Vanilla MLM"))
+    exlm, mlm = (
+        family.estimate(family.cells_by_name()[name], "rte") for name in ("ExLM", "Vanilla MLM")
+    )
     pooled = (2 * 4.0 + 1 * 0.5) / 3  # variances of pre-training seeds, by their degrees of freedom
     assert standard_error([(1, exlm), (-1, mlm)]) == pytest.approx(
         (pooled * (1 / 3 + 1 / 2)) ** 0.5
@@ -721,7 +723,7 @@ def test_the_rule_of_two_standard_errors(tmp_path):
     assert standard_error([(2, exlm), (-1, mlm)]) == pytest.approx(
         (pooled * (4 / 3 + 1 / 2)) ** 0.5
     )
-    single = family.estimate(Setting("ExLM", 4, 0.15), "rte").__class__(value=1.0, centers=[1.0])
+    single = Number(1.0, centers={"a": 1.0})
     assert standard_error([(1, exlm), (-1, single)]) is None
 
 
@@ -743,7 +745,7 @@ def test_equal_labels_get_the_settings_that_differ(tmp_path):
 
 def test_the_grid_of_the_report_is_that_of_the_experiment(tmp_path):
     pretraining(tmp_path, "a", r=2, objective="mlm")
-    shown = [(cell.p, cell.r) for cell in only_family(tmp_path).grid]
+    shown = [(cell.p, cell.r) for cell in only_family(tmp_path).grid()]
     assert sorted(shown) == sorted(Space().grid()) and len(shown) == 14
     assert (0.15, 4) in shown and (0.387, 8) not in shown
 

@@ -49,9 +49,10 @@ class Space:
 
     def grid(self) -> list[tuple[float, int]]:
         """The pairs (p, r) of the Repeated MLM experiment, the cheapest first."""
-        cells = self.cells or [
-            (p, r) for p in self.mask_ratios for r in self.repeats if p**r >= self.smallest
-        ]
+        cells = self.cells
+        if not cells:
+            pairs = itertools.product(self.mask_ratios, self.repeats)
+            cells = [(p, r) for p, r in pairs if p**r >= self.smallest]
         return sorted({(float(p), int(r)) for p, r in cells}, key=lambda cell: (cell[1], cell[0]))
 
 
@@ -106,79 +107,124 @@ def analyze(
             slower."""
     if distributed.launched():
         raise InputError("an analysis is one process; start it without torchrun")
-    seeds, pretrain_seeds = (
-        [1, 2, 3] if seeds is None else seeds,
-        [0] if pretrain_seeds is None else pretrain_seeds,
-    )
-    recipe = {
-        name: value
-        for name, value in locals().items()
-        if name not in ("experiment", "own_processes")
-    }
     if cost_steps < 1:
         raise InputError(f"cost_steps is {cost_steps}; it must be at least 1")
+    seeds = [1, 2, 3] if seeds is None else seeds
+    pretrain_seeds = [0] if pretrain_seeds is None else pretrain_seeds
+    recipe = {
+        "output": output,
+        "data": data,
+        "model": model,
+        "train": train,
+        "prior": prior,
+        "space": space,
+        "tasks": tasks,
+        "seeds": seeds,
+        "pretrain_seeds": pretrain_seeds,
+        "cost_steps": cost_steps,
+        "case": case,
+    }
     data = replace(data, mask_ratio=data.one_mask_ratio)
     models = variants(experiment, data, model, train, space)
     if experiment != "efficiency" and not (models and seeds and pretrain_seeds):
-        known = ", ".join(get_args(Experiment))
         raise InputError(
-            f"{experiment} has no models; use one of {known}, and give every list of the recipe a value"
+            f"{experiment} has no models; use one of {', '.join(get_args(Experiment))}, "
+            "and give every list of the recipe a value"
         )
-    for name, settings in models.items():
-        try:
-            check_positions(settings["data"], settings["model"])
-            settings["model"].build(
-                load_tokenizer(Corpus(data.corpus).path), settings["data"].repeat
-            )
-        except InputError as error:
-            raise InputError(f"{name}: {error}") from error
-    fine_tuned = {} if experiment in ("entropy", "efficiency") else tasks or {}
-    files = {}
-    for name, chosen in fine_tuned.items():  # a missing file raises OSError
-        labelled = resolve(chosen.task)[0]
-        there = (
-            file
-            for file in (labelled.dataset, labelled.valid, labelled.test)
-            if file and Path(file).suffix
-        )
-        files[name] = {file: sha256(Path(file)) for file in there}
+    _check_models(models)
+    if experiment in ("entropy", "efficiency") or tasks is None:
+        tasks = {}
+    files = {name: _file_hashes(config.task) for name, config in tasks.items()}
     directory = Path(output)
     write_yaml(directory / "recipe.yaml", recipe)
-
     if experiment in ("efficiency", "ablations"):
-        result = directory / "efficiency.json"
-        cost: dict[str, Any] = {
-            "data": replace(data, repeat=1),
-            "model": replace(model, objective="exlm"),
-        }
-        cost |= {"precision": train.precision, "steps": cost_steps, "prior": prior}
-        run_jobs(
-            [Job("measuring the cost", result, partial(measure_cost, result, **cost), cost)],
-            own_processes,
-        )
-        models = variants(experiment, data, model, train, space, read(result)["ratio"])
-    corpus_hash, jobs = Corpus(data.corpus).corpus_hash, []
-    for seed, (model_name, settings) in itertools.product(pretrain_seeds, models.items()):
-        name, is_exlm = f"{model_name}/seed-{seed}", settings["model"].has_links
-        run_dir, drawn = directory / "pretrain" / name, case if is_exlm else None
-        training = settings | {"seed": seed} | ({"prior": prior} if is_exlm else {})
-        trained = training | {"corpus": corpus_hash}
-        run = partial(pretrain_and_measure, run_dir, training, drawn)
-        jobs.append(
-            Job("pre-training", run_dir / "measurements.json", run, trained | {"case": drawn})
-        )
-        for task, chosen in fine_tuned.items():
-            result = directory / "finetune" / name / task / REPORT
-            tuning = {**vars(chosen), "seeds": seeds}
-            tune = partial(finetune, str(result.parent), str(run_dir), **tuning)
-            tuning |= {"model": trained, "files": files[task]}
-            jobs.append(
-                Job(f"fine-tuning on {task}", result, tune, tuning, needs=run_dir / "result.json")
-            )
+        cost = _cost_job(directory, data, model, train, prior, cost_steps)
+        run_jobs([cost], own_processes)
+        models = variants(experiment, data, model, train, space, read(cost.result)["ratio"])
+    jobs = []
+    for seed, (name, settings) in itertools.product(pretrain_seeds, models.items()):
+        training = {**settings, "seed": seed}
+        if settings["model"].has_links:
+            training["prior"] = prior
+        jobs += _jobs(directory, f"{name}/seed-{seed}", training, case, tasks, seeds, files)
     run_jobs(jobs, own_processes)
     print(
-        f"all of {experiment} is in {output}; exlm report {output} --output DIR makes tables and figures of it"
+        f"all of {experiment} is in {output}; "
+        f"exlm report {output} --output DIR makes tables and figures of it"
     )
+
+
+def _check_models(models: dict[str, dict[str, Any]]) -> None:
+    """InputError, before the first training, if one of the models cannot be built."""
+    for name, settings in models.items():
+        data, model = settings["data"], settings["model"]
+        try:
+            check_positions(data, model)
+            model.build(load_tokenizer(Corpus(data.corpus).path), data.repeat)
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from error
+
+
+def _file_hashes(task: TaskConfig) -> dict[str, str]:
+    """The SHA-256 of the files of a task, by path. OSError if one is missing."""
+    labelled, _ = resolve(task)
+    files = [file for file in (labelled.dataset, labelled.valid, labelled.test) if file]
+    return {file: sha256(Path(file)) for file in files if Path(file).suffix}
+
+
+def _cost_job(
+    directory: Path,
+    data: DataConfig,
+    model: ArchitectureConfig,
+    train: LoopConfig,
+    prior: PriorConfig,
+    steps: int,
+) -> Job:
+    """Measures how many times the cost of an update of the MLM one of ExLM costs."""
+    settings = {
+        "data": replace(data, repeat=1),
+        "model": replace(model, objective="exlm"),
+        "precision": train.precision,
+        "steps": steps,
+        "prior": prior,
+    }
+    result = directory / "efficiency.json"
+    return Job("measuring the cost", result, partial(measure_cost, result, **settings), settings)
+
+
+def _jobs(
+    directory: Path,
+    name: str,
+    training: dict[str, Any],
+    case: str | None,
+    tasks: dict[str, DownstreamConfig],
+    seeds: list[int],
+    files: dict[str, dict[str, str]],
+) -> list[Job]:
+    """A pre-training with the settings `training`, and its fine-tunings. Only models with links
+    between states are drawn for the text `case`."""
+    run_dir = directory / "pretrain" / name
+    drawn = case if training["model"].has_links else None
+    identity = {**training, "corpus": Corpus(training["data"].corpus).corpus_hash}
+    pretraining = Job(
+        "pre-training",
+        result=run_dir / "measurements.json",
+        run=partial(pretrain_and_measure, run_dir, training, drawn),
+        settings={**identity, "case": drawn},
+    )
+    jobs = [pretraining]
+    for task, config in tasks.items():
+        output = directory / "finetune" / name / task
+        tuning: dict[str, Any] = {"task": config.task, "train": config.train, "seeds": seeds}
+        job = Job(
+            f"fine-tuning on {task}",
+            result=output / REPORT,
+            run=partial(finetune, str(output), str(run_dir), **tuning),
+            settings={**tuning, "model": identity, "files": files[task]},
+            needs=run_dir / "result.json",
+        )
+        jobs.append(job)
+    return jobs
 
 
 def pretrain_and_measure(run_dir: Path, recipe: dict[str, Any], case: str | None) -> None:
@@ -201,33 +247,28 @@ def variants(
     """The models of an experiment: the settings for `exlm pretrain` (data, model, train), by the
     name of the model's directories. For `efficiency` there are none. MLM++ is an MLM that has
     `cost_ratio` times as many updates. Its training then costs as much as ExLM's."""
-    found: dict[str, dict[str, Any]] = {}
+    models: dict[str, dict[str, Any]] = {}
 
-    def add(
-        p: float, ending: str = "", repeat: int = 1, train: LoopConfig = train, **switches: Any
-    ) -> None:
-        changed = replace(model, **switches)
-        copies = (
-            f"-k{changed.num_states}" if changed.expands else f"-r{repeat}" if repeat > 1 else ""
-        )
-        settings = {
-            "data": replace(data, mask_ratio=p, repeat=repeat),
-            "model": changed,
-            "train": train,
-        }
-        found[f"{changed.objective}-p{100 * p:g}{copies}{ending}"] = settings
+    def add(p: float, ending: str = "", repeat: int = 1, **switches: Any) -> None:
+        variant = replace(model, **switches)
+        name = f"{variant.objective}-p{100 * p:g}"
+        if variant.expands:
+            name += f"-k{variant.num_states}"
+        elif repeat > 1:
+            name += f"-r{repeat}"
+        of_variant = replace(data, mask_ratio=p, repeat=repeat)
+        models[name + ending] = {"data": of_variant, "model": variant, "train": train}
 
     if experiment == "ablations":  # paper, section 5.3 and appendix
-        p, steps = (
-            data.one_mask_ratio,
-            max(train.optimizer.warmup_steps, round(train.steps * cost_ratio), 1),
-        )
+        p = data.one_mask_ratio
         add(p, objective="mlm")
         add(p, objective="exlm")
         add(p, objective="ctc")
         add(p, "-1d", objective="exlm", rotary="1d")
         add(p, "-sparse", objective="exlm", dag="sparse")
-        add(p, "-plus-plus", objective="mlm", train=replace(train, steps=steps))
+        add(p, "-plus-plus", objective="mlm")
+        steps = max(train.optimizer.warmup_steps, round(train.steps * cost_ratio), 1)
+        models[f"mlm-p{100 * p:g}-plus-plus"]["train"] = replace(train, steps=steps)
     if experiment in ("repeated-mlm", "entropy"):  # sections 3 and 3.3
         for p, r in space.grid():
             add(p, repeat=r, objective="mlm")
@@ -236,4 +277,4 @@ def variants(
             add(p, objective="mlm")
             for k in space.states:
                 add(p, objective="exlm", num_states=k)
-    return found
+    return models

@@ -9,108 +9,119 @@ from typing import Any
 
 import matplotlib
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 from matplotlib.patches import Rectangle
 
+from exlm.paper import values as paper
+from exlm.paper.estimates import Number
 from exlm.paper.families import Family
 from exlm.paper.page import Figure
-from exlm.paper.values import CURVES, MLM, PLUS, STYLE, TEXTS, HeldOut, Setting, percent, title
+from exlm.paper.values import MLM, PLUS, Cell, percent, title
 from exlm.train.tracking import read_log
 
-POINTS = 100  # drawn points of a curve, about; few, so that the files stay small
+# Drawn points of a curve, about; few, so that the files stay small.
+POINTS = 100
 COLOURS = ("#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b")
-# as a decorator, it changes the style inside that function only
-styled = matplotlib.rc_context(STYLE)
+# By the title of a curve, the key and the kind of the records in the log.
+CURVES = {title: tuple(column) for title, column in paper.VALUES["curves"].items()}
+# As a decorator, it changes the style inside that function only.
+styled = matplotlib.rc_context(paper.VALUES["style"])
 
 
 def _figure(name: str, family: Family, plot: Plot) -> Figure:
-    """Saves a plot as SVG and PNG. Under STYLE, the same plot always gives the same bytes."""
+    """Saves a plot as SVG and PNG. Under the style, the same plot always gives the same bytes."""
     svg, png = io.BytesIO(), io.BytesIO()
     plot.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
     plot.savefig(png, format="png", metadata={"Software": None}, dpi=130)
-    return Figure(
-        name, TEXTS["figures"][name].format(label=family.label), svg.getvalue(), png.getvalue()
-    )
+    caption = paper.TEXTS["figures"][name].format(label=family.label)
+    return Figure(name, caption, svg.getvalue(), png.getvalue())
 
 
 @styled
 def repeated_figures(family: Family) -> list[Figure]:
     """The figures of Repeated MLM: heat maps by p and r, and training curves."""
-    names = {cell: f"r = {cell.r}" for cell in family.grid if cell in family.cells}
-    curves = _training_curves("repeated-curves", family, names, list(CURVES)[:3])
+    labels = {cell: f"r = {cell.r}" for cell in family.grid() if cell in family.cells}
+    curves = _training_curves("repeated-curves", family, labels, list(CURVES)[:3])
     return [_figure("repeated-mlm", family, _heat_maps(family)), *curves]
 
 
 def _heat_maps(family: Family) -> Plot:
-    """Heat maps with rows p and columns r. Grey with a dash: not run. Empty grey: left out, since
-    pʳ is almost 0."""
-    scores = (*family.tasks, HeldOut.ACCURACY, HeldOut.CORRUPTION, HeldOut.ENTROPY)
-    panels = [(score, found) for score in scores if (found := family.estimates(family.grid, score))]
-    ratios, repeats = (
-        sorted({cell.p for cell in family.grid}),
-        sorted({cell.r for cell in family.grid}),
-    )
+    """A heat map for each score that was measured, with rows p and columns r."""
+    grid = family.grid()
+    scores = [*family.tasks, paper.ACCURACY, paper.CORRUPTION, paper.ENTROPY]
+    panels = {score: family.estimates(grid, score) for score in scores}
+    panels = {score: numbers for score, numbers in panels.items() if numbers}
     across = min(len(panels), 3)
     down = -(-len(panels) // across)
-    plot = Plot(figsize=(4.0 * across, (0.72 * len(ratios) + 0.95) * down))
+    height = 0.72 * len({cell.p for cell in grid}) + 0.95
+    plot = Plot(figsize=(4.0 * across, height * down))
     axes = plot.subplots(down, across, squeeze=False).ravel()
-    for axis, (score, found) in zip(axes, panels, strict=False):
-        values = [estimate.value for estimate in found.values()]
-        low, width = min(values), max(values) - min(values) or 1.0
-        for (y, p), (x, r) in product(enumerate(ratios), enumerate(repeats)):
-            cell = Setting(MLM, 1, p, r)
-            share = (found[cell].value - low) / width if cell in found else 0.0
-            colour = (
-                matplotlib.colormaps["YlGnBu"](0.08 + 0.75 * share) if cell in found else "#e3e6e9"
-            )
-            text = (
-                str(found[cell]).replace(" ± ", "\n± ")
-                if cell in found
-                else "–"
-                if cell in family.grid
-                else ""
-            )
-            axis.add_patch(
-                Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="#ffffff", linewidth=1.5)
-            )
-            ink = "#ffffff" if share > 0.62 else "#101418"
-            axis.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=ink, fontsize=8.5)
-        axis.set(xlim=(0, len(repeats)), ylim=(len(ratios), 0), title=title(score))
-        axis.set(xlabel="r, repetitions", ylabel="p, mask ratio")
-        axis.set_xticks([i + 0.5 for i in range(len(repeats))], [str(r) for r in repeats])
-        axis.set_yticks([i + 0.5 for i in range(len(ratios))], [percent(p) for p in ratios])
-        axis.tick_params(length=0)
-        axis.spines[:].set_visible(False)
+    for axis, (score, numbers) in zip(axes, panels.items(), strict=False):
+        _heat_map(axis, grid, numbers)
+        axis.set_title(title(score))
     for axis in axes[len(panels) :]:
         axis.remove()
     return plot
+
+
+def _heat_map(axis: Axes, grid: Sequence[Cell], numbers: Mapping[Cell, Number]) -> None:
+    """Grey with a dash: not run. Empty grey: left out, since pʳ is almost 0."""
+    ratios = sorted({cell.p for cell in grid})
+    repeats = sorted({cell.r for cell in grid})
+    low = min(number.value for number in numbers.values())
+    width = max(number.value for number in numbers.values()) - low or 1.0
+    for (y, p), (x, r) in product(enumerate(ratios), enumerate(repeats)):
+        cell = Cell(MLM, 1, p, r)
+        colour, ink = "#e3e6e9", "#101418"
+        text = "–" if cell in grid else ""
+        if cell in numbers:
+            share = (numbers[cell].value - low) / width
+            colour = matplotlib.colormaps["YlGnBu"](0.08 + 0.75 * share)
+            ink = "#ffffff" if share > 0.62 else ink
+            text = str(numbers[cell]).replace(" ± ", "\n± ")
+        square = Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="#ffffff", linewidth=1.5)
+        axis.add_patch(square)
+        axis.text(x + 0.5, y + 0.5, text, ha="center", va="center", color=ink, fontsize=8.5)
+    axis.set(xlim=(0, len(repeats)), ylim=(len(ratios), 0))
+    axis.set(xlabel="r, repetitions", ylabel="p, mask ratio")
+    axis.set_xticks([x + 0.5 for x in range(len(repeats))], [str(r) for r in repeats])
+    axis.set_yticks([y + 0.5 for y in range(len(ratios))], [percent(p) for p in ratios])
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
 
 
 @styled
 def entropy_bars(family: Family) -> list[Figure]:
     """A group of bars for each mask ratio. Filled bars are the marginal entropy, hatched bars the
     entropy per state."""
-    cells = family.compared()
-    ratios, counts = sorted({cell.p for cell in cells}), sorted({cell.k for cell in cells})
-    series = [
-        (k, score, estimates)
-        for k, score in product(counts, (HeldOut.ENTROPY, HeldOut.STATE_ENTROPY))
-        if (estimates := family.estimates([cell for cell in cells if cell.k == k], score))
-    ]
+    cells = family.sweep()
+    ratios = sorted({cell.p for cell in cells})
+    states = sorted({cell.k for cell in cells})
+    series = []
+    for k, score in product(states, (paper.ENTROPY, paper.STATE_ENTROPY)):
+        numbers = family.estimates([cell for cell in cells if cell.k == k], score)
+        if numbers:
+            series.append((k, score, numbers))
     width = 0.84 / len(series)
     plot = Plot(figsize=(max(4.6, 3.0 + 0.42 * len(series) * len(ratios)), 3.3))
     axis = plot.subplots()
-    for i, (k, score, estimates) in enumerate(series):
-        colour, name = (
-            COLOURS[counts.index(k) % len(COLOURS)],
-            "MLM" if k == 1 else f"ExLM, k = {k}",
-        )
+    for i, (k, score, numbers) in enumerate(series):
+        colour = COLOURS[states.index(k) % len(COLOURS)]
+        name = "MLM" if k == 1 else f"ExLM, k = {k}"
         style: dict[str, Any] = {"label": name, "color": colour}
-        if score == HeldOut.STATE_ENTROPY:
+        if score == paper.STATE_ENTROPY:
             style = {"label": f"{name}, per state", "color": "none", "hatch": "////"}
-        x = [ratios.index(cell.p) + (i - (len(series) - 1) / 2) * width for cell in estimates]
-        values, errors = zip(*((e.value, e.spread or 0.0) for e in estimates.values()), strict=True)
-        axis.bar(x, values, 0.92 * width, yerr=errors, edgecolor=colour, capsize=2, **style)
+        shift = (i - (len(series) - 1) / 2) * width
+        axis.bar(
+            x=[ratios.index(cell.p) + shift for cell in numbers],
+            height=[number.value for number in numbers.values()],
+            width=0.92 * width,
+            yerr=[number.spread or 0.0 for number in numbers.values()],
+            edgecolor=colour,
+            capsize=2,
+            **style,
+        )
     axis.set_xticks(range(len(ratios)), [f"p = {percent(p)}" for p in ratios])
     axis.set(xlim=(-0.5, len(ratios) - 0.5), ylabel="entropy, bits")
     axis.grid(axis="y")
@@ -120,8 +131,9 @@ def entropy_bars(family: Family) -> list[Figure]:
 
 @styled
 def sweep_curves(family: Family) -> list[Figure]:
-    names = {cell: cell.label for cell in family.compared()}
-    return _training_curves("sweep-curves", family, names, list(CURVES)[1:])
+    """Training curves of ExLM and the vanilla MLM at the same mask ratios."""
+    labels = {cell: cell.label for cell in family.sweep()}
+    return _training_curves("sweep-curves", family, labels, list(CURVES)[1:])
 
 
 @styled
@@ -129,66 +141,62 @@ def cost_curves(family: Family) -> list[Figure]:
     """Joint perplexity over the hours of training, of ExLM, the MLM and MLM++ at the mask ratios
     that have MLM++."""
     ratios = {cell.p for cell in family.select(PLUS)}
-    names = {cell: cell.label for cell in family.select("ExLM", MLM, PLUS) if cell.p in ratios}
-    return _training_curves(
-        "cost-curves", family, names, ["joint perplexity"], over="hours of training"
-    )
+    cells = [cell for cell in family.select("ExLM", MLM, PLUS) if cell.p in ratios]
+    labels = {cell: cell.label for cell in cells}
+    return _training_curves("cost-curves", family, labels, ["joint perplexity"], over_hours=True)
 
 
 def _training_curves(
     name: str,
     family: Family,
-    names: Mapping[Setting, str],
+    labels: Mapping[Cell, str],
     titles: Sequence[str],
-    over: str = "updates",
+    over_hours: bool = False,
 ) -> list[Figure]:
     """Plots the logged numbers over updates or hours: a row of panels for each mask ratio of
-    several cells with logs. `names` are the labels of the lines. A number without any log gets no
+    several cells with logs. `labels` are those of the lines. A number without any log gets no
     column, without columns there is no figure."""
-    # of each cell, means over seeds: a row per update, a column per key and kind of record
-    curves = {}
-    for cell in names:
-        if records := [
-            record for run in family.cells[cell] for record in read_log(run.path / "log.jsonl")
-        ]:
-            # A loss is logged under the name of its objective, in earlier runs as `loss`.
-            named = [
-                {"loss" if key.endswith("_loss") else key: value for key, value in r.items()}
-                for r in records
-            ]
-            means = pd.DataFrame(named).groupby(["step", "kind"]).mean(numeric_only=True)
-            curves[cell] = pd.DataFrame(means.unstack()).dropna(axis=1, how="all")
-            if over != "updates":  # all updates of a run are taken as equally long
-                curves[cell].index *= fmean(
-                    run.scores[HeldOut.HOURS] / run.steps for run in family.cells[cell]
-                )
-    rows = {
-        p: [cell for cell in curves if cell.p == p] for p in sorted({cell.p for cell in curves})
-    }
-    rows = {p: cells for p, cells in rows.items() if len(cells) > 1}
-    shown = [cell for cells in rows.values() for cell in cells]
-    columns = [title for title in titles if any(CURVES[title] in curves[cell] for cell in shown)]
+    logs = {cell: _mean_log(family, cell, over_hours) for cell in labels}
+    rows = []
+    for p in sorted({cell.p for cell in labels}):
+        cells = [cell for cell, log in logs.items() if cell.p == p and not log.empty]
+        if len(cells) > 1:
+            rows.append(cells)
+    shown = [logs[cell] for cells in rows for cell in cells]
+    columns = [title for title in titles if any(CURVES[title] in log for log in shown)]
     if not columns:
         return []
     plot = Plot(figsize=(3.7 * len(columns), 2.2 * len(rows) + 0.3))
-    grid = plot.subplots(len(rows), len(columns), squeeze=False, sharex=True)
-    for (p, column), axis in zip(product(rows, columns), grid.flat, strict=True):
-        for cell, colour in zip(rows[p], COLOURS, strict=False):
-            if CURVES[column] in curves[cell]:
-                line = curves[cell][CURVES[column]].dropna()
-                axis.plot(
-                    line[:: max(1, len(line) // POINTS)],
-                    label=names[cell],
-                    color=colour,
-                    linewidth=1.4,
-                )
-        axis.set(
-            title=f"{column}, p = {percent(p)}",
-            yscale="log" if column.endswith("perplexity") else "linear",
-        )
+    axes = plot.subplots(len(rows), len(columns), squeeze=False, sharex=True)
+    for axis, (cells, column) in zip(axes.flat, product(rows, columns), strict=True):
+        for cell, colour in zip(cells, COLOURS, strict=False):
+            if CURVES[column] in logs[cell]:
+                line = logs[cell][CURVES[column]].dropna()
+                line = line[:: max(1, len(line) // POINTS)]
+                axis.plot(line, label=labels[cell], color=colour, linewidth=1.4)
+        axis.set_title(f"{column}, p = {percent(cells[0].p)}")
+        axis.set_yscale("log" if column.endswith("perplexity") else "linear")
         axis.grid()
-    for axis in grid[:, 0]:
+    for axis in axes[:, 0]:
         axis.legend()
-    for axis in grid[-1]:
-        axis.set_xlabel(over)
+    for axis in axes[-1]:
+        axis.set_xlabel("hours of training" if over_hours else "updates")
     return [_figure(name, family, plot)]
+
+
+def _mean_log(family: Family, cell: Cell, over_hours: bool) -> pd.DataFrame:
+    """The logs of a cell, as means over its seeds: a row per update or hour, a column per key and
+    kind of record. All updates of a run are taken as equally long."""
+    records = []
+    for run in family.cells[cell]:
+        for record in read_log(run.path / "log.jsonl"):
+            # A loss is logged under the name of its objective, in earlier runs as `loss`.
+            names = {key: "loss" if key.endswith("_loss") else key for key in record}
+            records.append({names[key]: value for key, value in record.items()})
+    if not records:
+        return pd.DataFrame()
+    means = pd.DataFrame(records).groupby(["step", "kind"]).mean(numeric_only=True)
+    log = pd.DataFrame(means.unstack()).dropna(axis=1, how="all")
+    if over_hours:
+        log.index *= fmean(run.hours / run.steps for run in family.cells[cell])
+    return log

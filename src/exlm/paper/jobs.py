@@ -25,11 +25,14 @@ class Job:
     """A function that writes a result file. It runs if the file is missing or was made with other
     settings."""
 
-    kind: str  # what it does, for messages
+    # what it does, for messages
+    kind: str
     result: Path
     run: Callable[[], object]
-    settings: dict[str, Any]  # everything that the result depends on
-    needs: Path | None = None  # a file without which the job cannot be done
+    # everything that the result depends on
+    settings: dict[str, Any]
+    # a file without which the job cannot be done
+    needs: Path | None = None
 
     @property
     def record(self) -> Path:
@@ -39,11 +42,9 @@ class Job:
 
     def finished(self) -> bool:
         """Whether the result file exists and was made with these settings."""
-        return (
-            self.result.exists()
-            and self.record.exists()
-            and read(self.record) == plain(self.settings)
-        )
+        if not (self.result.exists() and self.record.exists()):
+            return False
+        return read(self.record) == plain(self.settings)
 
 
 def run_jobs(jobs: list[Job], own_processes: bool) -> None:
@@ -83,9 +84,14 @@ def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
         for process in multiprocessing.active_children():
             process.terminate()
 
-    process = (multiprocessing.get_context("spawn"), _begin, (torch.get_num_threads(),))
+    executor = ProcessPoolExecutor(
+        max_workers=1,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_begin,
+        initargs=(torch.get_num_threads(),),
+    )
     try:
-        with on_signals(pass_on), ProcessPoolExecutor(1, *process) as executor:
+        with on_signals(pass_on), executor:
             return executor.submit(function, *values).result()
     except (InputError, OSError, TrainingStopped):
         raise
@@ -101,10 +107,16 @@ def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
 def _begin(threads: int) -> None:
     """Prepares the new process: it ends if its caller is killed, has as many threads, and
     transformers are silent."""
-    os.setpgrp()  # Ctrl-C now reaches only the calling process, which passes it on once
-    Thread(
-        target=lambda: (multiprocessing.parent_process().join(), os._exit(1)), daemon=True
-    ).start()  # type: ignore
+    # Ctrl-C now reaches only the calling process, which passes it on once.
+    os.setpgrp()
+    Thread(target=_end_with_caller, daemon=True).start()
     torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+
+
+def _end_with_caller() -> None:
+    caller = multiprocessing.parent_process()
+    if caller is not None:
+        caller.join()
+        os._exit(1)

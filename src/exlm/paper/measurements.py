@@ -41,8 +41,10 @@ from exlm.train.loop import LoopConfig, update
 from exlm.train.optim import build_optimizer
 
 Call = Callable[[], object]
-WARM_UP = 3  # steps
-# of all states measured at a time; their entropy takes four times as many numbers in float64, 1 GB
+# Pairs of steps that are not timed.
+WARM_UP = 3
+# Logits of all states measured at a time. Their entropy takes four times as many numbers in
+# float64: 1 GB.
 LOGITS = 2**25
 
 
@@ -53,17 +55,14 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
     distributed.to_device(model)
     batches = list(held_out_batches(data, tokenizer, seed, 0, 1))
-    settings, alignment = {"mask_ratio": data.one_mask_ratio, "repeat": data.repeat}, None
+    alignment = None
     if model.transition is not None:
-        found = score_held_out(model, batches)
-        alignment = {"own": found["own_states"], "by_state": found["by_state"]}
-    entropies, corruption = (
-        measure_entropy(model, batches),
-        measure_corruption(batches, data.one_mask_ratio, data.repeat),
-    )
+        scores = score_held_out(model, batches)
+        alignment = {"own": scores["own_states"], "by_state": scores["by_state"]}
+    settings = {"mask_ratio": data.one_mask_ratio, "repeat": data.repeat}
     result = {
-        "entropy": settings | entropies,
-        "corruption": settings | corruption,
+        "entropy": settings | measure_entropy(model, batches),
+        "corruption": settings | measure_corruption(batches, data.one_mask_ratio, data.repeat),
         "alignment": alignment,
     }
     write_json(run_dir / "measurements.json", result)
@@ -74,25 +73,27 @@ def measure_entropy(model: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
     tokens measured: those without a visible copy. `states` has the same three numbers for the
     entropy of ExLM's states."""
     model.eval()
+    mixtures: list[Tensor] = []
+    states: list[Tensor] = []
     with in_precision(model.device, "fp32"):
-        found = [
-            batch_entropies(model, piece)
-            for batch in tqdm(batches, desc="entropy", unit="batch")
-            for piece in in_pieces(model, batch)
-        ]
+        for batch in tqdm(batches, desc="entropy", unit="batch"):
+            for piece in in_pieces(model, batch):
+                entropies = batch_entropies(model, piece)
+                mixtures.append(entropies["mixture"])
+                if "states" in entropies:
+                    states.append(entropies["states"])
+    return {
+        **_moments(torch.cat(mixtures)),
+        "tokens": sum(len(values) for values in mixtures),
+        "states": _moments(torch.cat(states)) if states else None,
+    }
 
-    def summary(name: str) -> dict[str, float]:
-        values = torch.cat([entropies[name] for entropies in found])
-        std = values.std(correction=0)  # without any token, all three numbers are NaN
-        return {
-            "mean": float(values.mean()),
-            "std": float(std),
-            "stderr": float(std / math.sqrt(len(values))),
-        }
 
-    tokens = sum(len(entropies["mixture"]) for entropies in found)
-    states = summary("states") if model.transition is not None else None
-    return {**summary("mixture"), "tokens": tokens, "states": states}
+def _moments(values: Tensor) -> dict[str, float]:
+    """Mean, standard deviation and standard error of numbers [n]; NaN if there are none."""
+    std = values.std(correction=0)
+    error = std / math.sqrt(len(values))
+    return {"mean": float(values.mean()), "std": float(std), "stderr": float(error)}
 
 
 def in_pieces(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
@@ -116,17 +117,17 @@ def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[st
     lattice = lattice.to(states.device)
     of_targets = {"mixture": entropy(model.marginals(lattice, states))}  # [B, T]
     if model.transition is not None:
-        own = entropy(model.head(states).log_softmax(-1))  # [B, N]
+        of_states = entropy(model.head(states).log_softmax(-1))  # [B, N]
         weights = visits(model.links(states, lattice), lattice).double()  # [B, T, N]
-        of_targets["states"] = (weights @ own[..., None])[..., 0]
-    labels, result = batch["labels"], {}
-    # [B, S, r], which ones are masked
-    copies = (labels != IGNORED).unflatten(1, (-1, model.config.repeat))
+        of_targets["states"] = (weights @ of_states[..., None])[..., 0]
+    is_masked = batch["labels"] != IGNORED
+    copies_masked = is_masked.unflatten(1, (-1, model.config.repeat))  # [B, S, r]
+    result = {}
     for name, values in of_targets.items():
-        of_inputs = torch.zeros(labels.shape, dtype=values.dtype)
-        # targets stand in the order of the input
-        of_inputs[labels != IGNORED] = values[lattice.target_is_mask].cpu()
-        result[name] = of_inputs.view(copies.shape).mean(2)[copies.all(2)]
+        of_inputs = torch.zeros(is_masked.shape, dtype=values.dtype)
+        # Targets stand in the order of the input.
+        of_inputs[is_masked] = values[lattice.target_is_mask].cpu()
+        result[name] = of_inputs.view(copies_masked.shape).mean(2)[copies_masked.all(2)]
     return result
 
 
@@ -146,13 +147,22 @@ def measure_corruption(
     sequences. Training masks a fixed count: its shares vary less."""
     lengths, corrupted = [], []
     for batch in batches:
-        lengths.append(batch["attention_mask"].sum(1) // repeat - 2)  # BOS and EOS are never masked
-        corrupted.append((batch["labels"] != IGNORED).unflatten(1, (-1, repeat)).all(2).sum(1))
-    share, expected = (torch.cat(corrupted) / torch.cat(lengths)).double().numpy(), p**repeat
-    variance = expected * (1 - expected) * float((1 / torch.cat(lengths).double()).mean())
-    measured = {"mean": float(share.mean()), "std": float(share.std())}
-    measured |= {"sequences": len(share), "tokens": int(torch.cat(lengths).sum())}
-    return measured | {"predicted": expected, "predicted_std": math.sqrt(variance)}
+        # BOS and EOS are never masked.
+        lengths.append(batch["attention_mask"].sum(1) // repeat - 2)
+        copies_masked = (batch["labels"] != IGNORED).unflatten(1, (-1, repeat))
+        corrupted.append(copies_masked.all(2).sum(1))
+    tokens = torch.cat(lengths)
+    shares = (torch.cat(corrupted) / tokens).double().numpy()
+    expected = p**repeat
+    variance = expected * (1 - expected) * float((1 / tokens.double()).mean())
+    return {
+        "mean": float(shares.mean()),
+        "std": float(shares.std()),
+        "sequences": len(shares),
+        "tokens": int(tokens.sum()),
+        "predicted": expected,
+        "predicted_std": math.sqrt(variance),
+    }
 
 
 def measure_cost(output: Path, **settings: Any) -> None:
@@ -164,7 +174,8 @@ def measure_cost(output: Path, **settings: Any) -> None:
     write_json(output, result | {"recipe": settings})
     low, high = result["ratio_quartiles"]
     print(
-        f"an update of ExLM costs {result['ratio']:.2f} times one of the MLM (quartiles {low:.2f} to {high:.2f})"
+        f"an update of ExLM costs {result['ratio']:.2f} times one of the MLM "
+        f"(quartiles {low:.2f} to {high:.2f})"
     )
 
 
@@ -178,31 +189,36 @@ def compare(
     """Time, throughput and peak memory of `steps` updates of ExLM (as in `model`), and of an MLM
     with its encoder."""
     device = distributed.device().type
-    sides = {
-        name: (data, replace(model, objective=name), precision, prior.at(0, steps))
-        for name in ("mlm", "exlm")
-    }
-    updates = [training(*side) for side in sides.values()]
+    link_prior = prior.at(0, steps)
+    sides = [
+        (data, replace(model, objective="mlm"), precision, link_prior),
+        (data, replace(model, objective="exlm"), precision, link_prior),
+    ]
+    updates = [training(*settings) for settings in sides]
     times, tokens = np.empty((2, WARM_UP + steps)), np.empty(WARM_UP + steps)
     for step in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
         for side in range(2):
             call, tokens[step] = next(updates[side])
             times[side, step] = seconds(call, device)
-    times, tokens, models = times[:, WARM_UP:], tokens[WARM_UP:], {}
-    for taken, (name, settings) in zip(times, sides.items(), strict=True):
-        memory = in_own_process(peak_memory, device, *settings)
-        speed = {"seconds_per_step": taken.mean(), "tokens_per_second": tokens.sum() / taken.sum()}
-        models[name] = speed | {"peak_memory_bytes": memory}
+    times, tokens = times[:, WARM_UP:], tokens[WARM_UP:]
+    models = {}
+    for name, taken, settings in zip(("mlm", "exlm"), times, sides, strict=True):
+        models[name] = {
+            "seconds_per_step": taken.mean(),
+            "tokens_per_second": tokens.sum() / taken.sum(),
+            "peak_memory_bytes": in_own_process(peak_memory, device, *settings),
+        }
     clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
-    result = {
+    return {
         "machine": machine(),
         "mask_ratio": data.one_mask_ratio,
         "num_states": model.num_states,
         "pairs": steps,
+        "clock": "GPU time" if device == "cuda" else clock,
+        "models": models,
+        "ratio": times[1].sum() / times[0].sum(),
+        "ratio_quartiles": np.quantile(times[1] / times[0], (0.25, 0.75)).tolist(),
     }
-    result |= {"clock": "GPU time" if device == "cuda" else clock, "models": models}
-    quartiles = np.quantile(times[1] / times[0], (0.25, 0.75)).tolist()
-    return result | {"ratio": times[1].sum() / times[0].sum(), "ratio_quartiles": quartiles}
 
 
 def training(
@@ -218,17 +234,25 @@ def training(
     distributed.to_device(network)
     config = LoopConfig(precision=precision)  # type: ignore[arg-type]
     optimizer = build_optimizer(network, config.optimizer)
-    sizes = (data.tokens_per_batch, data.tokens_per_micro_batch, data.mask_ratio)
-    masked = MaskedBatches(corpus, tokenizer, *sizes, seed=0, repeat=data.repeat)
+    masked_batches = MaskedBatches(
+        corpus,
+        tokenizer,
+        data.tokens_per_batch,
+        data.tokens_per_micro_batch,
+        data.mask_ratio,
+        seed=0,
+        repeat=data.repeat,
+    )
     for step in itertools.count():
-        batches = [
-            (number, complete_batch(network, batch, prior)) for number, batch in masked(step)
-        ]
-        tokens = sum(int(batch["attention_mask"].sum()) // data.repeat for _, batch in batches)
-        yield (
-            partial(update, network, optimizer, pretraining_loss, batches, config, seed=0, step=0),
-            tokens,
+        batches = []
+        tokens = 0
+        for number, batch in masked_batches(step):
+            batches.append((number, complete_batch(network, batch, prior)))
+            tokens += int(batch["attention_mask"].sum()) // data.repeat
+        call = partial(
+            update, network, optimizer, pretraining_loss, batches, config, seed=0, step=0
         )
+        yield call, tokens
 
 
 def seconds(call: Call, device: str) -> float:

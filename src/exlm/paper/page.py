@@ -4,7 +4,6 @@ files and plots."""
 import base64
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,26 +11,14 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from exlm.paper.values import LATEX
+from exlm.paper.estimates import Number
+from exlm.paper.values import VALUES
 from exlm.storage.files import replacing, write_text
 
-PAPER = "paper: "  # the titles of columns with the paper's numbers begin with this
-# by the title of its column, each cell: a number, a Number, a text, or None if it was not run
+# The titles of columns with the paper's numbers begin with this.
+PAPER = "paper: "
+# By the title of its column, each cell: a number, a Number, a text, or None if it was not run.
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number in a table, with its standard deviation over all seeds."""
-
-    value: float  # in the unit in which it is printed, mostly percent
-    spread: float | None = None
-    digits: int = 1  # after the decimal point
-    centers: Sequence[float] = ()  # one number per pre-training seed
-
-    def __str__(self) -> str:
-        spread = "" if self.spread is None else f" ± {self.spread:,.{self.digits}f}"
-        return f"{self.value:,.{self.digits}f}{spread}"
 
 
 def shown(cell: Number | str | float | None) -> str:
@@ -53,27 +40,30 @@ TEMPLATES = Environment(
 TEMPLATES.globals["paper"] = PAPER
 TEMPLATES.filters["shown"] = shown
 TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode()
-TEMPLATES.filters["latex"] = lambda text: str(text).translate(LATEX)
+TEMPLATES.filters["latex"] = lambda text: str(text).translate(str.maketrans(VALUES["latex"]))
 TEMPLATES.filters["markdown"] = lambda text: re.sub(r"([|*_<>])", r"\\\1", str(text))
 TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
 @dataclass
 class Table:
-    """A table with a caption. Its files are called `name`. All rows have the same keys in the same
-    order. Two keys are not columns. `group` is a heading above the rows that share it. `source` is
-    `paper` for the paper's own results, `quoted` for results of other systems in the paper, else
-    `ours`. Ids of runs in a column `runs` become links."""
+    """A table with a caption. Its files are called `name`. The longest row has all columns; where
+    others lack one, the cell is empty. Two keys are not columns. `group` is a heading above the
+    rows that share it. `source` is `paper` for the paper's own results, `quoted` for results of
+    other systems in the paper, else `ours`. Ids of runs in a column `runs` become links."""
 
     name: str
     title: str
     caption: str
     rows: list[Row]
-    lacking: list[str] = field(default_factory=list)  # the cells of ours that still lack a number
+    # the cells of ours that still lack a number
+    lacking: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.rows = [{"group": "", "source": "ours", **row} for row in self.rows]
-        self.columns = list(self.rows[0])[2:] if self.rows else []
+        longest = max(self.rows, key=len, default={})
+        self.columns = [column for column in longest if column not in ("group", "source")]
+        empty = {"group": "", "source": "ours", **dict.fromkeys(self.columns, "")}
+        self.rows = [empty | row for row in self.rows]
 
     def alignment(self, column: str) -> str:
         """The column type for LaTeX: numbers are aligned right, and long texts are broken into
@@ -86,17 +76,15 @@ class Table:
     def write(self, directory: Path) -> None:
         """Writes NAME.csv, with unrounded numbers and standard deviations, and NAME.tex, a LaTeX
         table (booktabs)."""
-        columns: dict[str, list[Any]] = {}
+        frame = pd.DataFrame()
         for title in ("group", "source", *self.columns):
             cells = [row[title] for row in self.rows]
-            columns[title] = [cell.value if isinstance(cell, Number) else cell for cell in cells]
+            frame[title] = [cell.value if isinstance(cell, Number) else cell for cell in cells]
             spreads = [cell.spread if isinstance(cell, Number) else None for cell in cells]
             if any(spread is not None for spread in spreads):
-                columns[f"{title} s.d."] = spreads
-        write_text(
-            directory / "tables" / f"{self.name}.csv", pd.DataFrame(columns).to_csv(index=False)
-        )
+                frame[f"{title} s.d."] = spreads
         latex = TEMPLATES.get_template("table.tex").render(table=self)
+        write_text(directory / "tables" / f"{self.name}.csv", frame.to_csv(index=False))
         write_text(directory / "tables" / f"{self.name}.tex", latex)
 
 
@@ -111,9 +99,9 @@ class Figure:
     png: bytes | None = None
 
     def write(self, directory: Path) -> None:
-        for kind, content in (("svg", self.svg), ("png", self.png)):
+        for ending, content in (("svg", self.svg), ("png", self.png)):
             if content:
-                with replacing(directory / "figures" / f"{self.name}.{kind}") as partial:
+                with replacing(directory / "figures" / f"{self.name}.{ending}") as partial:
                     partial.write_bytes(content)
 
 
@@ -133,14 +121,14 @@ class Section:
 def write_report(directory: Path, title: str, lead: list[str], sections: list[Section]) -> None:
     """Writes report.md, index.html (which contains its figures and styles), and all tables and
     figures as files."""
-    seen: Counter[tuple[type, str]] = Counter()
+    counts: Counter[tuple[type, str]] = Counter()
     for section in sections:
         for i, block in enumerate(section.blocks):
-            seen[type(block), block.name] += 1
-            # names of the second family's files end in -2
-            if (count := seen[type(block), block.name]) > 1:
-                block = section.blocks[i] = replace(block, name=f"{block.name}-{count}")
-            block.write(directory)
+            count = counts[type(block), block.name] = counts[type(block), block.name] + 1
+            if count > 1:
+                # Names of the second family's files end in -2.
+                section.blocks[i] = replace(block, name=f"{block.name}-{count}")
+            section.blocks[i].write(directory)
     for template, name in (("report.md", "report.md"), ("report.html", "index.html")):
         page = TEMPLATES.get_template(template)
         write_text(directory / name, page.render(title=title, lead=lead, sections=sections))

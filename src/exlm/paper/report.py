@@ -7,13 +7,16 @@ from shlex import quote
 
 from exlm.errors import InputError
 from exlm.paper import tables
+from exlm.paper.comparisons import claims_table, worth_table
 from exlm.paper.families import Family, families
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.page import Figure, Section, Table, write_report
-from exlm.paper.runs import Finetuning, find_runs
+from exlm.paper.runs import Runs, find_runs
 from exlm.paper.values import MAIN_TABLES, TEXTS, texts
 
-CASE_TEXT = "This is [MASK], and I'm very [MASK] to see this."
+EXPLORE = (
+    'exlm explore "RUN" "This is [MASK], and I\'m very [MASK] to see this." --output "RUN/case.svg"'
+)
 
 
 def report(runs: list[str], output: str = "report") -> None:
@@ -28,102 +31,126 @@ def report(runs: list[str], output: str = "report") -> None:
         raise InputError("give at least one directory with runs before the options")
     if Path(output).is_file():
         raise InputError(f"{output} is a file; give a directory to write the report into")
-    found = find_runs(runs)
-    groups = families(found)
-    left_out = tables.left_out_table(found, groups)
-    counts = {
-        "Pre-trainings": f"{len(found.pretrainings)}, in groups of equal settings: {len(groups)}",
-        "Fine-tunings": sum(map(len, found.finetunings.values())),
-        "Baselines": len(found.baselines),
-        "Measurements of cost": len(found.costs),
-        "Left out": len(left_out.rows),
-        "Of these, damaged": len(found.damaged),
-    }
-    summary = " ".join(f"{words}: {count}." for words, count in counts.items() if count)
-    cases = Section(
-        *texts("sections", "cases"), f'exlm explore "RUN" "{CASE_TEXT}" --output "RUN/case.svg"'
-    )
-    for label, run in ((family.label, run) for family in groups for run in family.runs):
-        if (drawing := run.path / "case.svg").is_file():
-            caption = f"{run.cell.description}, seed {run.seed}, run {run.id} ({label})."
-            cases.blocks.append(Figure(f"case-{run.id}", caption, drawing.read_bytes()))
-    cost = Section(*texts("sections", "cost"), _analyze("efficiency", groups))
-    cost.blocks = [tables.efficiency_table(found)] if found.costs else []
+    all_runs = find_runs(runs)
+    groups = families(all_runs)
+    left_out = tables.left_out_table(all_runs, groups)
+    summary = _summary(all_runs, groups, left_out)
+    sections = _sections(all_runs, groups, left_out)
+    write_report(Path(output), TEXTS["title"], [TEXTS["lead"], summary], sections)
+    print(f"{summary}\n{Path(output) / 'index.html'}")
+
+
+def _sections(runs: Runs, groups: Sequence[Family], left_out: Table) -> list[Section]:
+    """All sections with content; the last one has the commands of experiments without any run."""
+    worth = worth_table(groups)
+    cost = [figure for family in groups for figure in cost_curves(family)] if worth.rows else []
     experiments = [
         _experiment("repeated-mlm", groups, tables.repeated_table, repeated_figures),
-        _main_section("main-text", groups, found.baselines),
-        _main_section("main-molecules", groups, found.baselines),
+        _main_section("main-text", groups, runs),
+        _main_section("main-molecules", groups, runs),
         _experiment("ablations", groups, tables.ablation_table),
         _experiment("sweep", groups, tables.sweep_table, sweep_curves),
         _experiment("entropy", groups, tables.entropy_table, entropy_bars),
-        cases,
-        cost,
+        _section("cases", _cases(groups), EXPLORE),
+        _section("cost", [tables.efficiency_table(runs.costs)], _analyze("efficiency", groups)),
     ]
-    named = ("worth", "claims", "runs", "not-run")
-    worth, claims, every_run, not_run = (Section(*texts("sections", name)) for name in named)
-    if (table := tables.worth_table(groups)).rows:
-        worth.blocks = [table, *(figure for family in groups for figure in cost_curves(family))]
-    worth.blocks += [table for table in (tables.masks_table(groups),) if table.rows]
-    claims.blocks = [table for table in (tables.claims_table(groups),) if table.rows]
-    every_run.blocks = [
-        table for table in (tables.runs_table(groups, found.baselines), left_out) if table.rows
+    not_run = _section("not-run", [])
+    for section in experiments:
+        if not section.blocks:
+            not_run.missing.append((section.title, section.start))
+    sections = [
+        _section("worth", [worth, *cost, tables.masks_table(groups)]),
+        _section("claims", [claims_table(groups)]),
+        *experiments,
+        _section("runs", [tables.runs_table(groups, runs.baselines), left_out]),
+        not_run,
     ]
-    shown = [section for section in (worth, claims, *experiments, every_run) if section.blocks]
-    not_run.missing = [
-        (section.title, section.start) for section in experiments if not section.blocks
-    ]
-    shown += [not_run] if not_run.missing else []
-    write_report(Path(output), TEXTS["title"], [TEXTS["lead"], summary], shown)
-    print(f"{summary}\n{Path(output) / 'index.html'}")
+    return [s for s in sections if s.blocks or (s is not_run and s.missing)]
+
+
+def _summary(runs: Runs, groups: Sequence[Family], left_out: Table) -> str:
+    counts = {
+        "Pre-trainings": f"{len(runs.pretrainings)}, in groups of equal settings: {len(groups)}",
+        "Fine-tunings": sum(len(tunings) for tunings in runs.finetunings.values()),
+        "Baselines": len(runs.baselines),
+        "Measurements of cost": len(runs.costs),
+        "Left out": len(left_out.rows),
+        "Of these, damaged": len(runs.damaged),
+    }
+    return " ".join(f"{words}: {count}." for words, count in counts.items() if count)
+
+
+def _section(name: str, blocks: Sequence[Table | Figure], start: str = "") -> Section:
+    """A section with its sentences and those blocks that are not empty tables."""
+    filled = [block for block in blocks if isinstance(block, Figure) or block.rows]
+    return Section(*texts("sections", name), start, filled)
 
 
 def _experiment(
     name: str,
     groups: Sequence[Family],
     table_of: Callable[[Family], Table],
-    figures_of: Callable[[Family], list[Figure]] = lambda family: [],
+    figures_of: Callable[[Family], list[Figure]] | None = None,
 ) -> Section:
     """The section of one experiment: each family's table and figures, and commands that make the
     missing runs."""
-    section = Section(*texts("sections", name), _analyze(name, groups))
+    section = _section(name, [], _analyze(name, groups))
     for family in groups:
         table = table_of(family)
         if table.rows:
-            figures = figures_of(family)
+            figures = figures_of(family) if figures_of else []
             section.blocks += [*figures[:1], table, *figures[1:]]
             if table.lacking:
-                section.missing.append(
-                    (f"{family.label}: {'; '.join(table.lacking)}", _analyze(name, [family]))
-                )
+                cells = f"{family.label}: {'; '.join(table.lacking)}"
+                section.missing.append((cells, _analyze(name, [family])))
     return section
 
 
-def _main_section(name: str, groups: Sequence[Family], baselines: Sequence[Finetuning]) -> Section:
+def _main_section(name: str, groups: Sequence[Family], runs: Runs) -> Section:
     """The section of a main table, for the families fine-tuned on one of its tasks, and for the
     baselines that had the same data (any data, if there is no such family). The command for missing
     tasks is for any run."""
     main = MAIN_TABLES[name]
     tasks = list(dict.fromkeys(score.split()[0] for score in main["columns"].values() if score))
-    tune = f"exlm finetune {main['finetune']} --model RUN --task.dataset TASK --output RUN-finetuned/TASK"
-    section = Section(*texts("sections", name), f"exlm pretrain {main['pretrain']}\n{tune}")
-    tuned = [family for family in groups if not set(tasks).isdisjoint(family.tasks)]
-    data = {tuning.data for family in tuned for tuning in family.tunings}
-    same = [
-        tuning
-        for tuning in baselines
-        if tuning.task in tasks and (not tuned or tuning.data in data)
-    ]
-    if tuned or same:
-        section.blocks = [tables.main_table(name, tuned, same)]
+    finetune = f"exlm finetune {main['finetune']} --model RUN"
+    finetune += " --task.dataset TASK --output RUN-finetuned/TASK"
+    tuned = [family for family in groups if set(tasks) & set(family.tasks)]
+    data = {tuning.data for family in tuned for tuning in family.tunings.values()}
+    baselines = [tuning for tuning in runs.baselines if tuning.task in tasks]
+    if tuned:
+        baselines = [tuning for tuning in baselines if tuning.data in data]
+    blocks = []
+    if tuned or baselines:
+        blocks = [tables.main_table(name, tuned, baselines, runs.scores)]
+    section = _section(name, blocks, f"exlm pretrain {main['pretrain']}\n{finetune}")
     for family in tuned:
-        runs = [run for cell in tables.main_cells(family) for run in family.cells[cell]]
-        if lacking := [task for task in tasks if any(task not in run.tunings for run in runs)]:
-            section.missing.append((f"{family.label}: {', '.join(lacking)}", tune))
+        ids = [run.id for cell in tables.main_cells(family) for run in family.cells[cell]]
+        complete = set(tasks)
+        for run_id in ids:
+            complete &= {task for run, task in family.tunings if run == run_id}
+        lacking = [task for task in tasks if task not in complete]
+        if lacking:
+            section.missing.append((f"{family.label}: {', '.join(lacking)}", finetune))
     return section
+
+
+def _cases(groups: Sequence[Family]) -> list[Figure]:
+    """The drawings of states and transitions that were made of ExLM."""
+    figures = []
+    for family in groups:
+        for cell, members in family.cells.items():
+            for run in members:
+                drawing = run.path / "case.svg"
+                if drawing.is_file():
+                    what = f"{cell.description}, seed {run.seed}, run {run.id} ({family.label})."
+                    figures.append(Figure(f"case-{run.id}", what, drawing.read_bytes()))
+    return figures
 
 
 def _analyze(experiment: str, groups: Sequence[Family]) -> str:
     """The command of an experiment, with the recipe saved beside the largest family's runs, if
     there is one."""
-    own = [run.study / "recipe.yaml" for family in groups[:1] for run in family.runs if run.study]
-    return f"exlm analyze {experiment} {next((quote(str(path)) for path in own if path.is_file()), 'RECIPE')}"
+    for run in groups[0].runs if groups else []:
+        if run.study and (run.study / "recipe.yaml").is_file():
+            return f"exlm analyze {experiment} {quote(str(run.study / 'recipe.yaml'))}"
+    return f"exlm analyze {experiment} RECIPE"

@@ -1,78 +1,69 @@
-"""The paper's numbers (values.yaml), the report's sentences (texts.yaml), and the names of what is
-compared. A score is a named number of a run. `mnli` is the metric of a task's run, on test data if
-there are any, else on validation data. `mnli f1` is another metric on these data, `mnli mismatched`
-the run's metric on another split. HeldOut has the rest."""
+"""The paper's numbers (values.yaml), the report's sentences (texts.yaml) and claims (claims.yaml),
+and the names of what is compared.
 
-from enum import StrEnum
+A score is a named number of a run. `mnli` is the metric of a task's run, on test data if there are
+any, else on validation data. `mnli f1` is another metric on these data, `mnli mismatched` the run's
+metric on another split. Scores on held-out data have the titles of their columns as names."""
+
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
-_FOUND, TEXTS = (
-    yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
-    for name in ("values.yaml", "texts.yaml")
-)
-Values = tuple[float | None, ...]
+
+def _content(name: str) -> dict[str, Any]:
+    return yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
-class HeldOut(StrEnum):
-    """Scores on held-out data, by the titles of their table columns."""
+class Term(NamedTuple):
+    """A term of the weighted sum that a claim says is positive."""
 
-    ACCURACY = "Held-out accuracy"
-    PERPLEXITY = "Perplexity"  # of each masked token by itself
-    NLL = "Marginal nll"
-    JOINT_PERPLEXITY = "Joint perplexity"  # of all masked tokens of a sequence together, per token
-    JOINT_NLL = "Joint nll"  # in one pass of the network
-    JOINT_NLL_2 = "Joint nll in 2 passes"
-    JOINT_NLL_4 = "Joint nll in 4 passes"
-    JOINT_NLL_ALL = "Joint nll, one mask per pass"
-    OWN_MASK = "Own mask, %"
-    ENTROPY = "Entropy, bits"
-    STATE_ENTROPY = "Entropy per state, bits"
-    TOKENS = "Tokens of entropy"
-    CORRUPTION = "Corrupted, %"
-    CORRUPTION_STD = "Corrupted s.d., %"  # over sequences
-    PREDICTED_STD = "Predicted s.d., %"  # by the appendix's formula
-    HOURS = "Hours"
+    weight: float
+    cell: str
+    # None is the mean over tasks
+    score: str | None = None
 
 
-METHODS: list[str] = _FOUND["methods"]
+# Numbers as the paper prints them, in the order of its columns. None is a dash.
+Row = tuple[float | None, ...]
+
+VALUES = _content("values.yaml")
+TEXTS = _content("texts.yaml")
+CLAIMS = {
+    claim: [Term(*term) for term in terms] for claim, terms in _content("claims.yaml").items()
+}
+
+METHODS: list[str] = VALUES["methods"]
 MLM, PLUS = METHODS[:2]
-MAIN_TABLES: dict[str, dict[str, Any]] = _FOUND["main_tables"]
-OF_THE_PAPER: list[str] = _FOUND["of_the_paper"]
-ABLATION_TASKS: list[str] = _FOUND["ablation_tasks"]
-ABLATIONS: dict[str, Values] = {
-    model: tuple(values) for model, values in _FOUND["ablations"].items()
-}
-SWEEP: dict[tuple[float, int], Values] = {
-    (p, k): tuple(values) for p, k, *values in _FOUND["sweep"]
-}
-REPEATED_MNLI: dict[tuple[float, int], float] = {
-    (p, r): mnli for p, r, mnli in _FOUND["repeated_mnli"]
-}
-GPU_HOURS: dict[str, float] = _FOUND["gpu_hours"]
-COST_RATIO: float = _FOUND["cost_ratio"]
-CHOICES: dict[str, Any] = _FOUND["choices"]  # settings of ExLM alone, with their usual values
-DIGITS: dict[str, int] = _FOUND["digits"]
-EVALUATION: dict[str, tuple[str, float]] = {
-    score: tuple(where) for score, where in _FOUND["evaluation"].items()
-}
-CURVES: dict[str, tuple[str, str]] = {
-    curve: tuple(where) for curve, where in _FOUND["curves"].items()
-}
-STYLE, LATEX = _FOUND["style"], str.maketrans(_FOUND["latex"])
-VARIED, SHARES = {*CHOICES, *_FOUND["varied"]}, set(_FOUND["shares"])
+MAIN_TABLES: dict[str, dict[str, Any]] = VALUES["main_tables"]
+ABLATIONS: dict[str, Row] = {model: tuple(row) for model, row in VALUES["ablations"].items()}
+SWEEP: dict[tuple[float, int], Row] = {(p, k): tuple(row) for p, k, *row in VALUES["sweep"]}
+REPEATED_MNLI: dict[tuple[float, int], float] = {(p, r): x for p, r, x in VALUES["repeated_mnli"]}
+GPU_HOURS: dict[str, float] = VALUES["gpu_hours"]
+COST_RATIO: float = VALUES["cost_ratio"]
+# Settings that an MLM does not have, with their usual values.
+EXLM_ONLY: dict[str, Any] = VALUES["exlm_only"]
+SHARES = set(VALUES["shares"])
+COLUMNS: dict[str, list[str]] = VALUES["columns"]
+
+ACCURACY = "Held-out accuracy"
+CORRUPTION = "Corrupted, %"
+ENTROPY = "Entropy, bits"
+STATE_ENTROPY = "Entropy per state, bits"
+HOURS = "Hours"
 
 
-class Setting(NamedTuple):
-    """The settings that the experiments vary. Each combination is one cell of the paper's
-    tables."""
+class Cell(NamedTuple):
+    """The settings that the experiments vary: a cell of the paper's tables."""
 
-    method: str  # one of METHODS, or the name of an objective that the paper does not have
-    k: int  # states per mask, 1 for an MLM
-    p: float  # mask ratio
-    r: int = 1  # repetitions of each token
+    # one of METHODS, or the name of an objective that the paper does not have
+    method: str
+    # states per mask, 1 for an MLM
+    k: int
+    # mask ratio
+    p: float
+    # repetitions of each token
+    r: int = 1
 
     @property
     def label(self) -> str:
@@ -80,7 +71,8 @@ class Setting(NamedTuple):
 
     @property
     def description(self) -> str:
-        return f"{self.label}, p = {percent(self.p)}" + (f", r = {self.r}" if self.r > 1 else "")
+        repeated = f", r = {self.r}" if self.r > 1 else ""
+        return f"{self.label}, p = {percent(self.p)}{repeated}"
 
 
 def rank(method: str) -> tuple[int, str]:
@@ -88,18 +80,13 @@ def rank(method: str) -> tuple[int, str]:
     return METHODS.index(method) if method in METHODS else len(METHODS), method
 
 
-def order(cell: Setting) -> tuple[Any, ...]:
-    """A sort key: by method, p, k and r."""
-    return rank(cell.method), cell.p, cell.k, cell.r
-
-
 def title(score: str) -> str:
-    return _FOUND["titles"].get(score, str(score))
+    """The title of a score, task or baseline in tables."""
+    return VALUES["titles"].get(score, score)
 
 
-def texts(kind: str, name: str, /, **words: Any) -> tuple[str, str]:
-    """The title and the sentences of a section or a table, with `words` filled in for the words in
-    braces."""
+def texts(kind: str, name: str, **words: Any) -> tuple[str, str]:
+    """Title and sentences of a section or a table, with `words` in the place of words in braces."""
     heading, sentences = TEXTS[kind][name]
     return heading.format(**words), sentences.format(**words)
 

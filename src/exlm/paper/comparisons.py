@@ -1,0 +1,102 @@
+"""The tables of the report that decide: whether ExLM is worth its price, and which claims of the
+paper our runs show."""
+
+from collections.abc import Sequence
+
+from exlm.paper.estimates import Number, standard_error, verdict
+from exlm.paper.families import Family
+from exlm.paper.page import Row, Table
+from exlm.paper.tables import sources
+from exlm.paper.values import ACCURACY, CLAIMS, COLUMNS, HOURS, PLUS, Cell, Term, texts, title
+
+
+def worth_table(groups: Sequence[Family]) -> Table:
+    """ExLM beside the MLM of equal cost (MLM++), in joint nll, in as many passes as were measured,
+    and in the mean over the tasks that both have."""
+    rows: list[Row] = []
+    for family in groups:
+        for cell in family.select("ExLM"):
+            plus = Cell(PLUS, 1, cell.p)
+            for score in COLUMNS["worth"]:
+                rows += _gain(family, cell, plus, [score], lower_is_better=True)
+            rows += _gain(family, cell, plus, family.shared_tasks([cell, plus]))
+    return Table("worth", *texts("tables", "worth"), rows)
+
+
+def _gain(
+    family: Family, exlm: Cell, mlm: Cell, scores: list[str], lower_is_better: bool = False
+) -> list[Row]:
+    """A row that says by how much ExLM is better; none if one of the cells has no such scores."""
+    ours = family.estimate(exlm, *scores)
+    others = family.estimate(mlm, *scores)
+    if not (ours and others):
+        return []
+    sign, digits = (-1, 3) if lower_is_better else (1, 2)
+    gain = sign * (ours.value - others.value)
+    error = standard_error([(1, ours), (-1, others)])
+    interval = None
+    if error is not None:
+        interval = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
+    decision = verdict(gain, error)
+    hours = [family.numbers[cell][HOURS].value for cell in (exlm, mlm)]
+    row = {
+        "group": family.label,
+        "model": exlm.description,
+        "score": ", ".join(title(score) for score in scores),
+        "ExLM": ours,
+        PLUS: others,
+        "ExLM better by": Number(gain, digits=digits),
+        "interval": interval,
+        "ahead": {"shows": "ExLM", "does not show": PLUS}.get(decision, decision),
+        "cost": Number(hours[0] / hours[1], digits=2),
+    }
+    return [row | sources(family, exlm)]
+
+
+def claims_table(groups: Sequence[Family]) -> Table:
+    """All claims whose cells were run, each once: two names may mean the same cell."""
+    rows: list[Row] = []
+    for family in groups:
+        cells = family.cells_by_name()
+        meanings = set()
+        for claim, terms in CLAIMS.items():
+            if not all(term.cell in cells for term in terms):
+                continue
+            meaning = frozenset((term.weight, cells[term.cell], term.score) for term in terms)
+            if meaning not in meanings:
+                meanings.add(meaning)
+                rows += _finding(family, claim, terms, cells)
+    return Table("findings", *texts("tables", "findings", count=len(rows)), rows)
+
+
+def _finding(family: Family, claim: str, terms: list[Term], cells: dict[str, Cell]) -> list[Row]:
+    """A row with the verdict on a claim; none if a number is missing. A claim without a score
+    compares the mean over the tasks that its cells share. Without such tasks it compares held-out
+    accuracy, but only if p and r are the same in all cells."""
+    compared = {cells[term.cell] for term in terms}
+    usual_scores = family.shared_tasks(compared)
+    if not usual_scores and len({(cell.p, cell.r) for cell in compared}) == 1:
+        usual_scores = [ACCURACY]
+    numbers: list[tuple[float, Number]] = []
+    words: list[str] = []
+    titles: list[str] = []
+    for weight, name, score in terms:
+        scores = [score] if score else usual_scores
+        number = family.estimate(cells[name], *scores)
+        if not number:
+            return []
+        digits = max(2, number.digits)
+        numbers.append((weight, number))
+        words.append(f"{weight:+g} × {number.value:.{digits}f} {name}")
+        titles.append(", ".join(title(score) for score in scores))
+    difference = sum(weight * number.value for weight, number in numbers)
+    error = standard_error(numbers)
+    seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
+    of_what = " and ".join(dict.fromkeys(titles))
+    row = {
+        "group": family.label,
+        "claim": claim,
+        "our runs": verdict(difference, error),
+        "numbers": f"{difference:+.{digits}f} ({seeds}): {'; '.join(words)} ({of_what})",
+    }
+    return [row]

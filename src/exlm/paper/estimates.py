@@ -1,0 +1,96 @@
+"""From the numbers of runs to the numbers of tables: means over seeds, their spread, and the rule
+by which a difference counts."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev, variance
+
+import pandas as pd
+
+from exlm.paper.values import VALUES, Cell
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number in a table, with its standard deviation over all seeds."""
+
+    # in the unit in which it is printed, mostly percent
+    value: float
+    spread: float | None = None
+    # after the decimal point
+    digits: int = 1
+    # one number per pre-training seed, by the id of the run
+    centers: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        spread = "" if self.spread is None else f" ± {self.spread:,.{self.digits}f}"
+        return f"{self.value:,.{self.digits}f}{spread}"
+
+
+# A pivot of the numbers of runs: a row for each cell, a column for each score.
+Pivot = dict[Cell, dict[str, Number]]
+
+
+def in_cells(scores: pd.DataFrame, places: Iterable[tuple[str, Cell, str]]) -> pd.DataFrame:
+    """Those rows of `Runs.scores` that have a place, with the fields of their `Cell` and with
+    `run`. Each of `places` names the source, its cell, and the run of which it is a seed."""
+    rows = [(source, *cell, run) for source, cell, run in places]
+    return pd.DataFrame(rows, columns=["source", *Cell._fields, "run"]).merge(scores, on="source")
+
+
+def pivot(scores: pd.DataFrame, center: Callable[[pd.Series], float] = fmean) -> Pivot:
+    """The numbers of all cells, from the rows of `in_cells`. `center` (mean or median) is taken
+    over the fine-tuning seeds of a run, then the mean over runs. The spread is the standard
+    deviation over all seeds; of a single number, the standard error over tokens, if known."""
+    numbers: Pivot = defaultdict(dict)
+    for (*cell, score), rows in scores.groupby([*Cell._fields, "score"]):
+        centers = {run: center(of_run) for run, of_run in rows.groupby("run")["value"]}
+        values = rows["value"].tolist()
+        spread = stdev(values) if len(values) > 1 else rows["error"].iloc[0]
+        numbers[Cell(*cell)][score] = Number(
+            fmean(centers.values()),
+            None if pd.isna(spread) else spread,
+            VALUES["digits"].get(score, 1),
+            centers,
+        )
+    return numbers
+
+
+def average(numbers: Mapping[str, Number], scores: Sequence[str]) -> Number | None:
+    """The mean of several scores of a cell, over the runs that have all of them; None without such
+    a run. Its spread is the standard deviation over pre-training seeds."""
+    if not scores or not numbers.keys() >= set(scores):
+        return None
+    if len(scores) == 1:
+        return numbers[scores[0]]
+    centers = {}
+    for run in numbers[scores[0]].centers:
+        if all(run in numbers[score].centers for score in scores):
+            centers[run] = fmean(numbers[score].centers[run] for score in scores)
+    if not centers:
+        return None
+    spread = stdev(centers.values()) if len(centers) > 1 else None
+    return Number(fmean(centers.values()), spread, numbers[scores[0]].digits, centers)
+
+
+def standard_error(terms: Sequence[tuple[float, Number]]) -> float | None:
+    """The standard error of a sum of weighted cells, pooled over their pre-training seeds; None if
+    a cell has one."""
+    seeds = [list(number.centers.values()) for _, number in terms]
+    if min(map(len, seeds)) < 2:
+        return None
+    squares = sum((len(values) - 1) * variance(values) for values in seeds)
+    pooled = squares / sum(len(values) - 1 for values in seeds)
+    return math.sqrt(pooled * sum(weight**2 / len(number.centers) for weight, number in terms))
+
+
+def verdict(difference: float, error: float | None) -> str:
+    """What seeds say of a claim that a difference is positive. It is decided if the difference is
+    farther from 0 than two standard errors."""
+    if error is None:
+        return "one seed, not decided"
+    if abs(difference) <= 2 * error:
+        return "within the spread of seeds"
+    return "shows" if difference > 0 else "does not show"
