@@ -111,20 +111,10 @@ def analyze(
         raise InputError(f"cost_steps is {cost_steps}; it must be at least 1")
     seeds = [1, 2, 3] if seeds is None else seeds
     pretrain_seeds = [0] if pretrain_seeds is None else pretrain_seeds
-    recipe = {
-        "output": output,
-        "data": data,
-        "model": model,
-        "train": train,
-        "prior": prior,
-        "space": space,
-        "tasks": tasks,
-        "seeds": seeds,
-        "pretrain_seeds": pretrain_seeds,
-        "cost_steps": cost_steps,
-        "case": case,
-    }
     data = replace(data, mask_ratio=data.one_mask_ratio)
+    study = Study(
+        output, data, model, train, prior, space, tasks, seeds, pretrain_seeds, cost_steps, case
+    )
     models = variants(experiment, data, model, train, space)
     if experiment != "efficiency" and not (models and seeds and pretrain_seeds):
         raise InputError(
@@ -135,19 +125,13 @@ def analyze(
     if experiment in ("entropy", "efficiency") or tasks is None:
         tasks = {}
     files = {name: _file_hashes(config.task) for name, config in tasks.items()}
-    directory = Path(output)
-    write_yaml(directory / "recipe.yaml", recipe)
+    write_yaml(Path(output) / "recipe.yaml", study)
     if experiment in ("efficiency", "ablations"):
-        cost = _cost_job(directory, data, model, train, prior, cost_steps)
+        cost = study.cost_job()
         run_jobs([cost], own_processes)
-        models = variants(experiment, data, model, train, space, read(cost.result)["ratio"])
-    jobs = []
-    for seed, (name, settings) in itertools.product(pretrain_seeds, models.items()):
-        training = {**settings, "seed": seed}
-        if settings["model"].has_links:
-            training["prior"] = prior
-        jobs += _jobs(directory, f"{name}/seed-{seed}", training, case, tasks, seeds, files)
-    run_jobs(jobs, own_processes)
+        ratio = read(cost.result)["ratio"]
+        models = variants(experiment, data, model, train, space, ratio)
+    run_jobs(study.jobs(models, tasks, files), own_processes)
     print(
         f"all of {experiment} is in {output}; "
         f"exlm report {output} --output DIR makes tables and figures of it"
@@ -172,59 +156,73 @@ def _file_hashes(task: TaskConfig) -> dict[str, str]:
     return {file: sha256(Path(file)) for file in files if Path(file).suffix}
 
 
-def _cost_job(
-    directory: Path,
-    data: DataConfig,
-    model: ArchitectureConfig,
-    train: LoopConfig,
-    prior: PriorConfig,
-    steps: int,
-) -> Job:
-    """Measures how many times the cost of an update of the MLM one of ExLM costs."""
-    settings = {
-        "data": replace(data, repeat=1),
-        "model": replace(model, objective="exlm"),
-        "precision": train.precision,
-        "steps": steps,
-        "prior": prior,
-    }
-    result = directory / "efficiency.json"
-    return Job("measuring the cost", result, partial(measure_cost, result, **settings), settings)
+@dataclass(frozen=True)
+class Study:
+    """The arguments of `analyze` that decide what is run, as recipe.yaml has them."""
 
+    output: str
+    data: DataConfig
+    model: ArchitectureConfig
+    train: LoopConfig
+    prior: PriorConfig
+    space: Space
+    tasks: dict[str, DownstreamConfig] | None
+    seeds: list[int]
+    pretrain_seeds: list[int]
+    cost_steps: int
+    case: str | None
 
-def _jobs(
-    directory: Path,
-    name: str,
-    training: dict[str, Any],
-    case: str | None,
-    tasks: dict[str, DownstreamConfig],
-    seeds: list[int],
-    files: dict[str, dict[str, str]],
-) -> list[Job]:
-    """A pre-training with the settings `training`, and its fine-tunings. Only models with links
-    between states are drawn for the text `case`."""
-    run_dir = directory / "pretrain" / name
-    drawn = case if training["model"].has_links else None
-    identity = {**training, "corpus": Corpus(training["data"].corpus).corpus_hash}
-    pretraining = Job(
-        "pre-training",
-        result=run_dir / "measurements.json",
-        run=partial(pretrain_and_measure, run_dir, training, drawn),
-        settings={**identity, "case": drawn},
-    )
-    jobs = [pretraining]
-    for task, config in tasks.items():
-        output = directory / "finetune" / name / task
-        tuning: dict[str, Any] = {"task": config.task, "train": config.train, "seeds": seeds}
-        job = Job(
-            f"fine-tuning on {task}",
-            result=output / REPORT,
-            run=partial(finetune, str(output), str(run_dir), **tuning),
-            settings={**tuning, "model": identity, "files": files[task]},
-            needs=run_dir / "result.json",
-        )
-        jobs.append(job)
-    return jobs
+    def cost_job(self) -> Job:
+        """Measures how many times the cost of an update of the MLM one of ExLM costs."""
+        settings = {
+            "data": replace(self.data, repeat=1),
+            "model": replace(self.model, objective="exlm"),
+            "precision": self.train.precision,
+            "steps": self.cost_steps,
+            "prior": self.prior,
+        }
+        result = Path(self.output) / "efficiency.json"
+        run = partial(measure_cost, result, **settings)
+        return Job("measuring the cost", result, run, settings)
+
+    def jobs(
+        self,
+        models: dict[str, dict[str, Any]],
+        tasks: dict[str, DownstreamConfig],
+        files: dict[str, dict[str, str]],
+    ) -> list[Job]:
+        """Pre-trains every model with every seed, and fine-tunes it on `tasks`, whose `files` have
+        these hashes. Only models with links between states are drawn."""
+        corpus_hash = Corpus(self.data.corpus).corpus_hash
+        jobs = []
+        for seed, (model_name, settings) in itertools.product(self.pretrain_seeds, models.items()):
+            training = {**settings, "seed": seed}
+            case = None
+            if settings["model"].has_links:
+                training["prior"] = self.prior
+                case = self.case
+            identity = {**training, "corpus": corpus_hash}
+            name = f"{model_name}/seed-{seed}"
+            run_dir = Path(self.output) / "pretrain" / name
+            pretraining = Job(
+                "pre-training",
+                result=run_dir / "measurements.json",
+                run=partial(pretrain_and_measure, run_dir, training, case),
+                settings={**identity, "case": case},
+            )
+            jobs.append(pretraining)
+            for task, config in tasks.items():
+                output = Path(self.output) / "finetune" / name / task
+                tuning: dict[str, Any] = {**vars(config), "seeds": self.seeds}
+                finetuning = Job(
+                    f"fine-tuning on {task}",
+                    result=output / REPORT,
+                    run=partial(finetune, str(output), str(run_dir), **tuning),
+                    settings={**tuning, "model": identity, "files": files[task]},
+                    needs=run_dir / "result.json",
+                )
+                jobs.append(finetuning)
+        return jobs
 
 
 def pretrain_and_measure(run_dir: Path, recipe: dict[str, Any], case: str | None) -> None:

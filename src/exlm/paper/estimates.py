@@ -14,14 +14,13 @@ from exlm.paper.values import VALUES, Cell
 
 @dataclass(frozen=True)
 class Number:
-    """A number in a table, with its standard deviation over all seeds."""
+    """A number in a table, in the unit in which it is printed, with its standard deviation over all
+    seeds and its digits after the decimal point. `centers` has one number per pre-training seed, by
+    the id of the run."""
 
-    # in the unit in which it is printed, mostly percent
     value: float
     spread: float | None = None
-    # after the decimal point
     digits: int = 1
-    # one number per pre-training seed, by the id of the run
     centers: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:

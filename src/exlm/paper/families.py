@@ -8,7 +8,7 @@ from statistics import fmean
 from exlm.paper.analyze import Space
 from exlm.paper.estimates import Number, average, in_cells, pivot
 from exlm.paper.runs import Finetuning, Kind, Pretraining, Runs
-from exlm.paper.values import EXLM_ONLY, MLM, PLUS, Cell, rank
+from exlm.paper.values import EXLM_ONLY, MLM, PLUS, Cell, order
 from exlm.tasks.datasets import GLUE, MOLECULENET
 
 Cells = dict[Cell, list[Pretraining]]
@@ -23,13 +23,14 @@ class Family:
         """`cells`: in the order of the tables, with one run per seed."""
         self.kind = kind
         self.cells = cells
-        self.runs = [run for members in cells.values() for run in members]
+        self.members = [(cell, run) for cell, members in cells.items() for run in members]
+        self.runs = [run for _, run in self.members]
         self.label = _label(kind, self.runs)
         self.tunings = _tunings(self.runs, runs)
-        places = [(run.id, cell, run.id) for cell, members in cells.items() for run in members]
-        cell_of_run = {run_id: cell for _, cell, run_id in places}
-        for (run_id, _), tuning in self.tunings.items():
-            places.append((tuning.id, cell_of_run[run_id], run_id))
+        places = []
+        for cell, run in self.members:
+            places.append((run.id, cell, run.id))
+            places += [(tuning.id, cell, run.id) for tuning in self.tunings_of(run)]
         self.scores = in_cells(runs.scores, places)
         self.numbers = pivot(self.scores)
         tasks = {task for _, task in self.tunings}
@@ -44,6 +45,9 @@ class Family:
         ablated = Counter(cell.k for cell in cells if cell.method.startswith("ExLM w/"))
         states = {cell.k for cell in cells if cell.k > 1}
         self.base_states = max(states, key=lambda k: (ablated[k], k == 4, k), default=4)
+
+    def tunings_of(self, run: Pretraining) -> list[Finetuning]:
+        return [tuning for (run_id, _), tuning in self.tunings.items() if run_id == run.id]
 
     def estimate(self, cell: Cell, *scores: str) -> Number | None:
         """A score of a cell, or the mean of several scores; None if no run has all of them."""
@@ -102,35 +106,29 @@ def families(runs: Runs) -> list[Family]:
         placed = {run_id for *_, ids in groups for run_id in ids}
         cells = _cells(kind, everything, placed, runs)
         groups.append((kind, cells, {run.id for members in cells.values() for run in members}))
-    found = [
-        Family(kind, cells, runs)
-        for kind, cells, ids in groups
-        if not any(ids < other for *_, other in groups)
-    ]
-    _tell_apart(found)
-    return sorted(found, key=lambda family: (-len(family.runs), family.label))
+    result = []
+    for kind, cells, ids in groups:
+        if not any(ids < other_ids for *_, other_ids in groups):
+            result.append(Family(kind, cells, runs))
+    _tell_apart(result)
+    return sorted(result, key=lambda family: (-len(family.runs), family.label))
 
 
 def _cells(kind: Kind, everything: list[Pretraining], placed: set[str], runs: Runs) -> Cells:
     """The runs of a family by cell. `placed` are the ids of those that have a family already."""
-    alike = [
-        run
-        for run in everything
-        if run.kind.settings == kind.settings and run.kind.exlm_only <= kind.exlm_only
-    ]
+    alike = [run for run in everything if run.kind.settings == kind.settings]
+    alike = [run for run in alike if run.kind.exlm_only <= kind.exlm_only]
     plus_steps = _plus_steps(kind.steps, alike, runs)
     by_seed: dict[tuple[Cell, int], Pretraining] = {}
     for run in alike:
-        method, _, p, r = run.cell
-        if (method, r) == (MLM, 1) and run.steps == plus_steps.get(p):
-            by_seed.setdefault((Cell(PLUS, 1, p), run.seed), run)
-        elif run.steps == kind.steps and (r == 1 or run.id not in placed):
-            by_seed.setdefault((run.cell, run.seed), run)
+        cell = run.cell
+        if cell.is_plain_mlm and run.steps == plus_steps.get(cell.p):
+            by_seed.setdefault((Cell(PLUS, 1, cell.p), run.seed), run)
+        elif run.steps == kind.steps and (cell.r == 1 or run.id not in placed):
+            by_seed.setdefault((cell, run.seed), run)
     cells: Cells = {}
-    for cell in sorted(
-        {cell for cell, _ in by_seed}, key=lambda c: (rank(c.method), c.p, c.k, c.r)
-    ):
-        cells[cell] = [run for (other, _), run in by_seed.items() if other == cell]
+    for cell, seed in sorted(by_seed, key=lambda place: order(place[0])):
+        cells.setdefault(cell, []).append(by_seed[cell, seed])
     return cells
 
 
@@ -138,10 +136,8 @@ def _plus_steps(steps: int, alike: list[Pretraining], runs: Runs) -> dict[float,
     """The number of updates of MLM++ for each mask ratio. MLM++ is a vanilla MLM with more updates
     than its family: the one whose number is closest to the family's times the cost ratio that was
     measured in these runs, or else the one whose training took the most similar time."""
-    exlm = [run for run in alike if run.cell.method != MLM and run.steps == steps]
-    longer = [
-        run for run in alike if (run.cell.method, run.cell.r) == (MLM, 1) and run.steps > steps
-    ]
+    exlm = [run for run in alike if run.steps == steps and run.cell.method != MLM]
+    longer = [run for run in alike if run.steps > steps and run.cell.is_plain_mlm]
     ratio = next((runs.costs[run.study]["ratio"] for run in alike if run.study in runs.costs), None)
 
     def cost_apart(mlm: Pretraining) -> float:
@@ -156,12 +152,8 @@ def _plus_steps(steps: int, alike: list[Pretraining], runs: Runs) -> dict[float,
 
 def _tunings(members: list[Pretraining], runs: Runs) -> Tunings:
     """The fine-tunings of these runs: of each task only those with the most frequent settings."""
-    made = [
-        (run.id, tuning)
-        for run in members
-        for tuning in runs.finetunings.get(run.id, [])
-        if not tuning.from_scratch
-    ]
+    made = [(run.id, tuning) for run in members for tuning in runs.finetunings.get(run.id, [])]
+    made = [(run_id, tuning) for run_id, tuning in made if not tuning.from_scratch]
     counts = Counter((tuning.task, tuning.compared) for _, tuning in made)
     usual = {task: compared for (task, compared), _ in reversed(counts.most_common())}
     tunings: Tunings = {}

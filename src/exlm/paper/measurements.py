@@ -1,14 +1,9 @@
-"""What the experiments measure of models.
+"""What the experiments measure: of every pre-trained model the entropy of its predictions (paper,
+section 3.3), the share of tokens whose copies are all masked (corrupted semantics, section 3.1) and
+where masked tokens are emitted; of a training step the cost (appendix on training efficiency).
 
-Of every finished pre-training, on its held-out data and with its own mask ratio and repetition: how
-uncertain predictions are (entropy; paper, section 3.3), the share of tokens whose copies are all
-masked (corrupted semantics, section 3.1), and how probable it is that a masked token is emitted by
-a state of its own mask (alignment).
-
-Of a training step of ExLM and of the MLM: the cost (paper, appendix on training efficiency). Both
-models take steps on the same batches, in turn, so that other work on the machine slows both alike.
-The ratio of the costs sets the number of updates of MLM++: its training then costs as much as
-ExLM's."""
+ExLM and the MLM take steps on the same batches, in turn, so that other work on the machine slows
+both alike. The ratio of their costs sets the number of updates of MLM++."""
 
 import itertools
 import math
@@ -234,19 +229,12 @@ def training(
     distributed.to_device(network)
     config = LoopConfig(precision=precision)  # type: ignore[arg-type]
     optimizer = build_optimizer(network, config.optimizer)
-    masked_batches = MaskedBatches(
-        corpus,
-        tokenizer,
-        data.tokens_per_batch,
-        data.tokens_per_micro_batch,
-        data.mask_ratio,
-        seed=0,
-        repeat=data.repeat,
-    )
+    sizes = (data.tokens_per_batch, data.tokens_per_micro_batch)
+    masked = MaskedBatches(corpus, tokenizer, *sizes, data.mask_ratio, seed=0, repeat=data.repeat)
     for step in itertools.count():
         batches = []
         tokens = 0
-        for number, batch in masked_batches(step):
+        for number, batch in masked(step):
             batches.append((number, complete_batch(network, batch, prior)))
             tokens += int(batch["attention_mask"].sum()) // data.repeat
         call = partial(

@@ -124,10 +124,10 @@ def _main_section(name: str, groups: Sequence[Family], runs: Runs) -> Section:
         blocks = [tables.main_table(name, tuned, baselines, runs.scores)]
     section = _section(name, blocks, f"exlm pretrain {main['pretrain']}\n{finetune}")
     for family in tuned:
-        ids = [run.id for cell in tables.main_cells(family) for run in family.cells[cell]]
         complete = set(tasks)
-        for run_id in ids:
-            complete &= {task for run, task in family.tunings if run == run_id}
+        for cell, run in family.members:
+            if cell in tables.main_cells(family):
+                complete &= {tuning.task for tuning in family.tunings_of(run)}
         lacking = [task for task in tasks if task not in complete]
         if lacking:
             section.missing.append((f"{family.label}: {', '.join(lacking)}", finetune))
@@ -138,12 +138,11 @@ def _cases(groups: Sequence[Family]) -> list[Figure]:
     """The drawings of states and transitions that were made of ExLM."""
     figures = []
     for family in groups:
-        for cell, members in family.cells.items():
-            for run in members:
-                drawing = run.path / "case.svg"
-                if drawing.is_file():
-                    what = f"{cell.description}, seed {run.seed}, run {run.id} ({family.label})."
-                    figures.append(Figure(f"case-{run.id}", what, drawing.read_bytes()))
+        for cell, run in family.members:
+            drawing = run.path / "case.svg"
+            if drawing.is_file():
+                caption = f"{cell.description}, seed {run.seed}, run {run.id} ({family.label})."
+                figures.append(Figure(f"case-{run.id}", caption, drawing.read_bytes()))
     return figures
 
 

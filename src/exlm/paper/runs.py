@@ -6,7 +6,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,24 +27,21 @@ UNUSABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, NotImpl
 
 
 class Score(NamedTuple):
-    """A number of a run."""
+    """A number of a run in the unit of the tables, with the place of its fine-tuning seed among
+    those of the run, and the standard error over tokens, if that was measured."""
 
     score: str
-    # in the unit of the tables
     value: float
-    # the place of the fine-tuning seed among those of the run
     seed: int = 0
-    # the standard error over tokens, if it was measured
     error: float | None = None
 
 
 class Kind(NamedTuple):
-    """What comparable runs have in common."""
+    """What comparable runs have in common: settings with their values as JSON, the number of
+    updates, and those settings of EXLM_ONLY that the objective uses."""
 
-    # names and values of settings, the latter as JSON
     settings: frozenset[tuple[str, str]]
     steps: int
-    # those settings of EXLM_ONLY that the objective uses
     exlm_only: frozenset[tuple[str, Any]]
 
 
@@ -116,23 +113,21 @@ class Finetuning:
         self.compared = json.dumps([training, options, hashes, start], sort_keys=True)
 
 
-@dataclass
 class Runs:
     """Everything that was found on disk."""
 
-    # by id
-    pretrainings: dict[str, Pretraining] = field(default_factory=dict)
-    # by the id of the pre-training, which is None if the pre-training was not found
-    finetunings: dict[str | None, list[Finetuning]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    baselines: list[Finetuning] = field(default_factory=list)
-    # contents of efficiency.json, by directory
-    costs: dict[Path, Json] = field(default_factory=dict)
-    # for each unusable file, what is wrong with it
-    damaged: dict[Path, str] = field(default_factory=dict)
-    # all numbers: `source`, the id of the run that has it, and the fields of `Score`
-    scores: pd.DataFrame = field(default_factory=pd.DataFrame)
+    def __init__(self) -> None:
+        # by id
+        self.pretrainings: dict[str, Pretraining] = {}
+        # by the id of the pre-training, which is None if the pre-training was not found
+        self.finetunings: dict[str | None, list[Finetuning]] = defaultdict(list)
+        self.baselines: list[Finetuning] = []
+        # contents of efficiency.json, by directory
+        self.costs: dict[Path, Json] = {}
+        # for each unusable file, what is wrong with it
+        self.damaged: dict[Path, str] = {}
+        # all numbers: `source`, the id of the run that has it, and the fields of `Score`
+        self.scores = pd.DataFrame()
 
     def read(self, path: Path, record: Callable[[Json, Path], Record]) -> Record | None:
         """What `record` makes of a JSON file and its directory; None if there is no file. `damaged`
@@ -190,8 +185,7 @@ def _pretraining(result: Json, path: Path) -> Pretraining | None:
 def _finetuning(result: Json, path: Path) -> Finetuning | None:
     """None if no seed has a score, for example because the data have no labels."""
     tuning = Finetuning(result, path)
-    has_score = any(score.score == tuning.task for score in tuning.scores)
-    return tuning if tuning.task and has_score else None
+    return tuning if tuning.task and tuning.task in {row.score for row in tuning.scores} else None
 
 
 def _model_of(
@@ -205,9 +199,9 @@ def _model_of(
         if tuned_weights and weights[run.id] == tuned_weights:
             return run.id
     for run in pretrainings:
-        is_at_path = name == run.result["recipe"].get("output") or Path(name) == run.path
-        if is_at_path and not (tuned_weights and weights[run.id]):
-            return run.id
+        if not (tuned_weights and weights[run.id]):
+            if name == run.result["recipe"].get("output") or Path(name) == run.path:
+                return run.id
     return None
 
 
@@ -243,7 +237,7 @@ def _exlm_only(model: ArchitectureConfig, identity: Json) -> frozenset[tuple[str
 
 def _held_out_scores(kind: str, content: Json) -> list[Score]:
     """The scores that values.yaml names under `kind`, if they were measured."""
-    # the keys are such as `entropy/mean`
+    # Keys are then such as `entropy/mean`.
     numbers = pd.json_normalize(content, sep="/").iloc[0].to_dict()
     scores = []
     for score, (key, factor, *error_keys) in VALUES[kind].items():
@@ -294,9 +288,10 @@ def _cost(content: Json, path: Path) -> Json:
     """The content, if it has all that the report shows."""
     numbers = [*content["ratio_quartiles"], len(content["clock"])]
     numbers += [content[key] for key in ("ratio", "num_states", "mask_ratio", "pairs")]
-    for model in (content["models"]["mlm"], content["models"]["exlm"]):
-        for key in ("seconds_per_step", "tokens_per_second", "peak_memory_bytes"):
-            numbers.append(model[key])
+    for model in ("mlm", "exlm"):
+        measured = content["models"][model]
+        numbers += [measured["seconds_per_step"], measured["tokens_per_second"]]
+        numbers.append(measured["peak_memory_bytes"])
     if not all(isinstance(number, int | float) for number in numbers):
         raise ValueError("a number is missing")
     return content

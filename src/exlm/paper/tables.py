@@ -23,11 +23,11 @@ Line = tuple[Row, Cell, paper.Row]
 
 def sources(family: Family, cell: Cell) -> Row:
     """The last two columns of most tables: seeds (pre-training × fine-tuning) and runs."""
-    ids = [run.id for run in family.cells.get(cell, [])]
-    if not ids:
+    runs = family.cells.get(cell, [])
+    if not runs:
         return {"seeds": "", "runs": None}
-    counts = _seed_counts(tuning for (run, _), tuning in family.tunings.items() if run in ids)
-    return {"seeds": f"{len(ids)} × {counts or 0}", "runs": " ".join(ids)}
+    counts = _seed_counts(tuning for run in runs for tuning in family.tunings_of(run))
+    return {"seeds": f"{len(runs)} × {counts or 0}", "runs": " ".join(run.id for run in runs)}
 
 
 def _seed_counts(tunings: Iterable[Finetuning]) -> str:
@@ -212,57 +212,41 @@ def runs_table(groups: Sequence[Family], baselines: Sequence[Finetuning]) -> Tab
     # By id, as a vanilla MLM may belong to several families but is listed once.
     rows: dict[str, Row] = {}
     for family in groups:
-        for cell, members in family.cells.items():
-            for run in members:
-                if run.id in rows:
-                    continue
-                rows[run.id] = _pretraining_row(family.label, cell, run)
-                tunings = [t for (model, _), t in family.tunings.items() if model == run.id]
-                for tuning in sorted(tunings, key=lambda tuning: tuning.task):
-                    setting = tuning.result["best"] or "one setting"
-                    what = f"{title(tuning.task)} from {run.id}, {setting}"
-                    rows[tuning.id] = _tuning_row(family.label, "fine-tuning", what, tuning)
+        for cell, run in family.members:
+            if run.id in rows:
+                continue
+            values = {row.score: row.value for row in run.scores}
+            results = [f"{name} {values[name]:.2f}" for name in COLUMNS["runs"] if name in values]
+            rows[run.id] = _run_row(run, family.label, "pre-training", cell.label) | {
+                "p, %": 100 * cell.p,
+                "r": cell.r,
+                "updates": run.steps,
+                "seeds": str(run.seed),
+                "result": ", ".join(results),
+                "hours": Number(run.hours, digits=2),
+            }
+            for tuning in sorted(family.tunings_of(run), key=lambda tuning: tuning.task):
+                setting = tuning.result["best"] or "one setting"
+                what = f"{title(tuning.task)} from {run.id}, {setting}"
+                rows[tuning.id] = _tuning_row(tuning, family.label, "fine-tuning", what)
     for tuning in sorted(baselines, key=lambda tuning: (str(tuning.baseline), tuning.task)):
         what = f"{title(tuning.task)}, {title(str(tuning.baseline))}"
-        rows[tuning.id] = _tuning_row("baselines", "baseline", what, tuning)
+        rows[tuning.id] = _tuning_row(tuning, "baselines", "baseline", what)
     return Table("runs", *texts("tables", "runs"), list(rows.values()))
 
 
-def _pretraining_row(group: str, cell: Cell, run: Pretraining) -> Row:
-    values = {score.score: score.value for score in run.scores}
-    results = [f"{score} {values[score]:.2f}" for score in COLUMNS["runs"] if score in values]
-    return {
-        "group": group,
-        "run": run.id,
-        "kind": "pre-training",
-        "what": cell.label,
-        "p, %": 100 * cell.p,
-        "r": cell.r,
-        "updates": run.steps,
-        "seeds": str(run.seed),
-        "result": ", ".join(results),
-        "hours": Number(run.hours, digits=2),
-        "device": _device(run.result),
-        "directory": str(run.path),
-    }
+def _tuning_row(tuning: Finetuning, group: str, kind: str, what: str) -> Row:
+    mean = fmean(row.value for row in tuning.scores if row.score == tuning.task)
+    seeds = " ".join(str(seed) for seed in tuning.result["seeds"])
+    result = f"{tuning.result['metric']} {mean:.2f}"
+    return _run_row(tuning, group, kind, what) | {"seeds": seeds, "result": result}
 
 
-def _tuning_row(group: str, kind: str, what: str, tuning: Finetuning) -> Row:
-    mean = fmean(score.value for score in tuning.scores if score.score == tuning.task)
-    return {
-        "group": group,
-        "run": tuning.id,
-        "kind": kind,
-        "what": what,
-        "p, %": "",
-        "r": "",
-        "updates": "",
-        "seeds": " ".join(str(seed) for seed in tuning.result["seeds"]),
-        "result": f"{tuning.result['metric']} {mean:.2f}",
-        "hours": "",
-        "device": _device(tuning.result),
-        "directory": str(tuning.path),
-    }
+def _run_row(run: Pretraining | Finetuning, group: str, kind: str, what: str) -> Row:
+    """A row with what both kinds of runs have; the other columns are empty."""
+    columns = ("p, %", "r", "updates", "seeds", "result", "hours")
+    row = {"group": group, "run": run.id, "kind": kind, "what": what, **dict.fromkeys(columns, "")}
+    return row | {"device": _device(run.result), "directory": str(run.path)}
 
 
 def _device(result: Json) -> str:

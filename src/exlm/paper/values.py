@@ -16,11 +16,11 @@ def _content(name: str) -> dict[str, Any]:
 
 
 class Term(NamedTuple):
-    """A term of the weighted sum that a claim says is positive."""
+    """A term of the weighted sum that a claim says is positive. Without a score it is the mean over
+    tasks."""
 
     weight: float
     cell: str
-    # None is the mean over tasks
     score: str | None = None
 
 
@@ -54,16 +54,17 @@ HOURS = "Hours"
 
 
 class Cell(NamedTuple):
-    """The settings that the experiments vary: a cell of the paper's tables."""
+    """A cell of the paper's tables: a method (one of METHODS, or an objective that the paper does
+    not have), k states per mask (1 for an MLM), mask ratio p, and r repetitions of each token."""
 
-    # one of METHODS, or the name of an objective that the paper does not have
     method: str
-    # states per mask, 1 for an MLM
     k: int
-    # mask ratio
     p: float
-    # repetitions of each token
     r: int = 1
+
+    @property
+    def is_plain_mlm(self) -> bool:
+        return self.method == MLM and self.r == 1
 
     @property
     def label(self) -> str:
@@ -78,6 +79,10 @@ class Cell(NamedTuple):
 def rank(method: str) -> tuple[int, str]:
     """A sort key: the methods in the order of METHODS, all others after them."""
     return METHODS.index(method) if method in METHODS else len(METHODS), method
+
+
+def order(cell: Cell) -> tuple[Any, ...]:
+    return rank(cell.method), cell.p, cell.k, cell.r
 
 
 def title(score: str) -> str:
