@@ -12,9 +12,16 @@ from exlm.paper.analyze import Space
 
 MACHINE = {"processor": "AMD EPYC 9R14", "device": "cpu", "torch": "2.13.0", "threads": 1}
 MODEL = {
-    "objective": "exlm", "num_states": 4, "rotary": "2d", "dag": "full", "transition": "gated", "boundary_states": 1,
-    "hidden_size": 128, "num_hidden_layers": 4, "max_position_embeddings": 512,
-}  # fmt: skip
+    "objective": "exlm",
+    "num_states": 4,
+    "rotary": "2d",
+    "dag": "full",
+    "transition": "gated",
+    "boundary_states": 1,
+    "hidden_size": 128,
+    "num_hidden_layers": 4,
+    "max_position_embeddings": 512,
+}
 
 
 def write(path: Path, content: Any) -> None:

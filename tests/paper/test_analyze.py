@@ -285,7 +285,7 @@ def test_other_data_at_the_same_place_do_not_pass_for_done(recipe, smiles_file, 
     [
         (
             {"seeds": []},
-            "ablations has no models; use one of repeated-mlm, .* give every list of the recipe a value",
+            "ablations has no models; use one of repeated-mlm, .* every list of the recipe",
         ),
         ({"cost_steps": 0}, "cost_steps is 0"),
         (

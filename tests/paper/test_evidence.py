@@ -109,7 +109,7 @@ def test_a_choice_is_the_one_with_the_best_mean_rank_of_the_mlm_on_valid():
     assert evidence.chosen_with(evidence.table_of(records, "mlm")) == "4 layers"
 
 
-def test_downstream_differences_are_in_standard_deviations_of_the_mlm_and_positive_where_exlm_is_better():
+def test_downstream_differences_are_in_sds_of_the_mlm_and_positive_where_exlm_is_better():
     tests = {"mlm": [0.70, 0.80, 0.90], "exlm": [0.80, 0.90, 1.00]}
     records = [
         {

@@ -465,8 +465,8 @@ def test_missing_cells_name_their_commands(tmp_path):
     report([str(tmp_path / "runs")], str(tmp_path / "out"))
     text = (tmp_path / "out" / "report.md").read_text()
     assert re.search("parameters.*: mnli, qqp, qnli, sst-2, cola, rte, mrpc, sts-b, squad2\n", text)
-    tune = "exlm finetune recipes/text/finetune.yaml --model RUN --task.dataset TASK --output RUN-finetuned/TASK"
-    assert text.count(tune) == 1
+    command = "exlm finetune recipes/text/finetune.yaml --model RUN --task.dataset TASK"
+    assert text.count(f"{command} --output RUN-finetuned/TASK") == 1
     assert "exlm analyze repeated-mlm RECIPE" in text
     assert (
         re.search("p = 78.9%, r = 4; Vanilla MLM, p = 78.9%, r = 8", text)
@@ -576,24 +576,20 @@ def test_the_same_runs_give_the_same_bytes(grid, tmp_path):
 
 def test_a_loss_is_drawn_under_its_earlier_name_too(tmp_path):
     """A run that was begun by an earlier version and resumed has both names in its log."""
+
+    def curves():
+        _, figure = repeated_figures(only_family(tmp_path))
+        assert figure.name == "repeated-curves"
+        return figure.svg
+
     for r in (1, 2):
         pretraining(tmp_path, f"r{r}", 0.15, r, objective="mlm")
-    curves = [
-        figure.svg
-        for figure in repeated_figures(only_family(tmp_path))
-        if figure.name == "repeated-curves"
-    ]
+    before = curves()
     for log in tmp_path.rglob("log.jsonl"):
         lines = log.read_text().splitlines()
-        log.write_text(
-            "\n".join(lines[:8] + [line.replace('"loss"', '"mlm_loss"') for line in lines[8:]])
-        )
-    again = [
-        figure.svg
-        for figure in repeated_figures(only_family(tmp_path))
-        if figure.name == "repeated-curves"
-    ]
-    assert len(curves) == 1 and b"training loss" in curves[0] and again == curves
+        resumed = [line.replace('"loss"', '"mlm_loss"') for line in lines[8:]]
+        log.write_text("\n".join(lines[:8] + resumed))
+    assert b"training loss" in before and curves() == before
 
 
 def test_findings_say_what_the_numbers_say(grid):
@@ -671,10 +667,8 @@ def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
         "numbers"
     ]
     error = stdev([0.10, 0.12]) / 2**0.5  # pooled over the two numbers, of which one does not vary
-    assert (
-        words
-        == f"+0.110 (standard error {error:.3f}): +1 × 3.912 ExLM; -1 × 3.802 ExLM (Marginal nll and Joint nll)"
-    )
+    terms = "+1 × 3.912 ExLM; -1 × 3.802 ExLM (Marginal nll and Joint nll)"
+    assert words == f"+0.110 (standard error {error:.3f}): {terms}"
     pretraining(tmp_path, "mlm", objective="mlm", joint=math.log(50))
     for seed, joint in enumerate((3.8, 4.0, 4.2)):
         pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=joint)

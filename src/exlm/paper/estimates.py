@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev, variance
+from typing import Any
 
 import pandas as pd
 
@@ -44,8 +45,10 @@ def pivot(scores: pd.DataFrame, center: Callable[[pd.Series], float] = fmean) ->
     over the fine-tuning seeds of a run, then the mean over runs. The spread is the standard
     deviation over all seeds; of a single number, the standard error over tokens, if known."""
     numbers: Pivot = defaultdict(dict)
-    for (*cell, score), rows in scores.groupby([*Cell._fields, "score"]):
-        centers = {run: center(of_run) for run, of_run in rows.groupby("run")["value"]}
+    key: Any
+    for key, rows in scores.groupby([*Cell._fields, "score"]):
+        *cell, score = key
+        centers = {str(run): center(of_run) for run, of_run in rows.groupby("run")["value"]}
         values = rows["value"].tolist()
         spread = stdev(values) if len(values) > 1 else rows["error"].iloc[0]
         numbers[Cell(*cell)][score] = Number(

@@ -73,7 +73,8 @@ def _heat_map(axis: Axes, grid: Sequence[Cell], numbers: Mapping[Cell, Number]) 
     width = max(number.value for number in numbers.values()) - low or 1.0
     for (y, p), (x, r) in product(enumerate(ratios), enumerate(repeats)):
         cell = Cell(MLM, 1, p, r)
-        colour, ink = "#e3e6e9", "#101418"
+        colour: str | tuple[float, ...] = "#e3e6e9"
+        ink = "#101418"
         text = "–" if cell in grid else ""
         if cell in numbers:
             share = (numbers[cell].value - low) / width

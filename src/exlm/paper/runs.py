@@ -199,9 +199,9 @@ def _model_of(
         if tuned_weights and weights[run.id] == tuned_weights:
             return run.id
     for run in pretrainings:
-        if not (tuned_weights and weights[run.id]):
-            if name == run.result["recipe"].get("output") or Path(name) == run.path:
-                return run.id
+        is_unsure = not (tuned_weights and weights[run.id])
+        if is_unsure and (name == run.result["recipe"].get("output") or Path(name) == run.path):
+            return run.id
     return None
 
 
