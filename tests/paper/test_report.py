@@ -330,6 +330,19 @@ def test_the_mean_of_tasks_is_that_of_the_runs_that_have_all(tmp_path):
     assert only_family(tmp_path).estimate(Cell("ExLM", 4, 0.15), "rte", "mrpc") is None
 
 
+def test_all_numbers_are_one_frame_with_a_row_for_each_run_score_and_seed(tmp_path):
+    model = pretraining(tmp_path, "m", accuracy=0.25, entropy=3.0)
+    finetuning(tmp_path, "t", model, "rte", [0.6, 0.7])
+    finetuning(tmp_path, "u", model, "rte", [0.5], baseline="tfidf-lr")
+    runs = find_runs([str(tmp_path)])
+    scores = runs.scores.set_index("score")
+    assert scores.loc["rte", "value"].tolist() == pytest.approx([60.0, 70.0, 50.0], abs=1e-9)
+    assert scores.loc["rte", "seed"].tolist() == [0, 1, 0]
+    assert scores.loc["rte", "source"].nunique() == 2
+    assert scores.loc[ACCURACY, "source"] == only_family(tmp_path).runs[0].id
+    assert scores.loc["Entropy, bits", "error"] == 0.03
+
+
 def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
     for name, k in (("a", 2), ("b", 4)):
         run_dir = pretraining(tmp_path, name, num_states=k)
