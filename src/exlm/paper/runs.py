@@ -15,7 +15,7 @@ from exlm.errors import InputError
 from exlm.paper.values import CHOICES, EVALUATION, MLM, SHARES, VARIED, HeldOut, Setting
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.tasks.datasets import MOLECULENET
-from exlm.tasks.finetune import REPORT
+from exlm.tasks.grid import REPORT
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -35,14 +35,19 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
 from exlm.tasks.encoders import Models, load_encoder, load_encoder_tokenizer
 from exlm.tasks.metrics import ANSWER_METRICS, score_answers, summarise_answers
-from exlm.tasks.predictions import Member, Predictions, PredictOptions
+from exlm.tasks.predictions import Predictions, PredictOptions, SeedModel
 from exlm.tasks.supervised import train_best_epoch
 
 DEFAULT_WINDOW = 384  # tokens
 WITHOUT_HEADER = ("question", "context", "answer")  # the columns of a table that does not name them
 
 
-def predict_answers(members: Sequence[Member], input: str, options: PredictOptions) -> Predictions:
+def predict_answers(
+    members: Sequence[SeedModel],
+    input: str,
+    options: PredictOptions,
+    part: pd.DataFrame | None = None,
+) -> Predictions:
     """Answers a file's questions with all models; `problem` says why a question cannot be
     answered."""
     if options.text_column or options.calibrated or options.distance:
@@ -93,10 +98,10 @@ def predict_answers(members: Sequence[Member], input: str, options: PredictOptio
 
 
 class QuestionAnswering:
-    """Questions and contexts, cut into windows, and how to train a model on them (`kinds.py`)."""
+    """Questions and contexts, cut into windows, and how to train a model on them (`FinetuningTask`)."""
 
-    models: Models = MODEL_FOR_QUESTION_ANSWERING_MAPPING
-    device = "auto"
+    model_classes: ClassVar[Models] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
+    predicts_parts: ClassVar[bool] = False
     predict = staticmethod(predict_answers)
 
     def __init__(
@@ -105,7 +110,9 @@ class QuestionAnswering:
         task: TaskConfig,
         from_scratch: bool = False,
         start_from: str | None = None,
+        device: str = "auto",
     ) -> None:
+        self.device = device
         self.metric = task.metric or "f1"
         if self.metric not in ANSWER_METRICS:
             raise InputError(
@@ -120,7 +127,7 @@ class QuestionAnswering:
                 "question answering needs a file of its own for the valid part; name it with task.valid"
             )
         self.new_network = partial(
-            load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from
+            load_encoder, model, self.model_classes, from_scratch=from_scratch, start_from=start_from
         )
         self.tokenizer, window = load_encoder_tokenizer(model, task.max_length or DEFAULT_WINDOW)
         if window < (least := task.stride + 2 * MIN_STEP):
@@ -130,7 +137,7 @@ class QuestionAnswering:
             raise InputError(
                 f"a window (task.max_length) has {window} tokens; it must have {needed}"
             )
-        self.task = replace(task, max_length=window, task_type="question_answering")
+        self.config = replace(task, max_length=window, task_type="question_answering")
         files: dict[str, Any] = {"train": task.dataset, "valid": task.valid, "test": task.test}
         published = SQUAD_SIZES if task.dataset == SQUAD else {}
         if published:
@@ -150,7 +157,7 @@ class QuestionAnswering:
                 f"{len(questions)} {split} ({(~questions['answers'].map(bool)).sum()} without answer)"
             )
         self.summary = f"questions: {', '.join(counts)}; windows of {window} tokens"
-        self.invalid = pd.DataFrame(problems, columns=["row", "value", "reason", "part"])
+        self.invalid_rows = pd.DataFrame(problems, columns=["row", "value", "reason", "part"])
         self.sizes = {split: len(questions) for split, (questions, _) in self.splits.items()}
         differences = size_differences(self.sizes, published, "questions", "SQuAD 2.0")
         self.data_settings = {
@@ -165,7 +172,7 @@ class QuestionAnswering:
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
         remembered = ("task_type", "max_length", "stride", "max_answer")
-        task = {name: getattr(self.task, name) for name in remembered} | {
+        task = {name: getattr(self.config, name) for name in remembered} | {
             "precision": hyper.precision
         }
         network, tokenizer = (
@@ -176,7 +183,7 @@ class QuestionAnswering:
         def found(split: str) -> tuple[pd.DataFrame, dict[str, float]]:
             questions, windows = self.splits[split]
             answers = answer(
-                network, questions, windows, tokenizer, self.task.max_answer, hyper.precision
+                network, questions, windows, tokenizer, self.config.max_answer, hyper.precision
             )
             return answers, summarise_answers(score_answers(questions, answers))
 
