@@ -23,14 +23,17 @@ class Tagging:
     models and labels."""
 
     model_classes = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
-    predicts_parts = False
     metric, summary, invalid_rows = "accuracy", "tags", pd.DataFrame()
     data_settings = {"departures": []}
 
     def __init__(self, model, config, from_scratch=False, start_from=None, device="auto"):
         self.config, self.tokenizer = config, load_encoder_tokenizer(model)[0]
         self.new_network = partial(
-            load_encoder, model, self.model_classes, from_scratch=from_scratch, start_from=start_from
+            load_encoder,
+            model,
+            self.model_classes,
+            from_scratch=from_scratch,
+            start_from=start_from,
         )
 
     def train_seed(self, run_dir, hyper, seed):
@@ -41,7 +44,7 @@ class Tagging:
         return {"best_epoch": 1, "scores": {"valid": {"accuracy": 0.5 + seed / 10}}}
 
     @staticmethod
-    def predict(models, input, options, part=None):
+    def predict(models, input, options):
         networks = [model.loaded[0] for model in models]
         assert all(isinstance(network, BertForTokenClassification) for network in networks)
         frame = pd.read_csv(input).assign(models=len(networks), tags=networks[0].config.num_labels)

@@ -66,7 +66,7 @@ class Classification(LabelledTask):
     makes."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-    predicts_parts: ClassVar[bool] = True
+    padding_side: ClassVar[str | None] = None  # of batches; None: as the tokenizer prefers
 
     def __init__(
         self,
@@ -117,11 +117,11 @@ class Classification(LabelledTask):
         network = self.new_network(hyper, settings)
         best_epoch = self._train(network, task, run_dir, hyper, seed, split)
 
-        table = self.table
-        to_predict = (
-            table.usable if table.parts is None else table.usable & (table.parts != "train")
-        )
-        logits = self.logits(network, self.tokenizer, table, np.flatnonzero(to_predict), task)
+        table, predicted_rows = self.table, self.table.usable
+        if table.parts is not None:  # the file of the train part stays as it is
+            predicted_rows = predicted_rows & (table.parts != "train")
+        rows = np.flatnonzero(predicted_rows)
+        logits = self.logits(network, self.tokenizer, table, rows, task)
         predictions = self.as_predictions(logits, task)
         if table.task_type == "regression":
             task = fold_units(network, task)
@@ -150,7 +150,8 @@ class Classification(LabelledTask):
         assert hyper.batch_size  # filled in before
 
         def collate(rows: np.ndarray) -> dict[str, Tensor]:
-            batch = pad([self.table.examples[row] for row in rows], self.tokenizer)
+            examples = [self.table.examples[row] for row in rows]
+            batch = pad(examples, self.tokenizer, self.padding_side)
             return batch | {"labels": self.batch_labels(batch, rows, task)}
 
         def training_loss(
@@ -309,11 +310,7 @@ class Classification(LabelledTask):
 
     @classmethod
     def _run(
-        cls,
-        models: Sequence[SeedModel],
-        frame: pd.DataFrame,
-        input: str,
-        options: PredictOptions,
+        cls, models: Sequence[SeedModel], frame: pd.DataFrame, input: str, options: PredictOptions
     ) -> tuple[LabelledTable, dict[str, np.ndarray]]:
         """The rows of a frame, and what every model predicts for them: [rows, outputs] by name."""
         task = models[0].task

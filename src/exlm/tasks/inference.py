@@ -17,11 +17,16 @@ TOKENS_PER_BATCH = 16384
 LABELS = {"labels", "start_positions", "end_positions"}  # what models take to compute a loss
 
 
-def pad(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
-    """The examples' entries and attention_mask as tensors [n, S], padded on the side that the
-    tokenizer prefers."""
+def pad(
+    examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, side: str | None = None
+) -> dict[str, Tensor]:
+    """The examples' entries and attention_mask as tensors [n, S], padded on a side, left or right,
+    or on the one that the tokenizer prefers."""
     columns = {name: [example[name].tolist() for example in examples] for name in examples[0]}
-    return dict(tokenizer.pad(columns, return_tensors="pt", return_attention_mask=True))
+    batch = tokenizer.pad(
+        columns, padding_side=side, return_tensors="pt", return_attention_mask=True
+    )
+    return dict(batch)
 
 
 def model_inputs(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -55,6 +60,7 @@ def batch_outputs(
     tokenizer: PreTrainedTokenizerFast,
     precision: str = "auto",
     progress: str | None = None,
+    padding_side: str | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """For every batch of examples their numbers [n] and what `function(**batch)` makes of them,
     without gradients: [n, ...] float32."""
@@ -62,9 +68,9 @@ def batch_outputs(
     device = next(model.parameters()).device
     with tqdm(total=len(examples), desc=progress, unit="row", disable=not progress) as bar:
         for numbers in batches_by_length(model, examples):
-            batch = model_inputs(model, pad([examples[number] for number in numbers], tokenizer))
+            batch = pad([examples[number] for number in numbers], tokenizer, padding_side)
             with torch.inference_mode(), in_precision(device, precision):
-                outputs = function(**batch).float().cpu().numpy()
+                outputs = function(**model_inputs(model, batch)).float().cpu().numpy()
             yield numbers, outputs
             bar.update(len(numbers))
 

@@ -66,7 +66,8 @@ class LabelledTask(ABC):
         if table.task_type == "regression" and unlabelled.any():
             column = table.label_columns[int(np.argmax(unlabelled))]
             raise InputError(
-                f"column {column!r} has no label in the train part; leave it out or use another split"
+                f"column {column!r} has no label in the train part; "
+                "leave it out or use another split"
             )
         shape = (*table.labels.shape, len(table.classes)) if table.classes else table.labels.shape
         guesses = np.random.default_rng(0).random(shape)

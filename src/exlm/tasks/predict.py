@@ -14,6 +14,7 @@ from exlm.data.frames import ROWS, in_words, output_path, read_frames, write_fra
 from exlm.errors import InputError
 from exlm.storage.files import write_json
 from exlm.storage.models import fingerprint
+from exlm.tasks.classification import Classification
 from exlm.tasks.encoders import saved_task
 from exlm.tasks.grid import seed_directories
 from exlm.tasks.predictions import PredictOptions, Score, SeedModel
@@ -43,7 +44,7 @@ def predict(model: str, input: str, output: str | None = None, **options: Any) -
     )
     predict_options = PredictOptions(**options)
     kind, models = _seed_models(model, predict_options)
-    if kind.predicts_parts and target.suffix != ".xlsx":
+    if issubclass(kind, Classification) and target.suffix != ".xlsx":
         first_rows = next(read_frames(input, predict_options.header, ROWS))
         if not set(models[0].task["label_columns"]) <= set(first_rows):
             counts = _predict_in_parts(kind, models, input, target, predict_options)
@@ -63,7 +64,7 @@ def predict(model: str, input: str, output: str | None = None, **options: Any) -
 
 
 def _predict_in_parts(
-    kind: type[FinetuningTask],
+    kind: type[Classification],
     models: Sequence[SeedModel],
     input: str,
     target: Path,

@@ -43,10 +43,7 @@ WITHOUT_HEADER = ("question", "context", "answer")  # the columns of a table tha
 
 
 def predict_answers(
-    members: Sequence[SeedModel],
-    input: str,
-    options: PredictOptions,
-    part: pd.DataFrame | None = None,
+    models: Sequence[SeedModel], input: str, options: PredictOptions
 ) -> Predictions:
     """Answers a file's questions with all models; `problem` says why a question cannot be
     answered."""
@@ -54,14 +51,14 @@ def predict_answers(
         raise InputError(
             "question answering has no text column, calibrated probabilities or distances; leave them out"
         )
-    task = members[0].task
+    task = models[0].task
     questions, problems = read_questions(input, labelled=False, header=options.header)
     runs = dict[str, pd.DataFrame]()
-    for member in members:
-        network, tokenizer = member.loaded
+    for model in models:
+        network, tokenizer = model.loaded
         windows, too_long = make_windows(questions, tokenizer, task["max_length"], task["stride"])
         settings = task["max_answer"], task["precision"]
-        runs[member.directory.name] = answer(network, questions, windows, tokenizer, *settings)
+        runs[model.directory.name] = answer(network, questions, windows, tokenizer, *settings)
     if options.on_invalid == "error" and (found := problems + too_long):
         raise InputError(
             "{}: row {}, {!r}: {}; correct it".format(input, found[0][0] + 1, *found[0][1:])
@@ -98,11 +95,9 @@ def predict_answers(
 
 
 class QuestionAnswering:
-    """Questions and contexts, cut into windows, and how to train a model on them (`FinetuningTask`)."""
+    """Questions and contexts, cut into windows, and how to train a model on them."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
-    predicts_parts: ClassVar[bool] = False
-    predict = staticmethod(predict_answers)
 
     def __init__(
         self,
@@ -165,6 +160,10 @@ class QuestionAnswering:
             "metric": self.metric,
             "departures": differences,
         }
+
+    @staticmethod
+    def predict(models: Sequence[SeedModel], input: str, options: PredictOptions) -> Predictions:
+        return predict_answers(models, input, options)
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but

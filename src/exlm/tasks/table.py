@@ -1,4 +1,4 @@
-"""The rows of a labelled table: their texts and labels, and which of them cannot be used and why."""
+"""The rows of a labelled table: their texts and labels, and why some of them cannot be used."""
 
 import re
 from collections.abc import Sequence
@@ -228,7 +228,7 @@ def _label_cells(
 def _infer_label_columns(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> list[str]:
     """The only column, the only numeric one, or all numeric ones if they hold nothing but 0 and 1;
     never one that numbers or names the rows."""
-    columns = [name for name in cells if not _is_identifier(cells[name], numbers[name])]
+    columns = [name for name in cells.columns if not _is_identifier(cells[name], numbers[name])]
     if len(columns) == 1:
         return columns
     numeric = (cells.isna() | np.isfinite(numbers)).all()

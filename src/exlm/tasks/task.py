@@ -45,14 +45,9 @@ class Task(Protocol):
 
 
 class FinetuningTask(Task, Protocol):
-    """A kind of task for which encoders are fine-tuned.
+    """A kind of task for which encoders are fine-tuned."""
 
-    Attributes:
-        model_classes: the classes of models with the right head.
-        predicts_parts: whether `predict` takes a part of a table, to need constant memory."""
-
-    model_classes: ClassVar[Models]
-    predicts_parts: ClassVar[bool]
+    model_classes: ClassVar[Models]  # with the right head, by the class of their configuration
 
     def __init__(
         self,
@@ -62,18 +57,12 @@ class FinetuningTask(Task, Protocol):
         start_from: str | None = None,
         device: str = "auto",
     ) -> None:
-        """Reads the data for the encoder `model`; `load_encoder` tells what `from_scratch` and
-        `start_from` are."""
+        """Reads the data for the encoder `model`. `load_encoder` tells what `from_scratch` and
+        `start_from` are; `device` is where it is trained."""
 
-    @classmethod
-    def predict(
-        cls,
-        models: Sequence[SeedModel],
-        input: str,
-        options: PredictOptions,
-        part: pd.DataFrame | None = None,
-    ) -> Predictions:
-        """What the models of all seeds predict for the rows of a file, or of a part of it."""
+    @staticmethod
+    def predict(models: Sequence[SeedModel], input: str, options: PredictOptions) -> Predictions:
+        """What the models of all seeds predict for the rows of a file."""
         ...
 
 

@@ -32,6 +32,7 @@ class TokenClassification(Classification):
     """A table with a string of labels for every text (`FinetuningTask`)."""
 
     model_classes: ClassVar[Models] = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
+    padding_side: ClassVar[str | None] = "right"  # so that tokens are counted from the first one
 
     def __init__(
         self,
@@ -48,8 +49,6 @@ class TokenClassification(Classification):
             )
         config = replace(config, label_columns=label_columns, molecules=False)
         super().__init__(model, config, from_scratch, start_from, device)
-        # the tokens of a batch are counted from the first one
-        self.tokenizer.padding_side = "right"
 
     def load_table(self, config: TaskConfig) -> tuple[LabelledTable, list[str]]:
         """The table with the class of every unit; classes are all labels that there are."""
@@ -123,9 +122,10 @@ class TokenClassification(Classification):
         texts = [table.texts[row] for row in rows]
         first = first_tokens(texts, tokenizer, task["unit"], task["max_length"])[..., None]
         examples = [table.examples[row] for row in rows]
-        for numbers, logits in batch_outputs(
-            model, function, examples, tokenizer, task["precision"]
-        ):
+        batches = batch_outputs(
+            model, function, examples, tokenizer, task["precision"], padding_side="right"
+        )
+        for numbers, logits in batches:
             if np.isnan(logits).any():
                 raise Diverged(
                     "the model's outputs are not numbers; "
