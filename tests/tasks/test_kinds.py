@@ -45,7 +45,7 @@ class Tagging:
 
     @staticmethod
     def predict(models, input, options):
-        networks = [model.loaded[0] for model in models]
+        networks = [model.loaded.network for model in models]
         assert all(isinstance(network, BertForTokenClassification) for network in networks)
         frame = pd.read_csv(input).assign(models=len(networks), tags=networks[0].config.num_labels)
         return Predictions(

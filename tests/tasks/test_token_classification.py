@@ -17,6 +17,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate
+from exlm.tasks.predictions import TunedModel
 from exlm.tasks.table import make_table
 from exlm.tasks.token_classification import (
     RESIDUE,
@@ -212,7 +213,7 @@ def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
     table = replace(make_table(frame, "a.csv", "sequence", []), problems=["wrong"] * 3)
     task = {"unit": RESIDUE, "classes": ["H", "E"]}
     rows = np.flatnonzero(table.usable)
-    found = TokenClassification.logits(None, None, table, rows, task)
+    found = TokenClassification.logits(TunedModel(None, None, task), table, rows)
     assert (
         found.shape == (3, 3, 2)
         and np.isnan(found).all()

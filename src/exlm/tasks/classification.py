@@ -11,11 +11,7 @@ import pandas as pd
 import torch
 from scipy.special import softmax
 from torch import Tensor, nn
-from transformers import (
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedModel
 
 from exlm.data.frames import read_frame, with_columns
 from exlm.errors import InputError
@@ -40,6 +36,7 @@ from exlm.tasks.predictions import (
     PredictOptions,
     Score,
     SeedModel,
+    TunedModel,
     distance_to_training,
 )
 from exlm.tasks.reading import TextReader, decide_molecules, text_kind
@@ -120,8 +117,8 @@ class Classification(LabelledTask):
         table, predicted_rows = self.table, self.table.usable
         if table.parts is not None:  # the file of the train part stays as it is
             predicted_rows = predicted_rows & (table.parts != "train")
-        rows = np.flatnonzero(predicted_rows)
-        logits = self.logits(network, self.tokenizer, table, rows, task)
+        model = TunedModel(network, self.tokenizer, task)
+        logits = self.logits(model, table, np.flatnonzero(predicted_rows))
         predictions = self.as_predictions(logits, task)
         if table.task_type == "regression":
             task = fold_units(network, task)
@@ -161,8 +158,9 @@ class Classification(LabelledTask):
             total, count = self.loss(logits, batch["labels"].to(logits.device))
             return total, count, torch.zeros_like(count)
 
-        def validate(model: nn.Module) -> dict[str, float]:
-            logits = self.logits(model, self.tokenizer, self.table, split["valid"], task)
+        def validate(network: nn.Module) -> dict[str, float]:
+            model = TunedModel(network, self.tokenizer, task)
+            logits = self.logits(model, self.table, split["valid"])
             return self.score(self.as_predictions(logits, task), split["valid"])
 
         lengths = [len(example["input_ids"]) for example in self.table.examples]
@@ -213,20 +211,18 @@ class Classification(LabelledTask):
     # Predicting
 
     @staticmethod
-    def logits(
-        model: nn.Module,
-        tokenizer: PreTrainedTokenizerFast,
-        table: LabelledTable,
-        rows: np.ndarray,
-        task: dict[str, Any],
-    ) -> np.ndarray:
+    def logits(model: TunedModel, table: LabelledTable, rows: np.ndarray) -> np.ndarray:
         """A model's outputs for some rows: [all rows, outputs] float64, NaN for all others."""
-
-        def function(**batch: Tensor) -> Tensor:
-            return model(**batch).logits
-
-        width = len(task["classes"] or task["label_columns"])
-        outputs = row_outputs(model, function, width, table, rows, tokenizer, task["precision"])
+        network, tokenizer, task = model
+        outputs = row_outputs(
+            network,
+            lambda **batch: network(**batch).logits,
+            len(task["classes"] or task["label_columns"]),
+            table,
+            rows,
+            tokenizer,
+            task["precision"],
+        )
         return outputs.astype(np.float64)
 
     @staticmethod
@@ -261,14 +257,15 @@ class Classification(LabelledTask):
     def saved_labels(table: LabelledTable, input: str, task: dict[str, Any]) -> np.ndarray:
         """The labels of a table in the form that the model was trained on: [rows, tasks].
         InputError if a value is no label."""
-        return make_table(
+        labelled = make_table(
             table.frame,
             input,
             table.text_column,
             task["label_columns"],
             task["task_type"],
             task["classes"],
-        ).labels
+        )
+        return labelled.labels
 
     @classmethod
     def predict(
@@ -323,13 +320,15 @@ class Classification(LabelledTask):
         molecules = decide_molecules(first_texts, task["molecules"], options.molecules, input)
         runs = dict[str, np.ndarray]()
         for model in models:
-            network, tokenizer = model.loaded
-            standardize = task.get("standardize", "none")
             reader = TextReader(
-                tokenizer, task["max_length"], molecules, standardize, options.on_invalid
+                tokenizer=model.loaded.tokenizer,
+                max_length=task["max_length"],
+                molecules=molecules,
+                standardize=task.get("standardize", "none"),
+                on_invalid=options.on_invalid,
             )
             rows = reader.read_part(table, input)
-            logits = cls.logits(network, tokenizer, rows, np.flatnonzero(rows.usable), model.task)
+            logits = cls.logits(model.loaded, rows, np.flatnonzero(rows.usable))
             temperature = model.task["temperature"] if options.calibrated else 1.0
             runs[model.directory.name] = cls.as_predictions(logits, model.task, temperature)
         return rows, runs

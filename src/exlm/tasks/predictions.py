@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,14 +39,19 @@ class PredictOptions(ReadOptions):
     distance: bool = False
 
 
+class TunedModel(NamedTuple):
+    """A model with the head of a task, its tokenizer, and what is saved with it about its task
+    (`saved_task`)."""
+
+    network: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    task: dict[str, Any]
+
+
 @dataclass(frozen=True)
 class SeedModel:
     """The model of one seed, loaded when it is used first: the ensemble of a fine-tuning has
-    several.
-
-    Attributes:
-        task: what was saved with the model about its task (`saved_task`).
-        model_classes: the classes of models with the head of this kind of task."""
+    several. `model_classes` have the head of its kind of task."""
 
     directory: Path
     task: dict[str, Any]
@@ -54,11 +59,11 @@ class SeedModel:
     device: str
 
     @cached_property
-    def loaded(self) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-        """The model on its device, and its tokenizer."""
+    def loaded(self) -> TunedModel:
+        """The model on its device."""
         network, tokenizer = load_finetuned(str(self.directory), self.model_classes)
         distributed.to_device(network, self.device)
-        return network, tokenizer
+        return TunedModel(network, tokenizer, self.task)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def predict_answers(
     questions, problems = read_questions(input, labelled=False, header=options.header)
     runs = dict[str, pd.DataFrame]()
     for model in models:
-        network, tokenizer = model.loaded
+        network, tokenizer, _ = model.loaded
         windows, too_long = make_windows(questions, tokenizer, task["max_length"], task["stride"])
         settings = task["max_answer"], task["precision"]
         runs[model.directory.name] = answer(network, questions, windows, tokenizer, *settings)

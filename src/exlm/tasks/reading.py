@@ -15,8 +15,10 @@ from exlm.data.tokenization import splits_residues
 from exlm.errors import InputError
 from exlm.tasks.table import Example, LabelledTable, OnInvalid
 
-LEAST_SAMPLE = 10  # texts that must be there to say that they are no molecules or no proteins
-NO_PROTEIN = "not a protein"
+LEAST_SAMPLE = 10  # texts that must be there to say that they are not what a model knows
+# Kinds of text whose tokenizers know all of their letters, by what recognises such a tokenizer: a
+# text with another letter is something else.
+ALPHABETS = {"protein": splits_residues}
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,8 @@ class TextReader:
     """Turns the texts of tables into tokens for one model.
 
     Over-long molecules are left out; unless `on_invalid` is `keep`, so is what RDKit cannot parse,
-    and what the tokenizer of proteins does not know. Over-long text is cut. No other row is lost
-    for the vocabulary. Caveats: not a molecule, cut text, unknown tokens, one text of a pair is
+    and what a tokenizer of ALPHABETS does not know. Over-long text is cut. No other row is lost for
+    the vocabulary. Caveats: not a molecule, cut text, unknown tokens, one text of a pair is
     empty.
 
     Attributes:
@@ -97,14 +99,31 @@ class TextReader:
     standardize: Standardize = "none"
     on_invalid: OnInvalid = "skip"
 
+    @classmethod
+    def for_file(
+        cls,
+        first_texts: Sequence[str],
+        path: str,
+        tokenizer: PreTrainedTokenizerFast,
+        max_length: int,
+        trained_on: TextKind,
+        options: ReadOptions,
+    ) -> "TextReader":
+        """The reader of a file, whose first texts tell what its texts are (`decide_molecules`)."""
+        molecules = decide_molecules(first_texts, trained_on.molecules, options.molecules, path)
+        return cls(tokenizer, max_length, molecules, trained_on.standardize, options.on_invalid)
+
     @cached_property
-    def proteins(self) -> bool:
-        """Whether the model is of proteins."""
-        return splits_residues(self.tokenizer.backend_tokenizer)
+    def letters_of(self) -> str | None:
+        """The kind of text of ALPHABETS that the model knows."""
+        for name, recognises in ALPHABETS.items():
+            if recognises(self.tokenizer.backend_tokenizer):
+                return name
+        return None
 
     def read(self, table: LabelledTable, begins_file: bool = True) -> LabelledTable:
-        """The table with the tokens of every row, and what is wrong with them. InputError if the
-        model is of proteins and most texts that begin a file are none."""
+        """The table with the tokens of every row, and what is wrong with them. InputError if most
+        texts that begin a file are not of the model's alphabet."""
         texts, pairs = table.texts, table.pairs
         if self.molecules:
             texts = [standardize(text, self.standardize) for text in texts]
@@ -120,7 +139,7 @@ class TextReader:
             problems.append(table.problems[row] or problem)
             caveats.append(caveat)
         if begins_file:
-            self._check_proteins(texts, problems)
+            self._check_letters(texts, problems)
         return replace(
             table, examples=examples, problems=problems, caveats=caveats, divided=table.usable
         )
@@ -137,30 +156,32 @@ class TextReader:
         """Why a row cannot be used, and what else is wrong with it, each "" if nothing."""
         ids = example["input_ids"]
         keep = self.on_invalid == "keep"
-        excess = unknown = no_protein = ""
+        excess = unknown = foreign = ""
         if len(ids) > self.max_length:
             excess = f"{len(ids)} tokens, the limit is {self.max_length}"
         if self.tokenizer.unk_token_id in ids:
             both = text if pair is None else f"{text} {pair}"
             unknown = unknown_tokens(both, self.tokenizer)
-            if self.proteins and not keep:
-                no_protein = f"{NO_PROTEIN}: {unknown}"
+            if self.letters_of and not keep:
+                foreign = f"not a {self.letters_of}: {unknown}"
         if self.molecules:
             no_molecule = molecule_problem(text) or ""
-            problem = no_protein or excess or ("" if keep else no_molecule)
+            problem = foreign or excess or ("" if keep else no_molecule)
             return problem, no_molecule or unknown
         if excess:
-            return no_protein, f"{excess}; cut"
+            return foreign, f"{excess}; cut"
         if pair is not None and not (text and pair):
-            return no_protein, "one of the two texts is empty"
-        return no_protein, unknown
+            return foreign, "one of the two texts is empty"
+        return foreign, unknown
 
-    def _check_proteins(self, texts: Sequence[str], problems: Sequence[str]) -> None:
-        no_proteins = [problem for problem in problems if problem.startswith(NO_PROTEIN)]
-        if len(no_proteins) >= LEAST_SAMPLE and len(no_proteins) > sum(map(bool, texts)) / 2:
+    def _check_letters(self, texts: Sequence[str], problems: Sequence[str]) -> None:
+        foreign = [
+            problem for problem in problems if problem.startswith(f"not a {self.letters_of}")
+        ]
+        if len(foreign) >= LEAST_SAMPLE and len(foreign) > sum(map(bool, texts)) / 2:
             raise InputError(
-                f"the model was trained on proteins, and most texts are none ({no_proteins[0]}); "
-                "choose another text_column or another model "
+                f"the model was trained on {self.letters_of}s, and most texts are none "
+                f"({foreign[0]}); choose another text_column or another model "
                 "(on_invalid=keep uses them all the same)"
             )
 

@@ -132,8 +132,7 @@ def make_table(
         frame = _join_files(frame, path, text_column, pair_column)
     inferred = dict[str, str]()
     if text_column is None:
-        text_column = choose_column(frame.columns, None, str(path))
-        inferred["text_column"] = text_column
+        inferred["text_column"] = text_column = choose_column(frame.columns, None, str(path))
     check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
     if shared := {text_column, pair_column} & set(label_columns or ()):
         raise InputError(f"{path}: column {shared.pop()!r} is both text and label; choose another")
@@ -147,11 +146,9 @@ def make_table(
         cells, numbers = cells[columns], numbers[columns]
         inferred["label_columns"] = listed(columns, 5)
     if task_type is None:
-        task_type = _infer_task_type(cells, numbers)
-        inferred["task_type"] = task_type
+        inferred["task_type"] = task_type = _infer_task_type(cells, numbers)
     labels, class_names = _read_labels(cells, numbers, task_type, path, classes)
-
-    texts = [_texts(frame[name]) for name in text_columns]
+    texts = [frame[name].fillna("").astype(str).str.strip().tolist() for name in text_columns]
     problems = _problems(malformed, texts, labels)
     if columns and all(problems):
         raise InputError(
@@ -196,10 +193,6 @@ def _join_files(
     return pd.concat(
         {part: file.reindex(columns=list(columns), fill_value="") for part, file in files.items()}
     )
-
-
-def _texts(column: pd.Series) -> list[str]:
-    return column.fillna("").astype(str).str.strip().tolist()
 
 
 def _problems(malformed: list[str], texts: list[list[str]], labels: np.ndarray) -> list[str]:

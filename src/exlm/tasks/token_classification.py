@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, PreTrainedTokenizerFast
 
 from exlm.data.columns import check_columns
@@ -22,6 +22,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import Models
 from exlm.tasks.inference import batch_outputs
 from exlm.tasks.labelled import load_labelled
+from exlm.tasks.predictions import TunedModel
 from exlm.tasks.table import LabelledTable
 
 RESIDUE, WORD = r"\S", r"\S+"  # the units, as regular expressions
@@ -101,29 +102,25 @@ class TokenClassification(Classification):
         return {"predicted label": labels}
 
     @staticmethod
-    def logits(
-        model: nn.Module,
-        tokenizer: PreTrainedTokenizerFast,
-        table: LabelledTable,
-        rows: np.ndarray,
-        task: dict[str, Any],
-    ) -> np.ndarray:
+    def logits(model: TunedModel, table: LabelledTable, rows: np.ndarray) -> np.ndarray:
         """Outputs for the units of some rows [all rows, units, classes] float32, NaN where none;
         Diverged if one is no number."""
+        network, tokenizer, task = model
         longest = max(map(len, units(table.texts, task["unit"])))
         shape = len(table.texts), longest, len(task["classes"])
         result = np.full(shape, np.nan, np.float32)
         if not len(rows):
             return result
-
-        def function(**batch: Tensor) -> Tensor:
-            return model(**batch).logits
-
         texts = [table.texts[row] for row in rows]
         first = first_tokens(texts, tokenizer, task["unit"], task["max_length"])[..., None]
         examples = [table.examples[row] for row in rows]
         batches = batch_outputs(
-            model, function, examples, tokenizer, task["precision"], padding_side="right"
+            network,
+            lambda **batch: network(**batch).logits,
+            examples,
+            tokenizer,
+            task["precision"],
+            padding_side="right",
         )
         for numbers, logits in batches:
             if np.isnan(logits).any():
