@@ -13,10 +13,11 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer, pipeline
 
-from exlm import InputError, pretrained
+from exlm import InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage import models as stored_models
 from exlm.storage.models import save_model
 from exlm.tasks import inference
 from exlm.tasks.classification import Classification
@@ -234,14 +235,14 @@ def test_start_from_takes_the_encoder_of_the_best_seed(bert, files, tmp_path):
     scores = [result["scores"]["valid"]["roc_auc"] for result in first["runs"]]
     assert len(set(scores)) > 1  # else any seed would be the best
     report = run(bert, files, tmp_path / "second", STILL, start_from=str(tmp_path / "first"))
-    best = load_finetuned(
-        str(tmp_path / f"first/seed-{np.argmax(scores)}"), Classification.model_classes
-    )[0].base_model
-    started = load_finetuned(str(tmp_path / "second/seed-0"), Classification.model_classes)[
-        0
-    ].base_model
-    for name, values in best.state_dict().items():
-        torch.testing.assert_close(started.state_dict()[name], values, atol=1e-7, rtol=0)
+
+    def weights(directory: str) -> dict[str, torch.Tensor]:
+        network, _ = load_finetuned(str(tmp_path / directory), Classification.model_classes)
+        return network.base_model.state_dict()
+
+    best, started = weights(f"first/seed-{np.argmax(scores)}"), weights("second/seed-0")
+    for name, values in best.items():
+        torch.testing.assert_close(started[name], values, atol=1e-7, rtol=0)
     assert report["settings"]["start_from"] == str(tmp_path / "first")
 
 
@@ -309,14 +310,14 @@ def test_a_mistyped_name_asks_the_hub_once(files, tmp_path, monkeypatch):
         asked.append(url)
         raise ConnectionError("no network")
 
-    monkeypatch.setattr(pretrained, "get_hf_file_metadata", no_answer)
+    monkeypatch.setattr(stored_models, "get_hf_file_metadata", no_answer)
     monkeypatch.setattr(
         AutoConfig, "from_pretrained", lambda name: pytest.fail("transformers would ask again")
     )
     error = refused("runs/exlmm", files, tmp_path)
     assert "no such directory, and not found on the hub: no network" in error and len(asked) == 1
     with pytest.raises(InputError, match="no tokenizer could be loaded from bertt"):
-        pretrained.load_tokenizer("bertt")
+        stored_models.load_tokenizer("bertt")
     assert len(asked) == 2
     assert "./runs/exlmm does not exist" in refused("./runs/exlmm", files, tmp_path)
     assert "/runs/exlmm does not exist" in refused("/runs/exlmm", files, tmp_path)

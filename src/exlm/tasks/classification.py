@@ -2,6 +2,7 @@
 of seeds; and predict with their models."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -39,7 +40,7 @@ from exlm.tasks.predictions import (
     TunedModel,
     distance_to_training,
 )
-from exlm.tasks.reading import TextReader, decide_molecules, text_kind
+from exlm.tasks.reading import TextKind, TextReader, text_kind
 from exlm.tasks.splits import Split
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import LabelledTable, TaskType, make_table
@@ -317,16 +318,13 @@ class Classification(LabelledTask):
         table = make_table(frame, input, text_column, [], pair_column=task["pair_column"])
         # the rows that begin the file tell what its texts are
         first_texts = table.texts if frame.index[0] == 0 else []
-        molecules = decide_molecules(first_texts, task["molecules"], options.molecules, input)
+        trained_on = TextKind(task["molecules"], task.get("standardize", "none"))
+        reader = TextReader.for_file(
+            first_texts, input, models[0].loaded.tokenizer, task["max_length"], trained_on, options
+        )
         runs = dict[str, np.ndarray]()
         for model in models:
-            reader = TextReader(
-                tokenizer=model.loaded.tokenizer,
-                max_length=task["max_length"],
-                molecules=molecules,
-                standardize=task.get("standardize", "none"),
-                on_invalid=options.on_invalid,
-            )
+            reader = replace(reader, tokenizer=model.loaded.tokenizer)
             rows = reader.read_part(table, input)
             logits = cls.logits(model.loaded, rows, np.flatnonzero(rows.usable))
             temperature = model.task["temperature"] if options.calibrated else 1.0

@@ -14,7 +14,7 @@ from exlm.data import frames
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import fingerprint, load_model
 from exlm.tasks.inference import row_outputs
-from exlm.tasks.reading import ReadOptions, TextReader, decide_molecules, text_kind
+from exlm.tasks.reading import ReadOptions, TextReader, text_kind
 from exlm.tasks.table import LabelledTable, make_table
 from exlm.train import distributed
 
@@ -55,14 +55,8 @@ def embed(
     first_rows = next(frames.read_frames(input, read_options.header, frames.ROWS))
     first = make_table(first_rows, input, read_options.text_column, [])
     trained_on = text_kind(network.config)
-    reader = TextReader(
-        tokenizer=tokenizer,
-        max_length=max_length,
-        molecules=decide_molecules(
-            first.texts, trained_on.molecules, read_options.molecules, input
-        ),
-        standardize=trained_on.standardize,
-        on_invalid=read_options.on_invalid,
+    reader = TextReader.for_file(
+        first.texts, input, tokenizer, max_length, trained_on, read_options
     )
 
     def write(frame: pd.DataFrame, path: Path) -> dict[str, int]:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from rdkit.DataStructs import BulkTanimotoSimilarity
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from torch import nn
+from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import fingerprints
 from exlm.errors import InputError
@@ -43,7 +44,7 @@ class TunedModel(NamedTuple):
     """A model with the head of a task, its tokenizer, and what is saved with it about its task
     (`saved_task`)."""
 
-    network: PreTrainedModel
+    network: nn.Module
     tokenizer: PreTrainedTokenizerFast
     task: dict[str, Any]
 
