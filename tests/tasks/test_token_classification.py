@@ -182,6 +182,13 @@ def test_first_tokens_of_units():
     assert found.tolist() == [[1, 2, -1, -1], [1, 2, -1, -1]]  # cut after two residues
 
 
+def test_finding_first_tokens_leaves_the_tokenizer_as_it_is():
+    tokenizer = train_text_tokenizer("protein", ["M"], 500)
+    tokenizer.padding_side = "left"
+    first_tokens(["MKV"], tokenizer, RESIDUE, max_length=10)
+    assert tokenizer.padding_side == "left"
+
+
 def test_texts_that_are_no_proteins_are_refused_unless_kept(biologist, tmp_path):
     path, out = tmp_path / "news.txt", str(tmp_path / "a.npy")
     path.write_text("the weather is fine today\n" * 12 + "MKVLA\n")

@@ -411,6 +411,11 @@ def test_evaluate_gives_the_scores_of_the_predictions_with_intervals(tuned, mole
         evaluate(output, str(molecules / "unlabelled.csv"), str(molecules / "e.json"))
 
 
+def test_a_negative_seed_is_refused_in_one_sentence(tuned, molecules):
+    with pytest.raises(InputError, match="seed is -1; it must be 0 or more"):
+        evaluate(str(tuned("binary")), str(molecules / "table.csv"), seed=-1)
+
+
 def test_evaluate_questions(texts, capsys):
     if not (texts / "questions").exists():
         test_the_model_of_auto_classes_answers_as_predict_does(texts)
