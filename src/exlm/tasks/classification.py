@@ -48,11 +48,6 @@ from exlm.tasks.table import LabelledTable, TaskType, make_table
 DEFAULT_LENGTH = 512
 # predictions for molecules with a larger distance to those of the training deserve less trust
 FAR = 0.7
-PROBLEM_TYPES = {
-    "multiclass": "single_label_classification",
-    "token_classification": "single_label_classification",
-    "regression": "regression",
-}  # all others: multi-label
 
 
 class Classification(LabelledTask):
@@ -173,7 +168,10 @@ class Classification(LabelledTask):
     @property
     def problem_type(self) -> str:
         """The loss, as transformers call it."""
-        return PROBLEM_TYPES.get(self.table.task_type, "multi_label_classification")
+        if self.table.classes:
+            return "single_label_classification"
+        is_regression = self.table.task_type == "regression"
+        return "regression" if is_regression else "multi_label_classification"
 
     def loss(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of the losses of the labels of a batch (`batch_labels`), and their number."""
@@ -234,7 +232,7 @@ class Classification(LabelledTask):
         labels: [rows, outputs]. Models whose head returns real units have mean 0 and std 1."""
         if task["task_type"] == "regression":
             return logits * np.asarray(task["std"]) + np.asarray(task["mean"])
-        if task["task_type"] in ("multiclass", "token_classification"):
+        if task["classes"]:
             return softmax(logits / temperature, -1)
         return 1 / (1 + np.exp(-np.clip(logits / temperature, -700, 700)))
 
@@ -250,7 +248,7 @@ class Classification(LabelledTask):
             columns[name] = means[:, i]
             if len(runs) > 1:
                 columns[f"{name} std"] = np.std(runs, 0, ddof=1)[:, i]
-        if task["task_type"] in ("binary", "multiclass"):
+        if task["classes"] or task["task_type"] == "binary":
             columns |= _class_columns(means, task["classes"])
         return columns
 

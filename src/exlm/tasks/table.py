@@ -282,8 +282,8 @@ def _read_labels(
     path: str | Path,
     classes: Sequence[str] | None,
 ) -> tuple[np.ndarray, list[str] | None]:
-    """Labels [rows, tasks], NaN = missing, and the classes that they index, for tasks with
-    classes."""
+    """Labels [rows, tasks], NaN = missing, and the classes that they index: those of a multiclass
+    task, or the `classes` of any kind of task that has them."""
     names = list(classes) if classes else None
     if len(cells.columns) > 1 and task_type in ("binary", "multiclass"):
         raise InputError(
@@ -291,7 +291,7 @@ def _read_labels(
         )
     if task_type == "regression":
         labels, allowed = numbers.where(np.isfinite(numbers)), "a number"
-    elif task_type == "multiclass" and len(cells.columns):
+    elif (names or task_type == "multiclass") and len(cells.columns):
         labels, names = _class_indices(cells, numbers, names)
         allowed = listed(names)
     else:
