@@ -136,7 +136,6 @@ def make_table(
     check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
     if shared := {text_column, pair_column} & set(label_columns or ()):
         raise InputError(f"{path}: column {shared.pop()!r} is both text and label; choose another")
-
     text_columns = [text_column] if pair_column is None else [text_column, pair_column]
     other_columns = [name for name in frame.columns if name not in text_columns]
     columns = other_columns if label_columns is None else list(dict.fromkeys(label_columns))
