@@ -79,7 +79,7 @@ def test_what_is_interrupted_before_its_card_gets_one_when_it_goes_on(
             tmp_path / "run",
             lambda path: pretrain(str(path), data, ArchitectureConfig(**SIZES), train),
         ),
-        "exlm.tasks.finetune": (
+        "exlm.tasks.grid": (
             tmp_path / "tuned/seed-0",
             lambda path: finetune(
                 str(path.parent), str(run), task, FinetuneConfig(epochs=1), seeds=[0]

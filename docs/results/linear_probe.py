@@ -29,13 +29,13 @@ from transformers import PreTrainedTokenizerFast
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model
-from exlm.tasks import inference
 from exlm.tasks.classification import DEFAULT_LENGTH
 from exlm.tasks.config import TaskConfig, resolve
 from exlm.tasks.datasets import GLUE
-from exlm.tasks.inference import tokenize_rows
+from exlm.tasks.inference import row_outputs
 from exlm.tasks.labelled import load_labelled, split_rows
 from exlm.tasks.metrics import METRICS, rank
+from exlm.tasks.reading import TextReader
 from exlm.tasks.splits import Split, random_split
 from exlm.tasks.table import LabelledTable
 
@@ -83,7 +83,7 @@ def embeddings(
         )
 
     width, usable = POOLINGS[pooling] * network.config.hidden_size, np.flatnonzero(table.usable)
-    return inference.run(
+    return row_outputs(
         network, function, width, table, usable, tokenizer, precision="fp32"
     ).astype(float)
 
@@ -160,7 +160,7 @@ def lines(
             )
         vocabulary = tokenizer.backend_tokenizer.to_str()
         if vocabulary not in prepared:
-            rows = tokenize_rows(table, tokenizer, DEFAULT_LENGTH, molecules=not text)
+            rows = TextReader(tokenizer, DEFAULT_LENGTH, molecules=not text).read(table)
             prepared[vocabulary] = rows, parts_of(task, rows)
         rows, split = prepared[vocabulary]
         for count in wanted:

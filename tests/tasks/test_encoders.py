@@ -13,16 +13,18 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer, pipeline
 
-from exlm import InputError, pretrained
+from exlm import InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage import models as stored_models
 from exlm.storage.models import save_model
 from exlm.tasks import inference
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder_tokenizer, load_finetuned
 from exlm.tasks.finetune import finetune
+from exlm.tasks.reading import tokenize
 from exlm.tasks.table import make_table
 from tests.tasks.tiny_models import FAMILIES, LINES, pairs, predicted, questions, save_family
 
@@ -134,9 +136,9 @@ def test_predict_gives_the_predictions_of_the_run(tuned, files, tmp_path):
 
 
 def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
-    network, tokenizer = load_finetuned(str(tuned[0] / "seed-0"), Classification.models)
+    network, tokenizer = load_finetuned(str(tuned[0] / "seed-0"), Classification.model_classes)
     frame = pd.read_csv(files / "both.csv")
-    examples = inference.tokenize(frame["text"].tolist(), tokenizer, frame["second"].tolist(), 64)
+    examples = tokenize(frame["text"].tolist(), tokenizer, frame["second"].tolist(), 64)
     assert len({len(example["input_ids"]) for example in examples}) > 3
     table = replace(make_table(frame, "both.csv", "text", []), examples=examples)
 
@@ -144,7 +146,7 @@ def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
         function = lambda **batch: network(**batch).logits  # noqa: E731
         monkeypatch.setattr(inference, "TOKENS_PER_BATCH", tokens_per_batch)
         every = np.arange(len(examples))
-        return inference.run(
+        return inference.row_outputs(
             network, function, network.config.num_labels, table, every, tokenizer, precision
         )
 
@@ -156,7 +158,7 @@ def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
 
 def test_the_second_text_is_told_from_the_first(model, family):
     tokenizer, _ = load_encoder_tokenizer(str(model))
-    example = inference.tokenize(["Ada"], tokenizer, ["Rome"])[0]
+    example = tokenize(["Ada"], tokenizer, ["Rome"])[0]
     types = set(example.get("token_type_ids", []))
     assert types == {"bert": {0, 1}, "albert": {0, 1}, "xlnet": {0, 1, 2}}.get(family, set())
 
@@ -172,7 +174,7 @@ def test_over_long_pairs_are_cut_to_what_the_model_can_read(model, tuned, family
 
 
 def test_dropout_reaches_every_layer(tuned):
-    network, _ = load_finetuned(str(tuned[0] / "seed-0"), Classification.models)
+    network, _ = load_finetuned(str(tuned[0] / "seed-0"), Classification.model_classes)
     rates = {name: m.p for name, m in network.named_modules() if isinstance(m, nn.Dropout)}
     encoder = {
         rate for name, rate in rates.items() if name.startswith(f"{network.base_model_prefix}.")
@@ -194,7 +196,7 @@ def test_the_mean_over_tokens_is_refused_where_the_head_cannot_read_it(
     train = replace(STILL, pooling="mean")
     if family == "modernbert":
         run(model, files, tmp_path, train)
-        network, _ = load_finetuned(str(tmp_path / "seed-0"), Classification.models)
+        network, _ = load_finetuned(str(tmp_path / "seed-0"), Classification.model_classes)
         assert network.config.classifier_pooling == "mean"
     else:
         with pytest.raises(InputError, match="set pooling to first"):
@@ -233,12 +235,14 @@ def test_start_from_takes_the_encoder_of_the_best_seed(bert, files, tmp_path):
     scores = [result["scores"]["valid"]["roc_auc"] for result in first["runs"]]
     assert len(set(scores)) > 1  # else any seed would be the best
     report = run(bert, files, tmp_path / "second", STILL, start_from=str(tmp_path / "first"))
-    best = load_finetuned(str(tmp_path / f"first/seed-{np.argmax(scores)}"), Classification.models)[
-        0
-    ].base_model
-    started = load_finetuned(str(tmp_path / "second/seed-0"), Classification.models)[0].base_model
-    for name, values in best.state_dict().items():
-        torch.testing.assert_close(started.state_dict()[name], values, atol=1e-7, rtol=0)
+
+    def weights(directory: str) -> dict[str, torch.Tensor]:
+        network, _ = load_finetuned(str(tmp_path / directory), Classification.model_classes)
+        return network.base_model.state_dict()
+
+    best, started = weights(f"first/seed-{np.argmax(scores)}"), weights("second/seed-0")
+    for name, values in best.items():
+        torch.testing.assert_close(started[name], values, atol=1e-7, rtol=0)
     assert report["settings"]["start_from"] == str(tmp_path / "first")
 
 
@@ -306,14 +310,14 @@ def test_a_mistyped_name_asks_the_hub_once(files, tmp_path, monkeypatch):
         asked.append(url)
         raise ConnectionError("no network")
 
-    monkeypatch.setattr(pretrained, "get_hf_file_metadata", no_answer)
+    monkeypatch.setattr(stored_models, "get_hf_file_metadata", no_answer)
     monkeypatch.setattr(
         AutoConfig, "from_pretrained", lambda name: pytest.fail("transformers would ask again")
     )
     error = refused("runs/exlmm", files, tmp_path)
     assert "no such directory, and not found on the hub: no network" in error and len(asked) == 1
     with pytest.raises(InputError, match="no tokenizer could be loaded from bertt"):
-        pretrained.load_tokenizer("bertt")
+        stored_models.load_tokenizer("bertt")
     assert len(asked) == 2
     assert "./runs/exlmm does not exist" in refused("./runs/exlmm", files, tmp_path)
     assert "/runs/exlmm does not exist" in refused("/runs/exlmm", files, tmp_path)

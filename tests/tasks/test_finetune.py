@@ -3,7 +3,8 @@
 import json
 import os
 import signal
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
@@ -181,6 +182,20 @@ def test_the_same_seed_gives_the_same_result(pretrained, table, tmp_path):
         left["test"] == right["test"]
         and left["runs"][0]["split_sha256"] == right["runs"][0]["split_sha256"]
     )
+
+
+@pytest.mark.parametrize("seeds", [[], [0, 1, 0], [-1]])
+def test_seeds_that_cannot_be_run_are_refused_in_one_sentence(pretrained, table, tmp_path, seeds):
+    with pytest.raises(InputError, match=r"seeds is \[.*\]; give"):
+        run(pretrained, table, tmp_path, ["nitrogen"], seeds=seeds)
+
+
+def test_the_settings_of_the_caller_stay_as_they_are(pretrained, table, tmp_path):
+    task = TaskConfig(str(table), label_columns=["nitrogen"], split="random")
+    train = replace(FAST, epochs=1)
+    before = deepcopy((asdict(task), asdict(train)))
+    finetune(str(tmp_path / "out"), str(pretrained), task, train, [0], grid={"dropout": [0.0, 0.1]})
+    assert (asdict(task), asdict(train)) == before
 
 
 class Crash(Exception):

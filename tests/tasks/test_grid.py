@@ -12,7 +12,8 @@ from exlm import InputError
 from exlm.storage.files import write_manifest
 from exlm.tasks import supervised
 from exlm.tasks.config import FinetuneConfig, TaskConfig, cells
-from exlm.tasks.finetune import best_seed_directory, finetune, run_grid, seed_directories
+from exlm.tasks.finetune import finetune
+from exlm.tasks.grid import best_seed_directory, run_grid, seed_directories
 from exlm.tasks.predict import predict
 from tests.tasks.tiny_models import pairs, predicted, save_family
 

@@ -16,7 +16,7 @@ from exlm.tasks import embed as embed_module
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
-from exlm.tasks.inference import tokenize_rows
+from exlm.tasks.reading import TextReader
 from exlm.tasks.table import make_table
 from tests.tasks.tiny_models import predicted
 
@@ -135,11 +135,10 @@ def test_spellings_of_a_molecule_have_one_vector_and_one_prediction(chemist, smi
 def test_tokens_outside_the_vocabulary_are_named_and_cost_no_row(tmp_path):
     tokenizer = train_text_tokenizer("wordpiece", ["CCO CCN"] * 9, 300)
     path = write(tmp_path / "a.csv", ["smiles", "CCO", "C[Xe]", "CC"])
-    rows = tokenize_rows(
-        make_table(read_frame(path), path, None, []), tokenizer, 50, molecules=True
-    )
+    reader = TextReader(tokenizer, max_length=50, molecules=True)
+    rows = reader.read(make_table(read_frame(path), path, None, []))
     assert rows.usable.all()
-    assert rows.report()[["row", "reason", "action"]].values.tolist() == [
+    assert rows.invalid_rows()[["row", "reason", "action"]].values.tolist() == [
         [2, "not in the model's vocabulary: [ Xe ]", "kept"]
     ]
     with pytest.raises(InputError, match="row 2, value .*: not in the model's vocabulary"):

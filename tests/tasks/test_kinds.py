@@ -12,9 +12,9 @@ from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import load_encoder, load_encoder_tokenizer
 from exlm.tasks.finetune import finetune
-from exlm.tasks.kinds import KINDS
 from exlm.tasks.predict import evaluate
 from exlm.tasks.predictions import Predictions
+from exlm.tasks.task import KINDS
 from tests.tasks.tiny_models import predicted, save_family
 
 
@@ -22,26 +22,30 @@ class Tagging:
     """Stands in for a class that trains: it saves models with new heads. Predicting counts the
     models and labels."""
 
-    models = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
-    metric, summary, invalid = "accuracy", "tags", pd.DataFrame()
+    model_classes = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
+    metric, summary, invalid_rows = "accuracy", "tags", pd.DataFrame()
     data_settings = {"departures": []}
 
-    def __init__(self, model, task, from_scratch=False, start_from=None):
-        self.task, self.tokenizer = task, load_encoder_tokenizer(model)[0]
+    def __init__(self, model, config, from_scratch=False, start_from=None, device="auto"):
+        self.config, self.tokenizer = config, load_encoder_tokenizer(model)[0]
         self.new_network = partial(
-            load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from
+            load_encoder,
+            model,
+            self.model_classes,
+            from_scratch=from_scratch,
+            start_from=start_from,
         )
 
     def train_seed(self, run_dir, hyper, seed):
         network = self.new_network(
-            hyper, {"num_labels": 3, "task": {"task_type": self.task.task_type}}
+            hyper, {"num_labels": 3, "task": {"task_type": self.config.task_type}}
         )
         save_model(run_dir, network, self.tokenizer)
         return {"best_epoch": 1, "scores": {"valid": {"accuracy": 0.5 + seed / 10}}}
 
     @staticmethod
-    def predict(members, input, options):
-        networks = [member.loaded[0] for member in members]
+    def predict(models, input, options):
+        networks = [model.loaded.network for model in models]
         assert all(isinstance(network, BertForTokenClassification) for network in networks)
         frame = pd.read_csv(input).assign(models=len(networks), tags=networks[0].config.num_labels)
         return Predictions(

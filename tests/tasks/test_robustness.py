@@ -129,13 +129,13 @@ def test_a_fine_tuned_model_gets_a_new_head(bert, files):
     place = files / "out/seed-0"
     trained = load_file(place / "model.safetensors")["classifier.weight"]
     model = load_encoder(
-        str(place), Classification.models, FinetuneConfig(), {"num_labels": len(trained)}
+        str(place), Classification.model_classes, FinetuneConfig(), {"num_labels": len(trained)}
     )
     assert not torch.equal(model.classifier.weight, trained)
     kept = load_file(place / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
     torch.testing.assert_close(model.bert.embeddings.word_embeddings.weight.data, kept)
     answering = load_encoder(
-        str(place), QuestionAnswering.models, FinetuneConfig(), {"num_labels": 2}
+        str(place), QuestionAnswering.model_classes, FinetuneConfig(), {"num_labels": 2}
     )
     assert answering.qa_outputs.out_features == 2
 
@@ -145,7 +145,7 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path):
     settings = json.loads((place / "config.json").read_text()) | {"intermediate_size": 48}
     (place / "config.json").write_text(json.dumps(settings))
     with pytest.raises(InputError, match=r"has size \[32\], by config.json \[48\]"):
-        load_encoder(str(place), Classification.models, FinetuneConfig(), {})
+        load_encoder(str(place), Classification.model_classes, FinetuneConfig(), {})
 
 
 def test_named_sets_bring_their_own_columns(bert, tmp_path):

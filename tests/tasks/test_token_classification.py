@@ -17,8 +17,15 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate
+from exlm.tasks.predictions import TunedModel
 from exlm.tasks.table import make_table
-from exlm.tasks.token_labels import RESIDUE, WORD, first_tokens, spelled, unit_logits
+from exlm.tasks.token_classification import (
+    RESIDUE,
+    WORD,
+    TokenClassification,
+    first_tokens,
+    spelled,
+)
 from tests.tasks.tiny_models import LINES, NAMES, TOWNS, predicted, save_family
 
 GREASY = "AVILMFWC"
@@ -167,12 +174,19 @@ def test_named_entities_of_words(family, tmp_path, monkeypatch):
 def test_first_tokens_of_units():
     tokenizer = train_text_tokenizer("bpe", ["aa bb aa bb cc cc"] * 3, 300)
     text = "zz  bb q\u00e9"
-    [first] = first_tokens([text], tokenizer, {"unit": WORD, "max_length": 50})
+    [first] = first_tokens([text], tokenizer, WORD, max_length=50)
     tokens = tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
     assert [tokens[i].lstrip("\u0120")[0] for i in first] == ["z", "b", "q"]
     protein = train_text_tokenizer("protein", ["M"], 500)
-    found = first_tokens(["mkv*", "MK"], protein, {"unit": RESIDUE, "max_length": 4})
+    found = first_tokens(["mkv*", "MK"], protein, RESIDUE, max_length=4)
     assert found.tolist() == [[1, 2, -1, -1], [1, 2, -1, -1]]  # cut after two residues
+
+
+def test_finding_first_tokens_leaves_the_tokenizer_as_it_is():
+    tokenizer = train_text_tokenizer("protein", ["M"], 500)
+    tokenizer.padding_side = "left"
+    first_tokens(["MKV"], tokenizer, RESIDUE, max_length=10)
+    assert tokenizer.padding_side == "left"
 
 
 def test_texts_that_are_no_proteins_are_refused_unless_kept(biologist, tmp_path):
@@ -205,9 +219,10 @@ def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
     frame = pd.DataFrame({"sequence": ["MKV", "", "AC"]})
     table = replace(make_table(frame, "a.csv", "sequence", []), problems=["wrong"] * 3)
     task = {"unit": RESIDUE, "classes": ["H", "E"]}
-    found = unit_logits(None, table, np.flatnonzero(table.usable), task, None)
+    rows = np.flatnonzero(table.usable)
+    found = TokenClassification.logits(TunedModel(None, None, task), table, rows)
     assert (
         found.shape == (3, 3, 2)
         and np.isnan(found).all()
-        and spelled(found, table.texts, task) == ["", "", ""]
+        and spelled(found, table.texts, task["classes"], task["unit"]) == ["", "", ""]
     )

@@ -23,15 +23,15 @@ from exlm.data.tokenization import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import fingerprint, load_tokenizer, save_model, verify
-from exlm.tasks import predictions
 from exlm.tasks.answers import answer, make_windows
+from exlm.tasks.calibration import calibration_error, fit_temperature
 from exlm.tasks.classification import Classification
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.encoders import load_finetuned
-from exlm.tasks.finetune import best_seed_directory, finetune, seed_directories
+from exlm.tasks.finetune import finetune
+from exlm.tasks.grid import best_seed_directory, seed_directories
 from exlm.tasks.predict import evaluate, predict, with_intervals
-from exlm.tasks.predictions import calibration_error, fit_temperature
 from exlm.tasks.question_answering import read_questions
 from tests.tasks.tiny_models import LINES, pairs, predicted, questions
 
@@ -244,7 +244,7 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
     monkeypatch.setattr("exlm.tasks.predict.ROWS", 6)
     monkeypatch.setattr("exlm.data.frames.ROWS", 6)
     predict(*arguments, str(whole), distance=True)
-    made, original = [], predictions.predict_logits
+    made, original = [], Classification.logits
 
     def failing(*given):
         made.append(None)
@@ -252,7 +252,7 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
             raise KeyboardInterrupt
         return original(*given)
 
-    monkeypatch.setattr(predictions, "predict_logits", failing)
+    monkeypatch.setattr(Classification, "logits", failing)
     with pytest.raises(KeyboardInterrupt):
         predict(*arguments, str(cut), distance=True)
     assert not cut.exists()
@@ -298,7 +298,7 @@ def test_several_labels_have_scores_of_their_own(tuned):
 def test_an_earlier_regression_model_predicts_the_same(tuned, molecules, tmp_path):
     """Its head returned standardised values, and its task has their mean and standard deviation."""
     seed, table = tuned("regression") / "seed-0", str(molecules / "table.csv")
-    network, tokenizer = load_finetuned(str(seed), Classification.models)
+    network, tokenizer = load_finetuned(str(seed), Classification.model_classes)
     mean, std = torch.tensor([1200.0, 10.0]), torch.tensor([80.0, 5.0])
     with torch.no_grad():
         network.classifier.output.weight.div_(std[:, None])
@@ -409,6 +409,11 @@ def test_evaluate_gives_the_scores_of_the_predictions_with_intervals(tuned, mole
     pd.read_csv(table).drop(columns="nitrogen").to_csv(molecules / "unlabelled.csv", index=False)
     with pytest.raises(InputError, match="nothing can be scored.* nitrogen; rename"):
         evaluate(output, str(molecules / "unlabelled.csv"), str(molecules / "e.json"))
+
+
+def test_a_negative_seed_is_refused_in_one_sentence(tuned, molecules):
+    with pytest.raises(InputError, match="seed is -1; it must be 0 or more"):
+        evaluate(str(tuned("binary")), str(molecules / "table.csv"), seed=-1)
 
 
 def test_evaluate_questions(texts, capsys):

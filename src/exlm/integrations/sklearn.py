@@ -13,7 +13,7 @@ from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model, verify
 from exlm.tasks.embed import embeddings
-from exlm.tasks.inference import check_kind, text_kind, tokenize_rows
+from exlm.tasks.reading import ReadOptions, TextReader, text_kind
 from exlm.tasks.table import make_table
 from exlm.train import distributed
 
@@ -51,17 +51,22 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         on_invalid: Literal["error", "nan"] = "error",
         device: str = "auto",
     ) -> None:
-        self.model, self.pooling, self.layers, self.molecules = model, pooling, layers, molecules
-        self.max_length, self.on_invalid, self.device = max_length, on_invalid, device
+        self.model = model
+        self.pooling = pooling
+        self.layers = layers
+        self.molecules = molecules
+        self.max_length = max_length
+        self.on_invalid = on_invalid
+        self.device = device
 
     def fit(self, X: Any, y: Any = None) -> "Embedder":
         """Checks the model's files and that the input is one column; nothing is learned."""
         _loaded.cache_clear()  # the directory may hold another model now
         verify(self.model)
         if self.pooling not in ("mean", "first") or self.on_invalid not in ("error", "nan"):
-            found = f"pooling is {self.pooling!r} and on_invalid is {self.on_invalid!r}"
             raise InputError(
-                f"{found}; they must be one of 'mean', 'first' and one of 'error', 'nan'"
+                f"pooling is {self.pooling!r} and on_invalid is {self.on_invalid!r}; "
+                "they must be one of 'mean', 'first' and one of 'error', 'nan'"
             )
         strings(X)
         return self
@@ -74,14 +79,17 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             network, tokenizer = _loaded(self.model, self.layers, self.device)
         if not texts:
             return np.empty((0, network.config.hidden_size), dtype=np.float32)
-        known = text_kind(network.config)
-        molecules = check_kind(texts, known.molecules, self.molecules, "the input")
-        table = make_table(pd.DataFrame({"text": texts}), "the input", "text", [])
-        table = tokenize_rows(table, tokenizer, self.max_length, molecules, how=known.standardize)
+        options, trained_on = ReadOptions(molecules=self.molecules), text_kind(network.config)
+        reader = TextReader.for_file(
+            texts, "the input", tokenizer, self.max_length, trained_on, options
+        )
+        table = reader.read(make_table(pd.DataFrame({"text": texts}), "the input", "text", []))
         if self.on_invalid == "error" and not table.usable.all():
             row = int(np.argmin(table.usable))
-            reason = f"row {row + 1}, value {texts[row]!r}, cannot be used: {table.problems[row]}"
-            raise InputError(f"{reason}; correct it, or set on_invalid to nan")
+            raise InputError(
+                f"row {row + 1}, value {texts[row]!r}, cannot be used: {table.problems[row]}; "
+                "correct it, or set on_invalid to nan"
+            )
         return embeddings(network, tokenizer, table, self.pooling)
 
     @property
@@ -91,11 +99,9 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.string, tags.input_tags.one_d_array, tags.input_tags.two_d_array = (
-            True,
-            True,
-            False,
-        )
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
         tags.requires_fit = False
         return tags
 

@@ -20,7 +20,8 @@ from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.storage.files import read, sha256, write_yaml
 from exlm.storage.models import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig, resolve
-from exlm.tasks.finetune import REPORT, finetune
+from exlm.tasks.finetune import finetune
+from exlm.tasks.grid import REPORT
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig
 

@@ -18,7 +18,7 @@ from exlm.errors import InputError
 from exlm.paper.values import EXLM_ONLY, HOURS, MLM, SHARES, VALUES, Cell
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.tasks.datasets import MOLECULENET
-from exlm.tasks.finetune import REPORT
+from exlm.tasks.grid import REPORT
 
 Json = dict[str, Any]
 Record = TypeVar("Record")

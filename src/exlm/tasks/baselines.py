@@ -29,10 +29,11 @@ from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.storage.files import lock, plain
 from exlm.tasks.config import TaskConfig, identity, resolve
 from exlm.tasks.finetune import run_task
-from exlm.tasks.inference import TextKind
 from exlm.tasks.labelled import LabelledTask
 from exlm.tasks.metrics import rank
+from exlm.tasks.reading import TextKind
 from exlm.tasks.table import LabelledTable, TaskType
+from exlm.tasks.task import kind_of
 from exlm.train.loop import on_signals
 
 TREES, NEIGHBOURS = 500, 5
@@ -306,6 +307,7 @@ def baseline(
         raise InputError(
             f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp"
         )
+    kind_of(task.task_type)  # InputError for a type that there is not
     task = resolve(replace(task, dataset=dataset))[0]
     trainer = BaselineTask(name, task, Path(environments).expanduser())
     own = [f"{package}=={version(package)}" for package in ("rdkit", "scikit-learn")]
@@ -315,7 +317,7 @@ def baseline(
     }
     hyper |= {"epochs": epochs} if epochs else {}
     directory = Path(output or f"runs/baselines/{name}/{Path(dataset).name.split('.')[0].lower()}")
-    settings = plain({"baseline": name, "task": identity(trainer.task), **trainer.data_settings})
+    settings = plain({"baseline": name, "task": identity(trainer.config), **trainer.data_settings})
     recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "epochs": epochs}
     return run_task(directory, trainer, {"": hyper}, seeds, settings, recipe)
 
@@ -330,11 +332,11 @@ class BaselineTask(LabelledTask):
                 f"{task.task_type} has no baseline; use a table with labels for each row as a whole"
             )
         super().__init__(task, TextKind(None, "none"))
-        if self.task.molecules != self.baseline.molecules:
+        if self.config.molecules != self.baseline.molecules:
             fitting = ", ".join(
-                key for key, entry in BASELINES.items() if entry.molecules == self.task.molecules
+                key for key, entry in BASELINES.items() if entry.molecules == self.config.molecules
             )
-            found = f"{task.dataset} has {'molecules' if self.task.molecules else 'text'}"
+            found = f"{task.dataset} has {'molecules' if self.config.molecules else 'text'}"
             raise InputError(
                 f"{found}, which {name} does not read; use {fitting}, or set task.molecules"
             )
@@ -344,11 +346,11 @@ class BaselineTask(LabelledTask):
     def read_rows(self, table: LabelledTable) -> LabelledTable:
         """The table without tokens. What RDKit cannot parse is left out."""
         found = table.problems
-        if self.task.molecules and self.task.on_invalid == "keep":
+        if self.config.molecules and self.config.on_invalid == "keep":
             raise InputError(
                 "a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip"
             )
-        if self.task.molecules:
+        if self.config.molecules:
             found = [
                 reason or molecule_problem(text) or ""
                 for reason, text in zip(found, table.texts, strict=True)
@@ -373,7 +375,7 @@ class BaselineTask(LabelledTask):
             return everything
 
         problem = Problem(
-            texts=[standardize(table.texts[row], self.task.standardize or "none") for row in used],
+            texts=[standardize(table.texts[row], self.config.standardize or "none") for row in used],
             pairs=[table.pairs[row] for row in used] if table.pairs else None,
             labels=labels[np.ix_(used, learned)],
             train=np.searchsorted(used, split["train"]),

@@ -1,24 +1,25 @@
-"""Classification and regression of a text, of a pair, or of every residue or word of a text
-(secondary structure, named entities): load the data once, then train any number of seeds."""
+"""Classification and regression of a text or of a pair: load the data once, then train any number
+of seeds; and predict with their models."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
+from scipy.special import softmax
 from torch import Tensor, nn
-from transformers import (
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
-)
+from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, PreTrainedModel
 
-from exlm.data.columns import check_columns
+from exlm.data.frames import read_frame, with_columns
 from exlm.errors import InputError
-from exlm.model.objectives import IGNORED, classification_loss
+from exlm.model.objectives import classification_loss
 from exlm.storage.files import write_text
 from exlm.storage.models import save_model
+from exlm.tasks.calibration import calibration_error, fit_temperature
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import (
     Models,
@@ -27,189 +28,335 @@ from exlm.tasks.encoders import (
     load_encoder,
     load_encoder_tokenizer,
 )
-from exlm.tasks.inference import model_inputs, pad, text_kind, tokenize_rows
-from exlm.tasks.labelled import LabelledTask
-from exlm.tasks.metrics import as_rows
+from exlm.tasks.inference import model_inputs, pad, row_outputs
+from exlm.tasks.labelled import LabelledTask, output_names
+from exlm.tasks.metrics import as_rows, evaluate
 from exlm.tasks.predictions import (
     TRAINING_MOLECULES,
-    as_predictions,
-    fit_temperature,
-    predict_logits,
-    predict_table,
+    Predictions,
+    PredictOptions,
+    Score,
+    SeedModel,
+    TunedModel,
+    distance_to_training,
 )
+from exlm.tasks.reading import TextKind, TextReader, text_kind
+from exlm.tasks.splits import Split
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
-from exlm.tasks.table import LabelledTable
-from exlm.tasks.token_labels import RESIDUE, WORD, first_tokens, read_labels, units
+from exlm.tasks.table import LabelledTable, TaskType, make_table
 
 DEFAULT_LENGTH = 512
-PROBLEM_TYPE = {
-    **dict.fromkeys(("multiclass", "token_classification"), "single_label_classification"),
-    "regression": "regression",
-}  # all others: multi-label
+# predictions for molecules with a larger distance to those of the training deserve less trust
+FAR = 0.7
 
 
 class Classification(LabelledTask):
-    """A labelled table, tokenised, and how to train a model on it (`kinds.py`)."""
+    """A labelled table, its tokens, and how to train a model on it (`FinetuningTask`).
 
-    models: Models = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-    device = "auto"
-    predict = staticmethod(predict_table)
+    A further kind of task changes what it needs of the methods: `load_table` (labels),
+    `batch_labels` and `loss` (training), `logits`, `as_predictions` and `prediction_columns`
+    (predictions). What a method needs of a saved model is in `task`, which `task_to_save`
+    makes."""
+
+    model_classes: ClassVar[Models] = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+    padding_side: ClassVar[str | None] = None  # of batches; None: as the tokenizer prefers
 
     def __init__(
         self,
         model: str,
-        task: TaskConfig,
+        config: TaskConfig,
         from_scratch: bool = False,
         start_from: str | None = None,
+        device: str = "auto",
     ) -> None:
+        self.device = device
         self.tokenizer, self.max_length = load_encoder_tokenizer(
-            model, task.max_length or DEFAULT_LENGTH
+            model, config.max_length or DEFAULT_LENGTH
         )
         self.new_network = partial(
-            load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from
+            load_encoder,
+            model,
+            self.model_classes,
+            from_scratch=from_scratch,
+            start_from=start_from,
         )
-        super().__init__(task, text_kind(load_config(model)))
+        super().__init__(config, text_kind(load_config(model)))
 
     def read_rows(self, table: LabelledTable) -> LabelledTable:
-        molecules, keep = bool(self.task.molecules), self.task.on_invalid == "keep"
-        return tokenize_rows(
-            table, self.tokenizer, self.max_length, molecules, keep, self.task.standardize or "none"
+        reader = TextReader(
+            tokenizer=self.tokenizer,
+            max_length=self.max_length,
+            molecules=bool(self.config.molecules),
+            standardize=self.config.standardize or "none",
+            on_invalid=self.config.on_invalid,
         )
+        return reader.read(table)
+
+    # Training
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains with one seed and keeps the epoch that is best on valid. Returns it, and what
         `record` tells."""
-        assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
-        table, split = self.table, self.split(seed)
-        task = self._saved_task(split["train"], hyper)
-        targets = (table.labels - task["mean"]) / task["std"]
-        targets = targets[:, 0] if targets.shape[1] == 1 else targets
-        names = table.classes or table.label_columns
-        problem_type = PROBLEM_TYPE.get(table.task_type, "multi_label_classification")
-
-        def collate(chosen: np.ndarray) -> dict[str, Tensor]:
-            batch = pad([table.examples[row] for row in chosen], self.tokenizer)
-            return batch | {"labels": self.labels_of(batch, targets[chosen], chosen)}
-
-        def loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-            logits = model(**model_inputs(model, batch)).logits.float()
-            total, count = classification_loss(
-                logits, batch["labels"].to(logits.device), problem_type
-            )
-            return total, count, torch.zeros_like(count)
-
-        def validate(model: nn.Module) -> dict[str, float]:
-            logits = predict_logits(model, table, split["valid"], task, self.tokenizer)
-            return self.score(as_predictions(logits, task), split["valid"])
-
-        labels = {
+        split = self.split(seed)
+        task = self.task_to_save(split["train"], hyper)
+        names = self.table.classes or self.table.label_columns
+        settings = {
             "id2label": dict(enumerate(names)),
             "label2id": {name: i for i, name in enumerate(names)},
+            "problem_type": self.problem_type,
+            "task": task,
         }
-        network = self.new_network(hyper, labels | {"problem_type": problem_type, "task": task})
-        lengths = [len(example["input_ids"]) for example in table.examples]
-        batches = ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate)
-        best_epoch = train_best_epoch(
-            network, loss, batches, run_dir, hyper, validate, self.metric, self.device
-        )
-        wanted = table.usable if table.parts is None else table.usable & (table.parts != "train")
-        logits = predict_logits(network, table, np.flatnonzero(wanted), task, self.tokenizer)
-        predictions = as_predictions(logits, task)
+        network = self.new_network(hyper, settings)
+        best_epoch = self._train(network, task, run_dir, hyper, seed, split)
+
+        table, predicted_rows = self.table, self.table.usable
+        if table.parts is not None:  # the file of the train part stays as it is
+            predicted_rows = predicted_rows & (table.parts != "train")
+        model = TunedModel(network, self.tokenizer, task)
+        logits = self.logits(model, table, np.flatnonzero(predicted_rows))
+        predictions = self.as_predictions(logits, task)
         if table.task_type == "regression":
             task = fold_units(network, task)
         else:
-            known, given = as_rows(table.labels[split["valid"]], logits[split["valid"]])
-            task["temperature"] = fit_temperature(given, known)
+            valid = split["valid"]
+            labels, valid_logits = as_rows(table.labels[valid], logits[valid])
+            task = {**task, "temperature": fit_temperature(valid_logits, labels)}
         network.config.task = task
         save_model(run_dir, network, self.tokenizer)
-        if self.task.molecules:
-            write_text(
-                run_dir / TRAINING_MOLECULES,
-                "".join(f"{table.texts[row]}\n" for row in split["train"]),
-            )
+        if self.config.molecules:
+            lines = [f"{table.texts[row]}\n" for row in split["train"]]
+            write_text(run_dir / TRAINING_MOLECULES, "".join(lines))
         return {"best_epoch": best_epoch, **self.record(run_dir, split, predictions)}
 
-    def labels_of(
-        self, batch: dict[str, Tensor], targets: np.ndarray, chosen: np.ndarray
-    ) -> Tensor:
-        """The targets of a batch's rows as the loss takes them."""
-        return torch.from_numpy(targets).float()
+    def _train(
+        self,
+        network: PreTrainedModel,
+        task: dict[str, Any],
+        run_dir: Path,
+        hyper: FinetuneConfig,
+        seed: int,
+        split: Split,
+    ) -> int:
+        """Trains a network in place; returns the epoch that is best on valid, whose weights it
+        has."""
+        assert hyper.batch_size  # filled in before
 
-    def _saved_task(self, train: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
+        def collate(rows: np.ndarray) -> dict[str, Tensor]:
+            examples = [self.table.examples[row] for row in rows]
+            batch = pad(examples, self.tokenizer, self.padding_side)
+            return batch | {"labels": self.batch_labels(batch, rows, task)}
+
+        def training_loss(
+            model: nn.Module, batch: dict[str, Tensor]
+        ) -> tuple[Tensor, Tensor, Tensor]:
+            logits = model(**model_inputs(model, batch)).logits.float()
+            total, count = self.loss(logits, batch["labels"].to(logits.device))
+            return total, count, torch.zeros_like(count)
+
+        def validate(network: nn.Module) -> dict[str, float]:
+            model = TunedModel(network, self.tokenizer, task)
+            logits = self.logits(model, self.table, split["valid"])
+            return self.score(self.as_predictions(logits, task), split["valid"])
+
+        lengths = [len(example["input_ids"]) for example in self.table.examples]
+        batches = ShuffledBatches(lengths, split["train"], hyper.batch_size, seed, collate)
+        return train_best_epoch(
+            network, training_loss, batches, run_dir, hyper, validate, self.metric, self.device
+        )
+
+    @property
+    def problem_type(self) -> str:
+        """The loss, as transformers call it."""
+        if self.table.classes:
+            return "single_label_classification"
+        is_regression = self.table.task_type == "regression"
+        return "regression" if is_regression else "multi_label_classification"
+
+    def loss(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum of the losses of the labels of a batch (`batch_labels`), and their number."""
+        return classification_loss(logits, labels, self.problem_type)
+
+    def batch_labels(
+        self, batch: dict[str, Tensor], rows: np.ndarray, task: dict[str, Any]
+    ) -> Tensor:
+        """The labels of a batch's rows as the loss takes them: [n] or [n, tasks], of numbers in
+        standard deviations from the mean."""
+        labels = (self.table.labels[rows] - task["mean"]) / task["std"]
+        return torch.from_numpy(labels[:, 0] if labels.shape[1] == 1 else labels).float()
+
+    def task_to_save(self, train_rows: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
         """What is needed to predict with the model. `mean` and `std` [tasks] are those of the
-        training labels."""
+        training labels of a regression."""
         table = self.table
         mean, std = np.zeros(len(table.label_columns)), np.ones(len(table.label_columns))
         if table.task_type == "regression":
-            labels = table.labels[train]
+            labels = table.labels[train_rows]
             mean, std = np.nanmean(labels, 0), np.nanstd(labels, 0)
-        remembered = ("task_type", "text_column", "pair_column", "label_columns", "classes")
-        return {name: getattr(table, name) for name in remembered} | {
-            "molecules": self.task.molecules,
-            "standardize": self.task.standardize or "none",
+        return {
+            "task_type": table.task_type,
+            "text_column": table.text_column,
+            "pair_column": table.pair_column,
+            "label_columns": table.label_columns,
+            "classes": table.classes,
+            "molecules": self.config.molecules,
+            "standardize": self.config.standardize or "none",
             "max_length": self.max_length,
             "precision": hyper.precision,
             "mean": mean.tolist(),
             "std": np.where(std > 0, std, 1.0).tolist(),
         }
 
+    # Predicting
 
-class TokenClassification(Classification):
-    """A table with a string of labels for every text (`kinds.py`)."""
-
-    models: Models = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
-
-    def __init__(
-        self,
-        model: str,
-        task: TaskConfig,
-        from_scratch: bool = False,
-        start_from: str | None = None,
-    ) -> None:
-        self.columns = task.label_columns or ["label"]
-        if len(self.columns) > 1 or task.pair_column:
-            raise InputError(
-                "token_classification has one text column and one label column; name no others"
-            )
-        super().__init__(
-            model, replace(task, label_columns=[], molecules=False), from_scratch, start_from
-        )
-        self.task = replace(self.task, label_columns=self.columns)
-
-    def read_rows(self, table: LabelledTable) -> LabelledTable:
-        mask = self.task.mask_column
-        check_columns(table.frame, self.task.dataset, *self.columns, mask)
-        unit = WORD if any(len(text.split()) > 1 for text in table.texts) else RESIDUE
-        cells = units(table.frame[self.columns[0]].fillna(""), unit)
-        classes = sorted({name for names in cells for name in names})
-        self.further = dict[str, Any](
-            label_columns=self.columns, mask_column=mask, max_length=self.max_length
-        )
-        self.further |= {"unit": unit, "classes": classes}
-        self.first = first_tokens(table.texts, self.tokenizer, self.further)
-        labels, faults = read_labels(table, self.further)
-        problems = [problem or fault for problem, fault in zip(table.problems, faults, strict=True)]
-        known = replace(
+    @staticmethod
+    def logits(model: TunedModel, table: LabelledTable, rows: np.ndarray) -> np.ndarray:
+        """A model's outputs for some rows: [all rows, outputs] float64, NaN for all others."""
+        network, tokenizer, task = model
+        outputs = row_outputs(
+            network,
+            lambda **batch: network(**batch).logits,
+            len(task["classes"] or task["label_columns"]),
             table,
-            labels=labels,
-            label_columns=self.columns,
-            problems=problems,
-            classes=classes,
-            unit=unit,
+            rows,
+            tokenizer,
+            task["precision"],
         )
-        return super().read_rows(known)
+        return outputs.astype(np.float64)
 
-    def labels_of(
-        self, batch: dict[str, Tensor], targets: np.ndarray, chosen: np.ndarray
-    ) -> Tensor:
-        """The class of every token [n, S]: a unit's class belongs to its first token, all others
-        have IGNORED."""
-        targets = targets.reshape(len(chosen), -1)
-        first, labels = self.first[chosen], np.full(batch["input_ids"].shape, IGNORED)
-        row, unit = np.nonzero((first >= 0) & ~np.isnan(targets))
-        labels[row, first[row, unit]] = targets[row, unit]
-        return torch.from_numpy(labels)
+    @staticmethod
+    def as_predictions(
+        logits: np.ndarray, task: dict[str, Any], temperature: float = 1.0
+    ) -> np.ndarray:
+        """Probabilities, of logits divided by a `temperature`, or values in the units of the
+        labels: [rows, outputs]. Models whose head returns real units have mean 0 and std 1."""
+        if task["task_type"] == "regression":
+            return logits * np.asarray(task["std"]) + np.asarray(task["mean"])
+        if task["classes"]:
+            return softmax(logits / temperature, -1)
+        return 1 / (1 + np.exp(-np.clip(logits / temperature, -700, 700)))
 
-    def _saved_task(self, train: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
-        return super()._saved_task(train, hyper) | self.further
+    @staticmethod
+    def prediction_columns(
+        runs: Sequence[np.ndarray], table: LabelledTable, task: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The columns to add, from the predictions [rows, outputs] of every model: means, standard
+        deviations, and for one label with classes the predicted class and its probability."""
+        means = np.mean(runs, 0)
+        columns: dict[str, Any] = {}
+        for i, name in enumerate(output_names(task["classes"] or task["label_columns"])):
+            columns[name] = means[:, i]
+            if len(runs) > 1:
+                columns[f"{name} std"] = np.std(runs, 0, ddof=1)[:, i]
+        if task["classes"] or task["task_type"] == "binary":
+            columns |= _class_columns(means, task["classes"])
+        return columns
+
+    @staticmethod
+    def saved_labels(table: LabelledTable, input: str, task: dict[str, Any]) -> np.ndarray:
+        """The labels of a table in the form that the model was trained on: [rows, tasks].
+        InputError if a value is no label."""
+        labelled = make_table(
+            table.frame,
+            input,
+            table.text_column,
+            task["label_columns"],
+            task["task_type"],
+            task["classes"],
+        )
+        return labelled.labels
+
+    @classmethod
+    def predict(
+        cls,
+        models: Sequence[SeedModel],
+        input: str,
+        options: PredictOptions,
+        part: pd.DataFrame | None = None,
+    ) -> Predictions:
+        """Predictions for a table, or for one `part` of it: means over the models, with standard
+        deviations."""
+        task = models[0].task
+        if options.calibrated and any("temperature" not in model.task for model in models):
+            raise InputError(
+                "calibrated probabilities need a classification "
+                "that was fine-tuned by this version of exlm"
+            )
+        frame = read_frame(input, options.header) if part is None else part
+        table, runs = cls._run(models, frame, input, options)
+        columns = cls.prediction_columns(list(runs.values()), table, task)
+        counts = table.counts("predicted")
+        if options.distance:
+            directories = [model.directory for model in models]
+            distances = distance_to_training(directories, table.texts)
+            columns["distance to training"] = distances
+            far = int((distances > FAR).sum())
+            counts[f"far from the training molecules (distance over {FAR})"] = far
+        result = with_columns(frame, {**columns, "problem": table.problems})
+
+        needed_columns = [*task["label_columns"], task.get("mask_column")]
+        if part is not None or not all(name in frame for name in needed_columns if name):
+            return Predictions(result, counts)
+        try:
+            labels = cls.saved_labels(table, input, task)
+        except InputError as error:
+            return Predictions(result, counts, note=str(error))
+        labelled = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
+        return Predictions(result, counts, _scores(labels, task["task_type"], runs), labelled)
+
+    @classmethod
+    def _run(
+        cls, models: Sequence[SeedModel], frame: pd.DataFrame, input: str, options: PredictOptions
+    ) -> tuple[LabelledTable, dict[str, np.ndarray]]:
+        """The rows of a frame, and what every model predicts for them: [rows, outputs] by name."""
+        task = models[0].task
+        text_column = options.text_column
+        if text_column is None and task["text_column"] in frame:
+            text_column = task["text_column"]
+        table = make_table(frame, input, text_column, [], pair_column=task["pair_column"])
+        # the rows that begin the file tell what its texts are
+        first_texts = table.texts if frame.index[0] == 0 else []
+        trained_on = TextKind(task["molecules"], task.get("standardize", "none"))
+        reader = TextReader.for_file(
+            first_texts, input, models[0].loaded.tokenizer, task["max_length"], trained_on, options
+        )
+        runs = dict[str, np.ndarray]()
+        for model in models:
+            reader = replace(reader, tokenizer=model.loaded.tokenizer)
+            rows = reader.read_part(table, input)
+            logits = cls.logits(model.loaded, rows, np.flatnonzero(rows.usable))
+            temperature = model.task["temperature"] if options.calibrated else 1.0
+            runs[model.directory.name] = cls.as_predictions(logits, model.task, temperature)
+        return rows, runs
+
+
+def _class_columns(means: np.ndarray, classes: list[str] | None) -> dict[str, Any]:
+    """The predicted class of every row, and how sure the models are of it, from mean probabilities
+    [rows, classes] or, of label 1, [rows, 1]."""
+    if classes:
+        best, confidence = means.argmax(1), means.max(1)
+    else:
+        best = (means[:, 0] >= 0.5).astype(int)
+        confidence = np.maximum(means, 1 - means)[:, 0]
+    predicted = pd.Series(best, dtype="Int64").mask(np.isnan(means[:, 0]))
+    if classes:
+        predicted = predicted.map(dict(enumerate(classes)))
+    # without the index: that of a part begins at its first row
+    return {"predicted class": predicted.array, "confidence": confidence}
+
+
+def _scores(
+    labels: np.ndarray, task_type: TaskType, runs: dict[str, np.ndarray]
+) -> dict[str, Score]:
+    """How every model, and the mean of several, is scored on some rows."""
+    if len(runs) > 1:
+        runs = {"ensemble": np.mean(list(runs.values()), 0), **runs}
+
+    def score(predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+        scores = evaluate(task_type, labels[rows], predictions[rows])
+        if task_type != "regression":  # the predictions are probabilities
+            labels_and_shares = as_rows(labels[rows], predictions[rows])
+            scores["calibration_error"] = calibration_error(*labels_and_shares)
+        return scores
+
+    return {name: partial(score, predictions) for name, predictions in runs.items()}

@@ -66,7 +66,7 @@ class TaskConfig:
     pair_column: str | None = None
     label_columns: list[str] | None = None
     mask_column: str | None = None
-    task_type: TaskType | Literal["question_answering"] | None = None
+    task_type: TaskType | None = None
     metric: str | None = None
     split: str | None = None
     molecules: bool | None = None

@@ -13,7 +13,8 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data import frames
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import fingerprint, load_model
-from exlm.tasks.inference import ReadOptions, check_kind, run, text_kind, tokenize_rows
+from exlm.tasks.inference import row_outputs
+from exlm.tasks.reading import ReadOptions, TextReader, text_kind
 from exlm.tasks.table import LabelledTable, make_table
 from exlm.train import distributed
 
@@ -45,33 +46,37 @@ def embed(
             the expansion.
         max_length: longest text in tokens.
         options: the settings of `ReadOptions`."""
-    settings = {name: value for name, value in locals().items() if name not in ("input", "output")}
-    chosen = ReadOptions(**options)
+    read_options = ReadOptions(**options)
     target = frames.output_path(
         model, input, output, "embeddings.parquet", (".parquet", ".csv", ".npy")
     )
     network, tokenizer = load_model(model, ExLMModel, layers)
-    distributed.to_device(network, chosen.device)
-    first = make_table(
-        next(frames.read_frames(input, chosen.header, frames.ROWS)), input, chosen.text_column, []
+    distributed.to_device(network, read_options.device)
+    first_rows = next(frames.read_frames(input, read_options.header, frames.ROWS))
+    first = make_table(first_rows, input, read_options.text_column, [])
+    trained_on = text_kind(network.config)
+    reader = TextReader.for_file(
+        first.texts, input, tokenizer, max_length, trained_on, read_options
     )
-    known, keep = text_kind(network.config), chosen.on_invalid == "keep"
-    molecules = check_kind(first.texts, known.molecules, chosen.molecules, input)
 
     def write(frame: pd.DataFrame, path: Path) -> dict[str, int]:
-        table, begin = make_table(frame, input, first.text_column, []), frame.index[0] == 0
-        table = tokenize_rows(
-            table, tokenizer, max_length, molecules, keep, known.standardize, begin
-        )
-        table.check(input, chosen.on_invalid, begin)
+        table = reader.read_part(make_table(frame, input, first.text_column, []), input)
         progress = f"embed, from row {frame.index[0] + 1}"
         _write(path, table, embeddings(network, tokenizer, table, pooling, progress))
         return table.counts("embedded")
 
-    settings |= {"weights": fingerprint(model)}
-    counts = frames.write_in_parts(input, chosen.header, target, settings, write)
+    settings = {
+        "model": model,
+        "pooling": pooling,
+        "layers": layers,
+        "max_length": max_length,
+        "options": options,
+        "weights": fingerprint(model),
+    }
+    counts = frames.write_in_parts(input, read_options.header, target, settings, write)
     print(
-        f"{frames.in_words(counts)}: {target}; texts of column {first.text_column!r} (--text_column names another)"
+        f"{frames.in_words(counts)}: {target}; "
+        f"texts of column {first.text_column!r} (--text_column names another)"
     )
     return target
 
@@ -79,16 +84,19 @@ def embed(
 def _write(path: Path, table: LabelledTable, vectors: np.ndarray) -> None:
     """Writes a part of the result. A .csv file has its header line in the first part alone, a .npy
     file nowhere."""
-    text = {} if table.text_column == "text" else {"text": table.texts}
-    columns = {"row": table.frame.index} | text | {"problem": table.problems}
-    if path.suffix == ".csv":
-        columns |= {f"embedding {i}": values for i, values in enumerate(vectors.T)}
-    frame = frames.with_columns(table.frame, columns)
     if path.suffix == ".npy":
         vectors.tofile(path)
-    elif path.suffix == ".csv":
+        return
+    columns: dict[str, Any] = {"row": table.frame.index}
+    if table.text_column != "text":
+        columns["text"] = table.texts
+    columns["problem"] = table.problems
+    if path.suffix == ".csv":
+        columns |= {f"embedding {i}": values for i, values in enumerate(vectors.T)}
+        frame = frames.with_columns(table.frame, columns)
         frames.write_frame(frame, path, header=frame.index[0] == 0)
     else:
+        frame = frames.with_columns(table.frame, columns)
         cells = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
         pq.write_table(frames.as_arrow(frame).append_column("embedding", cells), path)
 
@@ -101,8 +109,13 @@ def embeddings(
     progress: str | None = None,
 ) -> np.ndarray:
     """The vectors [rows, width] float32, NaN for rows that cannot be used."""
-    usable, width = np.flatnonzero(table.usable), network.config.hidden_size
-    pooled = partial(network.embedding, pooling=pooling)
-    return run(
-        network, pooled, width, table, usable, tokenizer, precision="fp32", progress=progress
+    return row_outputs(
+        network,
+        partial(network.embedding, pooling=pooling),
+        network.config.hidden_size,
+        table,
+        np.flatnonzero(table.usable),
+        tokenizer,
+        precision="fp32",
+        progress=progress,
     )

@@ -2,7 +2,7 @@
 have in common."""
 
 import hashlib
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,165 +17,216 @@ from exlm.errors import InputError
 from exlm.randomness import Purpose, draw
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
-from exlm.tasks.inference import TextKind, check_kind
-from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
-from exlm.tasks.predictions import prediction_values
+from exlm.tasks.metrics import METRICS, evaluate
+from exlm.tasks.reading import TextKind, decide_molecules
 from exlm.tasks.splits import Split, make_split, random_split, split_hash
 from exlm.tasks.table import LabelledTable, make_table
 
 
-class LabelledTask:
-    """A labelled table, how it is split, and how predictions for it are scored and recorded
-    (`kinds.py`)."""
+class LabelledTask(ABC):
+    """A labelled table, how it is split, and how predictions for it are scored and recorded: a
+    `Task` (`task.py`) but for its training."""
 
-    # says what can be used of it, by the completed `task`
-    read_rows: Callable[[LabelledTable], LabelledTable]
-    train_seed: Callable[[Path, Any, int], dict[str, Any]]
-
-    def __init__(self, task: TaskConfig, trained_on: TextKind) -> None:
+    def __init__(self, config: TaskConfig, trained_on: TextKind) -> None:
         """Reads the table. `trained_on` is the kind of text that the model knows."""
-        table, differences = load_labelled(task)
-        wanted = False if task.dataset in GLUE else task.molecules
-        molecules = check_kind(table.texts, trained_on.molecules or None, wanted, task.dataset)
-        how = task.standardize or (trained_on.standardize if molecules else "none")
-        if how != "none" and not molecules:
-            raise InputError(
-                f"task.standardize {how} rewrites molecules; set task.molecules to true, or leave it out"
-            )
-        split = task.split or (
-            "parts" if table.parts is not None else "scaffold" if molecules else "random"
-        )
-        kept = task.standardize if how == "none" else how
-        self.task = replace(task, molecules=molecules, split=split, standardize=kept)
-        main_metric = (
-            GLUE[task.dataset].metric if task.dataset in GLUE else MAIN_METRIC[table.task_type]
-        )
-        self.metric = task.metric or main_metric
-        if self.metric not in (known := METRICS[table.task_type]):
-            raise InputError(
-                f"a {table.task_type} task has no metric {self.metric!r}; use one of {', '.join(known)}"
-            )
-        self.table = table = self.read_rows(table)
-        self.invalid = table.report()
-        if task.train_rows is not None:
-            differences.append(f"at most {task.train_rows} rows of the train part are used")
-        differences += molnet_differences(task.dataset, len(table.texts), table.usable.sum())
-        frame = (
-            table.frame.astype(str)
-            if table.parts is None
-            else table.frame.astype(str).assign(**{"": table.parts})
-        )
-        # cells and parts
-        content = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
-        digest = hashlib.sha256("\t".join(map(str, frame.columns)).encode() + content).hexdigest()
+        table, differences = self.load_table(config)
+        self.config = complete_config(config, table, trained_on)
+        self.metric = main_metric(config, table)
+        self.table = self.read_rows(table)
+        self.invalid_rows = self.table.invalid_rows()
+        if config.train_rows is not None:
+            differences.append(f"at most {config.train_rows} rows of the train part are used")
+        usable = self.table.usable.sum()
+        differences += molnet_differences(config.dataset, len(table.texts), usable)
         self.data_settings = {
-            "data_sha256": digest,
+            "data_sha256": content_hash(table),
             "metric": self.metric,
             "departures": differences,
         }
-        inferred = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
-        guess = (
-            f" (found without being told, set it if it is wrong: {inferred})" if inferred else ""
-        )
-        kind = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
-        self.summary = f"{len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
+        self.summary = summary(table, bool(self.config.molecules))
+
+    def load_table(self, config: TaskConfig) -> tuple[LabelledTable, list[str]]:
+        """The table with its labels, and how it differs from the published one."""
+        return load_labelled(config)
+
+    @abstractmethod
+    def read_rows(self, table: LabelledTable) -> LabelledTable:
+        """The table with what the model reads, and with what is wrong with it, by the completed
+        `config`."""
+
+    @abstractmethod
+    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> dict[str, Any]:
+        """Trains with one seed, as `Task` says."""
 
     def split(self, seed: int) -> Split:
         """The usable rows by part. InputError if nothing can be learned, or if valid cannot choose
         what is best."""
-        table, split = self.table, split_rows(self.task, self.table, seed)
-        empty = np.isnan(table.labels[split["train"]]).all(0)
-        if table.task_type == "regression" and empty.any():
-            column = table.label_columns[int(np.argmax(empty))]
+        table, split = self.table, split_rows(self.config, self.table, seed)
+        unlabelled = np.isnan(table.labels[split["train"]]).all(0)
+        if table.task_type == "regression" and unlabelled.any():
+            column = table.label_columns[int(np.argmax(unlabelled))]
             raise InputError(
-                f"column {column!r} has no label in the train part; leave it out or use another split"
+                f"column {column!r} has no label in the train part; "
+                "leave it out or use another split"
             )
         shape = (*table.labels.shape, len(table.classes)) if table.classes else table.labels.shape
         guesses = np.random.default_rng(0).random(shape)
         if not np.isfinite(self.score(guesses, split["valid"])[self.metric]):
-            why = "of the valid part is not defined (only one class or value in it), so no epoch can be chosen"
             raise InputError(
-                f"{self.metric} {why}; use another split, for example task.split random"
+                f"{self.metric} of the valid part is not defined (only one class or value in it), "
+                "so no epoch can be chosen; use another split, for example task.split random"
             )
         return split
 
-    def score(self, predictions: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
-        """The metrics on the chosen rows, of predictions for all rows: [rows, outputs]."""
-        return evaluate(self.table.task_type, self.table.labels[chosen], predictions[chosen])
+    def score(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+        """The metrics on some rows, of predictions for all rows: [rows, outputs]."""
+        return evaluate(self.table.task_type, self.table.labels[rows], predictions[rows])
 
     def record(self, run_dir: Path, split: Split, predictions: np.ndarray) -> dict[str, Any]:
-        """What a seed's result has of its predictions [rows, outputs]: rows, scores and scores of
-        each label, by part. Writes the predictions for every row, except for a train part that has
-        its own file."""
+        """Scores and sizes of the parts for the result of a seed, from its predictions [rows,
+        outputs]. Writes the predictions for every row, except for a train part that has its own
+        file."""
         self._write_predictions(run_dir, split, predictions)
-        sizes = {name: len(chosen) for name, chosen in split.items()}
-        result = {
-            "split": sizes,
+        scored_parts = {name: rows for name, rows in split.items() if name != "train"}
+        return {
+            "split": {name: len(rows) for name, rows in split.items()},
             "split_sha256": split_hash(split),
             "left_out": int((~self.table.usable).sum()),
+            "rdkit": rdkit.__version__,
+            "scores": {name: self.score(predictions, rows) for name, rows in scored_parts.items()},
+            "labels": {
+                name: self._label_scores(predictions, rows) for name, rows in scored_parts.items()
+            },
         }
-        reported = {name: chosen for name, chosen in split.items() if name != "train"}
-        scores = {name: self.score(predictions, chosen) for name, chosen in reported.items()}
-        labels = {
-            name: self._label_scores(predictions, chosen) for name, chosen in reported.items()
-        }
-        return result | {"rdkit": rdkit.__version__, "scores": scores, "labels": labels}
 
     def _label_scores(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         """The metric of every label on some rows, NaN where it is not defined; {} if there is only
         one label."""
         table = self.table
-        columns = enumerate(table.label_columns if len(table.label_columns) > 1 else [])
-        one = {
-            name: (table.labels[rows, i : i + 1], predictions[rows, i : i + 1])
-            for i, name in columns
-        }
-        return {name: evaluate(table.task_type, *found)[self.metric] for name, found in one.items()}
+        if len(table.label_columns) == 1:
+            return {}
+        scores = {}
+        for i, name in enumerate(table.label_columns):
+            labels, outputs = table.labels[rows, i : i + 1], predictions[rows, i : i + 1]
+            scores[name] = evaluate(table.task_type, labels, outputs)[self.metric]
+        return scores
 
     def _write_predictions(self, run_dir: Path, split: Split, predictions: np.ndarray) -> None:
         table = self.table
-        names = np.full(len(predictions), "", dtype=object)
-        for name, chosen in split.items():
-            names[chosen] = name
-        values = prediction_values(predictions, table.texts, vars(table))
-        frame = with_columns(table.frame, {"split": names} | values | {"problem": table.problems})
+        part_of_row = np.full(len(predictions), "", dtype=object)
+        for name, rows in split.items():
+            part_of_row[rows] = name
+        columns = {"split": part_of_row, **self.output_columns(predictions)}
+        frame = with_columns(table.frame, {**columns, "problem": table.problems})
         if table.parts is not None:
-            own = [table.text_column, table.pair_column, *table.label_columns]
-            frame = frame.loc[
-                table.parts != "train", [n for n in frame if n in own or n not in table.frame]
-            ]
+            used = [table.text_column, table.pair_column, *table.label_columns]
+            unused = [name for name in table.frame if name not in used]
+            frame = frame.drop(columns=unused)[table.parts != "train"]
         write_frame(frame, run_dir / "predictions.csv")
 
+    def output_columns(self, predictions: np.ndarray) -> dict[str, Any]:
+        """Predictions [rows, outputs] as columns of a table."""
+        names = self.table.classes or self.table.label_columns
+        return dict(zip(output_names(names), predictions.T, strict=True))
 
-def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
+
+def output_names(names: list[str]) -> list[str]:
+    """The columns of predictions: one per class, or one per label."""
+    return [f"predicted {name}" for name in names]
+
+
+def load_labelled(config: TaskConfig) -> tuple[LabelledTable, list[str]]:
     """The table of a task, and how its parts differ in size from the published ones (GLUE)."""
-    if task.dataset in GLUE:
-        return glue_table(task.dataset, task.data_dir)
-    files = {"train": task.dataset, "valid": task.valid, "test": task.test}
-    frames = {part: read_frame(file, task.header) for part, file in files.items() if file}
-    frame = frames if task.valid else frames["train"]
-    assert task.task_type != "question_answering"  # it has no labels
-    columns = (task.text_column, task.label_columns, task.task_type, None, task.pair_column)
-    return make_table(frame, task.dataset, *columns), []
+    if config.dataset in GLUE:
+        return glue_table(config.dataset, config.data_dir)
+    files = {"train": config.dataset, "valid": config.valid, "test": config.test}
+    frames = {part: read_frame(file, config.header) for part, file in files.items() if file}
+    table = make_table(
+        frames if config.valid else frames["train"],
+        config.dataset,
+        config.text_column,
+        config.label_columns,
+        config.task_type,
+        pair_column=config.pair_column,
+    )
+    return table, []
 
 
-def split_rows(task: TaskConfig, table: LabelledTable, seed: int) -> Split:
+def complete_config(config: TaskConfig, table: LabelledTable, trained_on: TextKind) -> TaskConfig:
+    """The config with the kind of texts, their spelling and the split, where it leaves them out."""
+    user_says = False if config.dataset in GLUE else config.molecules
+    molecules = decide_molecules(
+        table.texts, trained_on.molecules or None, user_says, config.dataset
+    )
+    spelling = config.standardize or (trained_on.standardize if molecules else "none")
+    if spelling != "none" and not molecules:
+        raise InputError(
+            f"task.standardize {spelling} rewrites molecules; "
+            "set task.molecules to true, or leave it out"
+        )
+    # where nothing is rewritten, finished runs know what the user has said: nothing, or `none`
+    standardize = config.standardize if spelling == "none" else spelling
+    usual_split = "scaffold" if molecules else "random"
+    split = config.split or ("parts" if table.parts is not None else usual_split)
+    return replace(config, molecules=molecules, split=split, standardize=standardize)
+
+
+def main_metric(config: TaskConfig, table: LabelledTable) -> str:
+    """The metric that chooses epoch and cell: of the config, of the data set, or the first of the
+    task type."""
+    metrics = METRICS[table.task_type]
+    if config.metric and config.metric not in metrics:
+        raise InputError(
+            f"a {table.task_type} task has no metric {config.metric!r}; "
+            f"use one of {', '.join(metrics)}"
+        )
+    if config.metric:
+        return config.metric
+    return GLUE[config.dataset].metric if config.dataset in GLUE else next(iter(metrics))
+
+
+def content_hash(table: LabelledTable) -> str:
+    """SHA-256 of the names of a table's columns, and of its cells and parts."""
+    frame = table.frame.astype(str)
+    if table.parts is not None:
+        frame = frame.assign(**{"": table.parts})
+    names = "\t".join(map(str, frame.columns)).encode()
+    cells = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
+    return hashlib.sha256(names + cells).hexdigest()
+
+
+def summary(table: LabelledTable, molecules: bool) -> str:
+    """A table in one line: how many rows of what kind, its labels, and what was inferred."""
+    texts = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
+    line = (
+        f"{len(table.texts)} {texts}, {table.task_type} of {listed(table.label_columns, limit=5)}"
+    )
+    if not table.inferred:
+        return line
+    options = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
+    return f"{line} (found without being told, set it if it is wrong: {options})"
+
+
+def split_rows(config: TaskConfig, table: LabelledTable, seed: int) -> Split:
     """Splits the usable rows; no part is empty. If there is no valid part, a tenth of train becomes
     valid."""
-    assert task.split
-    files, usable = table.parts, table.usable
-    split = {
-        name: chosen[usable[chosen]] for name, chosen in make_split(task.split, table, seed).items()
-    }
-    if not len(split["valid"]) and files is None:
+    assert config.split
+    split = make_split(config.split, table, seed)
+    split = {name: rows[table.usable[rows]] for name, rows in split.items()}
+    if not len(split["valid"]) and table.parts is None:
         carved = random_split(split["train"], (0.9, 0.1, 0.0), seed)
-        split |= {"train": carved["train"], "valid": carved["valid"]}
-    for name in [name for name, chosen in split.items() if not len(chosen)]:
-        if files is None or name in files:
-            what = f"the {name} part has no row that can be used; look at its texts and labels, or use another split"
-            raise InputError(f"{task.dataset}: {what}")
+        split["train"], split["valid"] = carved["train"], carved["valid"]
+    for name, rows in list(split.items()):
+        if len(rows):
+            continue
+        if table.parts is None or name in table.parts:
+            raise InputError(
+                f"{config.dataset}: the {name} part has no row that can be used; "
+                "look at its texts and labels, or use another split"
+            )
         del split[name]
-    if task.train_rows is not None and task.train_rows < len(split["train"]):
-        order = np.argsort(draw(Purpose.TRAIN_ROWS, seed, split["train"]), kind="stable")
-        split["train"] = np.sort(split["train"][order[: task.train_rows]])
+    train = split["train"]
+    if config.train_rows is not None and config.train_rows < len(train):
+        order = np.argsort(draw(Purpose.TRAIN_ROWS, seed, train), kind="stable")
+        split["train"] = np.sort(train[order[: config.train_rows]])
     return split

@@ -2,6 +2,7 @@
 labelled rows."""
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from exlm.data.frames import ROWS, in_words, output_path, read_frames, write_fra
 from exlm.errors import InputError
 from exlm.storage.files import write_json
 from exlm.storage.models import fingerprint
+from exlm.tasks.classification import Classification
 from exlm.tasks.encoders import saved_task
-from exlm.tasks.finetune import seed_directories
-from exlm.tasks.kinds import kind_of
-from exlm.tasks.predictions import Member, PredictOptions, Score, predict_table
+from exlm.tasks.grid import seed_directories
+from exlm.tasks.predictions import PredictOptions, Score, SeedModel
+from exlm.tasks.task import FinetuningTask, kind_of
 
 COVERAGE = 0.95  # of the intervals
 
@@ -40,35 +42,48 @@ def predict(model: str, input: str, output: str | None = None, **options: Any) -
     target = output_path(
         model, input, output, "predictions.csv", (".csv", ".tsv", ".parquet", ".xlsx")
     )
-    kind, members = _models(model, chosen := PredictOptions(**options))
-    in_parts = kind.predict is predict_table and target.suffix != ".xlsx"
-    if in_parts and not {*members[0].task["label_columns"]} <= {
-        *next(read_frames(input, chosen.header, ROWS))
-    }:
-
-        def write(part: pd.DataFrame, path: Path) -> dict[str, int]:
-            found = predict_table(members, input, chosen, part)
-            write_frame(found.frame, path, header=part.index[0] == 0)
-            return found.counts
-
-        models = [
-            (str(one.directory), one.task, fingerprint(str(one.directory))) for one in members
-        ]
-        counts = write_in_parts(
-            input, chosen.header, target, {"models": models, "options": chosen}, write
-        )
-        print(f"{in_words(counts)}: {target}")
-        return target
-    found = kind.predict(members, input, chosen)
-    write_frame(found.frame, target)
-    print(f"{in_words(found.counts)}: {target}")
-    if found.scores:
-        scores = next(iter(found.scores.values()))(found.labelled)
-        values = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
-        print(f"{len(found.labelled)} labelled rows: {values}")
-    if found.note:
-        print(f"not scored: {found.note}")
+    predict_options = PredictOptions(**options)
+    kind, models = _seed_models(model, predict_options)
+    if issubclass(kind, Classification) and target.suffix != ".xlsx":
+        first_rows = next(read_frames(input, predict_options.header, ROWS))
+        if not set(models[0].task["label_columns"]) <= set(first_rows):
+            counts = _predict_in_parts(kind, models, input, target, predict_options)
+            print(f"{in_words(counts)}: {target}")
+            return target
+    predictions = kind.predict(models, input, predict_options)
+    write_frame(predictions.frame, target)
+    print(f"{in_words(predictions.counts)}: {target}")
+    if predictions.scores:
+        score = next(iter(predictions.scores.values()))
+        values = score(predictions.labelled).items()
+        words = "  ".join(f"{name} {value:.4f}" for name, value in values)
+        print(f"{len(predictions.labelled)} labelled rows: {words}")
+    if predictions.note:
+        print(f"not scored: {predictions.note}")
     return target
+
+
+def _predict_in_parts(
+    kind: type[Classification],
+    models: Sequence[SeedModel],
+    input: str,
+    target: Path,
+    options: PredictOptions,
+) -> dict[str, int]:
+    """Writes the predictions for a table that has no labels, in constant memory; returns the counts
+    of its rows."""
+
+    def write(part: pd.DataFrame, path: Path) -> dict[str, int]:
+        predictions = kind.predict(models, input, options, part)
+        write_frame(predictions.frame, path, header=part.index[0] == 0)
+        return predictions.counts
+
+    identities = []
+    for model in models:
+        directory = str(model.directory)
+        identities.append((directory, model.task, fingerprint(directory)))
+    settings = {"models": identities, "options": options}
+    return write_in_parts(input, options.header, target, settings, write)
 
 
 def evaluate(
@@ -97,33 +112,34 @@ def evaluate(
     target = output_path(model, input, output, "evaluation.json", (".json",))
     if resamples < 0:
         raise InputError(f"resamples is {resamples}; it must be 0 (no intervals) or more")
-    kind, members = _models(model, chosen := PredictOptions(**options))
-    found = kind.predict(members, input, chosen)
-    if not len(found.labelled):
-        wanted = listed(members[0].task.get("label_columns", ["answer"]), 5)
-        reason = (
-            found.note
-            or f"no row has a prediction and a label in {wanted}; rename the column that has the labels"
+    if seed < 0:
+        raise InputError(f"seed is {seed}; it must be 0 or more")
+    predict_options = PredictOptions(**options)
+    kind, models = _seed_models(model, predict_options)
+    predictions = kind.predict(models, input, predict_options)
+    labelled = predictions.labelled
+    if not len(labelled):
+        label_columns = listed(models[0].task.get("label_columns", ["answer"]), 5)
+        reason = predictions.note or (
+            f"no row has a prediction and a label in {label_columns}; "
+            "rename the column that has the labels"
         )
         raise InputError(f"{input}: nothing can be scored: {reason}")
     metrics = {
-        name: with_intervals(score, found.labelled, resamples, seed)
-        for name, score in found.scores.items()
+        name: with_intervals(score, labelled, resamples, seed)
+        for name, score in predictions.scores.items()
     }
-    settings = {
+    report = {
         "model": model,
         "input": input,
-        "labelled": len(found.labelled),
+        "labelled": len(labelled),
         "resamples": resamples,
         "seed": seed,
+        "metrics": metrics,
     }
-    write_json(target, report := settings | {"metrics": metrics})
-    cells = {
-        name: {metric: _cell(values) for metric, values in of.items()}
-        for name, of in metrics.items()
-    }
-    print(f"{in_words(found.counts)}; {len(found.labelled)} labelled")
-    print(pd.DataFrame(cells).to_string())
+    write_json(target, report)
+    print(f"{in_words(predictions.counts)}; {len(labelled)} labelled")
+    print(pd.DataFrame(metrics).map(_in_words).to_string())
     print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows; everything is in {target}")
     return report
 
@@ -133,29 +149,37 @@ def with_intervals(
 ) -> dict[str, dict[str, float]]:
     """Every metric on some rows: its `value`, and `low` and `high` on `resamples` draws of as many,
     where defined."""
-    values, generator = score(rows), np.random.default_rng(seed)
+    values = score(rows)
+    generator = np.random.default_rng(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a draw may lack a class
         draws = [score(generator.choice(rows, len(rows))) for _ in range(resamples)]
     drawn = pd.DataFrame(draws, columns=list(values))
-    low, high = (drawn.quantile((1 + side * COVERAGE) / 2) for side in (-1, 1))
+    low = drawn.quantile((1 - COVERAGE) / 2)
+    high = drawn.quantile((1 + COVERAGE) / 2)
     return {
         name: {"value": value, "low": low[name], "high": high[name]}
         for name, value in values.items()
     }
 
 
-def _cell(found: dict[str, float]) -> str:
+def _in_words(metric: dict[str, float]) -> str:
     """A number with its interval, if it has one."""
-    varies = np.isfinite([*found.values()]).all() and found["low"] < found["high"]
-    return ("{value:.4f} ({low:.4f} to {high:.4f})" if varies else "{value:.4f}").format_map(found)
+    value, low, high = metric["value"], metric["low"], metric["high"]
+    if np.isfinite([value, low, high]).all() and low < high:
+        return f"{value:.4f} ({low:.4f} to {high:.4f})"
+    return f"{value:.4f}"
 
 
-def _models(model: str, options: PredictOptions) -> tuple[Any, list[Member]]:
-    """A fine-tuned model, or the ensemble of its seeds, and the kind of its task. InputError if it
-    is no such model."""
+def _seed_models(
+    model: str, options: PredictOptions
+) -> tuple[type[FinetuningTask], list[SeedModel]]:
+    """The kind of task of a fine-tuned model, and the model, or those of all its seeds. InputError
+    if it is no such model."""
     tasks = {run_dir: saved_task(str(run_dir)) for run_dir in seed_directories(model)}
     kind = kind_of(next(iter(tasks.values()))["task_type"])
-    return kind, [
-        Member(run_dir, task, kind.models, options.device) for run_dir, task in tasks.items()
+    models = [
+        SeedModel(run_dir, task, kind.model_classes, options.device)
+        for run_dir, task in tasks.items()
     ]
+    return kind, models

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -35,28 +35,30 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.datasets import FILES, SQUAD, SQUAD_SIZES, data_folder, find_file, size_differences
 from exlm.tasks.encoders import Models, load_encoder, load_encoder_tokenizer
 from exlm.tasks.metrics import ANSWER_METRICS, score_answers, summarise_answers
-from exlm.tasks.predictions import Member, Predictions, PredictOptions
+from exlm.tasks.predictions import Predictions, PredictOptions, SeedModel
 from exlm.tasks.supervised import train_best_epoch
 
 DEFAULT_WINDOW = 384  # tokens
 WITHOUT_HEADER = ("question", "context", "answer")  # the columns of a table that does not name them
 
 
-def predict_answers(members: Sequence[Member], input: str, options: PredictOptions) -> Predictions:
+def predict_answers(
+    models: Sequence[SeedModel], input: str, options: PredictOptions
+) -> Predictions:
     """Answers a file's questions with all models; `problem` says why a question cannot be
     answered."""
     if options.text_column or options.calibrated or options.distance:
         raise InputError(
             "question answering has no text column, calibrated probabilities or distances; leave them out"
         )
-    task = members[0].task
+    task = models[0].task
     questions, problems = read_questions(input, labelled=False, header=options.header)
     runs = dict[str, pd.DataFrame]()
-    for member in members:
-        network, tokenizer = member.loaded
+    for model in models:
+        network, tokenizer, _ = model.loaded
         windows, too_long = make_windows(questions, tokenizer, task["max_length"], task["stride"])
         settings = task["max_answer"], task["precision"]
-        runs[member.directory.name] = answer(network, questions, windows, tokenizer, *settings)
+        runs[model.directory.name] = answer(network, questions, windows, tokenizer, *settings)
     if options.on_invalid == "error" and (found := problems + too_long):
         raise InputError(
             "{}: row {}, {!r}: {}; correct it".format(input, found[0][0] + 1, *found[0][1:])
@@ -93,11 +95,9 @@ def predict_answers(members: Sequence[Member], input: str, options: PredictOptio
 
 
 class QuestionAnswering:
-    """Questions and contexts, cut into windows, and how to train a model on them (`kinds.py`)."""
+    """Questions and contexts, cut into windows, and how to train a model on them."""
 
-    models: Models = MODEL_FOR_QUESTION_ANSWERING_MAPPING
-    device = "auto"
-    predict = staticmethod(predict_answers)
+    model_classes: ClassVar[Models] = MODEL_FOR_QUESTION_ANSWERING_MAPPING
 
     def __init__(
         self,
@@ -105,7 +105,9 @@ class QuestionAnswering:
         task: TaskConfig,
         from_scratch: bool = False,
         start_from: str | None = None,
+        device: str = "auto",
     ) -> None:
+        self.device = device
         self.metric = task.metric or "f1"
         if self.metric not in ANSWER_METRICS:
             raise InputError(
@@ -120,7 +122,7 @@ class QuestionAnswering:
                 "question answering needs a file of its own for the valid part; name it with task.valid"
             )
         self.new_network = partial(
-            load_encoder, model, self.models, from_scratch=from_scratch, start_from=start_from
+            load_encoder, model, self.model_classes, from_scratch=from_scratch, start_from=start_from
         )
         self.tokenizer, window = load_encoder_tokenizer(model, task.max_length or DEFAULT_WINDOW)
         if window < (least := task.stride + 2 * MIN_STEP):
@@ -130,7 +132,7 @@ class QuestionAnswering:
             raise InputError(
                 f"a window (task.max_length) has {window} tokens; it must have {needed}"
             )
-        self.task = replace(task, max_length=window, task_type="question_answering")
+        self.config = replace(task, max_length=window, task_type="question_answering")
         files: dict[str, Any] = {"train": task.dataset, "valid": task.valid, "test": task.test}
         published = SQUAD_SIZES if task.dataset == SQUAD else {}
         if published:
@@ -150,7 +152,7 @@ class QuestionAnswering:
                 f"{len(questions)} {split} ({(~questions['answers'].map(bool)).sum()} without answer)"
             )
         self.summary = f"questions: {', '.join(counts)}; windows of {window} tokens"
-        self.invalid = pd.DataFrame(problems, columns=["row", "value", "reason", "part"])
+        self.invalid_rows = pd.DataFrame(problems, columns=["row", "value", "reason", "part"])
         self.sizes = {split: len(questions) for split, (questions, _) in self.splits.items()}
         differences = size_differences(self.sizes, published, "questions", "SQuAD 2.0")
         self.data_settings = {
@@ -159,13 +161,17 @@ class QuestionAnswering:
             "departures": differences,
         }
 
+    @staticmethod
+    def predict(models: Sequence[SeedModel], input: str, options: PredictOptions) -> Predictions:
+        return predict_answers(models, input, options)
+
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> dict[str, Any]:
         """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but
         train."""
         assert hyper.batch_size  # filled in before
         torch.manual_seed(seed)
         remembered = ("task_type", "max_length", "stride", "max_answer")
-        task = {name: getattr(self.task, name) for name in remembered} | {
+        task = {name: getattr(self.config, name) for name in remembered} | {
             "precision": hyper.precision
         }
         network, tokenizer = (
@@ -176,7 +182,7 @@ class QuestionAnswering:
         def found(split: str) -> tuple[pd.DataFrame, dict[str, float]]:
             questions, windows = self.splits[split]
             answers = answer(
-                network, questions, windows, tokenizer, self.task.max_answer, hyper.precision
+                network, questions, windows, tokenizer, self.config.max_answer, hyper.precision
             )
             return answers, summarise_answers(score_answers(questions, answers))
 

@@ -22,7 +22,10 @@ from exlm.train.optim import OptimizerConfig
 
 # in the directory of a seed whose training is not finished (`unfinished`)
 UNFINISHED = "unfinished"
-MEMORY_ADVICE = "lower batch_size, or max_length of the task; both change the result (train.gradient_checkpointing does not)"
+MEMORY_ADVICE = (
+    "lower batch_size, or max_length of the task; "
+    "both change the result (train.gradient_checkpointing does not)"
+)
 # so many batches at a time: their shuffled rows are sorted by length and cut into batches
 BUCKETED_BATCHES = 8
 
@@ -30,13 +33,18 @@ BUCKETED_BATCHES = 8
 @dataclass(eq=False)
 class ShuffledBatches:
     """Gives the batch of each step. A batch has rows of similar length; an epoch's batches are in
-    random order."""
+    random order.
 
-    lengths: Sequence[int]  # tokens of every example
-    rows: np.ndarray  # indices of the examples to train on
+    Attributes:
+        lengths: tokens of every example.
+        rows: indices of the examples to train on.
+        seed: seed of the order.
+        collate: from the indices of a batch to its tensors, labels included."""
+
+    lengths: Sequence[int]
+    rows: np.ndarray
     batch_size: int
-    seed: int  # seed of the order
-    # from the indices of a batch to its tensors, labels included
+    seed: int
     collate: Callable[[np.ndarray], dict[str, Tensor]]
 
     def __post_init__(self) -> None:
@@ -47,7 +55,8 @@ class ShuffledBatches:
         """The batches of an epoch, as indices."""
         shuffled = self.rows[np.argsort(draw(Purpose.ORDER, self.seed, epoch, self.rows))]
         lengths, batches = np.asarray(self.lengths), list[np.ndarray]()
-        for start in range(0, len(shuffled), window := self.batch_size * BUCKETED_BATCHES):
+        window = self.batch_size * BUCKETED_BATCHES
+        for start in range(0, len(shuffled), window):
             rows = shuffled[start : start + window]
             rows = rows[np.argsort(lengths[rows], kind="stable")]
             batches += [rows[i : i + self.batch_size] for i in range(0, len(rows), self.batch_size)]
@@ -58,6 +67,29 @@ class ShuffledBatches:
         """The one micro-batch of a step."""
         epoch, number = divmod(step, self.per_epoch)
         return [(0, self.collate(self.epoch(epoch)[number]))]
+
+
+class BestEpoch:
+    """The best epoch so far and its rank; its weights and these two numbers are in a file, which
+    survives an interruption."""
+
+    def __init__(self, weights: Path) -> None:
+        self.weights, self.epoch, self.rank = weights, 0, -np.inf
+        # its epoch may be later than the newest checkpoint; then it is repeated, with the same rank
+        if weights.exists():
+            with safe_open(weights, "pt") as file:
+                self.epoch = int(file.metadata()["epoch"])
+                self.rank = float(file.metadata()["best"])
+
+    def keep_if_best(self, model: nn.Module, epoch: int, rank: float) -> None:
+        """Writes the weights of an epoch that is better than all before, or the first."""
+        if self.epoch and rank <= self.rank:
+            return
+        self.epoch, self.rank = epoch, rank
+        metadata = {"epoch": str(epoch), "best": str(float(rank))}
+        with replacing(self.weights) as partial:
+            save_model(model, str(partial), metadata)
+            sync(partial)
 
 
 def train_best_epoch(
@@ -73,57 +105,50 @@ def train_best_epoch(
     """Trains a network in place, gives it the weights of its best epoch by `metric` of `score`, the
     metrics on valid, and returns that epoch. The log goes to `run_dir`; what an interrupted
     training needs to go on is in UNFINISHED there. The batches' seed also seeds dropout."""
-    assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None
-    every = batches.per_epoch
-    steps = hyper.epochs * every
-    warmup = int(hyper.warmup_ratio * steps)
-    optimizer = OptimizerConfig(
-        hyper.learning_rate, warmup, weight_decay=hyper.weight_decay, clip_norm=hyper.clip_norm
-    )
-    config = LoopConfig(
-        steps=steps,
-        optimizer=optimizer,
-        precision=hyper.precision,
-        log_every=every,
-        eval_every=every,
-        save_every=every,
-        gradient_checkpointing=hyper.gradient_checkpointing,
-    )
     kept = run_dir / UNFINISHED / KEPT
-    weights, best, best_epoch = kept / "best.safetensors", -np.inf, 0
-    # its epoch may be later than the newest checkpoint; then it is repeated, with the same score
-    if weights.exists():
-        with safe_open(weights, "pt") as file:
-            best, best_epoch = float(file.metadata()["best"]), int(file.metadata()["epoch"])
+    best = BestEpoch(kept / "best.safetensors")
 
     def evaluate(model: nn.Module, step: int) -> dict[str, float]:
-        nonlocal best, best_epoch
-        epoch, values = step // every, score(model)
-        value = rank(values[metric], metric)
-        if value > best or not best_epoch:
-            best, best_epoch = value, epoch
-            with replacing(weights) as partial:
-                save_model(model, str(partial), {"epoch": str(epoch), "best": str(float(value))})
-                sync(partial)
-        elif hyper.patience and epoch - best_epoch >= hyper.patience:
+        epoch, values = step // batches.per_epoch, score(model)
+        best.keep_if_best(model, epoch, rank(values[metric], metric))
+        if hyper.patience and epoch - best.epoch >= hyper.patience:
             raise EarlyStop(values)
         return values
 
     distributed.to_device(network, device)
     run_dir.mkdir(parents=True, exist_ok=True)
-    name = "/".join(run_dir.parts[-2:])
     fit(
         model=network,
         loss=loss,
         batches=batches,
-        config=config,
+        config=_loop_config(hyper, batches.per_epoch),
         directory=run_dir,
         seed=batches.seed,
         evaluate=evaluate,
-        description=name,
+        description="/".join(run_dir.parts[-2:]),
         checkpoints=kept,
         memory_advice=MEMORY_ADVICE,
     )
-    load_model(network, weights)
+    load_model(network, best.weights)
     network.eval()
-    return best_epoch
+    return best.epoch
+
+
+def _loop_config(hyper: FinetuneConfig, steps_per_epoch: int) -> LoopConfig:
+    """The settings of the loop, which reports, evaluates and saves after every epoch."""
+    assert hyper.epochs and hyper.learning_rate and hyper.warmup_ratio is not None
+    steps = hyper.epochs * steps_per_epoch
+    return LoopConfig(
+        steps=steps,
+        optimizer=OptimizerConfig(
+            hyper.learning_rate,
+            int(hyper.warmup_ratio * steps),
+            weight_decay=hyper.weight_decay,
+            clip_norm=hyper.clip_norm,
+        ),
+        precision=hyper.precision,
+        log_every=steps_per_epoch,
+        eval_every=steps_per_epoch,
+        save_every=steps_per_epoch,
+        gradient_checkpointing=hyper.gradient_checkpointing,
+    )

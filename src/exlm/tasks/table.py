@@ -1,5 +1,4 @@
-"""Labelled tables: finds the text and label columns of a data frame, and says which rows cannot be
-used."""
+"""The rows of a labelled table: their texts and labels, and why some of them cannot be used."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +12,8 @@ import pandas as pd
 from exlm.data.columns import check_columns, choose_column, listed
 from exlm.errors import InputError
 
-TaskType = Literal["binary", "multiclass", "multilabel", "regression", "token_classification"]
+# binary, multiclass, multilabel, regression, or the name of another kind (`task.py`)
+TaskType = str
 OnInvalid = Literal["error", "skip", "keep"]
 # int32: input_ids [S], and what else the model takes, such as token_type_ids [S]
 Example = dict[str, np.ndarray]
@@ -28,29 +28,43 @@ MAX_INFERRED_INTEGER_CLASSES = 10
 
 @dataclass(frozen=True)
 class LabelledTable:
-    """A table whose texts and labels line up with the rows of its files, unusable rows included."""
+    """A table whose texts, labels and tokens line up with the rows of its files. Rows that cannot
+    be used are included, and say why.
 
-    # every original row and column, in order; indexed by (part, row) where it joins several files
+    Attributes:
+        frame: every original row and column, in order; indexed by (part, row) where it joins
+            several files.
+        texts: [rows] the SMILES or text of each row, "" where missing.
+        pairs: [rows] the second text of each row, where the task has two.
+        labels: [rows, tasks] float64, NaN where missing; [rows, 0] when read for prediction;
+            [rows, units] for token_classification.
+        classes: the label values whose indices are in `labels`, for tasks with classes.
+        problems: [rows] why a row cannot be used, "" if it can.
+        caveats: [rows] what else is wrong with a row that can be used, "" if nothing.
+        inferred: what was inferred, by the option that says otherwise.
+        examples: [rows] their tokens, if a model reads them.
+        divided: [rows] bool, the rows with text and label, which a split divides before any is left
+            out for its tokens; None: all that can be used.
+        unit: token_classification: a regular expression for what has a label.
+        unit_tokens: token_classification: [rows, units] the first token of every unit, -1 for
+            none."""
+
     frame: pd.DataFrame
-    texts: list[str]  # [rows] the SMILES (or text) of each row, "" where missing
-    pairs: list[str] | None  # [rows] the second text of each row, where the task has two
-    # [rows, tasks] float64, NaN = missing; [rows, 0] when read for prediction; or [rows, units]
+    texts: list[str]
+    pairs: list[str] | None
+    text_column: str
+    pair_column: str | None
     labels: np.ndarray
     label_columns: list[str]
     task_type: TaskType
-    classes: list[str] | None  # multiclass: the label values; `labels` has their indices
-    problems: list[str]  # [rows] why a row cannot be used, "" if it can
-    text_column: str
-    pair_column: str | None
-    inferred: dict[str, str]  # what was found without being told, by the option that says otherwise
-    # token_classification: a regular expression for what has a label (`token_labels.py`)
-    unit: str | None = None
-    # [rows] their tokens, if a model reads them
+    classes: list[str] | None
+    problems: list[str]
+    caveats: list[str]
+    inferred: dict[str, str]
     examples: list[Example] = field(default_factory=list)
-    caveats: list[str] = field(default_factory=list)  # [rows] what else is wrong, "" if nothing
-    # [rows] bool: those with text and label, which a split divides before any is left out for its
-    # tokens; None: `usable`.
     divided: np.ndarray | None = None
+    unit: str | None = None
+    unit_tokens: np.ndarray | None = None
 
     @property
     def usable(self) -> np.ndarray:
@@ -69,28 +83,31 @@ class LabelledTable:
         usable = int(self.usable.sum())
         return {f"rows {done}": usable, "marked in the column problem": len(self.problems) - usable}
 
-    def report(self) -> pd.DataFrame:
+    def invalid_rows(self) -> pd.DataFrame:
         """All rows with something wrong: file (`part`, "" where there is one), row (from 1), value,
         reason, action."""
-        usable = self.usable
-        found = pd.DataFrame(
-            {"part": "" if self.parts is None else self.parts, "value": self.texts}
+        rows = pd.DataFrame(
+            {
+                "part": "" if self.parts is None else self.parts,
+                "row": self.frame.index.get_level_values(-1) + 1,
+                "value": self.texts,
+                "reason": np.where(self.usable, self.caveats, self.problems),
+                "action": np.where(self.usable, "kept", "left out"),
+            }
         )
-        found.insert(1, "row", self.frame.index.get_level_values(-1) + 1)
-        found["reason"] = np.where(usable, self.caveats, self.problems)
-        found["action"] = np.where(usable, "kept", "left out")
-        return found[found["reason"] != ""]
+        return rows[rows["reason"] != ""]
 
-    def check(self, path: str, on_invalid: OnInvalid, begin: bool = True) -> None:
-        """InputError if none of the rows that `begin` the file `path` can be used, or with `error`
-        if one is wrong."""
-        found = self.report()
-        if (self.usable.any() or not begin) and (found.empty or on_invalid != "error"):
+    def check(self, path: str, on_invalid: OnInvalid, begins_file: bool = True) -> None:
+        """InputError if no row can be used and these rows begin the file `path`, or with `error` if
+        a row is wrong."""
+        invalid_rows = self.invalid_rows()
+        none_usable = not self.usable.any()
+        if not (none_usable and begins_file) and not (on_invalid == "error" and len(invalid_rows)):
             return
-        what = "row" if self.usable.any() else "no row can be used, the first: row"
-        first = found.iloc[0]
+        first = invalid_rows.iloc[0]
         raise InputError(
-            f"{path}: {what} {first.row}, value {str(first.value)[:80]!r}: {first.reason}; correct it"
+            f"{path}: {'no row can be used, the first: ' if none_usable else ''}row {first.row}, "
+            f"value {str(first.value)[:80]!r}: {first.reason}; correct it"
         )
 
 
@@ -108,106 +125,153 @@ def make_table(
     `frame` is one file, or several by part (train, valid, ...), which are joined; columns that not
     all of them have are filled with "". `path` is for messages, `pair_column` has the second text
     of a pair, `classes` are in the order of their indices. Columns and the task type are inferred
-    where they are None (`choose_column`, `_infer`). InputError if columns cannot be used, a value
-    is no label of the task, or no row can be used."""
-    files = list(frame.values()) if isinstance(frame, dict) else [frame]
-    malformed = [
-        file.attrs.get("malformed", {}).get(row, "") for file in files for row in file.index
-    ]
-    problems = pd.Series(malformed, dtype=object)
+    where they are None (`choose_column`, `_infer_label_columns`, `_infer_task_type`). InputError if
+    columns cannot be used, a value is no label of the task, or no row can be used."""
+    malformed = _malformed_rows(frame)
     if isinstance(frame, dict):
-        # in a file without these columns, all texts would be empty
-        for part, file in frame.items():
-            check_columns(file, f"{path}, {part} part", text_column, pair_column)
-        every = list(dict.fromkeys(name for file in files for name in file.columns))
-        frame = pd.concat(
-            {part: file.reindex(columns=every, fill_value="") for part, file in frame.items()}
-        )
-    wanted, text_column = text_column, choose_column(frame.columns, text_column, str(path))
-    check_columns(frame, path, pair_column, *(label_columns or ()))
+        frame = _join_files(frame, path, text_column, pair_column)
+    inferred = dict[str, str]()
+    if text_column is None:
+        inferred["text_column"] = text_column = choose_column(frame.columns, None, str(path))
+    check_columns(frame, path, text_column, pair_column, *(label_columns or ()))
     if shared := {text_column, pair_column} & set(label_columns or ()):
         raise InputError(f"{path}: column {shared.pop()!r} is both text and label; choose another")
-
-    others = [name for name in frame.columns if name not in (text_column, pair_column)]
-    cells = frame[others if label_columns is None else list(dict.fromkeys(label_columns))]
-    missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
-    cells = cells.mask(missing | (problems.to_numpy() != "")[:, None])
-    numbers = cells.apply(pd.to_numeric, errors="coerce").astype(float)
-    columns, fitting = _infer(cells, numbers, label_columns is not None, path)
-    given = {"text_column": wanted, "label_columns": label_columns, "task_type": task_type}
-    found = {"text_column": text_column, "label_columns": listed(columns, 5), "task_type": fitting}
-    inferred = {option: value for option, value in found.items() if given[option] is None}
-    task_type = task_type or fitting
-    labels, names = _read_labels(cells[columns], numbers[columns], task_type, path, classes)
-
-    chosen = frame[list(dict.fromkeys((text_column, pair_column or text_column)))]
-    chosen = chosen.fillna("").astype(str).apply(lambda column: column.str.strip())
-    texts, pairs = (
-        chosen[text_column].tolist(),
-        chosen[pair_column].tolist() if pair_column else None,
-    )
-    problems[(problems == "") & (chosen == "").all(axis=1).to_numpy()] = "empty text"
-    if columns:
-        problems[(problems == "") & np.isnan(labels).all(axis=1)] = "no label"
-        if (problems != "").all():
-            reason = f"first row 1, value {texts[0]!r}: {problems[0]}; correct it, or choose other columns"
-            raise InputError(
-                f"{path}: no row can be used with the labels in {listed(columns)}, {reason}"
-            )
-    return LabelledTable(
-        frame,
-        texts,
-        pairs,
-        labels,
-        columns,
-        task_type,
-        names,
-        problems.tolist(),
-        text_column,
-        pair_column,
-        inferred,
-    )
-
-
-def _infer(
-    cells: pd.DataFrame, numbers: pd.DataFrame, chosen: bool, path: str | Path
-) -> tuple[list[str], TaskType]:
-    """Which columns hold labels (all of them, if the user has chosen them), and the task type that
-    fits. The labels are the only column besides the texts, the only numeric one, or all numeric
-    ones if they hold nothing but 0 and 1; never one that numbers or names the rows. One column of 0
-    and 1 is binary, several are multilabel. One of 2 to 50 distinct words or 2 to 10 distinct whole
-    numbers is multiclass. All else is regression, also without labels."""
-    missing, columns = cells.isna(), list(cells.columns)
-    binary = (missing | numbers.isin((0, 1))).all()
-    if not chosen:
-        columns = [name for name in columns if not _is_identifier(cells[name], numbers[name])]
-    if not chosen and len(columns) != 1:
-        columns = [name for name in columns if (missing | np.isfinite(numbers))[name].all()]
-        if not columns or (len(columns) > 1 and not binary[columns].all()):
-            hint = f"set label_columns, from: {listed(cells)} (a column of identifiers is never taken by itself)"
-            hint = hint if len(cells.columns) else "there are no other columns"
-            raise InputError(f"{path}: cannot tell the label columns; {hint}")
-    if columns and binary[columns].all():
-        return columns, "binary" if len(columns) == 1 else "multilabel"
-    if len(columns) == 1:
-        # All must be words, or all whole numbers: a misspelt number must not turn a regression
-        # column into classes.
-        words, whole = (
-            test[columns[0]].all() for test in (numbers.isna(), missing | (numbers % 1 == 0))
+    text_columns = [text_column] if pair_column is None else [text_column, pair_column]
+    other_columns = [name for name in frame.columns if name not in text_columns]
+    columns = other_columns if label_columns is None else list(dict.fromkeys(label_columns))
+    cells, numbers = _label_cells(frame, columns, malformed)
+    if label_columns is None:
+        columns = _infer_label_columns(cells, numbers, path)
+        cells, numbers = cells[columns], numbers[columns]
+        inferred["label_columns"] = listed(columns, 5)
+    if task_type is None:
+        inferred["task_type"] = task_type = _infer_task_type(cells, numbers)
+    labels, class_names = _read_labels(cells, numbers, task_type, path, classes)
+    texts = [frame[name].fillna("").astype(str).str.strip().tolist() for name in text_columns]
+    problems = _problems(malformed, texts, labels)
+    if columns and all(problems):
+        raise InputError(
+            f"{path}: no row can be used with the labels in {listed(columns)}, first row 1, value "
+            f"{texts[0][0]!r}: {problems[0]}; correct it, or choose other columns"
         )
-        limit = MAX_INFERRED_CLASSES if words else MAX_INFERRED_INTEGER_CLASSES if whole else 0
-        if 2 <= cells[columns[0]].dropna().astype(str).nunique() <= limit:
-            return columns, "multiclass"
-    return columns, "regression"
+    return LabelledTable(
+        frame=frame,
+        texts=texts[0],
+        pairs=texts[1] if pair_column else None,
+        text_column=text_column,
+        pair_column=pair_column,
+        labels=labels,
+        label_columns=columns,
+        task_type=task_type,
+        classes=class_names,
+        problems=problems,
+        caveats=[""] * len(problems),
+        inferred=inferred,
+    )
+
+
+def _malformed_rows(frame: pd.DataFrame | dict[str, pd.DataFrame]) -> list[str]:
+    """[rows] what `read_frame` found wrong with the fields of each row, "" if nothing."""
+    files = frame.values() if isinstance(frame, dict) else [frame]
+    reasons = []
+    for file in files:
+        by_row = file.attrs.get("malformed", {})
+        reasons += [by_row.get(row, "") for row in file.index]
+    return reasons
+
+
+def _join_files(
+    files: dict[str, pd.DataFrame], path: str | Path, *text_columns: str | None
+) -> pd.DataFrame:
+    """The rows of all files, by (part, row), with the columns of all of them."""
+    columns = dict[str, None]()
+    for part, file in files.items():
+        # in a file without these columns, all texts would be empty
+        check_columns(file, f"{path}, {part} part", *text_columns)
+        columns |= dict.fromkeys(file.columns)
+    return pd.concat(
+        {part: file.reindex(columns=list(columns), fill_value="") for part, file in files.items()}
+    )
+
+
+def _problems(malformed: list[str], texts: list[list[str]], labels: np.ndarray) -> list[str]:
+    """[rows] why a row cannot be used: its fields, no text, or no label where there are labels."""
+    unlabelled = np.isnan(labels).all(axis=1) & (labels.shape[1] > 0)
+    problems = []
+    for reason, *row_texts, no_label in zip(malformed, *texts, unlabelled, strict=True):
+        if not reason and not any(row_texts):
+            reason = "empty text"
+        problems.append(reason or ("no label" if no_label else ""))
+    return problems
+
+
+def _label_cells(
+    frame: pd.DataFrame, columns: list[str], malformed: list[str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The cells of these columns, NaN where missing, and what they are as numbers, NaN for
+    words."""
+    cells = frame[columns]
+    missing = cells.astype(str).apply(lambda column: column.str.strip()).isin(MISSING_LABELS)
+    malformed_rows = np.array(malformed, dtype=object) != ""
+    cells = cells.mask(missing | malformed_rows[:, None])
+    return cells, cells.apply(pd.to_numeric, errors="coerce").astype(float)
+
+
+def _infer_label_columns(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> list[str]:
+    """The only column, the only numeric one, or all numeric ones if they hold nothing but 0 and 1;
+    never one that numbers or names the rows."""
+    columns = [name for name in cells.columns if not _is_identifier(cells[name], numbers[name])]
+    if len(columns) == 1:
+        return columns
+    numeric = (cells.isna() | np.isfinite(numbers)).all()
+    columns = [name for name in columns if numeric[name]]
+    if len(columns) == 1 or (columns and _is_binary(cells[columns], numbers[columns])):
+        return columns
+    if not len(cells.columns):
+        raise InputError(f"{path}: cannot tell the label columns; there are no other columns")
+    raise InputError(
+        f"{path}: cannot tell the label columns; set label_columns, from: {listed(cells)} "
+        "(a column of identifiers is never taken by itself)"
+    )
+
+
+def _infer_task_type(cells: pd.DataFrame, numbers: pd.DataFrame) -> TaskType:
+    """One column of 0 and 1 is binary, several are multilabel. One of 2 to 50 distinct words or 2
+    to 10 distinct whole numbers is multiclass. All else is regression, also without labels."""
+    if not len(cells.columns):
+        return "regression"
+    if _is_binary(cells, numbers):
+        return "binary" if len(cells.columns) == 1 else "multilabel"
+    if len(cells.columns) > 1:
+        return "regression"
+    # All must be words, or all whole numbers: a misspelt number must not turn a regression column
+    # into classes.
+    most_classes = 0
+    if numbers.isna().all(axis=None):
+        most_classes = MAX_INFERRED_CLASSES
+    elif _is_whole(cells, numbers):
+        most_classes = MAX_INFERRED_INTEGER_CLASSES
+    distinct = cells.iloc[:, 0].dropna().astype(str).nunique()
+    return "multiclass" if 2 <= distinct <= most_classes else "regression"
+
+
+def _is_binary(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
+    return bool((cells.isna() | numbers.isin((0, 1))).all(axis=None))
+
+
+def _is_whole(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
+    return bool((cells.isna() | (numbers % 1 == 0)).all(axis=None))
 
 
 def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
     """Whether a column numbers or names its rows: it is called so, or all its words or whole
     numbers differ."""
+    if IDENTIFIER.fullmatch(str(cells.name)):
+        return True
     values = cells.dropna().astype(str)
-    distinct = len(values) > 1 and values.is_unique and not (numbers % 1 > 0).any()
-    binary = (cells.isna() | numbers.isin((0, 1))).all()
-    return IDENTIFIER.fullmatch(str(cells.name)) is not None or bool(distinct and not binary)
+    if len(values) < 2 or not values.is_unique or (numbers % 1 > 0).any():
+        return False
+    return not _is_binary(cells.to_frame(), numbers.to_frame())
 
 
 def _read_labels(
@@ -217,34 +281,42 @@ def _read_labels(
     path: str | Path,
     classes: Sequence[str] | None,
 ) -> tuple[np.ndarray, list[str] | None]:
-    """Labels [rows, tasks], NaN = missing, and the classes that they index (multiclass only)."""
+    """Labels [rows, tasks], NaN = missing, and the classes that they index: those of a multiclass
+    task, or the `classes` of any kind of task that has them."""
     names = list(classes) if classes else None
     if len(cells.columns) > 1 and task_type in ("binary", "multiclass"):
         raise InputError(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
     if task_type == "regression":
-        labels, wanted = numbers.where(np.isfinite(numbers)), "a number"
-    elif task_type == "multiclass" and len(cells.columns):
-        # A missing value turns a column of 1, 2, 3 into floats; its classes are still "1", "2",
-        # "3".
-        whole = bool((cells.isna() | (numbers % 1 == 0)).all(axis=None))
-        values = (
-            (numbers.dropna().astype(int) if whole else cells.dropna())
-            .iloc[:, 0]
-            .astype(str)
-            .str.strip()
-        )
-        names = names or sorted(set(values), key=int if whole else str)
-        indices = values.map({name: index for index, name in enumerate(names)})
-        labels, wanted = indices.reindex(cells.index).to_frame(), listed(names)
+        labels, allowed = numbers.where(np.isfinite(numbers)), "a number"
+    elif (names or task_type == "multiclass") and len(cells.columns):
+        labels, names = _class_indices(cells, numbers, names)
+        allowed = listed(names)
     else:
-        labels, wanted = numbers.where(numbers.isin((0, 1))), "0 or 1"
-    for column, row in np.argwhere((cells.notna() & labels.isna()).to_numpy().T):
-        part, number = cells.index[row] if cells.index.nlevels > 1 else ("", row)
-        where = f"{path}: column {cells.columns[column]!r}, {f'{part} row {number + 1}'.strip()}"
-        value = f"{cells.iat[row, column]!r} is no {task_type} label ({wanted})"
+        labels, allowed = numbers.where(numbers.isin((0, 1))), "0 or 1"
+    wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy().T)
+    if len(wrong_cells):
+        column, row = wrong_cells[0]
+        part = f"{cells.index[row][0]} " if cells.index.nlevels > 1 else ""
+        number = cells.index[row][1] if cells.index.nlevels > 1 else row
         raise InputError(
-            f"{where}: {value}; correct it, leave it empty, or choose another column or task type"
+            f"{path}: column {cells.columns[column]!r}, {part}row {number + 1}: "
+            f"{cells.iat[row, column]!r} is no {task_type} label ({allowed}); "
+            "correct it, leave it empty, or choose another column or task type"
         )
     return labels.to_numpy(dtype=float), names
+
+
+def _class_indices(
+    cells: pd.DataFrame, numbers: pd.DataFrame, names: list[str] | None
+) -> tuple[pd.DataFrame, list[str]]:
+    """Indices of classes, NaN where missing or no class, and the classes: `names`, or all values
+    in order."""
+    # A missing value turns a column of 1, 2, 3 into floats; its classes are still "1", "2", "3".
+    whole = _is_whole(cells, numbers)
+    values = numbers.dropna().astype(int) if whole else cells.dropna()
+    words = values.iloc[:, 0].astype(str).str.strip()
+    names = names or sorted(set(words), key=int if whole else str)
+    indices = words.map({name: index for index, name in enumerate(names)})
+    return indices.reindex(cells.index).to_frame(), names

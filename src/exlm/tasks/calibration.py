@@ -1,0 +1,40 @@
+"""How far probabilities are from how often they are right, and a temperature that brings them
+closer."""
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+
+BINS = 15  # of the calibration error
+
+
+def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """The divisor of logits [rows, outputs], 0.05 to 20, that makes the labels most probable (Guo
+    et al., 2017)."""
+
+    def loss(log_temperature: float) -> float:
+        scaled = logits / np.exp(log_temperature)
+        if logits.shape[1] > labels.shape[1]:
+            return float(-np.take_along_axis(log_softmax(scaled, 1), labels.astype(int), 1).mean())
+        return float(np.nanmean(np.logaddexp(0, scaled) - labels * scaled))
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded").x))
+
+
+def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """The expected calibration error: by how much confidence, which is the probability of the
+    predicted class, and accuracy differ, on average over 15 bins of equal width. Labels are [rows,
+    1] class indices with probabilities [rows, classes], or both are [rows, labels], where NaN is a
+    missing label. NaN if there is no label."""
+    if probabilities.shape[1] > labels.shape[1]:
+        confidence = probabilities.max(1)
+        right = probabilities.argmax(1) == labels[:, 0]
+    else:
+        labelled = ~np.isnan(labels)
+        labels, probabilities = labels[labelled], probabilities[labelled]
+        confidence = np.maximum(probabilities, 1 - probabilities)
+        right = (probabilities >= 0.5) == (labels == 1)
+    if not len(confidence):
+        return float("nan")
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    return float(np.abs(np.bincount(bins, weights=confidence - right)).sum() / len(confidence))

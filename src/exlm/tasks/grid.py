@@ -1,0 +1,207 @@
+"""A grid of hyper-parameters times several seeds: every run has a directory `CELL/seed-N`, the best
+cell on valid is reported."""
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from exlm.describe.card import write_card
+from exlm.errors import Diverged, InputError, TrainingStopped
+from exlm.storage.files import (
+    MANIFEST,
+    finished_result,
+    machine,
+    plain,
+    read,
+    replacing,
+    unfinished,
+    write_json,
+)
+from exlm.tasks.metrics import rank, summarise
+from exlm.tasks.supervised import UNFINISHED
+
+RESULT, REPORT = "result.json", "results.json"
+Result = dict[str, Any]  # what one seed gave; "scores" holds the metrics of every split but train
+Summary = dict[str, dict[str, dict[str, float]]]  # by split, metric and statistic
+TrainSeed = Callable[[Path, Any, int], Result]
+
+
+def run_grid(
+    directory: Path,
+    train_seed: TrainSeed,
+    grid: Mapping[str, Any],
+    seeds: Sequence[int],
+    settings: dict[str, Any],
+    metric: str,
+) -> dict[str, Any]:
+    """Runs every cell with every seed in `CELL/seed-N`. Finished runs are skipped; InputError if
+    they had other `settings` or hyper-parameters. Writes and returns `results.json`.
+
+    The best cell has the best median of `metric` on valid; only its weights are kept, and those of
+    its best seed are copied to `directory`. A cell whose training stops with an error (it diverges,
+    say) counts as the worst."""
+
+    def train(cell: str, seed: int) -> Result:
+        run_dir = directory / cell / f"seed-{seed}"
+        identity: Result = {"seed": seed, "settings": _with_hyper(settings, grid[cell])}
+        return _train_run(run_dir, train_seed, grid[cell], identity, may_fail=len(grid) > 1)
+
+    finished = finished_runs(directory, grid, seeds, settings)
+    for (cell, seed), result in finished.items():
+        if result:  # a kill may have left its checkpoints
+            unneeded = directory / cell / f"seed-{seed}" / UNFINISHED
+            shutil.rmtree(unneeded, ignore_errors=True)
+
+    runs = dict[str, list[Result]]()
+    ranks = dict[str, float]()
+    best = next(iter(grid))
+    for cell in tqdm(grid, desc="grid", unit="cell", disable=len(grid) == 1):
+        runs[cell] = [finished[cell, seed] or train(cell, seed) for seed in seeds]
+        scores = summarise_runs(runs[cell])["valid"].get(metric, {})
+        ranks[cell] = rank(scores.get("median"), metric)
+        if ranks[cell] > ranks[best]:  # of equal cells, the first
+            _remove_models(directory / best)
+            best = cell
+        elif cell != best:
+            _remove_models(directory / cell)
+    for i, seed in enumerate(seeds):
+        # a cell that was not the best of an earlier grid has lost its weights
+        weights = (directory / best / f"seed-{seed}").glob("*.safetensors")
+        if "best_epoch" in runs[best][i] and not any(weights):
+            runs[best][i] = train(best, seed)
+    for run in runs[best]:
+        if "stopped" in run:
+            raise TrainingStopped(f"no cell of the grid could be trained; {best}: {run['stopped']}")
+    return _write_report(directory, runs, best, seeds, settings, metric)
+
+
+def finished_runs(
+    directory: Path, grid: Mapping[str, Any], seeds: Sequence[int], settings: dict[str, Any]
+) -> dict[tuple[str, int], Result | None]:
+    """The results of all runs by cell and seed, None for a run that is not finished; InputError if
+    settings differ."""
+    results = dict[tuple[str, int], Result | None]()
+    for cell, hyper in grid.items():
+        for seed in seeds:
+            path = directory / cell / f"seed-{seed}" / RESULT
+            run_settings = _with_hyper(settings, hyper)
+            results[cell, seed] = finished_result(path, "settings", run_settings)
+    return results
+
+
+def _with_hyper(settings: dict[str, Any], hyper: Any) -> dict[str, Any]:
+    """The settings that two runs must share to be the same, with those hyper-parameters that change
+    the numbers."""
+    numbers = {
+        name: value for name, value in plain(hyper).items() if name != "gradient_checkpointing"
+    }
+    return {**settings, "train": numbers}
+
+
+def _train_run(
+    run_dir: Path, train_seed: TrainSeed, hyper: Any, identity: Result, may_fail: bool
+) -> Result:
+    """Trains one seed of a cell and writes its result. Where it `may_fail`, an error that stops the
+    training is the result."""
+    with unfinished(run_dir / UNFINISHED, identity):
+        try:
+            result = identity | train_seed(run_dir, hyper, identity["seed"])
+        except (TrainingStopped, Diverged) as error:
+            if not may_fail:
+                raise
+            print(f"{run_dir}: {error}; this cell counts as the worst")
+            result = identity | {"stopped": str(error), "scores": {"valid": {}}}
+        if "best_epoch" in result:  # it has a model
+            write_card(run_dir, result)
+        write_json(run_dir / RESULT, result)
+    return result
+
+
+def _remove_models(cell: Path) -> None:
+    """Removes the models of a cell that is not the best: a hundred would fill the disk. Scores and
+    predictions stay."""
+    for path in cell.glob("seed-*/*"):
+        to_keep = path.name in (RESULT, "log.jsonl") or "predictions" in path.name
+        if path.is_file() and not to_keep:
+            path.unlink()
+
+
+def _write_report(
+    directory: Path,
+    runs: dict[str, list[Result]],
+    best: str,
+    seeds: Sequence[int],
+    settings: dict[str, Any],
+    metric: str,
+) -> dict[str, Any]:
+    """Writes and returns the report of all cells; copies the model of the best seed of the best
+    cell, if there is one, to the directory itself."""
+    report: dict[str, Any] = {
+        "settings": settings,
+        "seeds": list(seeds),
+        "metric": metric,
+        "best": best,
+        **summarise_runs(runs[best]),
+        "runs": runs[best],
+        "machine": machine(),
+    }
+    if len(runs) > 1:
+        report["cells"] = {cell: summarise_runs(results) for cell, results in runs.items()}
+    report["best_seed"] = best_seed(report)
+    if any(runs[best][0].get("labels", {}).values()):
+        report["labels"] = summarise_runs(runs[best], "labels")
+    has_model = "best_epoch" in runs[best][0]
+    if has_model:
+        source = directory / best / f"seed-{report['best_seed']}"
+        # The manifest comes last: after an interruption the copy is damaged, until the same command
+        # is run again.
+        for name in (*read(source / MANIFEST)["files"], MANIFEST):
+            with replacing(directory / name) as partial:
+                shutil.copyfile(source / name, partial)
+    write_json(directory / REPORT, report)
+    if has_model:
+        write_card(directory)
+    return report
+
+
+def summarise_runs(runs: Sequence[Result], entry: str = "scores") -> Summary:
+    """Summarises an entry of all seeds' results by split. If the training of one has stopped, none
+    of the cell is defined."""
+    stopped = [run for run in runs if "stopped" in run]
+    runs = stopped[:1] or runs
+    return {split: summarise([run[entry][split] for run in runs]) for split in runs[0][entry]}
+
+
+def best_seed(report: dict[str, Any]) -> int:
+    """The seed of a report that is best on valid; of equal ones, the first."""
+    metric = report["metric"]
+    best_run = max(report["runs"], key=lambda run: rank(run["scores"]["valid"][metric], metric))
+    return best_run["seed"]
+
+
+def seed_directories(path: str) -> list[Path]:
+    """The directories of a fine-tuning's models, one per seed (of the best cell), or `path` itself
+    if it has none."""
+    directory, report = Path(path), read(Path(path) / REPORT)
+    run_dirs = [directory / report["best"] / f"seed-{seed}" for seed in report.get("seeds", ())]
+    run_dirs = run_dirs or sorted(directory.glob("seed-*"))
+    with_model = [run_dir for run_dir in run_dirs if (run_dir / "config.json").is_file()]
+    return with_model or [directory]
+
+
+def best_seed_directory(path: str) -> Path:
+    """The directory of the model whose seed is best on valid; `path` itself if it has no
+    directories of seeds."""
+    run_dirs = seed_directories(path)
+    if len(run_dirs) == 1:
+        return run_dirs[0]
+    report = read(Path(path) / REPORT)
+    if not report:
+        raise InputError(
+            f"the fine-tuning in {path} is not finished; "
+            "run the same command again, then start from it"
+        )
+    return Path(path) / report["best"] / f"seed-{best_seed(report)}"

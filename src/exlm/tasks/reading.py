@@ -1,0 +1,202 @@
+"""Reads the texts of tables for a model: whether they are molecules, their tokens, and what is
+wrong with each row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from transformers import PreTrainedConfig, PreTrainedTokenizerFast
+
+from exlm.data.chemistry import Standardize, are_molecules, molecule_problem, standardize
+from exlm.data.encoding import unknown_tokens
+from exlm.data.tokenization import splits_residues
+from exlm.errors import InputError
+from exlm.tasks.table import Example, LabelledTable, OnInvalid
+
+LEAST_SAMPLE = 10  # texts that must be there to say that they are not what a model knows
+# Kinds of text whose tokenizers know all of their letters, by what recognises such a tokenizer: a
+# text with another letter is something else.
+ALPHABETS = {"protein": splits_residues}
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read the texts of a table.
+
+    Attributes:
+        text_column: column of the SMILES or text; where absent that of the training, or one with a
+            usual name.
+        molecules: whether the texts are SMILES; where absent the model knows, and for older models
+            the texts decide.
+        header: whether a table has a header line; without it, its columns are called `column 1`,
+            `column 2`, ...
+        on_invalid: rows that cannot be used get a reason in the column `problem` and nothing else
+            (`skip`), or stop the command (`error`). With `keep`, molecules that RDKit cannot parse
+            are used too.
+        device: auto, cpu, cuda or one of several (cuda:1)."""
+
+    text_column: str | None = None
+    molecules: bool | None = None
+    header: bool = True
+    on_invalid: OnInvalid = "skip"
+    device: str = "auto"
+
+
+class TextKind(NamedTuple):
+    """What a model remembers of the texts that it was trained on."""
+
+    molecules: bool | None  # None: a model of an earlier version does not say
+    standardize: Standardize
+
+
+def text_kind(config: PreTrainedConfig) -> TextKind:
+    """What the configuration says of a pre-trained or a fine-tuned model's texts."""
+    settings = vars(config) | (getattr(config, "task", None) or {})
+    return TextKind(settings.get("molecules"), settings.get("standardize") or "none")
+
+
+def decide_molecules(
+    texts: Sequence[str], model_knows: bool | None, user_says: bool | None, path: str
+) -> bool:
+    """Whether the texts of the file `path` are molecules: as the user says, or as the model knows,
+    or as they look. InputError if the model knows molecules and most texts are none; a note is
+    printed if it is the other way round."""
+    if user_says is not None:
+        return user_says
+    look_like_molecules = are_molecules(texts)
+    if look_like_molecules and model_knows is False:
+        print(
+            f"note: the texts of {path} look like molecules, "
+            "and the model was trained on other texts"
+        )
+    if model_knows and not look_like_molecules and sum(map(bool, texts)) >= LEAST_SAMPLE:
+        raise InputError(
+            f"{path}: most texts are no molecules, and the model was trained on molecules; choose "
+            "another text_column or another model (molecules=false uses them all the same)"
+        )
+    return look_like_molecules if model_knows is None else model_knows
+
+
+@dataclass(frozen=True)
+class TextReader:
+    """Turns the texts of tables into tokens for one model.
+
+    Over-long molecules are left out; unless `on_invalid` is `keep`, so is what RDKit cannot parse,
+    and what a tokenizer of ALPHABETS does not know. Over-long text is cut. No other row is lost for
+    the vocabulary. Caveats: not a molecule, cut text, unknown tokens, one text of a pair is
+    empty.
+
+    Attributes:
+        max_length: the longest text, or pair of texts, in tokens.
+        molecules: whether the texts are SMILES.
+        standardize: how molecules are rewritten first."""
+
+    tokenizer: PreTrainedTokenizerFast
+    max_length: int
+    molecules: bool
+    standardize: Standardize = "none"
+    on_invalid: OnInvalid = "skip"
+
+    @classmethod
+    def for_file(
+        cls,
+        first_texts: Sequence[str],
+        path: str,
+        tokenizer: PreTrainedTokenizerFast,
+        max_length: int,
+        trained_on: TextKind,
+        options: ReadOptions,
+    ) -> "TextReader":
+        """The reader of a file, whose first texts tell what its texts are (`decide_molecules`)."""
+        molecules = decide_molecules(first_texts, trained_on.molecules, options.molecules, path)
+        return cls(tokenizer, max_length, molecules, trained_on.standardize, options.on_invalid)
+
+    @cached_property
+    def letters_of(self) -> str | None:
+        """The kind of text of ALPHABETS that the model knows."""
+        for name, recognises in ALPHABETS.items():
+            if recognises(self.tokenizer.backend_tokenizer):
+                return name
+        return None
+
+    def read(self, table: LabelledTable, begins_file: bool = True) -> LabelledTable:
+        """The table with the tokens of every row, and what is wrong with them. InputError if most
+        texts that begin a file are not of the model's alphabet."""
+        texts, pairs = table.texts, table.pairs
+        if self.molecules:
+            texts = [standardize(text, self.standardize) for text in texts]
+            pairs = pairs and [standardize(text, self.standardize) for text in pairs]
+        examples, problems, caveats = [], [], []
+        for row, example in enumerate(tokenize(texts, self.tokenizer, pairs)):
+            text, pair = texts[row], pairs[row] if pairs else None
+            problem, caveat = self._findings(text, pair, example)
+            if len(example["input_ids"]) > self.max_length and not self.molecules:
+                pair_list = None if pair is None else [pair]
+                [example] = tokenize([text], self.tokenizer, pair_list, self.max_length)
+            examples.append(example)
+            problems.append(table.problems[row] or problem)
+            caveats.append(caveat)
+        if begins_file:
+            self._check_letters(texts, problems)
+        return replace(
+            table, examples=examples, problems=problems, caveats=caveats, divided=table.usable
+        )
+
+    def read_part(self, table: LabelledTable, path: str) -> LabelledTable:
+        """The rows of a file, or of one part of it, to predict for. InputError as `on_invalid`
+        says, and if the rows that begin the file show that it is not what the model knows."""
+        begins_file = bool(table.frame.index[0] == 0)
+        rows = self.read(table, begins_file)
+        rows.check(path, self.on_invalid, begins_file)
+        return rows
+
+    def _findings(self, text: str, pair: str | None, example: Example) -> tuple[str, str]:
+        """Why a row cannot be used, and what else is wrong with it, each "" if nothing."""
+        ids = example["input_ids"]
+        keep = self.on_invalid == "keep"
+        excess = unknown = foreign = ""
+        if len(ids) > self.max_length:
+            excess = f"{len(ids)} tokens, the limit is {self.max_length}"
+        if self.tokenizer.unk_token_id in ids:
+            both = text if pair is None else f"{text} {pair}"
+            unknown = unknown_tokens(both, self.tokenizer)
+            if self.letters_of and not keep:
+                foreign = f"not a {self.letters_of}: {unknown}"
+        if self.molecules:
+            no_molecule = molecule_problem(text) or ""
+            problem = foreign or excess or ("" if keep else no_molecule)
+            return problem, no_molecule or unknown
+        if excess:
+            return foreign, f"{excess}; cut"
+        if pair is not None and not (text and pair):
+            return foreign, "one of the two texts is empty"
+        return foreign, unknown
+
+    def _check_letters(self, texts: Sequence[str], problems: Sequence[str]) -> None:
+        foreign = [
+            problem for problem in problems if problem.startswith(f"not a {self.letters_of}")
+        ]
+        if len(foreign) >= LEAST_SAMPLE and len(foreign) > sum(map(bool, texts)) / 2:
+            raise InputError(
+                f"the model was trained on {self.letters_of}s, and most texts are none "
+                f"({foreign[0]}); choose another text_column or another model "
+                "(on_invalid=keep uses them all the same)"
+            )
+
+
+def tokenize(
+    texts: list[str],
+    tokenizer: PreTrainedTokenizerFast,
+    pairs: list[str] | None = None,
+    max_length: int | None = None,
+) -> list[Example]:
+    """Tokens, with special tokens, of every text or pair. If there are over `max_length`, the
+    longer text is cut."""
+    names = [name for name in tokenizer.model_input_names if name != "attention_mask"]
+    columns = tokenizer(texts, pairs, truncation=max_length is not None, max_length=max_length)
+    return [
+        {name: np.array(columns[name][row], dtype=np.int32) for name in names}
+        for row in range(len(texts))
+    ]

@@ -1,0 +1,86 @@
+"""What a task is for training, and what a kind of task is for the commands; the kinds there are.
+
+A further kind is a class of this form in a file of its own, and an entry in KINDS. For labels of
+rows it is a `Classification` with other methods."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import pandas as pd
+
+from exlm.errors import InputError
+from exlm.tasks.classification import Classification
+from exlm.tasks.config import TaskConfig
+from exlm.tasks.encoders import Models
+from exlm.tasks.predictions import Predictions, PredictOptions, SeedModel
+from exlm.tasks.question_answering import QuestionAnswering
+from exlm.tasks.token_classification import TokenClassification
+
+
+class Task(Protocol):
+    """Labelled data, and how a model is trained on them with one seed: a fine-tuning or a baseline.
+
+    Attributes:
+        config: the settings, with what was inferred from the data.
+        metric: the metric that chooses epoch and cell of a grid.
+        summary: the data in one line.
+        invalid_rows: the rows with something wrong: part, row, value, reason, and often action.
+        data_settings: what must be equal for results to be combined: `data_sha256`, `metric`, and
+            `departures` from the published data."""
+
+    config: TaskConfig
+    metric: str
+    summary: str
+    invalid_rows: pd.DataFrame
+    data_settings: dict[str, Any]
+
+    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> dict[str, Any]:
+        """Trains with one seed and writes its predictions to `run_dir`.
+
+        `hyper` are the hyper-parameters of a cell, of the kind that the task takes. Returns what
+        the result should record: `scores` (metrics by part, without train), `split` (rows by part),
+        whatever else is worth it, and if it writes a model `best_epoch`, the best on valid."""
+        ...
+
+
+class FinetuningTask(Task, Protocol):
+    """A kind of task for which encoders are fine-tuned."""
+
+    model_classes: ClassVar[Models]  # with the right head, by the class of their configuration
+
+    def __init__(
+        self,
+        model: str,
+        config: TaskConfig,
+        from_scratch: bool = False,
+        start_from: str | None = None,
+        device: str = "auto",
+    ) -> None:
+        """Reads the data for the encoder `model`. `load_encoder` tells what `from_scratch` and
+        `start_from` are; `device` is where it is trained."""
+
+    @staticmethod
+    def predict(models: Sequence[SeedModel], input: str, options: PredictOptions) -> Predictions:
+        """What the models of all seeds predict for the rows of a file."""
+        ...
+
+
+KINDS: dict[str, type[FinetuningTask]] = {
+    "binary": Classification,
+    "multiclass": Classification,
+    "multilabel": Classification,
+    "regression": Classification,
+    "token_classification": TokenClassification,
+    "question_answering": QuestionAnswering,
+}
+
+
+def kind_of(task_type: str | None) -> type[FinetuningTask]:
+    """The class for a type of task. None is a table whose type is inferred from its labels.
+    InputError if unknown."""
+    if task_type is None:
+        return Classification
+    if task_type not in KINDS:
+        raise InputError(f"there is no task_type {task_type!r}; use one of {', '.join(KINDS)}")
+    return KINDS[task_type]

@@ -1,0 +1,225 @@
+"""Classification of every residue or word of a text: secondary structure, named entities.
+
+Residues and words are the units. Labels and predictions are arrays over the units of a row, so that
+they do not depend on the tokenizer. What a model says about a unit is what it says about its first
+token."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, PreTrainedTokenizerFast
+
+from exlm.data.columns import check_columns
+from exlm.errors import Diverged, InputError
+from exlm.model.objectives import IGNORED
+from exlm.tasks.classification import Classification
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.encoders import Models
+from exlm.tasks.inference import batch_outputs
+from exlm.tasks.labelled import load_labelled
+from exlm.tasks.predictions import TunedModel
+from exlm.tasks.table import LabelledTable
+
+RESIDUE, WORD = r"\S", r"\S+"  # the units, as regular expressions
+NOT_READ = "-"  # in place of the label of a unit that was cut off
+
+
+class TokenClassification(Classification):
+    """A table with a string of labels for every text (`FinetuningTask`)."""
+
+    model_classes: ClassVar[Models] = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
+    padding_side: ClassVar[str | None] = "right"  # so that tokens are counted from the first one
+
+    def __init__(
+        self,
+        model: str,
+        config: TaskConfig,
+        from_scratch: bool = False,
+        start_from: str | None = None,
+        device: str = "auto",
+    ) -> None:
+        label_columns = config.label_columns or ["label"]
+        if len(label_columns) > 1 or config.pair_column:
+            raise InputError(
+                "token_classification has one text column and one label column; name no others"
+            )
+        config = replace(config, label_columns=label_columns, molecules=False)
+        super().__init__(model, config, from_scratch, start_from, device)
+
+    def load_table(self, config: TaskConfig) -> tuple[LabelledTable, list[str]]:
+        """The table with the class of every unit; classes are all labels that there are."""
+        assert config.label_columns  # named in `__init__`
+        [label_column] = config.label_columns
+        table, differences = load_labelled(replace(config, label_columns=[]))
+        check_columns(table.frame, config.dataset, label_column, config.mask_column)
+        unit = WORD if any(len(text.split()) > 1 for text in table.texts) else RESIDUE
+        names_of_rows = units(table.frame[label_column].fillna(""), unit)
+        classes = sorted({name for names in names_of_rows for name in names})
+        labels, label_problems = read_labels(table, label_column, config.mask_column, unit, classes)
+        problems = [
+            problem or label_problem
+            for problem, label_problem in zip(table.problems, label_problems, strict=True)
+        ]
+        table = replace(
+            table,
+            labels=labels,
+            label_columns=[label_column],
+            problems=problems,
+            classes=classes,
+            unit=unit,
+        )
+        return table, differences
+
+    def read_rows(self, table: LabelledTable) -> LabelledTable:
+        assert table.unit  # `load_table` found it
+        unit_tokens = first_tokens(table.texts, self.tokenizer, table.unit, self.max_length)
+        return replace(super().read_rows(table), unit_tokens=unit_tokens)
+
+    def batch_labels(
+        self, batch: dict[str, Tensor], rows: np.ndarray, task: dict[str, Any]
+    ) -> Tensor:
+        """The class of every token [n, S]: a unit's class belongs to its first token, all others
+        have IGNORED."""
+        assert self.table.unit_tokens is not None  # `read_rows` found them
+        first, classes = self.table.unit_tokens[rows], self.table.labels[rows]
+        labels = np.full(batch["input_ids"].shape, IGNORED)
+        row, unit = np.nonzero((first >= 0) & ~np.isnan(classes))
+        labels[row, first[row, unit]] = classes[row, unit]
+        return torch.from_numpy(labels)
+
+    def task_to_save(self, train_rows: np.ndarray, hyper: FinetuneConfig) -> dict[str, Any]:
+        task = super().task_to_save(train_rows, hyper)
+        return {**task, "unit": self.table.unit, "mask_column": self.config.mask_column}
+
+    def output_columns(self, predictions: np.ndarray) -> dict[str, Any]:
+        assert self.table.classes and self.table.unit
+        labels = spelled(predictions, self.table.texts, self.table.classes, self.table.unit)
+        return {"predicted label": labels}
+
+    @staticmethod
+    def logits(model: TunedModel, table: LabelledTable, rows: np.ndarray) -> np.ndarray:
+        """Outputs for the units of some rows [all rows, units, classes] float32, NaN where none;
+        Diverged if one is no number."""
+        network, tokenizer, task = model
+        longest = max(map(len, units(table.texts, task["unit"])))
+        shape = len(table.texts), longest, len(task["classes"])
+        result = np.full(shape, np.nan, np.float32)
+        if not len(rows):
+            return result
+        texts = [table.texts[row] for row in rows]
+        first = first_tokens(texts, tokenizer, task["unit"], task["max_length"])[..., None]
+        examples = [table.examples[row] for row in rows]
+        batches = batch_outputs(
+            network,
+            lambda **batch: network(**batch).logits,
+            examples,
+            tokenizer,
+            task["precision"],
+            padding_side="right",
+        )
+        for numbers, logits in batches:
+            if np.isnan(logits).any():
+                raise Diverged(
+                    "the model's outputs are not numbers; "
+                    "it has diverged, train it with a lower learning rate"
+                )
+            of_units = np.take_along_axis(logits, first[numbers].clip(0), 1)
+            of_units[first[numbers, :, 0] < 0] = np.nan
+            result[rows[numbers], : of_units.shape[1]] = of_units
+        return result
+
+    @staticmethod
+    def prediction_columns(
+        runs: Sequence[np.ndarray], table: LabelledTable, task: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The labels of every row in one string, by the mean predictions of the models."""
+        means = np.mean(runs, 0)
+        return {"predicted label": spelled(means, table.texts, task["classes"], task["unit"])}
+
+    @staticmethod
+    def saved_labels(table: LabelledTable, input: str, task: dict[str, Any]) -> np.ndarray:
+        """The classes of the units [rows, units], NaN where a row has no labels that fit."""
+        [label_column] = task["label_columns"]
+        labels, _ = read_labels(
+            table, label_column, task["mask_column"], task["unit"], task["classes"]
+        )
+        return labels
+
+
+def units(cells: Iterable[Any], unit: str) -> list[list[str]]:
+    """The residues or words in every cell."""
+    return [re.findall(unit, str(cell)) for cell in cells]
+
+
+def read_labels(
+    table: LabelledTable,
+    label_column: str,
+    mask_column: str | None,
+    unit: str,
+    classes: Sequence[str],
+) -> tuple[np.ndarray, list[str]]:
+    """Class indices [rows, units], NaN where there is no label, and what is wrong with each row, ""
+    if nothing is."""
+    texts = units(table.texts, unit)
+    names_of_rows = units(table.frame[label_column].fillna(""), unit)
+    masks = names_of_rows
+    if mask_column:
+        masks = units(table.frame[mask_column].fillna(""), unit)
+    index = {name: i for i, name in enumerate(classes)}
+    labels = np.full((len(texts), max(map(len, texts))), np.nan)
+    problems = [""] * len(texts)
+    for row, (text, names, mask) in enumerate(zip(texts, names_of_rows, masks, strict=True)):
+        strange = set(names) - set(index)
+        if not len(text) == len(names) == len(mask):
+            problems[row] = (
+                f"{len(text)} residues or words, but {len(names)} labels and a mask of {len(mask)}"
+            )
+        elif strange:
+            problems[row] = f"the model has no label {min(strange)!r}"
+        else:
+            for i, name in enumerate(names):
+                if not mask_column or mask[i] != "0":
+                    labels[row, i] = index[name]
+    return labels, problems
+
+
+def first_tokens(
+    texts: list[str], tokenizer: PreTrainedTokenizerFast, unit: str, max_length: int
+) -> np.ndarray:
+    """The first token of every unit, counted from the first token of the text, -1 where a text has
+    none, or where it was cut: [rows, units]."""
+    spans_of_rows = [[match.span() for match in re.finditer(unit, text)] for text in texts]
+    first = np.full((len(texts), max(map(len, spans_of_rows))), -1)
+    encoding = tokenizer(texts, truncation=True, max_length=max_length, return_offsets_mapping=True)
+    for row, offsets in enumerate(encoding["offset_mapping"]):
+        unit_of_character = np.full(len(texts[row]), -1)
+        for number, (start, end) in enumerate(spans_of_rows[row]):
+            unit_of_character[start:end] = number
+        for token, (start, end) in reversed(list(enumerate(offsets))):
+            # Special tokens have no characters. The last character decides: a token may begin with
+            # a space.
+            if end > start and unit_of_character[end - 1] >= 0:
+                first[row, unit_of_character[end - 1]] = token
+    return first
+
+
+def spelled(
+    predictions: np.ndarray, texts: list[str], classes: Sequence[str], unit: str
+) -> list[str]:
+    """The most probable labels of every row as one string, from predictions [rows, units, classes];
+    "" for rows without any."""
+    predicted = ~np.isnan(predictions[..., 0])
+    best = np.nan_to_num(predictions).argmax(-1)
+    space = "" if unit == RESIDUE else " "
+    strings = []
+    for row, text_units in enumerate(units(texts, unit)):
+        labels = [
+            classes[best[row, i]] if predicted[row, i] else NOT_READ for i in range(len(text_units))
+        ]
+        strings.append(space.join(labels) if predicted[row].any() else "")
+    return strings
