@@ -16,10 +16,10 @@ from exlm import InputError
 from exlm.describe.on_disk import info
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.paper.report import report
-from exlm.tasks import baselines as programs
-from exlm.tasks.baselines import BASELINES, baseline, interpreter
+from exlm.tasks.baselines import BASELINES, attentivefp, programs
+from exlm.tasks.baselines.command import baseline
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.metrics import evaluate
+from exlm.tasks.metrics import score_predictions
 
 MOLECULES = [f"{'C' * n}{end}" for n in range(1, 31) for end in ("O", "N", "c1ccccc1", "C(=O)O")]
 TASKS = {
@@ -69,7 +69,7 @@ def program(monkeypatch, tmp_path):
     (python.parents[1] / programs.FINISHED).touch()
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
-    monkeypatch.setattr(programs, "SCRIPT", script)
+    monkeypatch.setattr(attentivefp, "SCRIPT", script)
     return tmp_path / "environments"
 
 
@@ -122,7 +122,7 @@ def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys
     test = frame[frame["split"] == "test"]
     values = test[["predicted amine", "predicted ring"]].to_numpy()
     assert (
-        evaluate("multilabel", test[["amine", "ring"]].to_numpy(), values)
+        score_predictions("multilabel", test[["amine", "ring"]].to_numpy(), values)
         == found["runs"][1]["scores"]["test"]
     )
     assert pd.read_csv(table.parent / "out/invalid_rows.csv")["value"].tolist() == ["C1CC"]
@@ -180,7 +180,7 @@ def test_a_program_gets_tables_and_returns_predictions(table, program, kind):
     frame = pd.read_csv(table.parent / "out/seed-0/predictions.csv")
     assert frame[f"predicted {TASKS[kind][-1]}"].nunique() == 1
     assert frame["predicted " + TASKS[kind][0]].notna().sum() == 120
-    assert found["runs"][0]["settings"]["train"] == {"packages": list(programs.ATTENTIVEFP)}
+    assert found["runs"][0]["settings"]["train"] == {"packages": list(attentivefp.PACKAGES)}
     with pytest.raises(InputError, match="other settings"):
         run(table, kind, "attentivefp", environments=str(program), epochs=7)
     found = run(
@@ -201,7 +201,7 @@ def test_epochs_that_cannot_be_are_refused(table, name, epochs):
 
 
 def test_a_program_that_fails_ends_the_run_with_its_last_line(table, program):
-    programs.SCRIPT.write_text("raise SystemExit('no memory left')")
+    attentivefp.SCRIPT.write_text("raise SystemExit('no memory left')")
     with pytest.raises(TrainingStopped, match="no memory left.*program.log"):
         run(table, "binary", "attentivefp", environments=str(program))
 
@@ -212,7 +212,7 @@ def test_a_signal_ends_the_program_as_well(table, program, number):
     code = (
         f"import os, time; open({str(started)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(60)"
     )
-    programs.SCRIPT.write_text(code)
+    attentivefp.SCRIPT.write_text(code)
 
     def stop():
         while not started.exists() or not started.read_text().endswith("\n"):
@@ -230,14 +230,14 @@ def test_a_half_made_environment_is_made_again(tmp_path, monkeypatch):
     nothing = ("tool==1",)
     monkeypatch.setattr(programs.sys, "executable", "/bin/false")
     with pytest.raises(InputError, match="tool==1 could not be installed.*network"):
-        interpreter(nothing, tmp_path)
+        programs.environment(nothing, tmp_path)
     (tmp_path / "tool-1/bin").mkdir(parents=True)
     (tmp_path / "tool-1/bin/python").write_text("#!/bin/sh\n")
     (tmp_path / "tool-1/bin/python").chmod(0o755)
     monkeypatch.setattr(programs.sys, "executable", "/bin/true")
-    assert interpreter(nothing, tmp_path) == tmp_path / "tool-1/bin/python"
+    assert programs.environment(nothing, tmp_path) == tmp_path / "tool-1/bin/python"
     monkeypatch.setattr(programs.sys, "executable", "/bin/false")
-    interpreter(nothing, tmp_path)  # it is finished now
+    programs.environment(nothing, tmp_path)  # it is finished now
 
 
 @pytest.mark.parametrize(

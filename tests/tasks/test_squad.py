@@ -16,6 +16,12 @@ from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.storage.models import save_model
 from exlm.tasks import inference
+from exlm.tasks.answer_metrics import (
+    em_and_f1,
+    normalize_answer,
+    score_answers,
+    summarise_answers,
+)
 from exlm.tasks.answers import (
     N_BEST,
     answer,
@@ -27,8 +33,8 @@ from exlm.tasks.answers import (
 )
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.inference import pad
-from exlm.tasks.metrics import em_and_f1, normalize_answer, score_answers, summarise_answers
-from exlm.tasks.question_answering import QuestionAnswering, read_questions
+from exlm.tasks.question_answering import QuestionAnswering
+from exlm.tasks.questions import read_questions
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
 

@@ -34,7 +34,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, identi
 from exlm.tasks.encoders import encoder_fingerprint
 from exlm.tasks.kinds import kind_of
 from exlm.tasks.labelled import LabelledTask
-from exlm.tasks.metrics import rank, summarise
+from exlm.tasks.metrics import goodness, summarise
 from exlm.tasks.question_answering import QuestionAnswering
 from exlm.tasks.supervised import UNFINISHED
 from exlm.train import distributed
@@ -214,7 +214,7 @@ def run_grid(
     for name in tqdm(grid, desc="grid", unit="cell", disable=len(grid) == 1):
         runs[name] = [finished[name, seed] or train(name, seed) for seed in seeds]
         summaries[name] = _summary(runs[name])
-        medians[name] = rank(summaries[name]["valid"].get(metric, {}).get("median"), metric)
+        medians[name] = goodness(summaries[name]["valid"].get(metric, {}).get("median"), metric)
         previous, best = best, max(best, name, key=medians.__getitem__)  # of equal cells, the first
         # a hundred runs would fill the disk; scores and predictions stay
         for worse in {previous, name} - {best}:
@@ -271,7 +271,7 @@ def best_seed(report: dict[str, Any]) -> int:
     """The seed of a report that is best on valid; of equal ones, the first."""
     return max(
         report["runs"],
-        key=lambda run: rank(run["scores"]["valid"][report["metric"]], report["metric"]),
+        key=lambda run: goodness(run["scores"]["valid"][report["metric"]], report["metric"]),
     )["seed"]
 
 

@@ -18,9 +18,9 @@ from exlm.randomness import Purpose, draw
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
 from exlm.tasks.inference import TextKind, check_kind
-from exlm.tasks.metrics import MAIN_METRIC, METRICS, evaluate
+from exlm.tasks.metrics import MAIN_METRIC, METRICS, score_predictions
 from exlm.tasks.predictions import prediction_values
-from exlm.tasks.splits import Split, make_split, random_split, split_hash
+from exlm.tasks.splits import RowSplit, make_split, random_split, split_hash
 from exlm.tasks.table import LabelledTable, make_table
 
 
@@ -80,7 +80,7 @@ class LabelledTask:
         kind = "molecules" if molecules else "pairs of texts" if table.pairs else "texts"
         self.summary = f"{len(table.texts)} {kind}, {table.task_type} of {listed(table.label_columns, 5)}{guess}"
 
-    def split(self, seed: int) -> Split:
+    def split(self, seed: int) -> RowSplit:
         """The usable rows by part. InputError if nothing can be learned, or if valid cannot choose
         what is best."""
         table, split = self.table, split_rows(self.task, self.table, seed)
@@ -101,9 +101,11 @@ class LabelledTask:
 
     def score(self, predictions: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
         """The metrics on the chosen rows, of predictions for all rows: [rows, outputs]."""
-        return evaluate(self.table.task_type, self.table.labels[chosen], predictions[chosen])
+        return score_predictions(
+            self.table.task_type, self.table.labels[chosen], predictions[chosen]
+        )
 
-    def record(self, run_dir: Path, split: Split, predictions: np.ndarray) -> dict[str, Any]:
+    def record(self, run_dir: Path, split: RowSplit, predictions: np.ndarray) -> dict[str, Any]:
         """What a seed's result has of its predictions [rows, outputs]: rows, scores and scores of
         each label, by part. Writes the predictions for every row, except for a train part that has
         its own file."""
@@ -130,9 +132,12 @@ class LabelledTask:
             name: (table.labels[rows, i : i + 1], predictions[rows, i : i + 1])
             for i, name in columns
         }
-        return {name: evaluate(table.task_type, *found)[self.metric] for name, found in one.items()}
+        return {
+            name: score_predictions(table.task_type, *found)[self.metric]
+            for name, found in one.items()
+        }
 
-    def _write_predictions(self, run_dir: Path, split: Split, predictions: np.ndarray) -> None:
+    def _write_predictions(self, run_dir: Path, split: RowSplit, predictions: np.ndarray) -> None:
         table = self.table
         names = np.full(len(predictions), "", dtype=object)
         for name, chosen in split.items():
@@ -159,7 +164,7 @@ def load_labelled(task: TaskConfig) -> tuple[LabelledTable, list[str]]:
     return make_table(frame, task.dataset, *columns), []
 
 
-def split_rows(task: TaskConfig, table: LabelledTable, seed: int) -> Split:
+def split_rows(task: TaskConfig, table: LabelledTable, seed: int) -> RowSplit:
     """Splits the usable rows; no part is empty. If there is no valid part, a tenth of train becomes
     valid."""
     assert task.split

@@ -20,7 +20,7 @@ from exlm.data.frames import read_frame, with_columns
 from exlm.errors import InputError
 from exlm.tasks.encoders import Models, load_finetuned
 from exlm.tasks.inference import ReadOptions, check_kind, run, tokenize_rows
-from exlm.tasks.metrics import as_rows, evaluate
+from exlm.tasks.metrics import as_rows, score_predictions
 from exlm.tasks.table import LabelledTable, TaskType, make_table
 from exlm.tasks.token_labels import read_labels, spelled, unit_logits
 from exlm.train import distributed
@@ -167,7 +167,7 @@ def _score(
 ) -> dict[str, float]:
     """The metrics of some rows, and if the predictions are probabilities, their calibration
     error."""
-    scores = evaluate(task_type, labels[rows], predictions[rows])
+    scores = score_predictions(task_type, labels[rows], predictions[rows])
     if task_type != "regression":
         scores["calibration_error"] = calibration_error(*as_rows(labels[rows], predictions[rows]))
     return scores

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from exlm.randomness import Purpose, draw
 from exlm.storage.files import KEPT, replacing, sync
 from exlm.tasks.config import FinetuneConfig
-from exlm.tasks.metrics import rank
+from exlm.tasks.metrics import goodness
 from exlm.train import distributed
 from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
 from exlm.train.optim import OptimizerConfig
@@ -99,7 +99,7 @@ def train_best_epoch(
     def evaluate(model: nn.Module, step: int) -> dict[str, float]:
         nonlocal best, best_epoch
         epoch, values = step // every, score(model)
-        value = rank(values[metric], metric)
+        value = goodness(values[metric], metric)
         if value > best or not best_epoch:
             best, best_epoch = value, epoch
             with replacing(weights) as partial:
