@@ -15,18 +15,18 @@ from exlm.data.frames import read_frame
 from exlm.errors import InputError
 from exlm.tasks.table import LabelledTable, make_table
 
-_KNOWN = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))
+_ENTRIES = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))
 MOLECULENET = {
     name: SimpleNamespace(**{"other_names": [], **entry})
-    for name, entry in _KNOWN["moleculenet"].items()
+    for name, entry in _ENTRIES["moleculenet"].items()
 }
 GLUE = {
     name: SimpleNamespace(**{"classes": None, "header": True, **entry})
-    for name, entry in _KNOWN["glue"].items()
+    for name, entry in _ENTRIES["glue"].items()
 }
 SQUAD = "squad2"
-SQUAD_SIZES: dict[str, int] = _KNOWN[SQUAD]
-FILES: dict[str, list[str]] = _KNOWN["files"]
+SQUAD_SIZES: dict[str, int] = _ENTRIES[SQUAD]
+FILES: dict[str, list[str]] = _ENTRIES["files"]
 # the hub has train-00000-of-00001.parquet
 FILE_ENDING = r"(-0.*)?\.(csv|json|parquet|tsv|txt)(\.gz|\.xz|\.zst)?"
 

@@ -8,12 +8,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial, update_wrapper
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
 import yaml
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as CLASSIFIERS
 from transformers import (
@@ -31,16 +29,6 @@ from exlm.tasks.config import FinetuneConfig
 # The model classes with one kind of head, by the class of their configuration:
 # `MODEL_FOR_..._MAPPING` of transformers.
 Models = Mapping[type[PreTrainedConfig], Any]
-
-# what from_pretrained raises for files that are missing, damaged or of another model
-LOADING_ERRORS = (
-    OSError,
-    ValueError,
-    RuntimeError,
-    ImportError,
-    SafetensorError,
-    UnpicklingError,
-)
 
 _FAMILIES = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(encoding="utf-8"))
 HEADS: list[str] = _FAMILIES["heads"]
@@ -77,15 +65,13 @@ def load_encoder(
     config.update(settings | _family_settings(config, models, hyper))
     model_class = _model_class(config, models)
     # The weights are drawn in this order, so that a seed gives the same model in every version.
-    random_encoder = None
-    if from_scratch and config.model_type == "exlm":
-        random_encoder = AutoModel.from_config(config)
+    random_exlm = from_scratch and config.model_type == "exlm"
+    random_encoder = AutoModel.from_config(config) if random_exlm else None
     random_model = model_class(config)
-    if from_scratch:
-        model = random_model
-        if random_encoder is not None:
-            model.exlm = random_encoder
-    else:
+    if random_encoder is not None:
+        random_model.exlm = random_encoder
+    model = random_model
+    if not from_scratch:
         model = _from_pretrained(model_class, name, config, new_head=True)
         # A checkpoint that was fine-tuned before has the head of another task.
         for attribute in HEADS:
@@ -218,7 +204,7 @@ def _from_pretrained(
         model, loading = model_class.from_pretrained(
             name, config=config, ignore_mismatched_sizes=True, output_loading_info=True
         )
-    except LOADING_ERRORS as error:
+    except Exception as error:  # damaged files raise anything
         raise InputError(
             f"the model in {name} cannot be loaded: {first_line(error)}; use another"
         ) from error
@@ -269,8 +255,9 @@ def _family_settings(
     if models is not CLASSIFIERS:
         return settings  # the other heads read every token
     if hasattr(config, "classifier_pooling"):
-        modernbert_first = hyper.pooling == "first" and family != "exlm"
-        settings["classifier_pooling"] = "cls" if modernbert_first else hyper.pooling
+        # What ExLM calls the first state is CLS for ModernBERT.
+        first_is_cls = hyper.pooling == "first" and family != "exlm"
+        settings["classifier_pooling"] = "cls" if first_is_cls else hyper.pooling
     elif hyper.pooling != "first":
         raise InputError(
             f"the head of {family} cannot read the {hyper.pooling} over tokens; set pooling to "
@@ -293,9 +280,8 @@ def _with_exact_head(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def _in_float32(module: nn.Module, forward: Callable, *inputs: Any, **options: Any) -> Any:
-    inputs = tuple(map(_float32, inputs))
     with torch.autocast(next(module.parameters()).device.type, enabled=False):
-        return forward(*inputs, **options)
+        return forward(*map(_float32, inputs), **options)
 
 
 def _float32(value: Any) -> Any:

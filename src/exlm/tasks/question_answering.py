@@ -68,17 +68,18 @@ def predict_answers(members: Sequence[Member], input: str, options: PredictOptio
         "marked in the column problem": len(problems),
     }
     if plain_suffix(input) != ".json":
-        columns = frame.drop(columns=["row", "id", "question"])
-        frame = with_columns(read_frame(input, options.header), {str(name): columns[name] for name in columns})
+        answers = frame.drop(columns=["row", "id", "question"])
+        columns = {str(name): answers[name] for name in answers}
+        frame = with_columns(read_frame(input, options.header), columns)
     # InputError: the file has no answers.
     with suppress(InputError):
         questions, _ = read_questions(input, header=options.header)
     if not any(questions["answers"]):
         return Predictions(frame, counts)
     if len(runs) > 1:
-        no_answer = voted["answer"] == ""
-        ensemble = voted.assign(null_minus_best=np.where(no_answer, 1.0, -1.0))
-        runs = {"ensemble": ensemble, **runs}
+        # The threshold of the scores is 0, and an ensemble has decided by its vote.
+        margin = np.where(voted["answer"] == "", 1.0, -1.0)
+        runs = {"ensemble": voted.assign(null_minus_best=margin), **runs}
     scores = {
         name: partial(summarise_answers, score_answers(questions, run))
         for name, run in runs.items()
@@ -162,25 +163,20 @@ class QuestionAnswering:
         def answer_split(split: str) -> tuple[pd.DataFrame, dict[str, float]]:
             questions, windows = self.splits[split]
             answers = answer(
-                network,
-                questions,
-                windows,
-                self.tokenizer,
-                self.task.max_answer,
-                hyper.precision,
+                network, questions, windows, self.tokenizer, self.task.max_answer, hyper.precision
             )
             return answers, summarise_answers(score_answers(questions, answers))
 
         _, train_windows = self.splits["train"]
         best_epoch = train_best_epoch(
-            network,
-            span_training_loss,
-            window_batches(train_windows, self.tokenizer, hyper.batch_size, seed),
-            run_dir,
-            hyper,
-            lambda _: answer_split("valid")[1],
-            self.metric,
-            self.device,
+            network=network,
+            loss=span_training_loss,
+            batches=window_batches(train_windows, self.tokenizer, hyper.batch_size, seed),
+            run_dir=run_dir,
+            hyper=hyper,
+            score=lambda _: answer_split("valid")[1],
+            metric=self.metric,
+            device=self.device,
         )
         save_model(run_dir, network, self.tokenizer)
         scores = {}

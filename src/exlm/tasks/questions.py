@@ -59,25 +59,18 @@ def read_questions(
                 f"{path}: rows {first_row + 1} and {row + 1} have the same id {name!r}; make every "
                 f"id unique"
             )
-        answers = [(text, start) for text, start in references if start >= 0]
+        answers = []
         for text, start in references:
-            if start < 0:
+            if start >= 0:
+                answers.append((text, start))
+            else:
                 reason = "the context does not have it where it should; answer dropped"
                 problems.append(QuestionProblem(row, text, reason))
-        if malformed:
-            fault = malformed
-        elif references and record.get("is_impossible") is True:
-            fault = "marked impossible but has answers"
-        elif not question:
-            fault = "empty question"
-        elif not context.strip():
-            fault = "empty context"
-        elif references and not answers:
-            fault = "no answer is at its place"
+        fault = malformed or _fault(record, question, context, references)
+        if fault:
+            problems.append(QuestionProblem(row, question, f"{fault}; question left out"))
         else:
             usable[row] = (name, question, context, answers)
-            continue
-        problems.append(QuestionProblem(row, question, f"{fault}; question left out"))
     if not usable:
         reason = "it holds none"
         if problems:
@@ -87,6 +80,21 @@ def read_questions(
     columns = ["id", "question", "context", "answers"]
     questions = pd.DataFrame([*usable.values()], columns=columns, dtype=object)
     return questions.set_axis(pd.Index([*usable], name="row")), problems
+
+
+def _fault(
+    record: dict[Any, Any], question: str, context: str, references: list[tuple[str, int]]
+) -> str:
+    """Why a question cannot be used, "" if it can."""
+    if references and record.get("is_impossible") is True:
+        return "marked impossible but has answers"
+    if not question:
+        return "empty question"
+    if not context.strip():
+        return "empty context"
+    if references and all(start < 0 for _, start in references):
+        return "no answer is at its place"
+    return ""
 
 
 def _records(path: Path | str, labelled: bool, header: bool) -> list[tuple[dict[Any, Any], str]]:

@@ -1,8 +1,5 @@
 """Trains AttentiveFP (Xiong et al., 2020), in an environment with torch-geometric and without this
-library.
-
-    python attentivefp_program.py TRAIN.csv VALID.csv ALL.csv PREDICTIONS.csv TASK_TYPE OUTPUTS SEED
-    EPOCHS
+library: python attentivefp_program.py TRAIN VALID ALL PREDICTIONS TASK_TYPE OUTPUTS SEED EPOCHS.
 
 A table has SMILES and then a label per task, empty where it is missing. Features, sizes, learning
 rate and batch are those of torch-geometric's example. The epoch with the lowest loss on valid is

@@ -19,7 +19,6 @@ from exlm.tasks.finetune import run_task
 from exlm.tasks.inference import TextKind
 from exlm.tasks.labelled import LabelledTask
 from exlm.tasks.metrics import goodness
-from exlm.tasks.splits import RowSplit
 from exlm.tasks.table import LabelledTable
 
 
@@ -112,8 +111,11 @@ class BaselineTask(LabelledTask):
         table = self.table
         split = self.split(seed)
         usable_rows = np.flatnonzero(table.usable)
-        labels = self._shown_labels(split)
-        # Of the other tasks, no label is in train.
+        # Labels of rows that are neither in train nor in valid are not shown to the baseline.
+        labels = np.full_like(table.labels, np.nan)
+        for part in ("train", "valid"):
+            labels[split[part]] = table.labels[split[part]]
+        # Nothing can be learned of a task without a label in train.
         learned = np.flatnonzero(~np.isnan(labels[split["train"]]).all(0))
         columns = np.arange(len(table.classes)) if table.classes else learned
 
@@ -149,10 +151,3 @@ class BaselineTask(LabelledTask):
         predictions = for_all_rows(self.baseline.fit_predict(inputs))
         seconds = round(time.monotonic() - start, 1)
         return {"seconds": seconds, **self.record(run_dir, split, predictions)}
-
-    def _shown_labels(self, split: RowSplit) -> np.ndarray:
-        """The labels [rows, tasks] of train and valid, NaN in all other rows."""
-        labels = np.full_like(self.table.labels, np.nan)
-        for part in ("train", "valid"):
-            labels[split[part]] = self.table.labels[split[part]]
-        return labels

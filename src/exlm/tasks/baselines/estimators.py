@@ -1,5 +1,4 @@
-"""Models of scikit-learn on features: one model per task, and linear models with the strength of
-regularisation that is best on valid."""
+"""Models of scikit-learn, one for each task of a table, and the features of molecules."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -8,13 +7,9 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.dummy import DummyClassifier
-from sklearn.linear_model import LogisticRegression, Ridge
 
 from exlm.data.chemistry import fingerprints
 from exlm.tasks.baselines.base import BaselineInputs
-
-# C of linear models, the inverse of the strength of regularisation
-STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
 
 Features: TypeAlias = np.ndarray | sparse.csr_matrix  # [rows, features]
 
@@ -23,18 +18,6 @@ def ecfp(smiles: Sequence[str]) -> np.ndarray:
     """The fingerprints of molecules that RDKit can parse: [rows, BITS] of 0 and 1."""
     vectors = [vector.ToList() for vector in fingerprints(smiles) if vector is not None]
     return np.array(vectors, dtype=np.uint8)
-
-
-def best_linear_model(inputs: BaselineInputs, features: Features) -> np.ndarray:
-    """Predictions [rows, outputs] of logistic (for numbers ridge) regressions, with that one of
-    STRENGTHS that is best on valid; of equal ones the first."""
-    models: list[BaseEstimator]
-    if inputs.task_type == "regression":
-        models = [Ridge(alpha=1 / strength) for strength in STRENGTHS]
-    else:
-        models = [LogisticRegression(C=strength, max_iter=2000) for strength in STRENGTHS]
-    predictions = [one_model_per_task(inputs, features, model) for model in models]
-    return max(predictions, key=inputs.score)
 
 
 def one_model_per_task(
