@@ -13,10 +13,11 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer, pipeline
 
-from exlm import InputError, pretrained
+from exlm import InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
+from exlm.storage import models as stored_models
 from exlm.storage.models import save_model
 from exlm.tasks import inference
 from exlm.tasks.classification import Classification
@@ -306,14 +307,14 @@ def test_a_mistyped_name_asks_the_hub_once(files, tmp_path, monkeypatch):
         asked.append(url)
         raise ConnectionError("no network")
 
-    monkeypatch.setattr(pretrained, "get_hf_file_metadata", no_answer)
+    monkeypatch.setattr(stored_models, "get_hf_file_metadata", no_answer)
     monkeypatch.setattr(
         AutoConfig, "from_pretrained", lambda name: pytest.fail("transformers would ask again")
     )
     error = refused("runs/exlmm", files, tmp_path)
     assert "no such directory, and not found on the hub: no network" in error and len(asked) == 1
     with pytest.raises(InputError, match="no tokenizer could be loaded from bertt"):
-        pretrained.load_tokenizer("bertt")
+        stored_models.load_tokenizer("bertt")
     assert len(asked) == 2
     assert "./runs/exlmm does not exist" in refused("./runs/exlmm", files, tmp_path)
     assert "/runs/exlmm does not exist" in refused("/runs/exlmm", files, tmp_path)
