@@ -114,6 +114,7 @@ def _label(windows: list[Window], text: str, start: int) -> bool:
     # that touch it.
     pieces = [window.offsets[tokens] for window, tokens in zip(windows, touching, strict=True)]
     touched = np.concatenate(pieces)
+    # No piece holds -1, which stands for an answer that no token touches.
     borders = [touched.min(), touched.max()] if len(touched) else [-1]
     holds_all = [bool(np.isin(borders, piece).all()) for piece in pieces]
     for window, tokens, holds in zip(windows, touching, holds_all, strict=True):

@@ -4,8 +4,9 @@ what they hold."""
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import yaml
@@ -13,17 +14,36 @@ import yaml
 from exlm.data.columns import listed
 from exlm.data.frames import read_frame
 from exlm.errors import InputError
-from exlm.tasks.table import LabelledTable, make_table
+from exlm.tasks.table import LabelledTable, TaskType, make_table
+
+
+@dataclass(frozen=True)
+class MoleculeSet:
+    """A data set of MoleculeNet; datasets.yaml describes the fields."""
+
+    text_column: str
+    label_columns: list[str] | None
+    task_type: TaskType
+    rows: int
+    train: dict[str, Any]
+    other_names: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """A task of GLUE; datasets.yaml describes the fields."""
+
+    task_type: TaskType
+    metric: str
+    rows: dict[str, int]
+    layouts: list[Any]
+    classes: list[str] | None = None
+    header: Any = True
+
 
 _ENTRIES = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))
-MOLECULENET = {
-    name: SimpleNamespace(**{"other_names": [], **entry})
-    for name, entry in _ENTRIES["moleculenet"].items()
-}
-GLUE = {
-    name: SimpleNamespace(**{"classes": None, "header": True, **entry})
-    for name, entry in _ENTRIES["glue"].items()
-}
+MOLECULENET = {name: MoleculeSet(**entry) for name, entry in _ENTRIES["moleculenet"].items()}
+GLUE = {name: GlueTask(**entry) for name, entry in _ENTRIES["glue"].items()}
 SQUAD = "squad2"
 SQUAD_SIZES: dict[str, int] = _ENTRIES[SQUAD]
 FILES: dict[str, list[str]] = _ENTRIES["files"]
@@ -133,7 +153,7 @@ def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, l
     return table, size_differences(sizes, task.rows, "rows", "GLUE's")
 
 
-def _layout(name: str, folder: Path, frames: dict[str, pd.DataFrame]) -> list[str]:
+def _layout(name: str, folder: Path, frames: dict[str, pd.DataFrame]) -> Any:
     """The columns of the text, the second text (or None) and the label: the first of a GLUE task's
     layouts that every file has."""
     shared = set.intersection(*(set(frame.columns) for frame in frames.values()))

@@ -31,11 +31,10 @@ def baseline(
     environments: str = "~/.cache/exlm/baselines",
     epochs: int | None = None,
 ) -> dict[str, Any]:
-    """Trains a baseline once per seed. Data, splits, metrics and files are those of `exlm
-    finetune`.
+    """Trains a baseline once per seed, with the data, splits and metrics of `exlm finetune`.
 
-    No model is written. `exlm report` shows the results beside the models of the same data. If it
-    is interrupted and run again, finished seeds are not repeated.
+    The files are the same, too, but no model is written. `exlm report` shows the results beside the
+    models of the same data. If it is interrupted and run again, finished seeds are not repeated.
 
     Args:
         name: for molecules ecfp-rf, ecfp-knn, ecfp-lr (ECFP4 fingerprints with a random forest,
