@@ -34,9 +34,9 @@ from exlm.tasks.config import TaskConfig, resolve
 from exlm.tasks.datasets import GLUE
 from exlm.tasks.inference import row_outputs
 from exlm.tasks.labelled import load_labelled, split_rows
-from exlm.tasks.metrics import METRICS, rank
+from exlm.tasks.metrics import METRICS, goodness
 from exlm.tasks.reading import TextReader
-from exlm.tasks.splits import Split, random_split
+from exlm.tasks.splits import RowSplit, random_split
 from exlm.tasks.table import LabelledTable
 
 MOLECULES = (
@@ -83,9 +83,9 @@ def embeddings(
         )
 
     width, usable = POOLINGS[pooling] * network.config.hidden_size, np.flatnonzero(table.usable)
-    return row_outputs(
-        network, function, width, table, usable, tokenizer, precision="fp32"
-    ).astype(float)
+    return row_outputs(network, function, width, table, usable, tokenizer, precision="fp32").astype(
+        float
+    )
 
 
 def fitted(
@@ -99,7 +99,7 @@ def fitted(
 
 
 def probe_task(
-    features: np.ndarray, values: np.ndarray, split: Split, metric: str
+    features: np.ndarray, values: np.ndarray, split: RowSplit, metric: str
 ) -> tuple[float, float]:
     """The scores of one task on valid and test, with the strength that is best on valid; a score
     may be NaN where its part has one class, and both are where train has."""
@@ -110,10 +110,12 @@ def probe_task(
     for strength in STRENGTHS if regression or len(set(values[train])) > 1 else ():
         guess = fitted(features[train], values[train], strength, regression)
         found.append([score(values[rows], guess(features[rows])) for rows in (valid, test)])
-    return tuple(max(found, key=lambda pair: rank(pair[0], metric), default=(np.nan, np.nan)))
+    return tuple(max(found, key=lambda pair: goodness(pair[0], metric), default=(np.nan, np.nan)))
 
 
-def probe(features: np.ndarray, labels: np.ndarray, split: Split, metric: str) -> dict[str, float]:
+def probe(
+    features: np.ndarray, labels: np.ndarray, split: RowSplit, metric: str
+) -> dict[str, float]:
     """The mean scores over the tasks on valid and test."""
     rows = split["train"]
     spread = features[rows].std(0)
@@ -124,7 +126,7 @@ def probe(features: np.ndarray, labels: np.ndarray, split: Split, metric: str) -
     return {"valid": float(valid), "test": float(test)}
 
 
-def parts_of(task: TaskConfig, table: LabelledTable) -> Split:
+def parts_of(task: TaskConfig, table: LabelledTable) -> RowSplit:
     """Train, valid and test. Of GLUE, dev is test, and a tenth of train is valid."""
     split = split_rows(task, table, seed=0)
     if task.dataset not in GLUE:
@@ -148,7 +150,7 @@ def lines(
     metric = GLUE[name].metric if text else "rmse" if regression else "roc_auc"
     task = replace(task, split="parts" if text else "random" if regression else "scaffold")
     # models of one corpus have the same tokens and splits
-    prepared: dict[str, tuple[LabelledTable, Split]] = {}
+    prepared: dict[str, tuple[LabelledTable, RowSplit]] = {}
     for path in models:
         wanted = [n for n in layers if (name, path, n, pooling) not in done]
         if not wanted:

@@ -22,7 +22,7 @@ from exlm.data.frames import read_frame
 from exlm.data.sources import find_sources, read_rows
 from exlm.errors import InputError
 from exlm.storage.models import load_model, load_tokenizer
-from exlm.tasks.question_answering import read_questions
+from exlm.tasks.questions import read_questions
 from exlm.tasks.table import make_table
 from exlm_command.parser import settings
 from tests.soak import work

@@ -16,10 +16,10 @@ from exlm import InputError
 from exlm.describe.on_disk import info
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.paper.report import report
-from exlm.tasks import baselines as programs
-from exlm.tasks.baselines import BASELINES, baseline, interpreter
+from exlm.tasks.baselines import BASELINES, attentivefp, chemprop, programs
+from exlm.tasks.baselines.command import baseline
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.metrics import evaluate
+from exlm.tasks.metrics import score_predictions
 
 MOLECULES = [f"{'C' * n}{end}" for n in range(1, 31) for end in ("O", "N", "c1ccccc1", "C(=O)O")]
 TASKS = {
@@ -35,8 +35,9 @@ train, valid, everything = tables
 target, kind, outputs, seed, epochs = sys.argv[4:]
 print(epochs)
 assert all(any(cell for cell in row[1:]) for row in train + valid), "a row without label"
-known = {row[0] for row in train + valid}
-assert not any(any(row[1:]) for row in everything if row[0] not in known), "a label to be predicted is shown"
+learned = {row[0] for row in train + valid}
+for row in everything:
+    assert row[0] in learned or not any(row[1:]), "a label to be predicted is shown"
 mean = sum(float(row[1]) for row in train) / len(train)
 with open(target, "w") as file:
     for row in everything:
@@ -59,18 +60,38 @@ def table(tmp_path):
     return path
 
 
+CHEMPROP = """
+import csv, os, sys
+options = sys.argv[3:]
+assert sys.argv[1:3] == ["train", "-q"] and options[options.index("--task-type") + 1] == {kind!r}
+everything = options[options.index("--data-path") + 3]
+classes = 4 if "--multiclass-num-classes" in options else None
+os.makedirs("model_0")
+with open(everything) as table, open("model_0/test_predictions.csv", "w", newline="") as file:
+    writer = csv.writer(file)
+    for smiles, *labels in csv.reader(table):
+        writer.writerow([smiles, ",".join("0123") if classes else len(smiles)])
+"""
+
+
 @pytest.fixture
-def program(monkeypatch, tmp_path):
-    """Lets AttentiveFP be PROGRAM, in an environment that is there already. Returns the folder of
-    environments."""
-    python = tmp_path / "environments" / "torch-geometric-2.8.1" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.symlink_to(sys.executable)
-    (python.parents[1] / programs.FINISHED).touch()
+def environments(tmp_path):
+    """The folder of environments, in which those of programs are there already."""
+    for name in ("torch-geometric-2.8.1", "chemprop-2.2.4"):
+        python = tmp_path / "environments" / name / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.symlink_to(sys.executable)
+        (python.parents[1] / programs.FINISHED).touch()
+    return tmp_path / "environments"
+
+
+@pytest.fixture
+def program(monkeypatch, tmp_path, environments):
+    """Lets AttentiveFP be PROGRAM. Returns the folder of environments."""
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
-    monkeypatch.setattr(programs, "SCRIPT", script)
-    return tmp_path / "environments"
+    monkeypatch.setattr(attentivefp, "SCRIPT", script)
+    return environments
 
 
 def run(table, kind, name="ecfp-rf", seeds=(0,), name_of="out", **changes):
@@ -104,27 +125,25 @@ def test_words_tell_classes_and_scores_of_texts_and_pairs(tmp_path, kind, column
         task = TaskConfig(
             "", text_column="text", pair_column=pair, label_columns=columns, task_type=kind
         )
-        found = baseline(
+        results = baseline(
             "tfidf-lr", str(tmp_path / "texts.csv"), str(tmp_path / f"out-{pair}"), task, [0]
         )
         metric = {"regression": "pearson", "multiclass": "accuracy", "binary": "roc_auc"}[kind]
-        assert found["test"][metric]["mean"] > 0.95
+        assert results["test"][metric]["mean"] > 0.95
 
 
 def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys):
     run(table, "multilabel")
     first = (table.parent / "out/seed-0/result.json").stat().st_mtime_ns
-    found = run(table, "multilabel", seeds=(0, 1))
+    results = run(table, "multilabel", seeds=(0, 1))
     assert (table.parent / "out/seed-0/result.json").stat().st_mtime_ns == first
-    assert json.loads((table.parent / "out/results.json").read_text())["test"] == found["test"]
+    assert json.loads((table.parent / "out/results.json").read_text())["test"] == results["test"]
     frame = pd.read_csv(table.parent / "out/seed-1/predictions.csv")
     assert frame["problem"].notna().tolist() == [False] * 120 + [True]
     test = frame[frame["split"] == "test"]
     values = test[["predicted amine", "predicted ring"]].to_numpy()
-    assert (
-        evaluate("multilabel", test[["amine", "ring"]].to_numpy(), values)
-        == found["runs"][1]["scores"]["test"]
-    )
+    scores = score_predictions("multilabel", test[["amine", "ring"]].to_numpy(), values)
+    assert scores == results["runs"][1]["scores"]["test"]
     assert pd.read_csv(table.parent / "out/invalid_rows.csv")["value"].tolist() == ["C1CC"]
     assert "baseline: ecfp-rf" in info(str(table.parent / "out"))
     assert not list((table.parent / "out").rglob("README.md"))  # a card is for a model
@@ -155,10 +174,10 @@ def test_the_nearest_neighbours_are_weighted_by_their_similarity(tmp_path):
     frame.to_csv(tmp_path / "few.csv", index=False)
     task = TaskConfig("", label_columns=["value"], task_type="regression", split="column:part")
     baseline("ecfp-knn", str(tmp_path / "few.csv"), str(tmp_path / "out"), task, [0])
-    found = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")["predicted value"]
+    predicted = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")["predicted value"]
     # Of 6 bits, CCO shares 3 with CCN (Tanimoto similarity 3/9) and none with benzene.
-    assert found[0] == pytest.approx((1 + 3 / 3) / (1 + 1 / 3), rel=1e-4)
-    assert found[0] == found[3]
+    assert predicted[0] == pytest.approx((1 + 3 / 3) / (1 + 1 / 3), rel=1e-4)
+    assert predicted[0] == predicted[3]
 
 
 def test_a_label_that_train_lacks_is_not_learned(table):
@@ -170,25 +189,40 @@ def test_a_label_that_train_lacks_is_not_learned(table):
         "", label_columns=TASKS["multilabel"], task_type="multilabel", split="column:part"
     )
     baseline("ecfp-knn", str(table), str(table.parent / "out"), task, [0])
-    found = pd.read_csv(table.parent / "out/seed-0/predictions.csv")
-    assert (found["predicted ring"][:120] == 0.5).all() and found["predicted amine"].nunique() > 1
+    frame = pd.read_csv(table.parent / "out/seed-0/predictions.csv")
+    assert (frame["predicted ring"][:120] == 0.5).all() and frame["predicted amine"].nunique() > 1
 
 
 @pytest.mark.parametrize("kind", ["binary", "multilabel", "regression"])
 def test_a_program_gets_tables_and_returns_predictions(table, program, kind):
-    found = run(table, kind, "attentivefp", environments=str(program))
+    results = run(table, kind, "attentivefp", environments=str(program))
     frame = pd.read_csv(table.parent / "out/seed-0/predictions.csv")
     assert frame[f"predicted {TASKS[kind][-1]}"].nunique() == 1
     assert frame["predicted " + TASKS[kind][0]].notna().sum() == 120
-    assert found["runs"][0]["settings"]["train"] == {"packages": list(programs.ATTENTIVEFP)}
+    assert results["runs"][0]["settings"]["train"] == {"packages": list(attentivefp.PACKAGES)}
     with pytest.raises(InputError, match="other settings"):
         run(table, kind, "attentivefp", environments=str(program), epochs=7)
-    found = run(
+    results = run(
         table, kind, "attentivefp", seeds=(1,), environments=str(program), epochs=7, name_of="few"
     )
-    assert found["runs"][0]["settings"]["train"]["epochs"] == 7
+    assert results["runs"][0]["settings"]["train"]["epochs"] == 7
     logs = [table.parent / name / "program.log" for name in ("out/seed-0", "few/seed-1")]
     assert [log.read_text() for log in logs] == ["100\n", "7\n"]
+
+
+@pytest.mark.parametrize(
+    "kind,theirs",
+    [("binary", "classification"), ("multiclass", "multiclass"), ("regression", "regression")],
+)
+def test_what_chemprop_writes_is_understood(table, environments, monkeypatch, kind, theirs):
+    monkeypatch.setattr(chemprop, "PROGRAM", CHEMPROP.format(kind=theirs))
+    run(table, kind, "chemprop", environments=str(environments))
+    frame = pd.read_csv(table.parent / "out/seed-0/predictions.csv")[:120]
+    if kind == "multiclass":
+        values = frame[[f"predicted {name}" for name in ("acid", "alcohol", "amine", "benzene")]]
+        assert (values == [0, 1, 2, 3]).all(axis=None)
+    else:
+        assert (frame[f"predicted {TASKS[kind][0]}"] == frame["smiles"].str.len()).all()
 
 
 @pytest.mark.parametrize("name,epochs", [("ecfp-rf", 7), ("attentivefp", 0)])
@@ -201,7 +235,7 @@ def test_epochs_that_cannot_be_are_refused(table, name, epochs):
 
 
 def test_a_program_that_fails_ends_the_run_with_its_last_line(table, program):
-    programs.SCRIPT.write_text("raise SystemExit('no memory left')")
+    attentivefp.SCRIPT.write_text("raise SystemExit('no memory left')")
     with pytest.raises(TrainingStopped, match="no memory left.*program.log"):
         run(table, "binary", "attentivefp", environments=str(program))
 
@@ -212,7 +246,7 @@ def test_a_signal_ends_the_program_as_well(table, program, number):
     code = (
         f"import os, time; open({str(started)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(60)"
     )
-    programs.SCRIPT.write_text(code)
+    attentivefp.SCRIPT.write_text(code)
 
     def stop():
         while not started.exists() or not started.read_text().endswith("\n"):
@@ -230,14 +264,14 @@ def test_a_half_made_environment_is_made_again(tmp_path, monkeypatch):
     nothing = ("tool==1",)
     monkeypatch.setattr(programs.sys, "executable", "/bin/false")
     with pytest.raises(InputError, match="tool==1 could not be installed.*network"):
-        interpreter(nothing, tmp_path)
+        programs.environment(nothing, tmp_path)
     (tmp_path / "tool-1/bin").mkdir(parents=True)
     (tmp_path / "tool-1/bin/python").write_text("#!/bin/sh\n")
     (tmp_path / "tool-1/bin/python").chmod(0o755)
     monkeypatch.setattr(programs.sys, "executable", "/bin/true")
-    assert interpreter(nothing, tmp_path) == tmp_path / "tool-1/bin/python"
+    assert programs.environment(nothing, tmp_path) == tmp_path / "tool-1/bin/python"
     monkeypatch.setattr(programs.sys, "executable", "/bin/false")
-    interpreter(nothing, tmp_path)  # it is finished now
+    programs.environment(nothing, tmp_path)  # it is finished now
 
 
 @pytest.mark.parametrize(
@@ -261,11 +295,11 @@ def test_what_does_not_fit_is_refused_in_a_sentence(table, name, changes, messag
 def test_the_report_has_a_row_for_every_baseline(table, tmp_path):
     for name in ("ecfp-rf", "ecfp-knn"):
         task = TaskConfig("", label_columns=["amine"], split="random")
-        found = baseline(name, str(table), str(tmp_path / "runs" / name), task, [0, 1])
+        results = baseline(name, str(table), str(tmp_path / "runs" / name), task, [0, 1])
     report([str(tmp_path / "runs")], str(tmp_path / "report"))
     rows = pd.read_csv(tmp_path / "report/tables/main-molecules.csv").set_index("model")
     assert rows.loc["ECFP4 + nearest neighbours", "BACE"] == pytest.approx(
-        100 * found["test"]["roc_auc"]["mean"]
+        100 * results["test"]["roc_auc"]["mean"]
     )
     assert rows.loc["ECFP4 + random forest", "seeds"] == 2
     assert "nan" not in (tmp_path / "report/report.md").read_text()

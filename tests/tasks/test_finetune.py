@@ -21,7 +21,7 @@ from exlm.storage.models import load_model, load_tokenizer, save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig, fill_in, resolve
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
-from exlm.tasks.metrics import evaluate
+from exlm.tasks.metrics import score_predictions
 from exlm.tasks.predict import predict
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.train.tracking import read_log
@@ -113,7 +113,7 @@ def test_results_predictions_and_report_agree(pretrained, table, tmp_path):
         labels, values = (
             test[[c]].astype(float).to_numpy() for c in ("nitrogen", "predicted nitrogen")
         )
-        scores.append(evaluate("binary", labels, values)["roc_auc"])
+        scores.append(score_predictions("binary", labels, values)["roc_auc"])
     summary = {"mean": np.mean(scores), "std": np.std(scores, ddof=1), "median": np.median(scores)}
     assert report["test"]["roc_auc"] == pytest.approx(
         summary | {"min": min(scores), "max": max(scores)}

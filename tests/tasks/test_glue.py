@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -28,26 +29,71 @@ THREE = ["entailment", "neutral", "contradiction"] * 2
 BINARY = ["1", "0"] * 3
 SCORES = ["5.000", "0.500", "3.200", "1.000", "2.750", "4.000"]
 
-# columns of the original files: values, or one value for all rows; {i} is the row number
+# Columns of the original files: values, or one value for all rows. {i} is the row number.
 ORIGINAL = {
-    "mnli": {"index": "{i}", "promptID": "31193", "pairID": "31193n", "genre": "travel",
-             "sentence1_binary_parse": "( A )",
-             "sentence2_binary_parse": "( B )", "sentence1_parse": "(ROOT A)", "sentence2_parse": "(ROOT B)",
-             "sentence1": FIRST, "sentence2": SECOND, "label1": "neutral", "gold_label": THREE},
-    "qqp": {"id": "{i}", "qid1": "1{i}", "qid2": "2{i}", "question1": FIRST, "question2": SECOND,
-            "is_duplicate": BINARY},
+    "mnli": {
+        "index": "{i}",
+        "promptID": "31193",
+        "pairID": "31193n",
+        "genre": "travel",
+        "sentence1_binary_parse": "( A )",
+        "sentence2_binary_parse": "( B )",
+        "sentence1_parse": "(ROOT A)",
+        "sentence2_parse": "(ROOT B)",
+        "sentence1": FIRST,
+        "sentence2": SECOND,
+        "label1": "neutral",
+        "gold_label": THREE,
+    },
+    "qqp": {
+        "id": "{i}",
+        "qid1": "1{i}",
+        "qid2": "2{i}",
+        "question1": FIRST,
+        "question2": SECOND,
+        "is_duplicate": BINARY,
+    },
     "qnli": {"index": "{i}", "question": FIRST, "sentence": SECOND, "label": ENTAILMENT},
     "sst-2": {"sentence": FIRST, "label": BINARY},
     "cola": {"source": "gj04", "label": BINARY, "mark": "*", "sentence": FIRST},
     "rte": {"index": "{i}", "sentence1": FIRST, "sentence2": SECOND, "label": ENTAILMENT},
-    "mrpc": {"Quality": BINARY, "#1 ID": "70{i}", "#2 ID": "71{i}", "#1 String": FIRST, "#2 String": SECOND},
-    "sts-b": {"index": "{i}", "genre": "main-news", "filename": "MSRpar", "year": "2012test", "old_index": "000{i}",
-              "source1": "none", "source2": "none", "sentence1": FIRST, "sentence2": SECOND, "score": SCORES},
-}  # fmt: skip
-FOLDERS = {"mnli": "MNLI", "qqp": "QQP", "qnli": "QNLI", "sst-2": "SST-2", "cola": "CoLA", "rte": "RTE", "mrpc": "MRPC",
-           "sts-b": "STS-B"}  # fmt: skip
-HUB_COLUMNS = {"mnli": ("premise", "hypothesis"), "qqp": ("question1", "question2"), "qnli": ("question", "sentence"),
-               "sst-2": ("sentence",), "cola": ("sentence",)}  # fmt: skip
+    "mrpc": {
+        "Quality": BINARY,
+        "#1 ID": "70{i}",
+        "#2 ID": "71{i}",
+        "#1 String": FIRST,
+        "#2 String": SECOND,
+    },
+    "sts-b": {
+        "index": "{i}",
+        "genre": "main-news",
+        "filename": "MSRpar",
+        "year": "2012test",
+        "old_index": "000{i}",
+        "source1": "none",
+        "source2": "none",
+        "sentence1": FIRST,
+        "sentence2": SECOND,
+        "score": SCORES,
+    },
+}
+FOLDERS = {
+    "mnli": "MNLI",
+    "qqp": "QQP",
+    "qnli": "QNLI",
+    "sst-2": "SST-2",
+    "cola": "CoLA",
+    "rte": "RTE",
+    "mrpc": "MRPC",
+    "sts-b": "STS-B",
+}
+HUB_COLUMNS = {
+    "mnli": ("premise", "hypothesis"),
+    "qqp": ("question1", "question2"),
+    "qnli": ("question", "sentence"),
+    "sst-2": ("sentence",),
+    "cola": ("sentence",),
+}
 LABELS = {"mnli": "gold_label", "qqp": "is_duplicate", "mrpc": "Quality", "sts-b": "score"}
 TASKS = sorted(GLUE)
 
@@ -68,13 +114,15 @@ def hub(name: str) -> pd.DataFrame:
     label = original(name)[LABELS.get(name, "label")]
     if name == "sts-b":
         numbers = label.astype("float32")
+    elif name == "mnli":
+        numbers = label.map(THREE.index)
+    elif name in ("qnli", "rte"):
+        numbers = label.map(ENTAILMENT.index)
     else:
-        numbers = label.map(lambda value: THREE.index(value) if name == "mnli" else
-                            ENTAILMENT.index(value) if value in ENTAILMENT else int(value))  # fmt: skip
-    texts = dict(
-        zip(HUB_COLUMNS.get(name, ("sentence1", "sentence2")), (FIRST, SECOND), strict=False)
-    )
-    return pd.DataFrame(texts | {"label": numbers, "idx": range(len(label))})
+        numbers = label.astype(int)
+    columns = HUB_COLUMNS.get(name, ("sentence1", "sentence2"))
+    texts = dict(zip(columns, (FIRST, SECOND), strict=False))
+    return pd.DataFrame({**texts, "label": numbers, "idx": range(len(label))})
 
 
 def lines(name: str, stem: str = "train") -> list[str]:
@@ -91,12 +139,8 @@ def lines(name: str, stem: str = "train") -> list[str]:
 def stems(name: str, layout: str) -> list[str]:
     """Files of the train part and the development sets."""
     if layout == "hub":
-        found = (
-            ["train", "validation_matched", "validation_mismatched"]
-            if name == "mnli"
-            else ["train", "validation"]
-        )
-        return [f"{stem}-00000-of-00001" for stem in found]
+        dev = ["validation_matched", "validation_mismatched"] if name == "mnli" else ["validation"]
+        return [f"{stem}-00000-of-00001" for stem in ("train", *dev)]
     if name == "mrpc" and layout == "tsv":
         return ["msr_paraphrase_train", "msr_paraphrase_test"]
     return ["train", "dev_matched", "dev_mismatched"] if name == "mnli" else ["train", "dev"]
@@ -130,12 +174,8 @@ def test_every_layout_gives_the_same_rows(tmp_path, name, layout):
     assert table.parts.tolist() == sum(parts, [])
     assert table.texts == FIRST * len(parts) and table.usable.all()
     assert table.pairs == (None if name in ("sst-2", "cola") else SECOND * len(parts))
-    truth = {
-        "mnli": [0, 1, 2] * 2,
-        "qnli": [0, 1] * 3,
-        "rte": [0, 1] * 3,
-        "sts-b": [float(s) for s in SCORES],
-    }
+    truth = {"mnli": [0, 1, 2] * 2, "qnli": [0, 1] * 3, "rte": [0, 1] * 3}
+    truth["sts-b"] = [float(score) for score in SCORES]
     assert table.labels[:, 0].tolist() == pytest.approx(truth.get(name, [1, 0] * 3) * len(parts))
     assert table.task_type == GLUE[name].task_type
 
@@ -153,17 +193,22 @@ def test_rows_with_another_number_of_fields_are_not_used(tmp_path):
     content[2:2] = ["only one field", "a\tb", "\t".join("abcde"), ""]  # lines 3 to 6
     file.write_text("\n".join(content) + "\n")
     table, _ = load(tmp_path, "rte")
-    assert [text for text, usable in zip(table.texts, table.usable, strict=True) if usable][
-        :6
-    ] == FIRST
+    usable_texts = [table.texts[row] for row in np.flatnonzero(table.usable)]
+    assert usable_texts[:6] == FIRST
     fields = [f"{number} fields instead of 4" for number in (1, 2, 5)]
     assert table.problems[:6] == ["", *fields, "empty text", ""]
     assert not any(table.problems[6:])
 
 
-@pytest.mark.parametrize("name,label,allowed", [("rte", "maybe", "entailment, not_entailment"), ("cola", "2", "0 or 1"),
-                                                ("mnli", "-", "entailment, neutral, contradiction"),
-                                                ("sts-b", "high", "a number")])  # fmt: skip
+@pytest.mark.parametrize(
+    "name,label,allowed",
+    [
+        ("rte", "maybe", "entailment, not_entailment"),
+        ("cola", "2", "0 or 1"),
+        ("mnli", "-", "entailment, neutral, contradiction"),
+        ("sts-b", "high", "a number"),
+    ],
+)
 def test_a_label_that_is_none_of_the_task(tmp_path, name, label, allowed):
     file = write(tmp_path, name, "tsv") / "train.tsv"
     content = lines(name)
@@ -175,11 +220,7 @@ def test_a_label_that_is_none_of_the_task(tmp_path, name, label, allowed):
     file.write_text("\n".join(content) + "\n")
     with pytest.raises(InputError) as error:
         load(tmp_path, name)
-    assert (
-        "row 4" in str(error.value)
-        and repr(label) in str(error.value)
-        and allowed in str(error.value)
-    )
+    assert all(words in str(error.value) for words in ("row 4", repr(label), allowed))
 
 
 def test_missing_folders_files_and_columns_are_named(tmp_path):
@@ -220,9 +261,8 @@ def test_a_run_reports_the_metric_of_the_task_and_every_part(tmp_path, name):
         str(tmp_path / "out"), str(model), TaskConfig(name, data_dir=str(tmp_path)), train, [0]
     )
     results = json.loads((tmp_path / "out/results.json").read_text())
-    assert (
-        results["metric"] == METRICS.get(name, "accuracy") and results["metric"] in results["valid"]
-    )
+    assert results["metric"] == METRICS.get(name, "accuracy")
+    assert results["metric"] in results["valid"]
     assert "test" not in results and ("mismatched" in results) == (name == "mnli")
     if name == "mnli":
         assert results["mismatched"] == results["valid"]  # the same rows in both files here
@@ -244,6 +284,4 @@ def test_the_real_files(data_dir, name):
     sizes = pd.Series(table.parts).value_counts(sort=False).tolist()
     assert sizes == [int(rows.replace(",", "")) for _, rows in stated]
     assert table.usable.all() and not pd.isna(table.labels).any()
-    assert len(notes) == (
-        0 if name in ("rte", "cola", "sst-2", "sts-b") else 3 if name == "mnli" else 2
-    )
+    assert len(notes) == {"mnli": 3, "qqp": 2, "qnli": 2, "mrpc": 2}.get(name, 0)

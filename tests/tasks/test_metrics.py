@@ -5,14 +5,14 @@ import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from exlm.errors import InputError
-from exlm.tasks.metrics import LOWER_IS_BETTER, MAIN_METRIC, METRICS, evaluate, summarise
+from exlm.tasks.metrics import LOWER_IS_BETTER, MAIN_METRIC, METRICS, score_predictions, summarise
 
 NAN = np.nan
 
 
 def test_binary_scores_by_hand():
     labels = np.array([[0.0], [0.0], [1.0], [1.0], [NAN]])
-    scores = evaluate("binary", labels, np.array([[0.1], [0.6], [0.55], [0.9], [0.0]]))
+    scores = score_predictions("binary", labels, np.array([[0.1], [0.6], [0.55], [0.9], [0.0]]))
     assert scores["roc_auc"] == pytest.approx(3 / 4)  # 3 of 4 pairs in order
     assert scores["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
     assert scores["accuracy"] == pytest.approx(3 / 4)
@@ -23,14 +23,14 @@ def test_multilabel_averages_over_tasks_with_both_classes():
     # Task 0 ranks perfectly, task 1 inversely, task 2 has one class, task 3 no label.
     labels = np.array([[0, 0, 1, NAN], [1, 1, 1, NAN], [NAN, 1, NAN, NAN]])
     predictions = np.array([[0.2, 0.9, 0.8, 0.5], [0.7, 0.1, 0.3, 0.5], [0.0, 0.2, 0.1, 0.5]])
-    scores = evaluate("multilabel", labels, predictions)
+    scores = score_predictions("multilabel", labels, predictions)
     assert scores["roc_auc"] == 0.5
     assert scores["tasks_scored"] == 2
     assert scores["accuracy"] == pytest.approx((1 + 0 + 0.5) / 3)
 
 
 def test_no_scorable_task_gives_nan():
-    scores = evaluate("binary", np.array([[1.0], [1.0]]), np.array([[0.3], [0.9]]))
+    scores = score_predictions("binary", np.array([[1.0], [1.0]]), np.array([[0.3], [0.9]]))
     assert math.isnan(scores["roc_auc"]) and scores["tasks_scored"] == 0
     assert scores["accuracy"] == 0.5
 
@@ -38,7 +38,7 @@ def test_no_scorable_task_gives_nan():
 def test_multiclass_scores_by_hand():
     labels = np.array([[0.0], [1.0], [2.0], [2.0], [NAN]])
     predictions = np.eye(3)[[0, 2, 2, 2, 1]]
-    scores = evaluate("multiclass", labels, predictions)
+    scores = score_predictions("multiclass", labels, predictions)
     assert scores["accuracy"] == pytest.approx(3 / 4)
     assert scores["macro_f1"] == pytest.approx((1 + 0 + 0.8) / 3)
 
@@ -48,11 +48,11 @@ def test_f1_and_matthews_by_formula():
     labels = np.array([[1.0]] * (tp + fn) + [[0.0]] * (fp + tn) + [[NAN]])
     # 0.5 counts as 1
     predictions = np.array([[0.9]] * tp + [[0.4]] * fn + [[0.5]] * fp + [[0.1]] * tn + [[0.9]])
-    scores = evaluate("binary", labels, predictions)
+    scores = score_predictions("binary", labels, predictions)
     assert scores["f1"] == pytest.approx(2 * tp / (2 * tp + fp + fn))
     product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
     assert scores["matthews"] == pytest.approx((tp * tn - fp * fn) / math.sqrt(product))
-    swapped = evaluate("binary", 1 - labels, predictions)
+    swapped = score_predictions("binary", 1 - labels, predictions)
     assert swapped["matthews"] == pytest.approx(-scores["matthews"])
 
 
@@ -62,7 +62,7 @@ def test_multilabel_f1_and_matthews_are_means_over_the_labelled_tasks():
         [[0.2, 0.9, 0], [0.8, 0.1, 0], [0.3, 0.9, 0], [0.6, 0.2, 0], [0.9, 0.7, 0]]
     )
     tasks = [([0, 1, 1, 0, 1], [0, 1, 0, 1, 1]), ([1, 1, 0, 0], [1, 0, 0, 1])]
-    scores = evaluate("multilabel", labels, predictions)
+    scores = score_predictions("multilabel", labels, predictions)
     assert scores["f1"] == pytest.approx(np.mean([f1_score(*task) for task in tasks]))
     assert scores["matthews"] == pytest.approx(
         np.mean([matthews_corrcoef(*task) for task in tasks])
@@ -71,7 +71,9 @@ def test_multilabel_f1_and_matthews_are_means_over_the_labelled_tasks():
 
 def test_multiclass_matthews():
     truth, guess = [0, 0, 1, 1, 2, 2, 2], [0, 1, 1, 1, 2, 0, 2]
-    scores = evaluate("multiclass", np.array(truth, dtype=float)[:, None], np.eye(3)[guess])
+    scores = score_predictions(
+        "multiclass", np.array(truth, dtype=float)[:, None], np.eye(3)[guess]
+    )
     assert scores["matthews"] == pytest.approx(matthews_corrcoef(truth, guess))
     assert scores["macro_f1"] == pytest.approx(f1_score(truth, guess, average="macro"))
 
@@ -80,26 +82,26 @@ def test_multiclass_matthews():
     "label,guess,f1", [(1, 0.9, 1.0), (1, 0.1, 0.0), (0, 0.9, 0.0), (0, 0.1, 0.0)]
 )
 def test_one_class_alone_has_no_correlation_and_a_defined_f1(label, guess, f1):
-    scores = evaluate("binary", np.full((3, 1), float(label)), np.full((3, 1), guess))
+    scores = score_predictions("binary", np.full((3, 1), float(label)), np.full((3, 1), guess))
     assert scores["matthews"] == 0 and scores["f1"] == f1
     assert scores["accuracy"] == float(label == round(guess)) and math.isnan(scores["roc_auc"])
 
 
 def test_guessing_one_class_of_many_has_no_correlation():
     labels = np.array([[0.0], [1.0], [2.0]])
-    scores = evaluate("multiclass", labels, np.eye(3)[[1, 1, 1]])
+    scores = score_predictions("multiclass", labels, np.eye(3)[[1, 1, 1]])
     assert scores["matthews"] == 0 and scores["accuracy"] == pytest.approx(1 / 3)
 
 
 def test_pearson_by_formula_and_spearman_by_ranks():
     truth, guess = np.array([1.0, 2.0, 4.0, 8.0]), np.array([0.5, 2.5, 3.0, 20.0])
-    scores = evaluate("regression", truth[:, None], guess[:, None])
+    scores = score_predictions("regression", truth[:, None], guess[:, None])
     x, y = truth - truth.mean(), guess - guess.mean()
     assert scores["pearson"] == pytest.approx((x @ y) / math.sqrt((x @ x) * (y @ y)))
     assert scores["spearman"] == pytest.approx(1) and scores["pearson"] < 0.99
-    shifted = evaluate("regression", truth[:, None], 3 - 2 * guess[:, None])
+    shifted = score_predictions("regression", truth[:, None], 3 - 2 * guess[:, None])
     assert shifted["pearson"] == pytest.approx(-scores["pearson"])
-    constant = evaluate("regression", truth[:, None], np.ones((4, 1)))
+    constant = score_predictions("regression", truth[:, None], np.ones((4, 1)))
     assert math.isnan(constant["pearson"]) and math.isnan(constant["spearman"])
 
 
@@ -107,7 +109,7 @@ def test_regression_scores_are_means_over_tasks():
     labels = np.array([[1.0, 10.0], [2.0, NAN], [3.0, 30.0], [4.0, 20.0]])
     predictions = labels + np.array([[1.0, 3.0], [1.0, 99.0], [1.0, 3.0], [1.0, 3.0]])
     predictions[1, 1] = 99.0
-    scores = evaluate("regression", labels, predictions)
+    scores = score_predictions("regression", labels, predictions)
     assert scores["rmse"] == pytest.approx(2)
     assert scores["mae"] == pytest.approx(2)
     assert scores["r2"] == pytest.approx(((1 - 4 / 5) + (1 - 27 / 200)) / 2)
@@ -115,7 +117,7 @@ def test_regression_scores_are_means_over_tasks():
 
 
 def test_constant_values_leave_correlations_undefined():
-    scores = evaluate("regression", np.array([[2.0], [2.0]]), np.array([[1.0], [3.0]]))
+    scores = score_predictions("regression", np.array([[2.0], [2.0]]), np.array([[1.0], [3.0]]))
     assert scores["rmse"] == 1
     assert math.isnan(scores["r2"]) and math.isnan(scores["spearman"])
 
@@ -133,8 +135,8 @@ def test_every_metric_is_reported_and_its_direction_holds(task_type, name):
         good, labels = np.full((4, 2, 2), np.nan), np.full((4, 2), np.nan)
         labels[:, 0], good[:, 0] = [0, 1, 0, 1], [[0.9, 0.1], [0.1, 0.9]] * 2
     best, worst = (
-        evaluate(task_type, labels, good)[name],
-        evaluate(task_type, labels, 1 - good)[name],
+        score_predictions(task_type, labels, good)[name],
+        score_predictions(task_type, labels, 1 - good)[name],
     )
     assert best < worst if name in LOWER_IS_BETTER else best > worst
     assert MAIN_METRIC[task_type] in METRICS[task_type]
@@ -143,10 +145,10 @@ def test_every_metric_is_reported_and_its_direction_holds(task_type, name):
 def test_diverged_or_misshapen_predictions_are_refused():
     labels = np.array([[0.0], [1.0]])
     with pytest.raises(InputError, match="1 of 2 predictions are not finite"):
-        evaluate("binary", labels, np.array([[NAN], [0.5]]))
+        score_predictions("binary", labels, np.array([[NAN], [0.5]]))
     for task_type in ("binary", "regression"):
         with pytest.raises(ValueError, match=r"\[rows, tasks\]"):
-            evaluate(task_type, labels, np.ones((2, 3)))
+            score_predictions(task_type, labels, np.ones((2, 3)))
 
 
 def test_summarise_gives_median_mean_sample_deviation_and_range():

@@ -16,6 +16,12 @@ from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.storage.models import save_model
 from exlm.tasks import inference
+from exlm.tasks.answer_metrics import (
+    em_and_f1,
+    normalize_answer,
+    score_answers,
+    summarise_answers,
+)
 from exlm.tasks.answers import (
     N_BEST,
     answer,
@@ -27,8 +33,8 @@ from exlm.tasks.answers import (
 )
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.inference import pad
-from exlm.tasks.metrics import em_and_f1, normalize_answer, score_answers, summarise_answers
-from exlm.tasks.question_answering import QuestionAnswering, read_questions
+from exlm.tasks.question_answering import QuestionAnswering
+from exlm.tasks.questions import read_questions
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
 
@@ -89,8 +95,8 @@ def write(tmp_path):
 
     def read(document, problems=False):
         (tmp_path / "questions.json").write_text(json.dumps(document))
-        found = read_questions(tmp_path / "questions.json")
-        return found if problems else found[0]
+        questions, their_problems = read_questions(tmp_path / "questions.json")
+        return (questions, their_problems) if problems else questions
 
     return read
 
@@ -156,20 +162,26 @@ def test_every_format_gives_the_same_questions(write, tmp_path):
 def test_answers_that_are_not_at_their_place_are_dropped_and_counted(write):
     text, places = sentences(NAMES[:2], 0)
     town, start = places["Ada"]
-    read, problems = write(squad([(text, [("one of two?", [(town, start + 1), (town, start)]), ("none?", [(town, 0)]),
-                                ("", [(town, start)]), ("far?", [(town, 10**6)]), ("behind?", [("town.", -5)])]),
-                        ("  ", [("nothing to read?", [])])]), problems=True)  # fmt: skip
-    assert read.reset_index().values.tolist() == [[0, "q0", "one of two?", text, [(town, start)]]]
-    assert [row for row, *_ in problems] == [0, 1, 1, 2, 3, 3, 4, 4, 5]
-    left_out = [
-        (row, reason.split(";")[0])
-        for row, _, reason in problems
-        if reason.endswith("question left out")
+    asked = [
+        ("one of two?", [(town, start + 1), (town, start)]),
+        ("none?", [(town, 0)]),
+        ("", [(town, start)]),
+        ("far?", [(town, 10**6)]),
+        ("behind?", [("town.", -5)]),
     ]
-    assert left_out == [
-        (1, "no answer is at its place"), (2, "empty question"), (3, "no answer is at its place"),
-        (4, "no answer is at its place"), (5, "empty context"),
-    ]  # fmt: skip
+    document = squad([(text, asked), ("  ", [("nothing to read?", [])])])
+    read, problems = write(document, problems=True)
+    assert read.reset_index().values.tolist() == [[0, "q0", "one of two?", text, [(town, start)]]]
+    assert [problem.row for problem in problems] == [0, 1, 1, 2, 3, 3, 4, 4, 5]
+    reasons = {problem.row: problem.reason for problem in problems}
+    assert "answer dropped" in reasons.pop(0)
+    assert reasons == {
+        1: "no answer is at its place; question left out",
+        2: "empty question; question left out",
+        3: "no answer is at its place; question left out",
+        4: "no answer is at its place; question left out",
+        5: "empty context; question left out",
+    }
 
 
 def test_half_a_character_can_be_reported_and_written(write):
@@ -177,10 +189,9 @@ def test_half_a_character_can_be_reported_and_written(write):
         [("Ada.", [("Who?", [("Ada", 0)]), ("half \ud800?", []), ("Ada?", [("\ud800", 0)])])]
     )
     read, problems = write(document, problems=True)
-    assert read["question"].tolist() == ["Who?", "half \\ud800?"] and [
-        row for row, *_ in problems
-    ] == [2, 2]
-    "".join(value + reason for _, value, reason in problems).encode()
+    assert read["question"].tolist() == ["Who?", "half \\ud800?"]
+    assert [problem.row for problem in problems] == [2, 2]
+    "".join(problem.value + problem.reason for problem in problems).encode()
 
 
 @pytest.mark.parametrize(
@@ -191,18 +202,16 @@ def test_starts_may_be_written_as_any_whole_number(tmp_path, start, kept):
     rows.append({"question": "What?", "context": "Nothing.", "answer": " ", "answer_start": ""})
     pd.DataFrame(rows).to_csv(tmp_path / "q.csv", index=False)
     read, problems = read_questions(tmp_path / "q.csv")
-    assert read["answers"].tolist() == ([[("Ada", 5)], []] if kept else [[]]) and len(problems) == (
-        0 if kept else 2
-    )
+    assert read["answers"].tolist() == ([[("Ada", 5)], []] if kept else [[]])
+    assert len(problems) == (0 if kept else 2)
 
 
 def test_a_contradiction_is_not_resolved_in_silence(write):
     document = squad([("Ada is here.", [("Who?", [("Ada", 0)]), ("Where?", [])])])
     document["data"][0]["paragraphs"][0]["qas"][0]["is_impossible"] = True
     read, problems = write(document, problems=True)
-    assert (
-        read["question"].tolist() == ["Where?"] and "impossible but has answers" in problems[0][2]
-    )
+    assert read["question"].tolist() == ["Where?"]
+    assert "impossible but has answers" in problems[0].reason
 
 
 def test_questions_without_labels_need_no_answers(tmp_path):
@@ -231,7 +240,8 @@ def test_questions_without_labels_need_no_answers(tmp_path):
             "row 1 has no answers",
         ),
         (
-            '{"data": [{"paragraphs": [{"context": " ", "qas": [{"question": "y", "answers": []}]}]}]}',
+            '{"data": [{"paragraphs": [{"context": " ", "qas": '
+            '[{"question": "y", "answers": []}]}]}]}',
             "no question can be used, first row 1.*empty context",
         ),
     ],
@@ -341,10 +351,9 @@ def test_what_no_window_can_hold_is_left_out_and_counted(write, tokenizer):
     questions = write(document)
     windows, problems = make_windows(questions, tokenizer, *SMALL)
     assert {window.row for window in windows} == {0, 2, 3}, "a long question with a short text fits"
-    assert [row for row, *_ in problems] == [1, 2]
-    assert (
-        "longer than the window" in problems[0][2] and "no window holds all of it" in problems[1][2]
-    )
+    assert [problem.row for problem in problems] == [1, 2]
+    assert "longer than the window" in problems[0].reason
+    assert "no window holds all of it" in problems[1].reason
     assert all((window.label is None) == (window.row == 2) for window in windows)
     assert 2 not in {
         windows[i].row for i in np.concatenate(window_batches(windows, tokenizer, 4, 0).epoch(0))
@@ -420,30 +429,22 @@ def test_normalising():
     assert normalize_answer("  The cat's (very) BIG\nan hat ") == ["cats", "very", "big", "hat"]
 
 
-def given(*pairs):
+def spans_with_margins(*pairs):
     """Answers with how much "no answer" is preferred to each."""
     return pd.DataFrame(pairs, columns=["answer", "null_minus_best"])
 
 
 def test_the_best_of_several_references_counts_and_no_answer_is_right_where_there_is_none(write):
     context = "The old bridge of Rome, the."
-    questions = write(
-        squad(
-            [
-                (
-                    context,
-                    [
-                        ("1?", [("old bridge", 4), ("bridge of Rome", 8)]),
-                        ("2?", []),
-                        ("3?", []),
-                        ("4?", [("Rome", 18)]),
-                        ("5?", [("The", 0), ("Rome", 18)]),
-                    ],
-                )
-            ]
-        )  # fmt: skip
-    )
-    answers = given(
+    asked = [
+        ("1?", [("old bridge", 4), ("bridge of Rome", 8)]),
+        ("2?", []),
+        ("3?", []),
+        ("4?", [("Rome", 18)]),
+        ("5?", [("The", 0), ("Rome", 18)]),
+    ]
+    questions = write(squad([(context, asked)]))
+    answers = spans_with_margins(
         ("the bridge of Rome", -1.0), ("Rome", 0.5), ("Rome", -1.0), ("Rome", 2.0), ("the", -1.0)
     )
     scores = evaluate_answers(questions, answers)
@@ -452,15 +453,15 @@ def test_the_best_of_several_references_counts_and_no_answer_is_right_where_ther
     )
     assert scores["no_answer_accuracy"] == 50 and scores["has_answer_em"] == pytest.approx(100 / 3)
     assert scores["questions"] == 5 and scores["has_answer"] == 3
-    assert evaluate_answers(questions, given(*[("", 1.0)] * 5))["em"] == 40
+    assert evaluate_answers(questions, spans_with_margins(*[("", 1.0)] * 5))["em"] == 40
 
 
 def test_answers_belong_to_their_rows(write):
     document = squad([("Ada.", [("", []), ("Who?", [])])])
-    alone = evaluate_answers(write(document), given(("Ada", -1.0), ("", -1.0)))
+    alone = evaluate_answers(write(document), spans_with_margins(("Ada", -1.0), ("", -1.0)))
     assert np.isnan(alone["has_answer_em"]) and alone["no_answer_accuracy"] == 100
     with pytest.raises(KeyError):
-        evaluate_answers(write(document), given(("", -1.0)))
+        evaluate_answers(write(document), spans_with_margins(("", -1.0)))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -476,11 +477,11 @@ def test_the_best_threshold_is_the_best_of_all(write, seed):
         a, b = sorted(random.integers(0, 6, 2))
         predictions.append((" ".join(words[a : b + 1]), random.normal() + (2 if seed == 0 else 0)))
     questions = write(squad([(context, asked)]))
-    scores = evaluate_answers(questions, given(*predictions))
+    scores = evaluate_answers(questions, spans_with_margins(*predictions))
 
     def at(threshold, name):
         return evaluate_answers(
-            questions, given(*((text, m - threshold) for text, m in predictions))
+            questions, spans_with_margins(*((text, m - threshold) for text, m in predictions))
         )[name]
 
     margins = sorted(margin for _, margin in predictions)
@@ -500,7 +501,7 @@ def test_the_best_threshold_is_the_best_of_all(write, seed):
 def test_where_nothing_should_be_answered_the_threshold_says_so(write):
     questions = write(squad([("Ada.", [(f"{i}?", []) for i in range(4)])]))
     scores = evaluate_answers(
-        questions, given(*(("Ada", margin) for margin in (-3.0, -1.0, 0.5, 2.0)))
+        questions, spans_with_margins(*(("Ada", margin) for margin in (-3.0, -1.0, 0.5, 2.0)))
     )
     assert scores["best_em"] == 100 and scores["best_em_threshold"] < -3 and scores["em"] == 50
 
@@ -573,16 +574,8 @@ def test_answers_are_those_of_a_search_through_all_windows(write, tokenizer, mon
 
 def test_every_question_gets_an_answer_and_a_diverged_model_an_error(write, tokenizer):
     text, places = sentences(NAMES, 0)
-    questions = write(
-        squad(
-            [
-                (
-                    text,
-                    [("Where does Ada live? " * 30, [places["Ada"]]), ("Where does Ada live?", [])],
-                )
-            ]
-        )
-    )
+    asked = [("Where does Ada live? " * 30, [places["Ada"]]), ("Where does Ada live?", [])]
+    questions = write(squad([(text, asked)]))
     windows, _ = make_windows(questions, tokenizer, *SMALL)
     answers = answer(Fixed(len(tokenizer)), questions, windows, tokenizer, LONGEST)
     assert answers.loc[0].tolist() == ["", np.inf, {"": 1.0}]

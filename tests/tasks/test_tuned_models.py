@@ -32,7 +32,7 @@ from exlm.tasks.encoders import load_finetuned
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import best_seed_directory, seed_directories
 from exlm.tasks.predict import evaluate, predict, with_intervals
-from exlm.tasks.question_answering import read_questions
+from exlm.tasks.questions import read_questions
 from tests.tasks.tiny_models import LINES, pairs, predicted, questions
 
 FAST = FinetuneConfig(epochs=2, batch_size=16, learning_rate=3e-3, patience=0, precision="fp32")

@@ -4,7 +4,6 @@ lets models vote."""
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,10 +15,9 @@ from exlm.errors import Diverged, InputError
 from exlm.model.objectives import span_loss
 from exlm.ops.precision import in_precision
 from exlm.tasks.inference import batches_by_length, model_inputs, pad
+from exlm.tasks.questions import QuestionProblem
 from exlm.tasks.supervised import ShuffledBatches
 from exlm.tasks.table import Example
-
-Problem = tuple[int, str, str]  # row, question or answer, what is wrong with it
 
 MIN_STEP = 16  # each window must begin at least this many tokens after the one before
 N_BEST = 20  # spans that are kept for each question
@@ -27,55 +25,58 @@ N_BEST = 20  # spans that are kept for each question
 
 @dataclass(eq=False)
 class Window:
-    """A question and a piece of its context that the model reads at a time: S tokens."""
+    """A question and a piece of its context that the model reads at a time: S tokens.
 
-    row: int  # row of the question
-    example: Example  # [S] by name: input_ids and, where the tokenizer makes them, token_type_ids
-    # int32 [S, 2]: first character of a context token, one after its last; -1 for other tokens
+    Attributes:
+        row: row of the question.
+        example: [S] by name: input_ids and, where the tokenizer makes them, token_type_ids.
+        offsets: int32 [S, 2]: first character of a context token, one after its last; -1 for other
+            tokens.
+        null: position of CLS (or BOS), which stands for "no answer".
+        label: first and last token of the first reference answer. `null` twice if there is no
+            answer, or if another window holds all of the answer but this one does not. None if no
+            window of the question holds all of it."""
+
+    row: int
+    example: Example
     offsets: np.ndarray
-    null: int  # position of CLS (or BOS), which stands for "no answer"
-    # First and last token of the first reference answer. `null` twice if there is no answer, or if
-    # another window holds all of the answer but this one does not. None if no window of the
-    # question holds all of it.
+    null: int
     label: tuple[int, int] | None
 
 
 def make_windows(
     questions: pd.DataFrame, tokenizer: PreTrainedTokenizerFast, max_length: int, stride: int
-) -> tuple[list[Window], list[Problem]]:
+) -> tuple[list[Window], list[QuestionProblem]]:
     """Cuts each context into as many windows of `max_length` tokens as it needs, which share
     `stride` tokens. Each begins with the question. Problems are questions that get no windows, as
     they are too long beside a long context, and those that cannot be learned from. InputError if a
     window has neither a CLS nor a BOS token."""
-    windows, problems = list[Window](), list[Problem]()
-    options = {
-        "truncation": "only_second",
-        "return_overflowing_tokens": True,
-        "return_offsets_mapping": True,
-    }
+    windows: list[Window] = []
+    problems: list[QuestionProblem] = []
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
-    for row, question, context, answers in questions[
-        ["question", "context", "answers"]
-    ].itertuples():
-        taken = len(tokenizer.tokenize(question, verbose=False))
-        if (
-            taken > room - stride - MIN_STEP
-            and taken + len(tokenizer.tokenize(context, verbose=False)) > room
-        ):
-            problems.append(
-                (row, question, f"longer than the window: of {max_length} tokens it takes {taken}")
-            )
+    columns = questions[["question", "context", "answers"]]
+    for row, question, context, answers in columns.itertuples():
+        size = len(tokenizer.tokenize(question, verbose=False))
+        is_long = size > room - stride - MIN_STEP
+        if is_long and size + len(tokenizer.tokenize(context, verbose=False)) > room:
+            reason = f"longer than the window: of {max_length} tokens it takes {size}"
+            problems.append(QuestionProblem(row, question, reason))
             continue
-        encoding = tokenizer(question, context, max_length=max_length, stride=stride, **options)
-        of_question = [
-            _window(row, encoding, number, tokenizer)
-            for number in range(len(encoding["input_ids"]))
-        ]
+        encoding = tokenizer(
+            question,
+            context,
+            truncation="only_second",
+            max_length=max_length,
+            stride=stride,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        count = len(encoding["input_ids"])
+        of_question = [_window(row, encoding, number, tokenizer) for number in range(count)]
         windows += of_question
         if answers and not _label(of_question, *answers[0]):
-            problems.append(
-                (row, answers[0][0], "no window holds all of it; not used for training")
-            )
+            reason = "no window holds all of it; not used for training"
+            problems.append(QuestionProblem(row, answers[0][0], reason))
     return windows, problems
 
 
@@ -85,16 +86,19 @@ def _window(
     """One window of a question, labelled as if there were no answer."""
     names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
     example = {name: np.array(encoding[name][number], dtype=np.int32) for name in names}
-    # -1: a special token
-    sequence = np.array([-1 if text is None else text for text in encoding.sequence_ids(number)])
-    offsets = np.where(sequence[:, None] == 1, encoding["offset_mapping"][number], -1).astype(
-        np.int32
-    )
+    texts = encoding.sequence_ids(number)  # 0 in the question, 1 in the context
+    in_context = np.array([text == 1 for text in texts])
+    special = np.array([text is None for text in texts])
+    offsets = np.array(encoding["offset_mapping"][number], dtype=np.int32)
+    offsets[~in_context] = -1
     for token in (tokenizer.cls_token_id, tokenizer.bos_token_id):
-        for null in np.flatnonzero((sequence == -1) & (example["input_ids"] == token)).tolist():
-            return Window(row, example, offsets, null, (null, null))
+        positions = np.flatnonzero(special & (example["input_ids"] == token))
+        if len(positions):
+            null = int(positions[0])
+            return Window(row, example, offsets, null, label=(null, null))
     raise InputError(
-        "the tokenizer puts neither CLS nor BOS before or behind its texts, for answers that are missing"
+        "the tokenizer puts neither CLS nor BOS before or behind its texts, for answers that are "
+        "missing"
     )
 
 
@@ -102,21 +106,23 @@ def _label(windows: list[Window], text: str, start: int) -> bool:
     """Labels all windows of a question with its answer, which begins at character `start`. True if
     a window has it."""
     stop = start + len(text)
-    touched = [
-        np.flatnonzero((w.offsets[:, 0] < stop) & (w.offsets[:, 1] > start)) for w in windows
-    ]
-    characters = [
-        window.offsets[tokens].ravel().tolist()
-        for window, tokens in zip(windows, touched, strict=True)
-    ]
+    touching = []
+    for window in windows:
+        begins, ends = window.offsets.T
+        touching.append(np.flatnonzero((begins < stop) & (ends > start)))
     # A token may begin before the answer, or omit its last space. So the whole answer is all tokens
     # that touch it.
-    ends = {min(chain(*characters), default=-1), max(chain(*characters), default=-1)}
-    holders = [ends <= set(found) for found in characters]
-    for window, tokens, holds in zip(windows, touched, holders, strict=True):
-        no_answer = (window.null, window.null) if any(holders) else None
-        window.label = (int(tokens[0]), int(tokens[-1])) if holds else no_answer
-    return any(holders)
+    pieces = [window.offsets[tokens] for window, tokens in zip(windows, touching, strict=True)]
+    touched = np.concatenate(pieces)
+    # No piece holds -1, which stands for an answer that no token touches.
+    borders = [touched.min(), touched.max()] if len(touched) else [-1]
+    holds_all = [bool(np.isin(borders, piece).all()) for piece in pieces]
+    for window, tokens, holds in zip(windows, touching, holds_all, strict=True):
+        if holds:
+            window.label = (int(tokens[0]), int(tokens[-1]))
+        elif not any(holds_all):
+            window.label = None
+    return any(holds_all)
 
 
 def window_batches(
@@ -130,17 +136,15 @@ def window_batches(
             "no window can be learned from; look at the problems of the questions and their windows"
         )
 
-    def collate(chosen: np.ndarray) -> dict[str, Tensor]:
-        batch = pad([windows[i].example for i in chosen], tokenizer)
-        labels = (
-            torch.tensor([windows[i].label for i in chosen])
-            + batch["attention_mask"].argmax(1)[:, None]
-        )
-        return batch | {"start_positions": labels[:, 0], "end_positions": labels[:, 1]}
+    def collate(numbers: np.ndarray) -> dict[str, Tensor]:
+        batch = pad([windows[number].example for number in numbers], tokenizer)
+        padding_on_the_left = batch["attention_mask"].argmax(1)
+        labels = torch.tensor([windows[number].label for number in numbers])
+        starts, ends = (labels + padding_on_the_left[:, None]).T
+        return {**batch, "start_positions": starts, "end_positions": ends}
 
-    return ShuffledBatches(
-        [len(window.offsets) for window in windows], trainable, batch_size, seed, collate
-    )
+    lengths = [len(window.offsets) for window in windows]
+    return ShuffledBatches(lengths, trainable, batch_size, seed, collate)
 
 
 def span_training_loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -155,13 +159,16 @@ def span_training_loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tens
 def best_spans(start: Tensor, end: Tensor, longest: int) -> list[tuple[float, int, int]]:
     """The N_BEST spans of at most `longest` of the S tokens: (sum of start and end logit, first
     token, last token)."""
+    # [S, longest]: the logit of each end that a span may have, by its distance from the start
     ends = nn.functional.pad(end, (0, longest), value=-torch.inf).unfold(0, longest, 1)[:-1]
     sums = (start[:, None] + ends).flatten()
-    scores, index = sums.topk(min(N_BEST, len(sums)))
-    found = zip(
-        scores.tolist(), (index // longest).tolist(), (index % longest).tolist(), strict=True
-    )
-    return [(score, first, first + more) for score, first, more in found if score > -np.inf]
+    scores, indices = sums.topk(min(N_BEST, len(sums)))
+    spans = []
+    for score, index in zip(scores.tolist(), indices.tolist(), strict=True):
+        first, distance = divmod(index, longest)
+        if score > -np.inf:
+            spans.append((score, first, first + distance))
+    return spans
 
 
 def answer(
@@ -182,56 +189,57 @@ def answer(
     last). Raises Diverged if a logit is not a number."""
     model.eval()
     device = next(model.parameters()).device
-    found: dict[Any, list[tuple[Window, Tensor]]] = defaultdict(list)
+    read_windows: defaultdict[int, list[tuple[Window, Tensor]]] = defaultdict(list)
     for numbers in batches_by_length(model, [window.example for window in windows]):
         batch = pad([windows[number].example for number in numbers], tokenizer)
         with torch.inference_mode(), in_precision(device, precision):
             output = model(**model_inputs(model, batch))
             logits = torch.stack([output.start_logits, output.end_logits], 1).float().cpu()
-        for number, values, real in zip(
-            numbers, logits, batch["attention_mask"].bool(), strict=True
-        ):
-            found[windows[number].row].append((windows[number], values[:, real]))
+        masks = batch["attention_mask"].bool()
+        for number, padded, mask in zip(numbers, logits, masks, strict=True):
+            window = windows[number]
+            read_windows[window.row].append((window, padded[:, mask]))
     answers = [
-        _best_answer(context, found[row], max_answer)
-        for row, context in questions["context"].items()
+        _best_answer(context, read_windows[row], max_answer)
+        for row, context in zip(questions.index, questions["context"], strict=True)
     ]
     return pd.DataFrame(answers, questions.index, ["answer", "null_minus_best", "candidates"])
 
 
 def _best_answer(
-    context: str, found: list[tuple[Window, Tensor]], max_answer: int
+    context: str, windows: list[tuple[Window, Tensor]], max_answer: int
 ) -> tuple[str, float, dict[str, float]]:
     """The row that `answer` returns for one question, from its windows and their start and end
     logits [2, S]."""
-    if not found:
+    if not windows:
         return "", np.inf, {"": 1.0}
-    if any(logits.isnan().any() for _, logits in found):
+    if any(logits.isnan().any() for _, logits in windows):
         raise Diverged(
-            "the model's logits are not numbers; it has diverged, train it with a lower learning rate"
+            "the model's logits are not numbers; it has diverged, train it with a lower learning "
+            "rate"
         )
-    null_score = min(float(logits[:, window.null].sum()) for window, logits in found)
-    spans: dict[tuple[int, int], float] = {}  # scores by (first character, the one after the last)
-    for window, logits in found:
+    null_score = min(float(logits[:, window.null].sum()) for window, logits in windows)
+    # the score of every span by its first character and the one after its last
+    spans: dict[tuple[int, int], float] = {}
+    for window, logits in windows:
         tokens = np.flatnonzero(window.offsets[:, 0] >= 0)
+        offsets = window.offsets[tokens].tolist()
         start, end = logits[:, tokens]
         for score, first, last in best_spans(start, end, max_answer):
-            span = int(window.offsets[tokens[first], 0]), int(window.offsets[tokens[last], 1])
+            span = (offsets[first][0], offsets[last][1])
             spans[span] = max(score, spans.get(span, score))
-    texts: dict[str, float] = {}  # the same text counts once
-    for (first, last), score in sorted(spans.items(), key=lambda item: (-item[1], item[0]))[
-        :N_BEST
-    ]:
-        texts.setdefault(context[first:last].strip(), score)
-    texts.pop("", None)  # a span of white space is no answer
-    best, score = next(iter(texts.items()), ("", -np.inf))
+    by_score = sorted(spans.items(), key=lambda item: (-item[1], item[0]))
+    # The same text counts once. A span of white space is no answer.
+    texts: dict[str, float] = {}
+    for (first, stop), score in by_score[:N_BEST]:
+        texts.setdefault(context[first:stop].strip(), score)
+    texts.pop("", None)
+    best_text, best_score = next(iter(texts.items()), ("", -np.inf))
     scores = np.array([*texts.values(), null_score])
     weights = np.exp(scores - scores.max())
-    return (
-        best,
-        null_score - score,
-        dict(zip([*texts, ""], (weights / weights.sum()).tolist(), strict=True)),
-    )
+    probabilities = (weights / weights.sum()).tolist()
+    candidates = dict(zip([*texts, ""], probabilities, strict=True))
+    return best_text, null_score - best_score, candidates
 
 
 def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
@@ -240,9 +248,10 @@ def vote(questions: pd.DataFrame, runs: list[pd.DataFrame]) -> pd.DataFrame:
     with the highest mean probability. If there are several models, `probability std` is the
     standard deviation of theirs."""
     votes = []
-    for candidates in zip(*(run["candidates"] for run in runs), strict=True):
-        texts = list(dict.fromkeys(chain(*candidates)))
-        shares = np.array([[one.get(text, 0.0) for text in texts] for one in candidates])
+    for candidates_by_run in zip(*(run["candidates"] for run in runs), strict=True):
+        texts = list(dict.fromkeys(chain(*candidates_by_run)))
+        # [runs, texts]
+        shares = np.array([[run.get(text, 0.0) for text in texts] for run in candidates_by_run])
         means = (shares / len(runs)).sum(0)
         best = means.argmax()
         votes.append((texts[best], means[best], shares[:, best]))

@@ -30,7 +30,7 @@ from exlm.tasks.encoders import (
 )
 from exlm.tasks.inference import model_inputs, pad, row_outputs
 from exlm.tasks.labelled import LabelledTask, output_names
-from exlm.tasks.metrics import as_rows, evaluate
+from exlm.tasks.metrics import as_rows, score_predictions
 from exlm.tasks.predictions import (
     TRAINING_MOLECULES,
     Predictions,
@@ -41,7 +41,7 @@ from exlm.tasks.predictions import (
     distance_to_training,
 )
 from exlm.tasks.reading import TextKind, TextReader, text_kind
-from exlm.tasks.splits import Split
+from exlm.tasks.splits import RowSplit
 from exlm.tasks.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.table import LabelledTable, TaskType, make_table
 
@@ -136,7 +136,7 @@ class Classification(LabelledTask):
         run_dir: Path,
         hyper: FinetuneConfig,
         seed: int,
-        split: Split,
+        split: RowSplit,
     ) -> int:
         """Trains a network in place; returns the epoch that is best on valid, whose weights it
         has."""
@@ -353,7 +353,7 @@ def _scores(
         runs = {"ensemble": np.mean(list(runs.values()), 0), **runs}
 
     def score(predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
-        scores = evaluate(task_type, labels[rows], predictions[rows])
+        scores = score_predictions(task_type, labels[rows], predictions[rows])
         if task_type != "regression":  # the predictions are probabilities
             labels_and_shares = as_rows(labels[rows], predictions[rows])
             scores["calibration_error"] = calibration_error(*labels_and_shares)

@@ -4,28 +4,49 @@ what they hold."""
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
+import pandas as pd
 import yaml
 
 from exlm.data.columns import listed
 from exlm.data.frames import read_frame
 from exlm.errors import InputError
-from exlm.tasks.table import LabelledTable, make_table
+from exlm.tasks.table import LabelledTable, TaskType, make_table
 
-_KNOWN = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))
-MOLECULENET = {
-    name: SimpleNamespace(**{"other_names": [], **entry})
-    for name, entry in _KNOWN["moleculenet"].items()
-}
-GLUE = {
-    name: SimpleNamespace(**{"classes": None, "header": True, **entry})
-    for name, entry in _KNOWN["glue"].items()
-}
+
+@dataclass(frozen=True)
+class MoleculeSet:
+    """A data set of MoleculeNet; datasets.yaml describes the fields."""
+
+    text_column: str
+    label_columns: list[str] | None
+    task_type: TaskType
+    rows: int
+    train: dict[str, Any]
+    other_names: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """A task of GLUE; datasets.yaml describes the fields."""
+
+    task_type: TaskType
+    metric: str
+    rows: dict[str, int]
+    layouts: list[Any]
+    classes: list[str] | None = None
+    header: Any = True
+
+
+_ENTRIES = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))
+MOLECULENET = {name: MoleculeSet(**entry) for name, entry in _ENTRIES["moleculenet"].items()}
+GLUE = {name: GlueTask(**entry) for name, entry in _ENTRIES["glue"].items()}
 SQUAD = "squad2"
-SQUAD_SIZES: dict[str, int] = _KNOWN[SQUAD]
-FILES: dict[str, list[str]] = _KNOWN["files"]
+SQUAD_SIZES: dict[str, int] = _ENTRIES[SQUAD]
+FILES: dict[str, list[str]] = _ENTRIES["files"]
 # the hub has train-00000-of-00001.parquet
 FILE_ENDING = r"(-0.*)?\.(csv|json|parquet|tsv|txt)(\.gz|\.xz|\.zst)?"
 
@@ -33,63 +54,70 @@ FILE_ENDING = r"(-0.*)?\.(csv|json|parquet|tsv|txt)(\.gz|\.xz|\.zst)?"
 def data_folder(dataset: str, data_dir: str | None, below: str) -> Path:
     """The folder of a named data set's files: `data_dir`, or `below` in $EXLM_DATA. InputError if
     neither is given."""
-    if not data_dir and "EXLM_DATA" not in os.environ:
-        where = f"name their folder with task.data_dir, or the one that holds {below} with the environment variable"
-        raise InputError(f"it is not known where the files of {dataset} are; {where} EXLM_DATA")
-    return Path(data_dir or Path(os.environ["EXLM_DATA"], below))
+    if data_dir:
+        return Path(data_dir)
+    if "EXLM_DATA" not in os.environ:
+        raise InputError(
+            f"it is not known where the files of {dataset} are; name their folder with "
+            f"task.data_dir, or the one that holds {below} with the environment variable EXLM_DATA"
+        )
+    return Path(os.environ["EXLM_DATA"], below)
 
 
 def find_file(folder: Path, names: Sequence[str]) -> Path:
     """The file of a folder that has the first possible name of `names`, in any case and with any
     FILE_ENDING."""
-    files, found = sorted(folder.glob("*")), list[Path]()
+    files = sorted(folder.glob("*"))
+    matches: list[Path] = []
     for name in names:
         pattern = re.compile(re.escape(name) + FILE_ENDING, re.IGNORECASE)
-        found = found or [file for file in files if pattern.fullmatch(file.name)]
-    if len(found) == 1:
-        return found[0]
-    wanted = f"one file {' or '.join(names)} (.csv, .json, .parquet, .tsv or .txt)"
-    there = listed(file.name for file in found or files) or "none"
-    raise InputError(
-        f"{folder.resolve()} must have {wanted}; it has {there}; name another folder with task.data_dir"
-    )
+        matches = [file for file in files if pattern.fullmatch(file.name)]
+        if matches:
+            break
+    if len(matches) != 1:
+        raise InputError(
+            f"{folder.resolve()} must have one file {' or '.join(names)} (.csv, .json, .parquet, "
+            f".tsv or .txt); it has {listed(file.name for file in matches or files) or 'none'}; "
+            f"name another folder with task.data_dir"
+        )
+    return matches[0]
 
 
 def find_dataset(name: str, data_dir: str | None = None) -> Path:
     """The file of a MoleculeNet set (a MOLECULENET key, in any case) in `data_dir`, else in
     $EXLM_DATA/molecules."""
-    return find_file(
-        data_folder(name, data_dir, "molecules"), [name, *MOLECULENET[name.lower()].other_names]
-    )
+    names = [name, *MOLECULENET[name.lower()].other_names]
+    return find_file(data_folder(name, data_dir, "molecules"), names)
 
 
 def size_differences(
-    found: dict[str, int], published: dict[str, int], unit: str, of: str
+    sizes: dict[str, int], published: dict[str, int], unit: str, of: str
 ) -> list[str]:
     """Which splits are missing, or differ in their number of rows from the published ones by more
     than a thousandth."""
-    return [
-        f"{split} has {found[split]:,} {unit}, {of} has {size:,}"
-        if split in found
-        else f"{split} is missing"
-        for split, size in published.items()
-        if abs(found.get(split, 0) - size) > size // 1000
-    ]
+    differences = []
+    for split, size in published.items():
+        if split not in sizes:
+            differences.append(f"{split} is missing")
+        elif _differs(sizes[split], size):
+            differences.append(f"{split} has {sizes[split]:,} {unit}, {of} has {size:,}")
+    return differences
 
 
 def molnet_differences(path: str | Path, rows: int, usable: int) -> list[str]:
     """How the rows and the usable rows of a file differ in number from the MoleculeNet set that it
     is named after."""
-    published = {
-        name.lower(): entry.rows
-        for key, entry in MOLECULENET.items()
-        for name in (key, *entry.other_names)
-    }
-    size = published.get(Path(path).name.lower().removesuffix(".gz").removesuffix(".csv"))
-    if size is None or max(abs(rows - size), abs(usable - size)) <= size // 1000:
-        return []
-    can_be_used = f" ({usable:,} usable)" if usable != rows else ""
-    return [f"the table has {rows:,} rows{can_be_used}, the published one {size:,}"]
+    name = Path(path).name.lower().removesuffix(".gz").removesuffix(".csv")
+    for key, entry in MOLECULENET.items():
+        is_named = name in (key, *entry.other_names)
+        if is_named and (_differs(rows, entry.rows) or _differs(usable, entry.rows)):
+            can_be_used = f" ({usable:,} usable)" if usable != rows else ""
+            return [f"the table has {rows:,} rows{can_be_used}, the published one {entry.rows:,}"]
+    return []
+
+
+def _differs(rows: int, published: int) -> bool:
+    return abs(rows - published) > published // 1000
 
 
 def glue_name(name: str) -> str | None:
@@ -101,35 +129,39 @@ def glue_table(name: str, data_dir: str | None = None) -> tuple[LabelledTable, l
     """The train and development sets of a GLUE task (a key of GLUE), and how their sizes differ
     from the published. `data_dir` ($EXLM_DATA/text/glue where absent) has a folder per task with
     its TSV, Parquet or CSV files."""
-    task, root = GLUE[name], data_folder(name, data_dir, "text/glue")
-    folder = next(
-        (path for path in sorted(root.glob("*")) if path.is_dir() and glue_name(path.name) == name),
-        None,
-    )
-    if folder is None:
+    task = GLUE[name]
+    root = data_folder(name, data_dir, "text/glue")
+    folders = [path for path in sorted(root.glob("*")) if glue_name(path.name) == name]
+    folders = [path for path in folders if path.is_dir()]
+    if not folders:
         raise InputError(
             f"no folder {name} in {root.resolve()}; name its parent folder with task.data_dir"
         )
+    folder = folders[0]
+    splits = list(task.rows)
     # The mismatched part of MNLI may be absent; `size_differences` notes that.
-    splits = [
-        split for split in task.rows if split != "mismatched" or any(folder.glob("*mismatched*"))
-    ]
+    if "mismatched" in splits and not any(folder.glob("*mismatched*")):
+        splits.remove("mismatched")
     frames = {split: read_frame(find_file(folder, FILES[split]), task.header) for split in splits}
-    shared = set.intersection(*(set(frame.columns) for frame in frames.values()))
-    layout = next(
-        (layout for layout in task.layouts if shared.issuperset(filter(None, layout))), None
-    )
-    if layout is None:
-        wanted = " or ".join(listed(filter(None, layout)) for layout in task.layouts)
-        there = listed(sorted(shared))
-        raise InputError(
-            f"{folder}: every file of {name} needs the columns {wanted}; all have {there}"
-        )
-    text, second, label = layout
-    numbered = frames["train"][label].astype(str).str.fullmatch(r"-?\d+").all()  # as on the hub
-    classes = (
-        [str(i) for i in range(len(task.classes))] if task.classes and numbered else task.classes
-    )
+    text, second, label = _layout(name, folder, frames)
+    classes = task.classes
+    # On the hub, labels are the indices of the classes.
+    if classes and frames["train"][label].astype(str).str.fullmatch(r"-?\d+").all():
+        classes = [str(index) for index in range(len(classes))]
     sizes = {split: len(frame) for split, frame in frames.items()}
     table = make_table(frames, folder, text, [label], task.task_type, classes, second)
     return table, size_differences(sizes, task.rows, "rows", "GLUE's")
+
+
+def _layout(name: str, folder: Path, frames: dict[str, pd.DataFrame]) -> Any:
+    """The columns of the text, the second text (or None) and the label: the first of a GLUE task's
+    layouts that every file has."""
+    shared = set.intersection(*(set(frame.columns) for frame in frames.values()))
+    for layout in GLUE[name].layouts:
+        if shared.issuperset(filter(None, layout)):
+            return layout
+    layouts = " or ".join(listed(filter(None, layout)) for layout in GLUE[name].layouts)
+    raise InputError(
+        f"{folder}: every file of {name} needs the columns {layouts}; all have "
+        f"{listed(sorted(shared))}"
+    )

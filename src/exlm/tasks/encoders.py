@@ -3,16 +3,15 @@ or hub name."""
 
 import hashlib
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial, update_wrapper
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
 import yaml
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as CLASSIFIERS
 from transformers import (
@@ -32,7 +31,9 @@ from exlm.tasks.config import FinetuneConfig
 Models = Mapping[type[PreTrainedConfig], Any]
 
 _FAMILIES = yaml.safe_load(Path(__file__).with_name("families.yaml").read_text(encoding="utf-8"))
-HEADS, DROPOUT, POSITIONS_BEHIND_PADDING = _FAMILIES.values()
+HEADS: list[str] = _FAMILIES["heads"]
+DROPOUT: dict[str, list[str]] = _FAMILIES["settings"]
+POSITIONS_BEHIND_PADDING: list[str] = _FAMILIES["positions_behind_padding"]
 
 
 def encoder_fingerprint(name: str) -> str:
@@ -41,9 +42,8 @@ def encoder_fingerprint(name: str) -> str:
     if Path(name).is_dir():
         verify(name)
         return fingerprint(name)
-    return hashlib.sha256(
-        f"{name} {getattr(load_config(name), '_commit_hash', None)}".encode()
-    ).hexdigest()
+    commit = getattr(load_config(name), "_commit_hash", None)
+    return hashlib.sha256(f"{name} {commit}".encode()).hexdigest()
 
 
 def load_encoder(
@@ -63,19 +63,20 @@ def load_encoder(
     model of the same architecture, whose encoder is taken."""
     config = load_config(name)
     config.update(settings | _family_settings(config, models, hyper))
-    drawn_first = (
-        AutoModel.from_config(config) if from_scratch and config.model_type == "exlm" else None
-    )
-    fresh = model = _model_class(config, models)(config)
-    # weights are drawn in this order, so that a seed always gives the same model
-    if drawn_first is not None:
-        model.exlm = drawn_first
+    model_class = _model_class(config, models)
+    # The weights are drawn in this order, so that a seed gives the same model in every version.
+    random_exlm = from_scratch and config.model_type == "exlm"
+    random_encoder = AutoModel.from_config(config) if random_exlm else None
+    random_model = model_class(config)
+    if random_encoder is not None:
+        random_model.exlm = random_encoder
+    model = random_model
     if not from_scratch:
-        model = _from_pretrained(_model_class(config, models), name, config, new_head=True)
-        # a checkpoint that was fine-tuned before has the head of another task
+        model = _from_pretrained(model_class, name, config, new_head=True)
+        # A checkpoint that was fine-tuned before has the head of another task.
         for attribute in HEADS:
             if hasattr(model, attribute):
-                setattr(model, attribute, getattr(fresh, attribute))
+                setattr(model, attribute, getattr(random_model, attribute))
     if start_from:
         _copy_encoder(start_from, model)
     return _with_exact_head(model)
@@ -103,17 +104,19 @@ def saved_task(path: str) -> dict[str, Any]:
 def fold_units(model: PreTrainedModel, task: dict[str, Any]) -> dict[str, Any]:
     """Makes the last layer of a regression model return real units; returns the task with mean 0
     and std 1."""
-    mean, std = (torch.tensor(task[name], dtype=torch.float64) for name in ("mean", "std"))
+    mean = torch.tensor(task["mean"], dtype=torch.float64)
+    std = torch.tensor(task["std"], dtype=torch.float64)
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     if not layers or layers[-1].bias is None or layers[-1].out_features != len(mean):
         print(
-            f"note: the head of {model.config.model_type} stays standardised; use exlm predict, not pipelines"
+            f"note: the head of {model.config.model_type} stays standardised; use exlm predict, "
+            f"not pipelines"
         )
         return task
+    last = layers[-1]
     with torch.no_grad():
-        weight, bias = (values.cpu().double() for values in (layers[-1].weight, layers[-1].bias))
-        layers[-1].weight.copy_(weight * std[:, None])
-        layers[-1].bias.copy_(bias * std + mean)
+        last.weight.copy_(last.weight.cpu().double() * std[:, None])
+        last.bias.copy_(last.bias.cpu().double() * std + mean)
     return task | {"mean": [0.0] * len(mean), "std": [1.0] * len(std)}
 
 
@@ -130,29 +133,42 @@ def load_encoder_tokenizer(
         raise InputError(
             f"the tokenizer {name} has no pad token; add it and save the tokenizer again"
         )
-    if len(tokenizer) > config.vocab_size or (
-        exlm and tokenizer.mask_token_id != config.mask_token_id
-    ):
-        sizes = f"{len(tokenizer)} tokens (mask {tokenizer.mask_token_id}), the model {config.vocab_size}"
-        raise InputError(f"{name}: the tokenizer has {sizes}; they do not belong together")
-    taken = inspect.signature(_model_class(config, CLASSIFIERS).forward).parameters
-    names = [
-        entry
-        for entry in tokenizer.model_input_names
-        if entry in taken and entry != "token_type_ids"
-    ]
-    largest = max(tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"], default=0)
-    if "token_type_ids" in taken and 0 < largest < getattr(config, "type_vocab_size", largest + 1):
-        names.append("token_type_ids")
+    other_mask = exlm and tokenizer.mask_token_id != config.mask_token_id
+    if len(tokenizer) > config.vocab_size or other_mask:
+        raise InputError(
+            f"{name}: the tokenizer has {len(tokenizer)} tokens (mask {tokenizer.mask_token_id}), "
+            f"the model {config.vocab_size}; they do not belong together"
+        )
+    names = _shared_inputs(tokenizer, config)
     tokenizer.model_input_names = names
-    # is saved with the tokenizer, so that pipelines use it too
+    # This one is saved with the tokenizer, so that pipelines use it too.
     tokenizer.init_kwargs["model_input_names"] = names
-    limit = getattr(config, "max_position_embeddings", None) or -1
-    # rotary positions, or relative ones (XLNet: -1)
-    if config.model_type in ("exlm", "modernbert") or limit < 0:
-        return tokenizer, max_length
-    late = any(family in config.model_type for family in POSITIONS_BEHIND_PADDING)
-    return tokenizer, min(max_length, limit - ((config.pad_token_id or 0) + 1 if late else 0))
+    return tokenizer, min(max_length, _most_tokens(config) or max_length)
+
+
+def _shared_inputs(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig) -> list[str]:
+    """The names of the inputs that both a tokenizer and the model have. A tokenizer has
+    token_type_ids if it tells a second text by them, by ids that the model knows."""
+    accepted = inspect.signature(_model_class(config, CLASSIFIERS).forward).parameters
+    names = [name for name in tokenizer.model_input_names if name in accepted]
+    if "token_type_ids" in names:
+        names.remove("token_type_ids")
+    types = tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"]
+    largest = max(types, default=0)
+    if "token_type_ids" in accepted and 0 < largest < getattr(config, "type_vocab_size", math.inf):
+        names.append("token_type_ids")
+    return names
+
+
+def _most_tokens(config: PreTrainedConfig) -> int | None:
+    """How many tokens the absolute positions of a model allow; None for rotary and relative ones
+    (XLNet says -1)."""
+    positions = getattr(config, "max_position_embeddings", None) or -1
+    if config.model_type in ("exlm", "modernbert") or positions < 0:
+        return None
+    if any(family in config.model_type for family in POSITIONS_BEHIND_PADDING):
+        return positions - (config.pad_token_id or 0) - 1
+    return positions
 
 
 def load_config(name: str) -> PreTrainedConfig:
@@ -162,11 +178,13 @@ def load_config(name: str) -> PreTrainedConfig:
         check_name(name)
         return AutoConfig.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # no network, no such model, a damaged file
-        # not NAME or OWNER/NAME
-        if Path(name).is_dir() or name.count("/") > 1 or name.startswith((".", "/", "~")):
+        is_path = name.count("/") > 1 or name.startswith((".", "/", "~"))
+        if is_path or Path(name).is_dir():
             verify(name)
-        message = f"no model could be loaded from {name} ({first_line(error)}); give a directory or hub name"
-        raise InputError(message) from error
+        raise InputError(
+            f"no model could be loaded from {name} ({first_line(error)}); give a directory or hub "
+            f"name"
+        ) from error
 
 
 def _model_class(config: PreTrainedConfig, models: Models) -> Any:
@@ -182,24 +200,20 @@ def _from_pretrained(
 ) -> PreTrainedModel:
     """A model in float32. Weights of another size in the file are an InputError, unless a new head
     replaces them."""
-    options = dict(config=config, ignore_mismatched_sizes=True, output_loading_info=True)
     try:
-        model, found = model_class.from_pretrained(name, **options)
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-        ImportError,
-        SafetensorError,
-        UnpicklingError,
-    ) as error:
+        model, loading = model_class.from_pretrained(
+            name, config=config, ignore_mismatched_sizes=True, output_loading_info=True
+        )
+    except Exception as error:  # damaged files raise anything
         raise InputError(
             f"the model in {name} cannot be loaded: {first_line(error)}; use another"
         ) from error
-    for weight, size, expected in sorted(found["mismatched_keys"]):
-        if not (new_head and set(HEADS) & set(weight.split("."))):
+    for weight, size, expected in sorted(loading["mismatched_keys"]):
+        replaced = new_head and not set(HEADS).isdisjoint(weight.split("."))
+        if not replaced:
             raise InputError(
-                f"{name}: {weight} has size {[*size]}, by config.json {[*expected]}; restore one of them"
+                f"{name}: {weight} has size {[*size]}, by config.json {[*expected]}; restore one "
+                f"of them"
             )
     return model.float()
 
@@ -208,9 +222,11 @@ def _copy_encoder(path: str, model: PreTrainedModel) -> None:
     """Replaces the encoder by that of a fine-tuned model. A pooler is copied if both models have
     one."""
     config = load_config(path)
-    with suppress(RuntimeError):  # weights of another size
-        if config.model_type == model.config.model_type:  # some families name their weights alike
-            weights = _from_pretrained(AutoModel, path, config).state_dict()
+    # Some families name their weights alike.
+    if config.model_type == model.config.model_type:
+        weights = _from_pretrained(AutoModel, path, config).state_dict()
+        # RuntimeError: weights of another size
+        with suppress(RuntimeError):
             if not model.base_model.load_state_dict(weights, strict=False).missing_keys:
                 return
     raise InputError(
@@ -223,24 +239,29 @@ def _family_settings(
 ) -> dict[str, Any]:
     """Those hyper-parameters that are settings of a model, under the names that the model's family
     gives to them."""
-    family, settings = config.model_type, dict[str, Any]()
+    family = config.model_type
+    settings: dict[str, Any] = {}
     for rate, names in DROPOUT.items():
-        if (value := getattr(hyper, rate)) is not None:
+        value = getattr(hyper, rate)
+        if value is not None:
             settings |= {name: value for name in names if hasattr(config, name)}
     if "deberta" in family and hyper.pooler_dropout is not None:
-        settings["cls_dropout"] = hyper.pooler_dropout  # not in its configuration until it is set
+        # The configuration does not have this setting until it is set.
+        settings["cls_dropout"] = hyper.pooler_dropout
     if family == "exlm":
         settings["task_layers"] = hyper.layers or config.num_hidden_layers
     elif hyper.layers is not None:
         raise InputError(f"train.layers is for models of this library; leave it out for {family}")
-    if models is not CLASSIFIERS:  # other heads read every token
-        return settings
+    if models is not CLASSIFIERS:
+        return settings  # the other heads read every token
     if hasattr(config, "classifier_pooling"):
-        cls = hyper.pooling == "first" and family != "exlm"
-        return settings | {"classifier_pooling": "cls" if cls else hyper.pooling}
-    if hyper.pooling != "first":
+        # What ExLM calls the first state is CLS for ModernBERT.
+        first_is_cls = hyper.pooling == "first" and family != "exlm"
+        settings["classifier_pooling"] = "cls" if first_is_cls else hyper.pooling
+    elif hyper.pooling != "first":
         raise InputError(
-            f"the head of {family} cannot read the {hyper.pooling} over tokens; set pooling to first"
+            f"the head of {family} cannot read the {hyper.pooling} over tokens; set pooling to "
+            f"first"
         )
     return settings
 
@@ -249,17 +270,20 @@ def _with_exact_head(model: PreTrainedModel) -> PreTrainedModel:
     """Lets a model's head compute in float32, because many bfloat16 logits would be equal. DeBERTa
     is float32 as a whole: its attention mask uses the lowest float32 number, which bfloat16 cannot
     hold."""
-    whole = [model] if model.config.model_type == "deberta" else []
-    for module in [*whole, *(getattr(model, name) for name in HEADS if hasattr(model, name))]:
-        module.forward = update_wrapper(
-            partial(_in_float32, module, module.forward), module.forward
-        )
+    modules = [getattr(model, name) for name in HEADS if hasattr(model, name)]
+    if model.config.model_type == "deberta":
+        modules.append(model)
+    for module in modules:
+        forward = module.forward
+        module.forward = update_wrapper(partial(_in_float32, module, forward), forward)
     return model
 
 
 def _in_float32(module: nn.Module, forward: Callable, *inputs: Any, **options: Any) -> Any:
-    inputs = tuple(
-        x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs
-    )
     with torch.autocast(next(module.parameters()).device.type, enabled=False):
-        return forward(*inputs, **options)
+        return forward(*map(_float32, inputs), **options)
+
+
+def _float32(value: Any) -> Any:
+    """A tensor of floating-point numbers as float32; anything else as it is."""
+    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value

@@ -20,7 +20,7 @@ from exlm.storage.files import (
     unfinished,
     write_json,
 )
-from exlm.tasks.metrics import rank, summarise
+from exlm.tasks.metrics import goodness, summarise
 from exlm.tasks.supervised import UNFINISHED
 
 RESULT, REPORT = "result.json", "results.json"
@@ -61,7 +61,7 @@ def run_grid(
     for cell in tqdm(grid, desc="grid", unit="cell", disable=len(grid) == 1):
         runs[cell] = [finished[cell, seed] or train(cell, seed) for seed in seeds]
         scores = summarise_runs(runs[cell])["valid"].get(metric, {})
-        ranks[cell] = rank(scores.get("median"), metric)
+        ranks[cell] = goodness(scores.get("median"), metric)
         if ranks[cell] > ranks[best]:  # of equal cells, the first
             _remove_models(directory / best)
             best = cell
@@ -178,7 +178,7 @@ def summarise_runs(runs: Sequence[Result], entry: str = "scores") -> Summary:
 def best_seed(report: dict[str, Any]) -> int:
     """The seed of a report that is best on valid; of equal ones, the first."""
     metric = report["metric"]
-    best_run = max(report["runs"], key=lambda run: rank(run["scores"]["valid"][metric], metric))
+    best_run = max(report["runs"], key=lambda run: goodness(run["scores"]["valid"][metric], metric))
     return best_run["seed"]
 
 

@@ -17,9 +17,9 @@ from exlm.errors import InputError
 from exlm.randomness import Purpose, draw
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.datasets import GLUE, glue_table, molnet_differences
-from exlm.tasks.metrics import METRICS, evaluate
+from exlm.tasks.metrics import METRICS, score_predictions
 from exlm.tasks.reading import TextKind, decide_molecules
-from exlm.tasks.splits import Split, make_split, random_split, split_hash
+from exlm.tasks.splits import RowSplit, make_split, random_split, split_hash
 from exlm.tasks.table import LabelledTable, make_table
 
 
@@ -58,7 +58,7 @@ class LabelledTask(ABC):
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> dict[str, Any]:
         """Trains with one seed, as `Task` says."""
 
-    def split(self, seed: int) -> Split:
+    def split(self, seed: int) -> RowSplit:
         """The usable rows by part. InputError if nothing can be learned, or if valid cannot choose
         what is best."""
         table, split = self.table, split_rows(self.config, self.table, seed)
@@ -80,9 +80,9 @@ class LabelledTask(ABC):
 
     def score(self, predictions: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         """The metrics on some rows, of predictions for all rows: [rows, outputs]."""
-        return evaluate(self.table.task_type, self.table.labels[rows], predictions[rows])
+        return score_predictions(self.table.task_type, self.table.labels[rows], predictions[rows])
 
-    def record(self, run_dir: Path, split: Split, predictions: np.ndarray) -> dict[str, Any]:
+    def record(self, run_dir: Path, split: RowSplit, predictions: np.ndarray) -> dict[str, Any]:
         """Scores and sizes of the parts for the result of a seed, from its predictions [rows,
         outputs]. Writes the predictions for every row, except for a train part that has its own
         file."""
@@ -108,10 +108,10 @@ class LabelledTask(ABC):
         scores = {}
         for i, name in enumerate(table.label_columns):
             labels, outputs = table.labels[rows, i : i + 1], predictions[rows, i : i + 1]
-            scores[name] = evaluate(table.task_type, labels, outputs)[self.metric]
+            scores[name] = score_predictions(table.task_type, labels, outputs)[self.metric]
         return scores
 
-    def _write_predictions(self, run_dir: Path, split: Split, predictions: np.ndarray) -> None:
+    def _write_predictions(self, run_dir: Path, split: RowSplit, predictions: np.ndarray) -> None:
         table = self.table
         part_of_row = np.full(len(predictions), "", dtype=object)
         for name, rows in split.items():
@@ -207,7 +207,7 @@ def summary(table: LabelledTable, molecules: bool) -> str:
     return f"{line} (found without being told, set it if it is wrong: {options})"
 
 
-def split_rows(config: TaskConfig, table: LabelledTable, seed: int) -> Split:
+def split_rows(config: TaskConfig, table: LabelledTable, seed: int) -> RowSplit:
     """Splits the usable rows; no part is empty. If there is no valid part, a tenth of train becomes
     valid."""
     assert config.split

@@ -17,14 +17,14 @@ from exlm.data.frames import read_json
 from exlm.errors import InputError
 from exlm.tasks.table import LabelledTable
 
-SPLITS = ("train", "valid", "test")
+PARTS = ("train", "valid", "test")
 FRACTIONS = (0.8, 0.1, 0.1)
 OTHER_NAMES = {"val": "valid", "validation": "valid", "dev": "valid"}
 
-Split = dict[str, np.ndarray]
+RowSplit = dict[str, np.ndarray]  # row numbers by part
 
 
-def make_split(kind: str, table: LabelledTable, seed: int) -> Split:
+def make_split(kind: str, table: LabelledTable, seed: int) -> RowSplit:
     """Split the usable rows of a table. kind: `scaffold`, `random`, `column:NAME`, `file:PATH` or
     `parts` (each file that was joined is one). The last three may have no valid rows. InputError
     for a split without train rows."""
@@ -39,18 +39,18 @@ def make_split(kind: str, table: LabelledTable, seed: int) -> Split:
     elif name == "file" and argument:
         split = index_split(argument, len(table.frame))
     elif kind == "parts" and table.parts is not None:
-        split = {
-            name: np.flatnonzero(table.parts == name)
-            for name in dict.fromkeys([*SPLITS, *table.parts])
-        }
+        parts = dict.fromkeys([*PARTS, *table.parts])
+        split = {part: np.flatnonzero(table.parts == part) for part in parts}
     else:
-        known = "scaffold, random, column:NAME, file:PATH, or name files for the parts"
-        raise InputError(f"unknown split {kind!r}; use {known}")
+        raise InputError(
+            f"unknown split {kind!r}; use scaffold, random, column:NAME, file:PATH, or name files "
+            f"for the parts"
+        )
     if not len(rows):
         raise InputError(
             "no row can be used; the rows and what is wrong with them are listed above"
         )
-    split = {name: np.intersect1d(chosen, rows) for name, chosen in split.items()}
+    split = {part: np.intersect1d(part_rows, rows) for part, part_rows in split.items()}
     if not len(split["train"]):
         raise InputError(
             f"the {kind} split of {len(rows)} usable rows has no train rows; use another split"
@@ -58,7 +58,7 @@ def make_split(kind: str, table: LabelledTable, seed: int) -> Split:
     return split
 
 
-def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> Split:
+def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> RowSplit:
     """The usual deterministic split of `rows` by Bemis-Murcko scaffolds. SMILES that RDKit cannot
     parse are left out. Rows with the same scaffold SMILES (chirality included; "" for acyclic
     molecules) form a group. Groups are taken by size, then by smallest row number, both descending.
@@ -67,67 +67,80 @@ def scaffold_split(smiles: Sequence[str], rows: Sequence[int]) -> Split:
     groups: defaultdict[str, list[int]] = defaultdict(list)
     with rdBase.BlockLogs():
         for row in rows:
-            if smiles[row] and (molecule := Chem.MolFromSmiles(smiles[row])):
-                groups[
-                    MurckoScaffold.MurckoScaffoldSmiles(mol=molecule, includeChirality=True)
-                ].append(row)
-    n = sum(map(len, groups.values()))
-    split: dict[str, list[int]] = {name: [] for name in SPLITS}
+            molecule = Chem.MolFromSmiles(smiles[row]) if smiles[row] else None
+            if molecule is not None:
+                scaffold = MurckoScaffold.MurckoScaffoldSmiles(mol=molecule, includeChirality=True)
+                groups[scaffold].append(row)
+    parsable = sum(map(len, groups.values()))
+    most_train = FRACTIONS[0] * parsable
+    most_train_and_valid = (FRACTIONS[0] + FRACTIONS[1]) * parsable
+    split: dict[str, list[int]] = {part: [] for part in PARTS}
     for group in sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True):
-        in_train = len(split["train"]) + len(group)
-        valid_fits = in_train + len(split["valid"]) <= (FRACTIONS[0] + FRACTIONS[1]) * n
-        split["train" if in_train <= FRACTIONS[0] * n else "valid" if valid_fits else "test"] += (
-            group
-        )
-    return {name: np.array(sorted(chosen), dtype=np.int64) for name, chosen in split.items()}
+        train_size = len(split["train"]) + len(group)
+        if train_size <= most_train:
+            split["train"] += group
+        elif train_size + len(split["valid"]) <= most_train_and_valid:
+            split["valid"] += group
+        else:
+            split["test"] += group
+    return _as_arrays(split)
 
 
-def random_split(rows: Sequence[int] | np.ndarray, fractions: Sequence[float], seed: int) -> Split:
+def random_split(
+    rows: Sequence[int] | np.ndarray, fractions: Sequence[float], seed: int
+) -> RowSplit:
     """Shuffle the rows with the seed, and cut them into parts with the fractions of train, valid
     and test (rounded)."""
     shuffled = np.random.default_rng(seed).permutation(rows)
     cuts = np.rint(np.cumsum(fractions)[:2] * len(shuffled)).astype(int)
-    return {
-        name: np.sort(chosen) for name, chosen in zip(SPLITS, np.split(shuffled, cuts), strict=True)
-    }
+    parts = zip(PARTS, np.split(shuffled, cuts), strict=True)
+    return {part: np.sort(part_rows) for part, part_rows in parts}
 
 
-def column_split(frame: pd.DataFrame, column: str) -> Split:
+def column_split(frame: pd.DataFrame, column: str) -> RowSplit:
     """Split by a column. Every row must say train, valid (or val, validation, dev) or test there,
     else InputError."""
     check_columns(frame, "the table to split", column)
-    values = frame[column].astype(str).str.strip().str.lower().replace(OTHER_NAMES)
-    for row in np.flatnonzero(~values.isin(SPLITS)):
-        value = frame[column].iloc[row]
+    parts = frame[column].astype(str).str.strip().str.lower().replace(OTHER_NAMES)
+    unknown = np.flatnonzero(~parts.isin(PARTS))
+    if len(unknown):
         raise InputError(
-            f"split column {column!r}, row {row + 1}: {value!r} is not train, valid or test; correct it"
+            f"split column {column!r}, row {unknown[0] + 1}: {frame[column].iloc[unknown[0]]!r} is "
+            f"not train, valid or test; correct it"
         )
-    return {name: np.flatnonzero(values == name) for name in SPLITS}
+    return {part: np.flatnonzero(parts == part) for part in PARTS}
 
 
-def index_split(path: str | Path, n_rows: int) -> Split:
+def index_split(path: str | Path, n_rows: int) -> RowSplit:
     """Read {"train": [...], "valid": [...], "test": [...]} from JSON, plain or compressed; valid
     may be absent. InputError if the file has another form, or if a row occurs twice or is outside 0
     .. n_rows - 1."""
     content = read_json(path)
     lists = isinstance(content, dict) and all(isinstance(rows, list) for rows in content.values())
-    if not lists or not {"train", "test"} <= set(content) <= set(SPLITS):
-        found = json.dumps(content)[:80]
+    if not lists or not {"train", "test"} <= set(content) <= set(PARTS):
         raise InputError(
-            f"{path}: expected lists of rows under the keys train, valid and test, found {found}"
+            f"{path}: expected lists of rows under the keys train, valid and test, found "
+            f"{json.dumps(content)[:80]}"
         )
-    left = set(range(n_rows))
-    for name, row in ((name, row) for name, rows in content.items() for row in rows):
-        if type(row) is not int or row not in left:
-            raise InputError(
-                f"{path}: row {row!r} of {name} is none of the rows 0 to {n_rows - 1}, or occurs twice"
-            )
-        left.remove(row)
-    return {name: np.array(sorted(content.get(name, [])), dtype=np.int64) for name in SPLITS}
+    unassigned = set(range(n_rows))
+    for part, rows in content.items():
+        for row in rows:
+            # True is an int and would be row 1.
+            if type(row) is not int or row not in unassigned:
+                raise InputError(
+                    f"{path}: row {row!r} of {part} is none of the rows 0 to {n_rows - 1}, or "
+                    f"occurs twice"
+                )
+            unassigned.remove(row)
+    return _as_arrays({part: content.get(part, []) for part in PARTS})
 
 
-def split_hash(split: Split) -> str:
+def _as_arrays(split: dict[str, list[int]]) -> RowSplit:
+    return {part: np.array(sorted(rows), dtype=np.int64) for part, rows in split.items()}
+
+
+def split_hash(split: RowSplit) -> str:
     """SHA-256, in hex, of the compact JSON text {"train":[...],"valid":[...],"test":[...]} with
     ascending rows."""
-    lists = {name: np.sort(rows).tolist() for name, rows in split.items()}
+    lists = {part: np.sort(rows).tolist() for part, rows in split.items()}
     return hashlib.sha256(json.dumps(lists, separators=(",", ":")).encode()).hexdigest()

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from exlm.randomness import Purpose, draw
 from exlm.storage.files import KEPT, replacing, sync
 from exlm.tasks.config import FinetuneConfig
-from exlm.tasks.metrics import rank
+from exlm.tasks.metrics import goodness
 from exlm.train import distributed
 from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
 from exlm.train.optim import OptimizerConfig
@@ -70,23 +70,23 @@ class ShuffledBatches:
 
 
 class BestEpoch:
-    """The best epoch so far and its rank; its weights and these two numbers are in a file, which
+    """The best epoch so far and its goodness; its weights and these two numbers are in a file, which
     survives an interruption."""
 
     def __init__(self, weights: Path) -> None:
-        self.weights, self.epoch, self.rank = weights, 0, -np.inf
-        # its epoch may be later than the newest checkpoint; then it is repeated, with the same rank
+        self.weights, self.epoch, self.goodness = weights, 0, -np.inf
+        # its epoch may be later than the newest checkpoint; then it is repeated, with the same goodness
         if weights.exists():
             with safe_open(weights, "pt") as file:
                 self.epoch = int(file.metadata()["epoch"])
-                self.rank = float(file.metadata()["best"])
+                self.goodness = float(file.metadata()["best"])
 
-    def keep_if_best(self, model: nn.Module, epoch: int, rank: float) -> None:
+    def keep_if_best(self, model: nn.Module, epoch: int, goodness: float) -> None:
         """Writes the weights of an epoch that is better than all before, or the first."""
-        if self.epoch and rank <= self.rank:
+        if self.epoch and goodness <= self.goodness:
             return
-        self.epoch, self.rank = epoch, rank
-        metadata = {"epoch": str(epoch), "best": str(float(rank))}
+        self.epoch, self.goodness = epoch, goodness
+        metadata = {"epoch": str(epoch), "best": str(float(goodness))}
         with replacing(self.weights) as partial:
             save_model(model, str(partial), metadata)
             sync(partial)
@@ -110,7 +110,7 @@ def train_best_epoch(
 
     def evaluate(model: nn.Module, step: int) -> dict[str, float]:
         epoch, values = step // batches.per_epoch, score(model)
-        best.keep_if_best(model, epoch, rank(values[metric], metric))
+        best.keep_if_best(model, epoch, goodness(values[metric], metric))
         if hyper.patience and epoch - best.epoch >= hyper.patience:
             raise EarlyStop(values)
         return values

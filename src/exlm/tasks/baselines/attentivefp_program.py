@@ -1,7 +1,5 @@
 """Trains AttentiveFP (Xiong et al., 2020), in an environment with torch-geometric and without this
-library.
-
-python attentivefp.py TRAIN.csv VALID.csv ALL.csv PREDICTIONS.csv TASK_TYPE OUTPUTS SEED EPOCHS
+library: python attentivefp_program.py TRAIN VALID ALL PREDICTIONS TASK_TYPE OUTPUTS SEED EPOCHS.
 
 A table has SMILES and then a label per task, empty where it is missing. Features, sizes, learning
 rate and batch are those of torch-geometric's example. The epoch with the lowest loss on valid is
@@ -24,8 +22,8 @@ from torch_geometric.utils.smiles import e_map, x_map
 WIDTH, LAYERS, STEPS, DROPOUT = 200, 2, 2, 0.2
 LEARNING_RATE, WEIGHT_DECAY, BATCH = 10**-2.5, 1e-5, 200
 PATIENCE = 20
-# sizes of the features
-ATOM, BOND = ([len(values) for values in features.values()] for features in (x_map, e_map))
+ATOM_SIZES = [len(values) for values in x_map.values()]  # how many values each feature has
+BOND_SIZES = [len(values) for values in e_map.values()]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -40,17 +38,17 @@ def read(path: str) -> list[Any]:
 
 
 def one_hot(features: Tensor, sizes: list[int]) -> Tensor:
-    return torch.cat(
-        [F.one_hot(column, size) for column, size in zip(features.T, sizes, strict=True)], 1
-    ).float()
+    """Features [n, features], each a number below its size, as [n, sum of sizes] of 0 and 1."""
+    columns = zip(features.T, sizes, strict=True)
+    return torch.cat([F.one_hot(column, size) for column, size in columns], 1).float()
 
 
 def forward(model: nn.Module, graphs: Any) -> Tensor:
     """The outputs for a batch of graphs: [rows, outputs]."""
     graphs = graphs.to(DEVICE)
-    return model(
-        one_hot(graphs.x, ATOM), graphs.edge_index, one_hot(graphs.edge_attr, BOND), graphs.batch
-    )
+    atoms = one_hot(graphs.x, ATOM_SIZES)
+    bonds = one_hot(graphs.edge_attr, BOND_SIZES)
+    return model(atoms, graphs.edge_index, bonds, graphs.batch)
 
 
 def predict(model: nn.Module, graphs: list[Any]) -> Tensor:
@@ -61,46 +59,67 @@ def predict(model: nn.Module, graphs: list[Any]) -> Tensor:
 
 
 def masked_loss(outputs: Tensor, labels: Tensor, task_type: str) -> Tensor:
-    """The mean loss over the labels that are there. Outputs are [rows, outputs], labels [rows,
-    tasks]."""
+    """The mean loss of outputs [rows, outputs] over those labels [rows, tasks] that are there."""
     if task_type == "multiclass":
         return F.cross_entropy(outputs, labels[:, 0].long())
-    known = ~labels.isnan()
+    present = ~labels.isnan()
     loss = F.mse_loss if task_type == "regression" else F.binary_cross_entropy_with_logits
-    return loss(outputs[known], labels[known])
+    return loss(outputs[present], labels[present])
 
 
-def main(
-    train_path: str, valid_path: str, all_path: str, target: str, task_type: str, *numbers: str
+def train(
+    model: nn.Module, graphs: list[Any], valid: list[Any], task_type: str, epochs: int
 ) -> None:
-    outputs, seed, epochs = map(int, numbers)
-    torch.manual_seed(seed)
-    train, valid, everything = (read(path) for path in (train_path, valid_path, all_path))
-    labels, mean, std = torch.cat([graph.y for graph in train]).numpy(), 0, 1
-    if task_type == "regression":
-        mean, std = np.nanmean(labels, 0), np.nanstd(labels, 0)
-    for graph in (*train, *valid):
-        graph.y = (graph.y - mean) / std
+    """Trains a model, and gives it the weights of the epoch with the lowest loss on valid."""
     valid_labels = torch.cat([graph.y for graph in valid])
-    model = AttentiveFP(sum(ATOM), WIDTH, outputs, sum(BOND), LAYERS, STEPS, DROPOUT).to(DEVICE)
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    best, best_epoch, weights = float("inf"), 0, model.state_dict()
+    best_loss = float("inf")
+    best_epoch = 0
+    weights = model.state_dict()
     for epoch in range(1, epochs + 1):
         model.train()
-        for batch in DataLoader(train, BATCH, shuffle=True):
+        for batch in DataLoader(graphs, BATCH, shuffle=True):
             optimizer.zero_grad()
             masked_loss(forward(model, batch), batch.y.to(DEVICE), task_type).backward()
             optimizer.step()
         loss = masked_loss(predict(model, valid), valid_labels, task_type).item()
         print(f"epoch {epoch}: loss on valid {loss:.5f}", flush=True)
-        if loss < best:
-            best, best_epoch, weights = loss, epoch, copy.deepcopy(model.state_dict())
+        if loss < best_loss:
+            best_loss = loss
+            best_epoch = epoch
+            weights = copy.deepcopy(model.state_dict())
         if epoch - best_epoch >= PATIENCE:
             break
     model.load_state_dict(weights)
-    values = predict(model, everything)
-    if task_type != "regression":
-        values = values.softmax(1) if task_type == "multiclass" else values.sigmoid()
+
+
+def main(train_path: str, valid_path: str, all_path: str, target: str, *settings: str) -> None:
+    task_type, *numbers = settings
+    outputs, seed, epochs = map(int, numbers)
+    torch.manual_seed(seed)
+    train_graphs = read(train_path)
+    valid_graphs = read(valid_path)
+    mean, std = 0, 1
+    if task_type == "regression":
+        labels = torch.cat([graph.y for graph in train_graphs]).numpy()
+        mean, std = np.nanmean(labels, 0), np.nanstd(labels, 0)
+    for graph in (*train_graphs, *valid_graphs):
+        graph.y = (graph.y - mean) / std
+    model = AttentiveFP(
+        in_channels=sum(ATOM_SIZES),
+        hidden_channels=WIDTH,
+        out_channels=outputs,
+        edge_dim=sum(BOND_SIZES),
+        num_layers=LAYERS,
+        num_timesteps=STEPS,
+        dropout=DROPOUT,
+    ).to(DEVICE)
+    train(model, train_graphs, valid_graphs, task_type, epochs)
+    values = predict(model, read(all_path))
+    if task_type == "multiclass":
+        values = values.softmax(1)
+    elif task_type != "regression":
+        values = values.sigmoid()
     np.savetxt(target, values.numpy() * std + mean, delimiter=",")
 
 

@@ -1,0 +1,154 @@
+"""The command `exlm baseline`: trains a baseline on a labelled table, once per seed."""
+
+import time
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exlm.data.chemistry import molecule_problem, standardize
+from exlm.errors import InputError
+from exlm.storage.files import plain
+from exlm.tasks.baselines import BASELINES
+from exlm.tasks.baselines.base import BaselineInputs
+from exlm.tasks.baselines.programs import environment
+from exlm.tasks.config import TaskConfig, identity, resolve
+from exlm.tasks.finetune import run_task
+from exlm.tasks.labelled import LabelledTask
+from exlm.tasks.metrics import goodness
+from exlm.tasks.reading import TextKind
+from exlm.tasks.table import LabelledTable
+from exlm.tasks.task import kind_of
+
+
+def baseline(
+    name: str,
+    dataset: str,
+    output: str | None = None,
+    task: TaskConfig = TaskConfig(""),
+    seeds: list[int] | None = None,
+    environments: str = "~/.cache/exlm/baselines",
+    epochs: int | None = None,
+) -> dict[str, Any]:
+    """Trains a baseline once per seed, with the data, splits and metrics of `exlm finetune`.
+
+    The files are the same, too, but no model is written. `exlm report` shows the results beside the
+    models of the same data. If it is interrupted and run again, finished seeds are not repeated.
+
+    Args:
+        name: for molecules ecfp-rf, ecfp-knn, ecfp-lr (ECFP4 fingerprints with a random forest,
+            nearest neighbours or logistic regression), chemprop (D-MPNN) or attentivefp; for text
+            tfidf-lr (TF-IDF with logistic regression).
+        dataset: the labelled data, as in `task.dataset` of `exlm finetune`.
+        output: directory; runs/baselines/NAME/DATASET where absent.
+        task: what else there is to say of the data; leave out `task.dataset`.
+        seeds: seeds of the baseline and of random splits; 0, 1 and 2 where absent.
+        environments: where chemprop and attentivefp get a Python environment, made at first use
+            (needs a network).
+        epochs: the most epochs of chemprop (50 where absent) or attentivefp (100), for example
+            fewer of many molecules.
+
+    Returns the content of `results.json`, as `exlm finetune` does."""
+    if name not in BASELINES:
+        raise InputError(f"there is no baseline {name!r}; use one of {', '.join(BASELINES)}")
+    program = BASELINES[name].packages
+    if epochs is not None and (epochs < 1 or not program):
+        raise InputError(
+            f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp"
+        )
+    kind_of(task.task_type)  # InputError for a type that there is not
+    task, _ = resolve(replace(task, dataset=dataset))
+    trainer = BaselineTask(name, task, Path(environments).expanduser())
+    packages = program or [
+        f"{package}=={version(package)}" for package in ("rdkit", "scikit-learn")
+    ]
+    hyper = {**BASELINES[name].settings, "packages": packages}
+    if epochs is not None:
+        hyper["epochs"] = epochs
+    data_name = Path(dataset).name.split(".")[0].lower()
+    directory = Path(output or f"runs/baselines/{name}/{data_name}")
+    settings = {"baseline": name, "task": identity(trainer.config), **trainer.data_settings}
+    recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "epochs": epochs}
+    return run_task(directory, trainer, {"": hyper}, seeds, plain(settings), recipe)
+
+
+class BaselineTask(LabelledTask):
+    """A labelled table, and how to train a baseline on it."""
+
+    def __init__(self, name: str, task: TaskConfig, environments: Path) -> None:
+        self.baseline = BASELINES[name]
+        if task.task_type in ("question_answering", "token_classification"):
+            raise InputError(
+                f"{task.task_type} has no baseline; use a table with labels for each row as a whole"
+            )
+        super().__init__(task, TextKind(None, "none"))
+        molecules = self.config.molecules
+        if molecules != self.baseline.molecules:
+            fitting = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
+            raise InputError(
+                f"{task.dataset} has {'molecules' if molecules else 'text'}, which {name} does "
+                f"not read; use {', '.join(fitting)}, or set task.molecules"
+            )
+        packages = self.baseline.packages
+        self.python = environment(packages, environments) if packages else None
+
+    def read_rows(self, table: LabelledTable) -> LabelledTable:
+        """The table without tokens. What RDKit cannot parse is left out."""
+        problems = list(table.problems)
+        if self.config.molecules:
+            if self.config.on_invalid == "keep":
+                raise InputError(
+                    "a baseline cannot keep what RDKit cannot parse; set task.on_invalid to skip"
+                )
+            for row, text in enumerate(table.texts):
+                problems[row] = problems[row] or molecule_problem(text) or ""
+        return replace(table, problems=problems, caveats=problems, divided=table.usable)
+
+    def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Trains with one seed. Returns what `record` tells and the seconds it took."""
+        run_dir.mkdir(parents=True, exist_ok=True)
+        table = self.table
+        split = self.split(seed)
+        usable_rows = np.flatnonzero(table.usable)
+        # Labels of rows that are neither in train nor in valid are not shown to the baseline.
+        labels = np.full_like(table.labels, np.nan)
+        for part in ("train", "valid"):
+            labels[split[part]] = table.labels[split[part]]
+        # Nothing can be learned of a task without a label in train.
+        learned = np.flatnonzero(~np.isnan(labels[split["train"]]).all(0))
+        columns = np.arange(len(table.classes)) if table.classes else learned
+
+        def for_all_rows(predictions: np.ndarray) -> np.ndarray:
+            """Predictions for all rows and outputs: NaN where the row cannot be used, 0.5 for tasks
+            of which nothing can be learned."""
+            width = len(table.classes or table.label_columns)
+            of_all_rows = np.full((len(table.texts), width), np.nan)
+            of_all_rows[usable_rows] = 0.5
+            of_all_rows[np.ix_(usable_rows, columns)] = predictions
+            return of_all_rows
+
+        def score(predictions: np.ndarray) -> float:
+            scores = self.score(for_all_rows(predictions), split["valid"])
+            return goodness(scores[self.metric], self.metric)
+
+        how = self.config.standardize or "none"
+        inputs = BaselineInputs(
+            texts=[standardize(table.texts[row], how) for row in usable_rows],
+            pairs=[table.pairs[row] for row in usable_rows] if table.pairs else None,
+            labels=labels[np.ix_(usable_rows, learned)],
+            train=np.searchsorted(usable_rows, split["train"]),
+            valid=np.searchsorted(usable_rows, split["valid"]),
+            task_type=table.task_type,
+            outputs=len(columns),
+            score=score,
+            seed=seed,
+            epochs=hyper.get("epochs"),
+            log=run_dir / "program.log",
+            python=self.python,
+        )
+        start = time.monotonic()
+        predictions = for_all_rows(self.baseline.fit_predict(inputs))
+        seconds = round(time.monotonic() - start, 1)
+        return {"seconds": seconds, **self.record(run_dir, split, predictions)}

@@ -1,0 +1,159 @@
+"""Reads questions, their contexts and answers from SQuAD JSON or tables."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from exlm.data.columns import check_columns
+from exlm.data.files import plain_suffix
+from exlm.data.frames import read_frame, read_json
+from exlm.errors import InputError
+
+# the columns of a table that does not name them
+WITHOUT_HEADER = {"column 1": "question", "column 2": "context", "column 3": "answer"}
+
+
+class QuestionProblem(NamedTuple):
+    """Why a question or one of its answers cannot be used."""
+
+    row: int
+    value: str  # the question or the answer
+    reason: str
+
+
+def read_questions(
+    path: Path | str, labelled: bool = True, header: bool = True
+) -> tuple[pd.DataFrame, list[QuestionProblem]]:
+    """Reads questions from SQuAD JSON (1.1 or 2.0), or a table with the columns `question` and
+    `context`.
+
+    A labelled table also has `answer`, or `answers` as in the hub's copies of SQuAD ({text: [...],
+    answer_start: [...]}). Without a header line the columns are question, context and answer. `id`
+    and `answer_start` are optional. Without `answer_start`, the first occurrence counts. "" is no
+    answer. An answer is dropped if the context does not have it where the file says. A question is
+    left out if it loses all its answers that way, if it is empty or has no context, or if it is
+    marked impossible but has answers.
+
+    Returns the questions that can be used, indexed by their row from 0, and the problems of all
+    others and of dropped answers. Questions have id (the row where the file has none), question,
+    context and answers: (text, first character in the context). InputError if the file cannot be
+    read, has an id twice, or no question that can be used."""
+    usable: dict[int, tuple[Any, ...]] = {}
+    problems: list[QuestionProblem] = []
+    row_of_id: dict[str, int] = {}
+    for row, (record, malformed) in enumerate(_records(path, labelled, header)):
+        name = _text(record.get("id")).strip() or str(row)
+        question = _text(record.get("question")).strip()
+        context = _text(record.get("context"))
+        try:
+            references = _references(record, context) if labelled else []
+        except (KeyError, TypeError, ValueError):
+            raise InputError(
+                f"{path}: row {row + 1} has no answers that are understood; write them as in SQuAD "
+                f"2.0, or as columns answer and answer_start"
+            ) from None
+        first_row = row_of_id.setdefault(name, row)
+        if first_row != row:
+            raise InputError(
+                f"{path}: rows {first_row + 1} and {row + 1} have the same id {name!r}; make every "
+                f"id unique"
+            )
+        answers = []
+        for text, start in references:
+            if start >= 0:
+                answers.append((text, start))
+            else:
+                reason = "the context does not have it where it should; answer dropped"
+                problems.append(QuestionProblem(row, text, reason))
+        fault = malformed or _fault(record, question, context, references)
+        if fault:
+            problems.append(QuestionProblem(row, question, f"{fault}; question left out"))
+        else:
+            usable[row] = (name, question, context, answers)
+    if not usable:
+        reason = "it holds none"
+        if problems:
+            row, value, fault = problems[0]
+            reason = f"first row {row + 1}, value {value!r}: {fault}; correct it"
+        raise InputError(f"{path}: no question can be used, {reason}")
+    columns = ["id", "question", "context", "answers"]
+    questions = pd.DataFrame([*usable.values()], columns=columns, dtype=object)
+    return questions.set_axis(pd.Index([*usable], name="row")), problems
+
+
+def _fault(
+    record: dict[Any, Any], question: str, context: str, references: list[tuple[str, int]]
+) -> str:
+    """Why a question cannot be used, "" if it can."""
+    if references and record.get("is_impossible") is True:
+        return "marked impossible but has answers"
+    if not question:
+        return "empty question"
+    if not context.strip():
+        return "empty context"
+    if references and all(start < 0 for _, start in references):
+        return "no answer is at its place"
+    return ""
+
+
+def _records(path: Path | str, labelled: bool, header: bool) -> list[tuple[dict[Any, Any], str]]:
+    """For every question, its fields (by SQuAD's names or the file's columns) and why its row is
+    malformed, or ""."""
+    if plain_suffix(path) == ".json":
+        return [(record, "") for record in _squad_records(path)]
+    frame = read_frame(path, header)
+    names = {} if header else WITHOUT_HEADER
+    frame = frame.rename(columns=lambda name: names.get(name, str(name).lower()))
+    answer = "answers" if "answers" in frame else "answer"
+    check_columns(frame, path, "question", "context", answer if labelled else None)
+    malformed = frame.attrs.get("malformed", {})
+    return [(record, malformed.get(row, "")) for row, record in enumerate(frame.to_dict("records"))]
+
+
+def _squad_records(path: Path | str) -> list[dict[Any, Any]]:
+    records = []
+    try:
+        for article in read_json(path)["data"]:
+            for paragraph in article["paragraphs"]:
+                for record in paragraph["qas"]:
+                    records.append({**record, "context": paragraph["context"]})
+    except (KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} is not SQuAD JSON ({error!r}); compare it with SQuAD 2.0"
+        ) from None
+    return records
+
+
+def _references(record: dict[Any, Any], context: str) -> list[tuple[str, int]]:
+    """The answers of a record and their first characters in the context; -1 if it does not have one
+    where it should. KeyError, TypeError or ValueError for answers of another form."""
+    answers = record.get("answers")
+    if answers is None and record.get("is_impossible") is True:
+        return []
+    if answers is None:
+        answers = [{"text": record["answer"], "answer_start": record.get("answer_start")}]
+    if isinstance(answers, dict):
+        texts, starts = answers["text"], answers["answer_start"]
+    else:
+        texts = [answer["text"] for answer in answers]
+        starts = [answer["answer_start"] for answer in answers]
+    references = []
+    for text, start in zip(map(_text, texts), starts, strict=True):
+        start = pd.to_numeric(start, errors="coerce")
+        if pd.isna(start):
+            text = text.strip()
+            start = context.find(text)
+        elif not (0 <= start < len(context) and context.startswith(text, int(start))):
+            start = -1
+        if text:
+            references.append((text, int(start)))
+    return references
+
+
+def _text(value: Any) -> str:
+    """A cell as text, "" where blank or missing. Half a character (a surrogate, which JSON can
+    hold) is escaped."""
+    missing = value is None or value is pd.NA or (isinstance(value, float) and value != value)
+    text = "" if missing else str(value)
+    return text.encode(errors="backslashreplace").decode() if text.strip() else ""
