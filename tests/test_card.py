@@ -18,7 +18,7 @@ from exlm import InputError
 from exlm.describe.on_disk import info
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
-from exlm.storage.files import problem
+from exlm.storage.manifest import problem
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.train.loop import LoopConfig

@@ -27,17 +27,13 @@ from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.heads import Prior
 from exlm.model.modeling_exlm import ExLMModel
+from exlm.pretrain.batches import expanded_length
 from exlm.pretrain.held_out import held_out_batches, score_held_out
 from exlm.pretrain.run import pretrain
-from exlm.pretrain.settings import (
-    ArchitectureConfig,
-    DataConfig,
-    EvaluateConfig,
-    PriorConfig,
-    expanded_length,
-)
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
 from exlm.randomness import Purpose, draw
-from exlm.storage.files import plain, problem, write_manifest
+from exlm.storage.files import to_json_types
+from exlm.storage.manifest import problem, write_manifest
 from exlm.storage.models import load_model, load_tokenizer
 from exlm.train import checkpoint
 from exlm.train.loop import LoopConfig
@@ -161,7 +157,7 @@ def test_a_signal_saves_and_the_next_run_goes_on_identically(recipe, whole, monk
 
 def test_the_command_survives_kill_9(recipe, whole, tmp_path):
     path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(plain(recipe)))
+    path.write_text(yaml.safe_dump(to_json_types(recipe)))
     command = [sys.executable, "-m", "exlm", "pretrain", str(path)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
@@ -265,7 +261,7 @@ def test_two_processes_equal_one_with_accumulation(recipe, whole, tmp_path):
     recipe["start_from"] = str(whole)
     alone = pretrain(**{**recipe, "output": str(tmp_path / "alone")})
     path, again = tmp_path / "recipe.yaml", replace(recipe["train"], gradient_checkpointing=True)
-    path.write_text(yaml.safe_dump(plain(recipe | {"train": again})))
+    path.write_text(yaml.safe_dump(to_json_types(recipe | {"train": again})))
     launcher = [
         sys.executable,
         "-m",

@@ -9,7 +9,8 @@ from jinja2 import Template
 from tokenizers import Tokenizer
 
 from exlm.data.tokenization import splits_residues
-from exlm.storage.files import MANIFEST, plain, read, write_text
+from exlm.storage.files import read, to_json_types, write_text
+from exlm.storage.manifest import MANIFEST
 from exlm.train.tracking import read_log
 
 PIPELINES = {  # by the end of the name of the model's class; of all others, fill-mask
@@ -25,7 +26,7 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
     config, recipe, saved = (
         read(directory / name) for name in ("config.json", "recipe.yaml", "result.json")
     )
-    result, tokenizer = plain(result or saved), directory / "tokenizer.json"
+    result, tokenizer = to_json_types(result or saved), directory / "tokenizer.json"
     recipe = result.get("recipe", recipe)
     named = recipe.get("data", {}).get("corpus", [])
     corpora = [named] if isinstance(named, str) else named

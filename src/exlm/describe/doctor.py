@@ -11,7 +11,7 @@ import torch
 from exlm.ops import alignment
 from exlm.ops.elementwise import triton_works
 from exlm.ops.precision import used_precision
-from exlm.storage.files import machine
+from exlm.storage.runs import machine
 from exlm.train.distributed import device
 
 LIBRARIES = (

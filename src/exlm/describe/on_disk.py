@@ -6,7 +6,8 @@ from exlm.data.corpus import Corpus
 from exlm.data.prepare import describe
 from exlm.describe.card import run_facts
 from exlm.errors import InputError
-from exlm.storage.files import MANIFEST, problem, read
+from exlm.storage.files import read
+from exlm.storage.manifest import MANIFEST, problem
 
 
 def info(path: str) -> str:

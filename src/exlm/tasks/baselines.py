@@ -26,8 +26,9 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from exlm.data.chemistry import BITS, RADIUS, fingerprints, molecule_problem, standardize
 from exlm.errors import InputError, Interrupted, TrainingStopped
-from exlm.storage.files import lock, plain
-from exlm.tasks.config import TaskConfig, identity, resolve
+from exlm.storage.files import to_json_types
+from exlm.storage.runs import identity, lock
+from exlm.tasks.config import TaskConfig, resolve
 from exlm.tasks.finetune import run_task
 from exlm.tasks.inference import TextKind
 from exlm.tasks.labelled import LabelledTask
@@ -315,7 +316,9 @@ def baseline(
     }
     hyper |= {"epochs": epochs} if epochs else {}
     directory = Path(output or f"runs/baselines/{name}/{Path(dataset).name.split('.')[0].lower()}")
-    settings = plain({"baseline": name, "task": identity(trainer.task), **trainer.data_settings})
+    settings = to_json_types(
+        {"baseline": name, "task": identity(trainer.task), **trainer.data_settings}
+    )
     recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "epochs": epochs}
     return run_task(directory, trainer, {"": hyper}, seeds, settings, recipe)
 

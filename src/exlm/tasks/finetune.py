@@ -7,6 +7,7 @@ its log."""
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +17,12 @@ from tqdm import tqdm
 
 from exlm.data.frames import write_frame
 from exlm.describe.card import write_card
-from exlm.errors import Diverged, InputError, TrainingStopped
+from exlm.errors import InputError, TrainingStopped
 from exlm.ops.precision import used_precision
-from exlm.storage.files import (
-    MANIFEST,
-    finished_result,
-    lock,
-    machine,
-    plain,
-    read,
-    replacing,
-    unfinished,
-    write_json,
-    write_yaml,
-)
-from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, identity, resolve
+from exlm.storage.files import read, replacing, to_json_types, write_json, write_yaml
+from exlm.storage.manifest import MANIFEST
+from exlm.storage.runs import finished_result, identity, lock, machine, resumable_directory
+from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, resolve
 from exlm.tasks.encoders import encoder_fingerprint
 from exlm.tasks.kinds import kind_of
 from exlm.tasks.labelled import LabelledTask
@@ -100,7 +92,9 @@ def finetune(
         | trainer.data_settings
     )
     recipe = {"output": output, **named, "train": hyper, "grid": grid}
-    return run_task(Path(output), trainer, cells(hyper, grid or {}), seeds, plain(settings), recipe)
+    return run_task(
+        Path(output), trainer, cells(hyper, grid or {}), seeds, to_json_types(settings), recipe
+    )
 
 
 def run_task(
@@ -167,9 +161,7 @@ def finished_runs(
 def _with_hyper(settings: dict[str, Any], hyper: Any) -> dict[str, Any]:
     """The settings that two runs must share to be the same, with those hyper-parameters that change
     the numbers."""
-    numbers = {
-        name: value for name, value in plain(hyper).items() if name != "gradient_checkpointing"
-    }
+    numbers = identity(hyper) if is_dataclass(hyper) else to_json_types(hyper)
     return settings | {"train": numbers}
 
 
@@ -194,10 +186,10 @@ def run_grid(
     def train(name: str, seed: int) -> Result:
         run_dir = directory / name / f"seed-{seed}"
         begun: Result = {"seed": seed, "settings": _with_hyper(settings, grid[name])}
-        with unfinished(run_dir / UNFINISHED, begun):
+        with resumable_directory(run_dir / UNFINISHED, begun):
             try:
                 result = begun | train_seed(run_dir, grid[name], seed)
-            except (TrainingStopped, Diverged) as error:
+            except TrainingStopped as error:
                 if len(grid) == 1:
                     raise
                 print(f"{run_dir}: {error}; this cell counts as the worst")

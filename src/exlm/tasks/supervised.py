@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from exlm.randomness import Purpose, draw
-from exlm.storage.files import KEPT, replacing, sync
+from exlm.storage.files import replacing, sync
+from exlm.storage.runs import PROGRESS
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.metrics import rank
 from exlm.train import distributed
-from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
+from exlm.train.loop import EarlyStop, LoopConfig, LossFunction, fit
 from exlm.train.optim import OptimizerConfig
 
 # in the directory of a seed whose training is not finished (`unfinished`)
@@ -62,7 +63,7 @@ class ShuffledBatches:
 
 def train_best_epoch(
     network: PreTrainedModel,
-    loss: Loss,
+    loss: LossFunction,
     batches: ShuffledBatches,
     run_dir: Path,
     hyper: FinetuneConfig,
@@ -89,7 +90,7 @@ def train_best_epoch(
         save_every=every,
         gradient_checkpointing=hyper.gradient_checkpointing,
     )
-    kept = run_dir / UNFINISHED / KEPT
+    kept = run_dir / UNFINISHED / PROGRESS
     weights, best, best_epoch = kept / "best.safetensors", -np.inf, 0
     # its epoch may be later than the newest checkpoint; then it is repeated, with the same score
     if weights.exists():
