@@ -135,7 +135,7 @@ def score(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> dict
 
     for share in SHARES:
         at_share = replace(data, mask_ratio=share)
-        batches = list(held_out_batches(at_share, tokenizer, SEED, 0, 1))
+        batches = list(held_out_batches(at_share, tokenizer, SEED))
         scores["evaluation"][str(share)] = score_held_out(network, batches)
         for passes in PASSES if share == SHARES[1] else PASSES[:1]:
             name = f"{share} in {passes}"

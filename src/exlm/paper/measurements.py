@@ -54,7 +54,7 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
     each state; null without transitions."""
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
     distributed.to_device(model)
-    batches = list(held_out_batches(data, tokenizer, seed, 0, 1))
+    batches = list(held_out_batches(data, tokenizer, seed))
     settings, alignment = {"mask_ratio": data.one_mask_ratio, "repeat": data.repeat}, None
     if model.transition is not None:
         found = score_held_out(model, batches)

@@ -36,8 +36,6 @@ class HeldOutScores:
     batches: list[dict[str, Tensor]]
     tokenizer: PreTrainedTokenizerBase
     recipe: Recipe
-    rank: int
-    world: int
 
     def __call__(self, model: ExLMForMaskedLM, step: int) -> dict[str, Any]:
         """The scores after `step` updates, with the prior of that moment; after the last update
@@ -47,14 +45,7 @@ class HeldOutScores:
         scores = score_held_out(model, self.batches, prior)
         if step == recipe.train.steps:
             by_masks = evaluate_by_masks(
-                model,
-                self.tokenizer,
-                recipe.data,
-                recipe.evaluate,
-                recipe.seed,
-                prior,
-                self.rank,
-                self.world,
+                model, self.tokenizer, recipe.data, recipe.evaluate, recipe.seed, prior
             )
             in_passes = evaluate_in_passes(model, self.batches, recipe.evaluate.passes, prior)
             scores = {**scores, **by_masks, **in_passes}
@@ -72,13 +63,13 @@ def describe_scores(scores: dict[str, Any]) -> str:
 
 
 def held_out_batches(
-    data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int, rank: int, world: int
+    data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> Iterator[dict[str, Tensor]]:
     """This process's share of the held-out sequences, masked the same way in every run with this
     seed."""
     corpus = _held_out_corpus(data)
     sequences = _in_order(corpus, seed)[: data.eval_sequences or len(corpus)]
-    for rows in _rows_of_batches(corpus, sequences, data)[rank::world]:
+    for rows in _rows_of_batches(corpus, sequences, data):
         yield _masked(corpus, rows, tokenizer, seed, data)
 
 
@@ -97,10 +88,12 @@ def _in_order(corpus: Corpus, seed: int) -> np.ndarray:
 
 
 def _rows_of_batches(corpus: Corpus, rows: np.ndarray, data: DataConfig) -> list[np.ndarray]:
-    """The numbers of the sequences of each batch, the longest first. An evaluation holds the
-    predictions of every token, so a batch has no more tokens than a micro-batch."""
+    """The numbers of the sequences of each batch of this process, the longest first. An evaluation
+    holds the predictions of every token, so a batch has no more tokens than a micro-batch."""
     lengths = (corpus.lengths[rows].astype(np.int64) + 2) * data.repeat
-    return [rows[batch] for batch in longest_first(lengths, data.tokens_per_micro_batch)]
+    batches = [rows[batch] for batch in longest_first(lengths, data.tokens_per_micro_batch)]
+    rank, world = distributed.place()
+    return batches[rank::world]
 
 
 def _masked(
@@ -132,8 +125,6 @@ def evaluate_by_masks(
     config: EvaluateConfig,
     seed: int,
     prior: Prior | None = None,
-    rank: int = 0,
-    world: int = 1,
 ) -> dict[str, Any]:
     """`nll_by_masks` and `joint_nll_by_masks`: nats per masked token of held-out sequences with
     exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were judged. All are
@@ -150,7 +141,7 @@ def evaluate_by_masks(
     if not numbers:
         return {}
     long_enough = order[tokens >= 1.5 * max(numbers)][: config.sequences]
-    rows_of_batches = _rows_of_batches(corpus, long_enough, data)[rank::world]
+    rows_of_batches = _rows_of_batches(corpus, long_enough, data)
     scores = {}
     for masks in numbers:
         batches = [_masked(corpus, rows, tokenizer, seed, data, masks) for rows in rows_of_batches]

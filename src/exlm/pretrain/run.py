@@ -37,7 +37,7 @@ MEMORY_ADVICE = (
     "the result changes by rounding alone, or with dropout by which units are dropped; "
     "train.gradient_checkpointing saves memory, too, and does not change it"
 )
-# Runs of earlier versions did not record this setting; this is what they did.
+# A setting that runs of earlier versions did not record, and what they did.
 EARLIER = {"model.state_share": 0.5}
 
 
@@ -73,65 +73,61 @@ def pretrain(
         device: auto, cpu, cuda or cuda:NUMBER.
 
     Returns the content of `result.json`."""
-    recipe = Recipe(
-        output=output,
-        data=data,
-        model=model,
-        prior=prior,
-        train=train.with_warmup_steps(),
-        seed=seed,
-        evaluate=evaluate,
-        start_from=start_from,
-        compile=compile,
-    )
+    train = train.with_warmup_steps()
+    recipe = Recipe(output, data, model, prior, train, seed, evaluate, start_from, compile)
     directory = Path(output)
     corpus = Corpus(data.corpus, "train")
     corpus.verify()
     tokenizer = load_tokenizer(corpus.path)
     with (
-        distributed.process_group(train.max_wait) as (rank, world),
+        distributed.process_group(train.max_wait) as (rank, _),
         lock(directory) if rank == 0 else nullcontext(),
     ):
         origin = _origin(recipe, corpus)
         settings = _training_settings(recipe, device)
-        result = _finished(directory, origin | settings)
-        if result:
+        same_run = {"start": None, **origin, **settings}
+        result = finished_result(directory / "result.json", "identity", same_run, EARLIER)
+        if result and problem(directory) is None:
             print(f"{directory} is finished already: {_describe(result)}")
             return result
         check_positions(data, model)
         network = _build(recipe, corpus, tokenizer, device)
-        if distributed.is_main() and not (directory / "recipe.yaml").exists():
+        held_out = list(held_out_batches(data, tokenizer, seed))
+        measure = HeldOutScores(held_out, tokenizer, recipe)
+        if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)
-        held_out = list(held_out_batches(data, tokenizer, seed, rank, world))
-        measure = HeldOutScores(held_out, tokenizer, recipe, rank, world)
+        must_stay = {"start": None, **origin} if resume_anyway else same_run
+        parameters = network.num_parameters(only_trainable=True)
         scores = fit(
             model=network,
             loss=pretraining_loss,
-            batches=_batches(recipe, corpus, tokenizer, network, rank, world),
-            config=recipe.train,
+            batches=_batches(recipe, corpus, tokenizer, network),
+            config=train,
             directory=directory,
             seed=seed,
             evaluate=measure,
-            identity=_checkpoint_identity(origin, {} if resume_anyway else settings),
+            identity={**must_stay, "random streams": STREAMS},
             loss_name=f"{model.objective}_loss",
-            description=f"{model.objective} {_parameters(network) / 1e6:.1f}M",
+            description=f"{model.objective} {parameters / 1e6:.1f}M",
             memory_advice=MEMORY_ADVICE,
         )
-        if scores is None:
-            # The newest checkpoint is that of the last update.
-            scores = measure(network, train.steps)
-        if not distributed.is_main():
+        # None: the newest checkpoint is that of the last update.
+        scores = scores or measure(network, train.steps)
+        if rank > 0:
             return {}
-        result = _result(recipe, origin | settings, network, scores)
-        _save(directory, network, tokenizer, recipe, result)
+        result = _result(recipe, {**origin, **settings}, parameters, scores)
+        save_model(directory, network.eval(), tokenizer, step=train.steps)
+        write_yaml(directory / "recipe.yaml", recipe)
+        write_card(directory, result)
+        # The last file says that the run is finished.
+        write_json(directory / "result.json", result)
         print(f"{directory}: {_describe(result)}")
         return result
 
 
 def _origin(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
     """What a run shares with its checkpoints even if it is resumed with other settings: texts,
-    architecture, and the weights it started from. Earlier runs without a start do not record
-    it."""
+    architecture, and the weights it started from."""
     origin = {
         "tokenizer": corpus.tokenizer_hash,
         "corpus": corpus.corpus_hash,
@@ -144,29 +140,14 @@ def _origin(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
 
 def _training_settings(recipe: Recipe, device: str) -> dict[str, Any]:
     """All other settings that change what a run computes."""
-    settings = {
-        **identity(recipe.train, "train"),
-        **identity(recipe.data, "data"),
-        "seed": recipe.seed,
-    }
+    settings = identity(recipe.train, "train") | identity(recipe.data, "data")
+    settings["seed"] = recipe.seed
     # What auto means differs between machines.
     precision = used_precision(distributed.device(device), recipe.train.precision)
     settings["train.precision"] = precision
     if recipe.model.has_links:
         settings.update(identity(recipe.prior, "prior"))
     return settings
-
-
-def _finished(directory: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """The result of a finished and undamaged run in the directory; InputError if it had other
-    settings."""
-    same_run = {"start": None, **settings}
-    result = finished_result(directory / "result.json", "identity", same_run, EARLIER)
-    return result if result and problem(directory) is None else None
-
-
-def _checkpoint_identity(origin: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    return {"start": None, **origin, **settings, "random streams": STREAMS}
 
 
 def _build(
@@ -192,24 +173,20 @@ def _build(
 
 
 def _batches(
-    recipe: Recipe,
-    corpus: Corpus,
-    tokenizer: PreTrainedTokenizerFast,
-    network: ExLMForMaskedLM,
-    rank: int,
-    world: int,
+    recipe: Recipe, corpus: Corpus, tokenizer: PreTrainedTokenizerFast, network: ExLMForMaskedLM
 ) -> CompleteBatches:
-    data = recipe.data
+    """This process's micro-batches of every update."""
+    rank, world = distributed.place()
     masked = MaskedBatches(
         corpus,
         tokenizer,
-        data.tokens_per_batch,
-        data.tokens_per_micro_batch,
-        data.mask_ratio,
-        recipe.seed,
-        rank,
-        world,
-        data.repeat,
+        recipe.data.tokens_per_batch,
+        recipe.data.tokens_per_micro_batch,
+        recipe.data.mask_ratio,
+        seed=recipe.seed,
+        rank=rank,
+        world=world,
+        repeat=recipe.data.repeat,
     )
     return CompleteBatches(masked, network.exlm.expand, recipe.prior, recipe.train.steps)
 
@@ -222,46 +199,25 @@ def pretraining_loss(
     return output.total, output.count, output.infeasible
 
 
-def _parameters(network: ExLMForMaskedLM) -> int:
-    return network.num_parameters(only_trainable=True)
-
-
 def _result(
-    recipe: Recipe, settings: dict[str, Any], network: ExLMForMaskedLM, scores: dict[str, Any]
+    recipe: Recipe, settings: dict[str, Any], parameters: int, scores: dict[str, Any]
 ) -> dict[str, Any]:
     """The content of `result.json`; times and counts are those of the log."""
     log = read_log(Path(recipe.output) / "log.jsonl")
     updates = [record for record in log if record["kind"] == "train"]
-    processor_seconds = [
-        # Earlier versions did not record it.
-        record.get("processor_seconds", record["seconds"])
-        for record in updates
-    ]
+    # Earlier versions did not log processor time.
+    processor_seconds = [one.get("processor_seconds", one["seconds"]) for one in updates]
     return {
-        "parameters": _parameters(network),
+        "parameters": parameters,
         "evaluation": {"step": recipe.train.steps, **scores},
-        "training_seconds": sum(record["seconds"] for record in updates),
+        "training_seconds": sum(one["seconds"] for one in updates),
         "processor_seconds": sum(processor_seconds),
-        "infeasible": sum(record["infeasible"] for record in updates),
+        "infeasible": sum(one["infeasible"] for one in updates),
         "machine": machine(),
         "identity": settings,
         "recipe": to_json_types(recipe),
         "precision": settings["train.precision"],
     }
-
-
-def _save(
-    directory: Path,
-    network: ExLMForMaskedLM,
-    tokenizer: PreTrainedTokenizerFast,
-    recipe: Recipe,
-    result: dict[str, Any],
-) -> None:
-    save_model(directory, network.eval(), tokenizer, step=recipe.train.steps)
-    write_yaml(directory / "recipe.yaml", recipe)
-    write_card(directory, result)
-    # The last file says that the run is finished.
-    write_json(directory / "result.json", result)
 
 
 def _describe(result: dict[str, Any]) -> str:

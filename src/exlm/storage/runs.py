@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
@@ -46,19 +46,12 @@ def identity(config: Any, section: str = "") -> dict[str, Any]:
     return settings
 
 
-class Difference(NamedTuple):
-    """A setting that is not what it was."""
-
-    name: str
-    before: Any
-    now: Any
-
-
-def first_difference(before: dict[str, Any], now: dict[str, Any]) -> Difference | None:
-    """The first setting of `now` that was another one `before`, or was not there; else None."""
+def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, Any, Any] | None:
+    """Name, earlier value (None: there was none) and value of the first setting of `now` that was
+    another one `before`; None if all are the same."""
     for name, value in now.items():
         if before.get(name) != value:
-            return Difference(name, before.get(name), value)
+            return name, before.get(name), value
     return None
 
 

@@ -104,9 +104,14 @@ def _ends_of_others(store: dist.Store, rank: int, world: int, max_wait: int) -> 
     return "; ".join(ends) or f"{silent} was killed or did not answer for {max_wait} seconds"
 
 
+def place() -> tuple[int, int]:
+    """The number of this process, and how many there are."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
 def is_main() -> bool:
     """Whether this process writes files and shows progress."""
-    return not dist.is_initialized() or dist.get_rank() == 0
+    return place()[0] == 0
 
 
 def sum_over_processes(values: list[float]) -> list[float]:

@@ -27,7 +27,7 @@ from exlm.randomness import Purpose, draw
 from exlm.storage.runs import NOT_IDENTITY
 from exlm.train import checkpoint, distributed
 from exlm.train.optim import OptimizerConfig, build_optimizer, learning_rate
-from exlm.train.tracking import Progress, Sums, Tracker
+from exlm.train.tracking import Sums, Tracker
 
 # tensors on the host; attention_mask [B, S] among them
 Batch = dict[str, Any]
@@ -141,19 +141,18 @@ def fit(
         recompute_layers(model)
     optimizer = build_optimizer(model, config.optimizer)
     checkpoints = checkpoints or directory
-    state = None
+    state: dict[str, Any] | None = None
     if config.save_every:
         state = checkpoint.resume(checkpoints, model, optimizer, identity or {})
-    progress = Progress() if state is None else Progress.from_json(state)
+    state = state or {"step": 0, "sums": Sums(), "infeasible_run": 0}
     advice = ADVICE_WITH_CHECKPOINTS if config.save_every and identity else ADVICE
     trained = DistributedDataParallel(model) if is_initialized() else model
-    is_main = distributed.is_main()
-    tracker = Tracker(directory, progress, config.steps, is_main, loss_name, description)
+    tracker = Tracker(directory, state, config.steps, loss_name, description)
     signals: list[int] = []
     metrics = None
     with closing(tracker), on_signals(signals.append, once=True):
         model.train()
-        for step, micro_batches in _ahead(batches, progress.step, config.steps):
+        for step, micro_batches in _ahead(batches, tracker.step, config.steps):
             sums, norm, stop_signal = update(
                 model=trained,
                 optimizer=optimizer,
@@ -167,26 +166,26 @@ def fit(
                 memory_advice=memory_advice,
             )
             tracker.add(sums)
-            _check_feasible(progress, config, advice)
-            is_last = progress.step == config.steps
-            if is_last or progress.step % config.log_every == 0:
+            _check_feasible(tracker, config, advice)
+            is_last = tracker.step == config.steps
+            if is_last or _is_due(tracker.step, config.log_every):
                 tracker.log_updates(optimizer.param_groups[0]["lr"], norm)
-            if evaluate and (is_last or _is_due(progress.step, config.eval_every)):
+            if evaluate and (is_last or _is_due(tracker.step, config.eval_every)):
                 try:
                     with tracker.paused():
-                        metrics = evaluate(model, progress.step)
+                        metrics = evaluate(model, tracker.step)
                 except EarlyStop as stop:
                     tracker.log("eval", stop.metrics)
                     return stop.metrics
                 tracker.log("eval", metrics)
                 model.train()
-            if is_last or stop_signal or _is_due(progress.step, config.save_every):
-                if config.save_every and is_main:
-                    state = {**progress.to_json(), "identity": identity or {}}
+            if is_last or stop_signal or _is_due(tracker.step, config.save_every):
+                if config.save_every and distributed.is_main():
+                    state = {**tracker.state(), "identity": identity or {}}
                     checkpoint.save(checkpoints, model, optimizer, state, config.keep_checkpoints)
                 distributed.barrier()
             if stop_signal and not is_last:
-                raise _interrupted(stop_signal, progress.step, config)
+                raise _interrupted(stop_signal, tracker.step, config)
     return metrics
 
 
@@ -194,10 +193,10 @@ def _is_due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def _check_feasible(progress: Progress, config: LoopConfig, advice: str) -> None:
-    if progress.infeasible_run >= config.max_infeasible_steps:
+def _check_feasible(tracker: Tracker, config: LoopConfig, advice: str) -> None:
+    if tracker.infeasible_run >= config.max_infeasible_steps:
         raise TrainingStopped(
-            f"{progress.infeasible_run} updates in a row up to step {progress.step} had sequences "
+            f"{tracker.infeasible_run} updates in a row up to step {tracker.step} had sequences "
             f"without any alignment of finite probability; {advice}"
         )
 
@@ -282,7 +281,7 @@ def update(
     sums = Sums(*values)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
-    torch._foreach_mul_(gradients, processes / max(sums.count, 1.0))
+    torch._foreach_mul_(gradients, processes / max(sums.terms, 1.0))
     norm = float(torch.nn.utils.get_total_norm(gradients))
     if not (math.isfinite(norm) and math.isfinite(sums.loss)):
         raise TrainingStopped(
