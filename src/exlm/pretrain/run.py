@@ -92,30 +92,13 @@ def pretrain(
             return result
         check_positions(data, model)
         network = _build(recipe, corpus, tokenizer, device)
-        held_out = list(held_out_batches(data, tokenizer, seed))
-        measure = HeldOutScores(held_out, tokenizer, recipe)
         if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)
         must_stay = {"start": None, **origin} if resume_anyway else same_run
-        parameters = network.num_parameters(only_trainable=True)
-        scores = fit(
-            model=network,
-            loss=pretraining_loss,
-            batches=_batches(recipe, corpus, tokenizer, network),
-            config=train,
-            directory=directory,
-            seed=seed,
-            evaluate=measure,
-            identity={**must_stay, "random streams": STREAMS},
-            loss_name=f"{model.objective}_loss",
-            description=f"{model.objective} {parameters / 1e6:.1f}M",
-            memory_advice=MEMORY_ADVICE,
-        )
-        # None: the newest checkpoint is that of the last update.
-        scores = scores or measure(network, train.steps)
+        scores = _train(recipe, corpus, tokenizer, network, must_stay)
         if rank > 0:
             return {}
-        result = _result(recipe, {**origin, **settings}, parameters, scores)
+        result = _result(recipe, {**origin, **settings}, network, scores)
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
         write_card(directory, result)
@@ -172,23 +155,45 @@ def _build(
     return network
 
 
-def _batches(
-    recipe: Recipe, corpus: Corpus, tokenizer: PreTrainedTokenizerFast, network: ExLMForMaskedLM
-) -> CompleteBatches:
-    """This process's micro-batches of every update."""
+def _train(
+    recipe: Recipe,
+    corpus: Corpus,
+    tokenizer: PreTrainedTokenizerFast,
+    network: ExLMForMaskedLM,
+    must_stay: dict[str, Any],
+) -> dict[str, Any]:
+    """Trains the network, from a checkpoint if there is one with the settings that must stay, and
+    returns its scores at the end."""
+    data, objective = recipe.data, recipe.model.objective
+    held_out = list(held_out_batches(data, tokenizer, recipe.seed))
+    measure = HeldOutScores(held_out, tokenizer, recipe)
     rank, world = distributed.place()
     masked = MaskedBatches(
         corpus,
         tokenizer,
-        recipe.data.tokens_per_batch,
-        recipe.data.tokens_per_micro_batch,
-        recipe.data.mask_ratio,
+        data.tokens_per_batch,
+        data.tokens_per_micro_batch,
+        data.mask_ratio,
         seed=recipe.seed,
         rank=rank,
         world=world,
-        repeat=recipe.data.repeat,
+        repeat=data.repeat,
     )
-    return CompleteBatches(masked, network.exlm.expand, recipe.prior, recipe.train.steps)
+    scores = fit(
+        model=network,
+        loss=pretraining_loss,
+        batches=CompleteBatches(masked, network.exlm.expand, recipe.prior, recipe.train.steps),
+        config=recipe.train,
+        directory=Path(recipe.output),
+        seed=recipe.seed,
+        evaluate=measure,
+        identity={**must_stay, "random streams": STREAMS},
+        loss_name=f"{objective}_loss",
+        description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
+        memory_advice=MEMORY_ADVICE,
+    )
+    # There are none if the newest checkpoint is that of the last update.
+    return scores or measure(network, recipe.train.steps)
 
 
 def pretraining_loss(
@@ -200,7 +205,7 @@ def pretraining_loss(
 
 
 def _result(
-    recipe: Recipe, settings: dict[str, Any], parameters: int, scores: dict[str, Any]
+    recipe: Recipe, settings: dict[str, Any], network: ExLMForMaskedLM, scores: dict[str, Any]
 ) -> dict[str, Any]:
     """The content of `result.json`; times and counts are those of the log."""
     log = read_log(Path(recipe.output) / "log.jsonl")
@@ -208,7 +213,7 @@ def _result(
     # Earlier versions did not log processor time.
     processor_seconds = [one.get("processor_seconds", one["seconds"]) for one in updates]
     return {
-        "parameters": parameters,
+        "parameters": network.num_parameters(only_trainable=True),
         "evaluation": {"step": recipe.train.steps, **scores},
         "training_seconds": sum(one["seconds"] for one in updates),
         "processor_seconds": sum(processor_seconds),

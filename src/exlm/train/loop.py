@@ -9,7 +9,7 @@ update by rounding and by what dropout drops: other units, with the same probabi
 
 import math
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -42,6 +42,19 @@ ADVICE_WITH_CHECKPOINTS = (
     "the last good checkpoint is kept; change the learning rate or the precision and add "
     "--resume_anyway true"
 )
+
+
+@dataclass(frozen=True)
+class Stops:
+    """What stops a training: the signals received so far, and the advice after a loss that is not
+    finite or when memory runs out."""
+
+    advice: str = ADVICE
+    memory_advice: str = "make the micro-batches smaller"
+    signals: list[int] = field(default_factory=list)
+
+
+NO_STOPS = Stops()
 
 
 class EarlyStop(Exception):
@@ -116,7 +129,7 @@ def fit(
     loss_name: str = "loss",
     description: str = "train",
     checkpoints: Path | None = None,
-    memory_advice: str = "make the micro-batches smaller",
+    memory_advice: str = NO_STOPS.memory_advice,
 ) -> dict[str, Any] | None:
     """Trains `model` in place, resuming from the newest undamaged checkpoint.
 
@@ -141,29 +154,18 @@ def fit(
         recompute_layers(model)
     optimizer = build_optimizer(model, config.optimizer)
     checkpoints = checkpoints or directory
-    state: dict[str, Any] | None = None
-    if config.save_every:
-        state = checkpoint.resume(checkpoints, model, optimizer, identity or {})
-    state = state or {"step": 0, "sums": Sums(), "infeasible_run": 0}
+    state = _first_state(checkpoints, model, optimizer, config, identity)
     advice = ADVICE_WITH_CHECKPOINTS if config.save_every and identity else ADVICE
+    stops = Stops(advice, memory_advice)
+    # DistributedDataParallel averages gradients over the processes.
     trained = DistributedDataParallel(model) if is_initialized() else model
     tracker = Tracker(directory, state, config.steps, loss_name, description)
-    signals: list[int] = []
     metrics = None
-    with closing(tracker), on_signals(signals.append, once=True):
+    with closing(tracker), on_signals(stops.signals.append, once=True):
         model.train()
         for step, micro_batches in _ahead(batches, tracker.step, config.steps):
             sums, norm, stop_signal = update(
-                model=trained,
-                optimizer=optimizer,
-                loss=loss,
-                micro_batches=micro_batches,
-                config=config,
-                seed=seed,
-                step=step,
-                signals=signals,
-                advice=advice,
-                memory_advice=memory_advice,
+                trained, optimizer, loss, micro_batches, config, seed, step, stops
             )
             tracker.add(sums)
             _check_feasible(tracker, config, advice)
@@ -171,22 +173,58 @@ def fit(
             if is_last or _is_due(tracker.step, config.log_every):
                 tracker.log_updates(optimizer.param_groups[0]["lr"], norm)
             if evaluate and (is_last or _is_due(tracker.step, config.eval_every)):
-                try:
-                    with tracker.paused():
-                        metrics = evaluate(model, tracker.step)
-                except EarlyStop as stop:
-                    tracker.log("eval", stop.metrics)
-                    return stop.metrics
-                tracker.log("eval", metrics)
-                model.train()
+                metrics, is_last_evaluation = _measure(model, evaluate, tracker)
+                if is_last_evaluation:
+                    return metrics
             if is_last or stop_signal or _is_due(tracker.step, config.save_every):
-                if config.save_every and distributed.is_main():
-                    state = {**tracker.state(), "identity": identity or {}}
-                    checkpoint.save(checkpoints, model, optimizer, state, config.keep_checkpoints)
-                distributed.barrier()
+                _save(checkpoints, model, optimizer, tracker, config, identity)
             if stop_signal and not is_last:
                 raise _interrupted(stop_signal, tracker.step, config)
     return metrics
+
+
+def _first_state(
+    checkpoints: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    config: LoopConfig,
+    identity: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """The state of the checkpoint from which a run goes on, or that of a new run."""
+    if config.save_every:
+        state = checkpoint.resume(checkpoints, model, optimizer, identity or {})
+        if state is not None:
+            return state
+    return {"step": 0, "sums": Sums(), "infeasible_run": 0}
+
+
+def _save(
+    checkpoints: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    tracker: Tracker,
+    config: LoopConfig,
+    identity: dict[str, Any] | None,
+) -> None:
+    if config.save_every and distributed.is_main():
+        state = {**tracker.state(), "identity": identity or {}}
+        checkpoint.save(checkpoints, model, optimizer, state, config.keep_checkpoints)
+    distributed.barrier()
+
+
+def _measure(
+    model: Model, evaluate: Callable[[Model, int], dict[str, Any]], tracker: Tracker
+) -> tuple[dict[str, Any], bool]:
+    """The metrics of an evaluation, and whether it ends training."""
+    ends = False
+    try:
+        with tracker.paused():
+            metrics = evaluate(model, tracker.step)
+    except EarlyStop as stop:
+        metrics, ends = stop.metrics, True
+    tracker.log("eval", metrics)
+    model.train()
+    return metrics, ends
 
 
 def _is_due(step: int, every: int) -> bool:
@@ -247,37 +285,15 @@ def update(
     config: LoopConfig,
     seed: int,
     step: int,
-    signals: Sequence[int] = (),
-    advice: str = ADVICE,
-    memory_advice: str = "make the micro-batches smaller",
+    stops: Stops = NO_STOPS,
 ) -> tuple[Sums, float, int]:
     """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are
     those of `fit`. Returns the sums, the gradient's norm before clipping, and the signal that asks
-    for a stop (0: none), one of the `signals` received here or in another process."""
-    device = next(model.parameters()).device
-    totals = torch.zeros(3, dtype=torch.float64, device=device)
-    tokens = 0
-    for i, (number, batch) in enumerate(micro_batches, 1):
-        torch.manual_seed(int(draw(Purpose.DROPOUT, seed, step, number)) >> 1)
-        # Only the last micro-batch adds up gradients over the processes.
-        alone: AbstractContextManager = nullcontext()
-        if i < len(micro_batches) and isinstance(model, DistributedDataParallel):
-            alone = model.no_sync()
-        with alone:
-            try:
-                totals += _add_gradients(model, loss, batch, device, config.precision)
-            except (MemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error):
-                    raise
-                rows, length = batch["attention_mask"].shape
-                raise TrainingStopped(
-                    f"out of memory at step {step + 1}, in {rows} sequences of up to {length} "
-                    f"tokens ({error}); {memory_advice}"
-                ) from error
-        tokens += int(batch["attention_mask"].sum())
-    signal_here = max(signals, default=0)
-    values_here = [*totals.tolist(), float(tokens), float(signal_here), 1.0]
-    *values, signals_anywhere, processes = distributed.sum_over_processes(values_here)
+    for a stop (0: none), here or in another process."""
+    sums_here = _add_gradients(model, loss, micro_batches, config.precision, seed, step, stops)
+    signal_here = max(stops.signals, default=0)
+    values = distributed.sum_over_processes([*sums_here, float(signal_here), 1.0])
+    *values, signals_anywhere, processes = values
     sums = Sums(*values)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
@@ -286,7 +302,7 @@ def update(
     if not (math.isfinite(norm) and math.isfinite(sums.loss)):
         raise TrainingStopped(
             f"the loss or its gradient is not finite at step {step + 1} "
-            f"(loss sum {sums.loss}, gradient norm {norm}); {advice}"
+            f"(loss sum {sums.loss}, gradient norm {norm}); {stops.advice}"
         )
     if clip_norm := config.optimizer.clip_norm:
         torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))
@@ -299,15 +315,41 @@ def update(
 
 
 def _add_gradients(
-    model: nn.Module, loss: LossFunction, batch: Batch, device: torch.device, precision: str
-) -> Tensor:
-    """Adds the gradients of a batch to those of the parameters; returns what the loss returns,
-    [3] float64."""
-    with training_products(device, precision):
-        with autocast(device, precision):
-            total, count, infeasible = loss(model, batch)
-        total.backward()
-    return torch.stack([value.double() for value in (total.detach(), count, infeasible)])
+    model: nn.Module,
+    loss: LossFunction,
+    micro_batches: list[tuple[int, Batch]],
+    precision: str,
+    seed: int,
+    step: int,
+    stops: Stops,
+) -> list[float]:
+    """Adds up the gradients of all micro-batches of this process. Returns the sums of what the loss
+    returns, and the number of tokens."""
+    device = next(model.parameters()).device
+    totals = torch.zeros(3, dtype=torch.float64, device=device)
+    tokens = 0
+    for i, (number, batch) in enumerate(micro_batches, 1):
+        torch.manual_seed(int(draw(Purpose.DROPOUT, seed, step, number)) >> 1)
+        # Only the last micro-batch adds up gradients over the processes.
+        alone: AbstractContextManager = nullcontext()
+        if i < len(micro_batches) and isinstance(model, DistributedDataParallel):
+            alone = model.no_sync()
+        with alone, training_products(device, precision):
+            try:
+                with autocast(device, precision):
+                    total, count, infeasible = loss(model, batch)
+                total.backward()
+            except (MemoryError, RuntimeError) as error:
+                if not _is_out_of_memory(error):
+                    raise
+                rows, length = batch["attention_mask"].shape
+                raise TrainingStopped(
+                    f"out of memory at step {step + 1}, in {rows} sequences of up to {length} "
+                    f"tokens ({error}); {stops.memory_advice}"
+                ) from error
+        totals += torch.stack([value.double() for value in (total.detach(), count, infeasible)])
+        tokens += int(batch["attention_mask"].sum())
+    return [*totals.tolist(), float(tokens)]
 
 
 def _is_out_of_memory(error: Exception) -> bool:
