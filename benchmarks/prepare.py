@@ -23,7 +23,8 @@ from pathlib import Path
 
 from exlm.data.formats import format_of
 from exlm.data.sources import find_sources, read_rows
-from exlm.storage.files import machine, replacing
+from exlm.storage.files import replacing
+from exlm.storage.runs import machine
 
 ATOMS = ("C", "N", "O", "S", "CC", "CO", "CN")  # any chain of these is a molecule
 OPTIONS = {

@@ -22,7 +22,7 @@ import transformers
 
 from exlm.paper.jobs import in_own_process
 from exlm.paper.measurements import Call, resident_memory, seconds
-from exlm.storage.files import machine
+from exlm.storage.runs import machine
 
 __all__ = [
     "Call",

@@ -18,7 +18,7 @@ import torch
 from exlm.data.prepare import prepare
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
-from exlm.storage.files import machine
+from exlm.storage.runs import machine
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from exlm.train.tracking import read_log

@@ -18,7 +18,7 @@ from exlm import InputError
 from exlm.describe.on_disk import info
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
-from exlm.storage.files import problem
+from exlm.storage.manifest import problem
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.train.loop import LoopConfig
@@ -102,10 +102,8 @@ def test_the_card_of_a_pre_training(run, corpus):
     assert metadata["license"] == "mit" and "exlm" in metadata["tags"]
     manifest = json.loads((corpus / "manifest.json").read_text())
     result = json.loads((run / "result.json").read_text())
-    assert (
-        manifest["corpus_hash"] in text
-        and f"{manifest['counts']['train_examples']:,} sequences" in text
-    )
+    assert manifest["corpus_hash"] in text
+    assert f"{manifest['counts']['train_examples']:,} sequences" in text
     assert f"accuracy {result['evaluation']['accuracy']:.4f}" in text and "2 updates" in text
     assert "title     = {{ExLM}: Rethinking the Impact of {[MASK]} Tokens" in text
 
@@ -130,16 +128,10 @@ def test_the_python_of_a_card_runs(run, tuned):
 def test_info_of_everything(run, tuned, corpus, tmp_path, capsys):
     manifest = json.loads((corpus / "manifest.json").read_text())
     text = info(str(corpus))
-    assert (
-        manifest["corpus_hash"] in text
-        and f"{manifest['counts']['rows']:,} rows" in text
-        and "vocabulary" in text
-    )
-    assert (
-        "finished in" in info(str(run))
-        and "of 2 seeds" in info(str(tuned))
-        and "seed 1" in info(str(tuned / "seed-1"))
-    )
+    assert manifest["corpus_hash"] in text and "vocabulary" in text
+    assert f"{manifest['counts']['rows']:,} rows" in text
+    assert "finished in" in info(str(run)) and "of 2 seeds" in info(str(tuned))
+    assert "seed 1" in info(str(tuned / "seed-1"))
     assert capsys.readouterr().out.count(manifest["corpus_hash"]) >= 2
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()

@@ -24,7 +24,7 @@ from exlm import (
 )
 from exlm.integrations.sklearn import Embedder
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.storage.files import problem
+from exlm.storage.manifest import problem
 from exlm.storage.models import load_model, save_model
 from exlm.tasks.embed import embed
 from tests.conftest import MOLECULES, train_smiles_tokenizer

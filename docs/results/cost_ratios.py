@@ -17,7 +17,8 @@ from exlm import ExLMForMaskedLM
 from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.model.heads import Prior
-from exlm.pretrain.run import complete_batch, pretraining_loss
+from exlm.pretrain.batches import complete_batch
+from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import load_tokenizer
 from exlm.train import distributed
@@ -60,7 +61,7 @@ def ratios(corpus: str, layers: int, mask_ratio: float, tokens: int) -> dict[str
         for step in range(BATCHES):
             for name, network in networks.items():
                 ready = [
-                    (i, complete_batch(network, batch, Prior(10.0, 3.0)))
+                    (i, complete_batch(network.exlm.expand, batch, Prior(10.0, 3.0)))
                     for i, batch in batches(step)
                 ]
                 start = time.process_time()

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from exlm.errors import InputError
-from exlm.storage.files import lock
+from exlm.storage.runs import lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 

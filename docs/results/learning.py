@@ -53,8 +53,8 @@ from exlm.pretrain.held_out import (
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
 from exlm.randomness import mix, uniform
-from exlm.storage.files import lock
 from exlm.storage.models import load_model
+from exlm.storage.runs import lock
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from exlm.train.tracking import read_log
@@ -127,7 +127,7 @@ def trained(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> di
     for ratio in RATIOS:
         held_out = replace(data, mask_ratio=ratio, eval_sequences=2000)
         scores[str(ratio)] = score_held_out(
-            network, list(held_out_batches(held_out, tokenizer, 99, 0, 1))
+            network, list(held_out_batches(held_out, tokenizer, 99))
         )
     counts = EvaluateConfig(sequences=1000)
     by_masks = evaluate_by_masks(network, tokenizer, data, counts, seed=99)
@@ -172,7 +172,7 @@ def entropies(results: Path, output: Path, corpora: dict[str, str], directory: P
             continue
         network, tokenizer = load_model(str(place), ExLMForMaskedLM)
         data = replace(data_of(job, corpora), eval_sequences=2000)
-        found = measure_entropy(network, held_out_batches(data, tokenizer, 99, 0, 1))
+        found = measure_entropy(network, held_out_batches(data, tokenizer, 99))
         with output.open("a") as file:
             file.write(json.dumps({"name": job["name"], **found}) + "\n")
 
@@ -186,7 +186,7 @@ def passes(results: Path, output: Path, corpora: dict[str, str], directory: Path
             continue
         network, tokenizer = load_model(str(place), ExLMForMaskedLM)
         data = replace(data_of(job, corpora), mask_ratio=RATIOS[1], eval_sequences=1000)
-        batches = list(held_out_batches(data, tokenizer, 99, 0, 1))
+        batches = list(held_out_batches(data, tokenizer, 99))
         scores = evaluate_in_passes(network, batches, [1, 2, 4, "all"])
         with output.open("a") as file:
             file.write(json.dumps({"name": job["name"], **scores}) + "\n")

@@ -38,8 +38,8 @@ from exlm.ops.precision import in_precision
 from exlm.pretrain.held_out import HELD_OUT_EPOCH, held_out_batches, score_held_out
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
-from exlm.storage.files import lock
 from exlm.storage.models import load_model
+from exlm.storage.runs import lock
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from exlm.train.tracking import read_log
@@ -135,7 +135,7 @@ def score(job: dict[str, Any], corpora: dict[str, str], directory: Path) -> dict
 
     for share in SHARES:
         at_share = replace(data, mask_ratio=share)
-        batches = list(held_out_batches(at_share, tokenizer, SEED, 0, 1))
+        batches = list(held_out_batches(at_share, tokenizer, SEED))
         scores["evaluation"][str(share)] = score_held_out(network, batches)
         for passes in PASSES if share == SHARES[1] else PASSES[:1]:
             name = f"{share} in {passes}"

@@ -9,12 +9,12 @@ class InputError(ValueError):
     do."""
 
 
-class Diverged(InputError):
-    """The outputs of a trained model are not numbers."""
-
-
 class TrainingStopped(RuntimeError):
     """Training cannot go on: the loss is not finite or no sequence can be aligned any more."""
+
+
+class Diverged(TrainingStopped):
+    """The outputs of a trained model are not numbers."""
 
 
 class Interrupted(RuntimeError):

@@ -39,7 +39,7 @@ def model_of(corpus, repeat=1, **switches):
 
 def batches_of(corpus, ratio, repeat=1):
     data = DataConfig(str(corpus), ratio, repeat, tokens_per_batch=600, tokens_per_micro_batch=600)
-    return list(held_out_batches(data, load_tokenizer(str(corpus)), 0, 0, 1))
+    return list(held_out_batches(data, load_tokenizer(str(corpus)), 0))
 
 
 def test_entropy_is_in_bits_and_a_certain_or_impossible_token_adds_nothing():

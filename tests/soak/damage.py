@@ -64,9 +64,7 @@ def _weights(model: nn.Module) -> list[torch.Tensor]:
 def _save(directory: Path, step: int) -> list[torch.Tensor]:
     """Writes a checkpoint and returns its weights."""
     model, optimizer = _network(step)
-    checkpoint.save(
-        directory, step, model, optimizer, {"identity": {}, "sums": [], "infeasible_run": 0}, keep=3
-    )
+    checkpoint.save(directory, model, optimizer, {"step": step, "identity": {}}, keep=3)
     return _weights(model)
 
 

@@ -19,10 +19,10 @@ def harm(fault: str, step: int) -> None:
         return
     update, calls = loop.update, []
 
-    def harmed(model: Any, optimizer: Any, loss: Any, *rest: Any) -> Any:
+    def harmed(model: Any, optimizer: Any, loss: Any, *others: Any) -> Any:
         calls.append(None)
         if len(calls) != step:
-            return update(model, optimizer, loss, *rest)
+            return update(model, optimizer, loss, *others)
         open(marker, "w").close()
         if fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -31,13 +31,13 @@ def harm(fault: str, step: int) -> None:
         if fault == "error":
             raise ValueError("something nobody thought of")
 
-        def wrong(*arguments: Any) -> Any:
+        def wrong(*inputs: Any) -> Any:
             if fault == "memory":
                 raise torch.OutOfMemoryError("simulated: no memory left")
-            total, count, skipped = loss(*arguments)
-            return total * float("nan"), count, skipped
+            total, count, infeasible = loss(*inputs)
+            return total * float("nan"), count, infeasible
 
-        return update(model, optimizer, wrong, *rest)
+        return update(model, optimizer, wrong, *others)
 
     loop.update = harmed
 

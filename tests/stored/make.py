@@ -20,7 +20,7 @@ from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
-from exlm.storage.files import MANIFEST
+from exlm.storage.manifest import MANIFEST
 from exlm.storage.models import load_model
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from exlm import InputError
-from exlm.storage.files import write_manifest
+from exlm.storage.manifest import write_manifest
 from exlm.tasks import supervised
 from exlm.tasks.config import FinetuneConfig, TaskConfig, cells
 from exlm.tasks.finetune import finetune

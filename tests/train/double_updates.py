@@ -11,7 +11,8 @@ import torch.distributed as dist
 from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.pretrain.run import complete_batch, pretraining_loss
+from exlm.pretrain.batches import complete_batch
+from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig, PriorConfig
 from exlm.storage.models import load_tokenizer
 from exlm.train.distributed import process_group
@@ -52,9 +53,12 @@ def updates(corpus: str, rank: int = 0, world: int = 1) -> Updates:
     source.gather = noted  # type: ignore[method-assign]
     for step in range(loop.steps):
         found.append({"examples": []})
-        parts = [(number, complete_batch(network, batch, prior)) for number, batch in batches(step)]
+        parts = [
+            (number, complete_batch(network.exlm.expand, batch, prior))
+            for number, batch in batches(step)
+        ]
         sums, *_ = update(wrapped, optimizer, pretraining_loss, parts, loop, 3, step)
-        found[-1]["loss"] = sums.total / sums.counted
+        found[-1]["loss"] = sums.mean_loss
     return found
 
 

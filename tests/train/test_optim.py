@@ -1,5 +1,6 @@
-"""Which parameters decay."""
+"""Which parameters decay, and how the learning rate rises."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,9 @@ import torch
 import yaml
 from torch import nn
 
-from exlm.train.optim import OptimizerConfig, build_optimizer
+from exlm import InputError
+from exlm.train.loop import LoopConfig
+from exlm.train.optim import OptimizerConfig, build_optimizer, learning_rate
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,3 +36,16 @@ def test_without_a_gradient_a_step_shrinks_what_decays_and_nothing_else(decay, s
 )
 def test_recipes_of_the_paper_and_of_the_release_decay_everything(recipe):
     assert yaml.safe_load(recipe.read_text())["train"]["optimizer"]["decay"] == "all"
+
+
+def test_a_warm_up_given_as_a_share_stays_a_share():
+    optimizer = OptimizerConfig(1.0, warmup_ratio=0.3)
+    short = LoopConfig(10, optimizer)
+    long = replace(short, steps=100)
+    assert short.optimizer == long.optimizer == optimizer
+    assert learning_rate(optimizer, 2, 10) == 1.0 and learning_rate(optimizer, 29, 100) == 1.0
+    for config, steps in ((short, 3), (long, 30)):
+        in_steps = config.with_warmup_steps().optimizer
+        assert (in_steps.warmup_steps, in_steps.warmup_ratio) == (steps, None)
+    with pytest.raises(InputError, match="11 warmup_steps exceed the 10 steps"):
+        LoopConfig(10, OptimizerConfig(warmup_steps=11))

@@ -27,17 +27,13 @@ from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.heads import Prior
 from exlm.model.modeling_exlm import ExLMModel
+from exlm.pretrain.batches import expanded_length
 from exlm.pretrain.held_out import held_out_batches, score_held_out
 from exlm.pretrain.run import pretrain
-from exlm.pretrain.settings import (
-    ArchitectureConfig,
-    DataConfig,
-    EvaluateConfig,
-    PriorConfig,
-    expanded_length,
-)
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorConfig
 from exlm.randomness import Purpose, draw
-from exlm.storage.files import plain, problem, write_manifest
+from exlm.storage.files import to_json_types
+from exlm.storage.manifest import problem, write_manifest
 from exlm.storage.models import load_model, load_tokenizer
 from exlm.train import checkpoint
 from exlm.train.loop import LoopConfig
@@ -78,6 +74,11 @@ def recipe(corpus, tmp_path):
     }
 
 
+def pretrain_with(recipe: dict, **changes) -> dict:
+    """Pre-trains after a recipe in which some arguments are others."""
+    return pretrain(**{**recipe, **changes})
+
+
 def weights(run: str | Path) -> dict[str, torch.Tensor]:
     return {name: t.clone() for name, t in load_file(Path(run) / "model.safetensors").items()}
 
@@ -89,9 +90,10 @@ def same(left: str | Path, right: str | Path) -> bool:
 
 def curves(run: str | Path) -> list[dict]:
     """The log without what depends on the clock."""
+    records = read_log(Path(run) / "log.jsonl")
     return [
-        {k: v for k, v in record.items() if "seconds" not in k}
-        for record in read_log(Path(run) / "log.jsonl")
+        {name: value for name, value in record.items() if "seconds" not in name}
+        for record in records
     ]
 
 
@@ -99,8 +101,18 @@ def curves(run: str | Path) -> list[dict]:
 def whole(recipe, tmp_path):
     """The uninterrupted run."""
     path = tmp_path / "whole"
-    pretrain(**{**recipe, "output": str(path)})
+    pretrain_with(recipe, output=str(path))
     return path
+
+
+def in_two_processes(*words: str) -> str:
+    """Runs a module with torchrun; returns what it printed."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*launcher, "--nproc_per_node", "2", "-m", *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        command, check=True, env=environment, text=True, stdout=subprocess.PIPE
+    ).stdout
 
 
 def interrupt_at(monkeypatch, step: int, action) -> None:
@@ -126,7 +138,7 @@ def crash():
 
 def test_resuming_is_exact_in_mixed_precision_too(recipe, monkeypatch, tmp_path):
     recipe["train"] = replace(recipe["train"], precision="bf16")
-    pretrain(**{**recipe, "output": str(tmp_path / "mixed")})
+    pretrain_with(recipe, output=str(tmp_path / "mixed"))
     interrupt_at(monkeypatch, 5, crash)
     with pytest.raises(Crash):
         pretrain(**recipe)
@@ -151,17 +163,15 @@ def test_a_signal_saves_and_the_next_run_goes_on_identically(recipe, whole, monk
         pretrain(**recipe)
     assert caught.value.number == number
     # The batch is made ahead of its update, while that of the step before it may be under way.
-    assert checkpoint.candidates(Path(recipe["output"]))[0].name in (
-        "checkpoint-00000004",
-        "checkpoint-00000005",
-    )
+    newest = checkpoint.candidates(Path(recipe["output"]))[0].name
+    assert newest in ("checkpoint-00000004", "checkpoint-00000005")
     pretrain(**recipe)
     assert same(recipe["output"], whole)
 
 
 def test_the_command_survives_kill_9(recipe, whole, tmp_path):
     path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(plain(recipe)))
+    path.write_text(yaml.safe_dump(to_json_types(recipe)))
     command = [sys.executable, "-m", "exlm", "pretrain", str(path)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
@@ -178,10 +188,10 @@ def test_the_command_survives_kill_9(recipe, whole, tmp_path):
 
 def test_a_finished_run_is_not_repeated(recipe, whole):
     before = (whole / "model.safetensors").stat().st_mtime_ns
-    pretrain(**{**recipe, "output": str(whole)})
+    pretrain_with(recipe, output=str(whole))
     assert (whole / "model.safetensors").stat().st_mtime_ns == before
     with pytest.raises(InputError, match=r"\(seed\): 3 instead of 4"):
-        pretrain(**{**recipe, "output": str(whole), "seed": 4})
+        pretrain_with(recipe, output=str(whole), seed=4)
 
 
 def test_a_finished_run_on_another_corpus_or_damaged_is_not_taken_for_this_one(
@@ -190,12 +200,10 @@ def test_a_finished_run_on_another_corpus_or_damaged_is_not_taken_for_this_one(
     other = tmp_path / "other"
     prepare([str(smiles_file)], str(other), held_out=0.2, workers=1)
     with pytest.raises(InputError, match="corpus"):
-        pretrain(
-            **{**recipe, "output": str(whole), "data": replace(recipe["data"], corpus=str(other))}
-        )
+        pretrain_with(recipe, output=str(whole), data=replace(recipe["data"], corpus=str(other)))
     expected = weights(whole)
     damage_flip(whole)
-    pretrain(**{**recipe, "output": str(whole)})
+    pretrain_with(recipe, output=str(whole))
     assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(whole).items())
 
 
@@ -206,14 +214,12 @@ def test_a_damaged_corpus_is_named(recipe, corpus, tmp_path):
     content[100] ^= 1
     (copy / "tokens-00000.bin").write_bytes(content)
     with pytest.raises(InputError, match="tokens-00000.bin does not match its SHA-256"):
-        pretrain(**{**recipe, "data": replace(recipe["data"], corpus=str(copy))})
+        pretrain_with(recipe, data=replace(recipe["data"], corpus=str(copy)))
 
 
 def test_the_result_is_a_hugging_face_directory(whole, corpus):
-    model, tokenizer = (
-        AutoModelForMaskedLM.from_pretrained(whole),
-        AutoTokenizer.from_pretrained(whole),
-    )
+    model = AutoModelForMaskedLM.from_pretrained(whole)
+    tokenizer = AutoTokenizer.from_pretrained(whole)
     logits = model.eval()(**tokenizer("CC<mask>C", return_tensors="pt")).logits
     assert logits.shape == (1, 6, len(tokenizer)) and logits.isfinite().all()
     result = json.loads((whole / "result.json").read_text())
@@ -232,7 +238,7 @@ def test_several_corpora_are_trained_on_and_resumed_exactly(recipe, corpus, monk
     (tmp_path / "more.smi").write_text("CCCCO\nCCN\nCCCl\nc1ccccc1O\n")
     prepare([str(tmp_path / "more.smi")], str(second), tokenizer=str(corpus), held_out=0, workers=1)
     recipe["data"] = replace(recipe["data"], corpus=[str(corpus), str(second)])
-    pretrain(**{**recipe, "output": str(tmp_path / "both")})
+    pretrain_with(recipe, output=str(tmp_path / "both"))
     interrupt_at(monkeypatch, 5, crash)
     with pytest.raises(Crash):
         pretrain(**recipe)
@@ -254,7 +260,7 @@ def test_without_dropout_the_update_does_not_depend_on_how_the_batch_is_cut(
     )
     for micro in (600, 150):
         data = replace(recipe["data"], tokens_per_micro_batch=micro)
-        pretrain(**{**recipe, "output": str(tmp_path / str(micro)), "model": model, "data": data})
+        pretrain_with(recipe, output=str(tmp_path / str(micro)), model=model, data=data)
     left, right = weights(tmp_path / "600"), weights(tmp_path / "150")
     for name in left:
         torch.testing.assert_close(left[name], right[name], atol=2e-5, rtol=1e-4)
@@ -263,27 +269,13 @@ def test_without_dropout_the_update_does_not_depend_on_how_the_batch_is_cut(
 def test_two_processes_equal_one_with_accumulation(recipe, whole, tmp_path):
     """From the same start; the two compute their layers a second time in the backward pass."""
     recipe["start_from"] = str(whole)
-    alone = pretrain(**{**recipe, "output": str(tmp_path / "alone")})
+    alone = pretrain_with(recipe, output=str(tmp_path / "alone"))
     path, again = tmp_path / "recipe.yaml", replace(recipe["train"], gradient_checkpointing=True)
-    path.write_text(yaml.safe_dump(plain(recipe | {"train": again})))
-    launcher = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-    ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [*launcher, "-m", "exlm", "pretrain", str(path)]
-    said = subprocess.run(
-        command, check=True, env=environment, text=True, capture_output=True
-    ).stdout
-    assert said.count("start from") == 1
-    assert (
-        json.loads(Path(recipe["output"], "result.json").read_text())["identity"]
-        == alone["identity"]
-    )
+    path.write_text(yaml.safe_dump(to_json_types(recipe | {"train": again})))
+    printed = in_two_processes("exlm", "pretrain", str(path))
+    assert printed.count("start from") == 1
+    result = json.loads(Path(recipe["output"], "result.json").read_text())
+    assert result["identity"] == alone["identity"]
     left, right = weights(recipe["output"]), weights(tmp_path / "alone")
     for name in left:
         torch.testing.assert_close(left[name], right[name], atol=2e-5, rtol=1e-4)
@@ -293,21 +285,8 @@ def test_two_processes_equal_one_with_accumulation(recipe, whole, tmp_path):
 
 def test_two_processes_take_the_same_examples_and_have_the_same_gradients(corpus, tmp_path):
     """In float64, so that nothing but the order of the sums differs."""
-    module, file = "tests.train.double_updates", tmp_path / "updates.pt"
-    launcher = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-        "-m",
-        module,
-    ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(
-        [*launcher, str(corpus), str(file)], check=True, env=environment, stderr=subprocess.DEVNULL
-    )
+    file = tmp_path / "updates.pt"
+    in_two_processes("tests.train.double_updates", str(corpus), str(file))
     for one, two in zip(updates(str(corpus)), torch.load(file), strict=True):
         first, second = two["examples"]
         assert first and second and sorted(first + second) == sorted(one["examples"])
@@ -321,6 +300,12 @@ def damage_flip(path: Path) -> None:
     content = bytearray((path / "model.safetensors").read_bytes())
     content[-7] ^= 1
     (path / "model.safetensors").write_bytes(content)
+
+
+def rewrite_manifest(directory: Path) -> None:
+    """Makes changed files look as if they had been written so."""
+    names = json.loads((directory / "manifest.json").read_text())["files"]
+    write_manifest(directory, [directory / name for name in names])
 
 
 DAMAGE = {
@@ -353,14 +338,11 @@ def test_a_checkpoint_can_be_damaged_several_times(recipe, whole):
     (whole / "result.json").unlink()
     for _ in range(3):
         damage_flip(whole / "checkpoint-00000010")
-        pretrain(**{**recipe, "output": str(whole)})
+        pretrain_with(recipe, output=str(whole))
         (whole / "result.json").unlink()
-    damaged = "damaged-checkpoint-00000010"
-    assert {path.name for path in whole.glob("damaged-*")} == {
-        damaged,
-        f"{damaged}-2",
-        f"{damaged}-3",
-    }
+    name = "damaged-checkpoint-00000010"
+    damaged = {path.name for path in whole.glob("damaged-*")}
+    assert damaged == {name, f"{name}-2", f"{name}-3"}
 
 
 @pytest.fixture
@@ -385,13 +367,12 @@ def test_a_run_that_is_out_of_memory_goes_on_with_smaller_micro_batches(
         return small_enough(model, batch)
 
     monkeypatch.setattr(module, "pretraining_loss", loss)
-    with pytest.raises(
-        TrainingStopped, match="out of memory at step .*; lower tokens_per_micro_batch"
-    ):
+    message = "out of memory at step .*; lower tokens_per_micro_batch"
+    with pytest.raises(TrainingStopped, match=message):
         pretrain(**without_dropout)
     monkeypatch.undo()
     data = replace(without_dropout["data"], tokens_per_micro_batch=100)
-    pretrain(**{**without_dropout, "data": data})
+    pretrain_with(without_dropout, data=data)
     for name, tensor in weights(without_dropout["output"]).items():
         torch.testing.assert_close(tensor, weights(whole)[name], atol=2e-5, rtol=1e-4)
 
@@ -409,12 +390,8 @@ def test_records_of_how_batches_were_cut_are_taken(recipe, whole):
         record["identity"]["data.tokens_per_micro_batch"] = 300
         path.write_text(json.dumps(record))
         if path.name == "state.json":
-            write_manifest(
-                path.parent, [p for p in path.parent.iterdir() if p.name != "manifest.json"]
-            )
-    write_manifest(
-        whole, [whole / name for name in json.loads((whole / "manifest.json").read_text())["files"]]
-    )
+            rewrite_manifest(path.parent)
+    rewrite_manifest(whole)
     before = (whole / "model.safetensors").stat().st_mtime_ns
     pretrain(**again)
     assert (whole / "model.safetensors").stat().st_mtime_ns == before
@@ -427,10 +404,9 @@ def test_nothing_but_damaged_checkpoints_is_an_error(recipe, whole):
     (whole / "result.json").unlink()
     for path in checkpoint.candidates(whole):
         damage_flip(path)
-    with pytest.raises(
-        InputError, match="no checkpoint verifies .*model.safetensors does not match"
-    ):
-        pretrain(**{**recipe, "output": str(whole)})
+    message = "no checkpoint verifies .*model.safetensors does not match"
+    with pytest.raises(InputError, match=message):
+        pretrain_with(recipe, output=str(whole))
 
 
 def test_a_full_disk_leaves_the_previous_checkpoint(recipe, whole, monkeypatch):
@@ -457,18 +433,17 @@ def test_a_checkpoint_of_another_tokenizer_or_recipe_is_refused(recipe, whole):
     (whole / "result.json").unlink()
     state = checkpoint.candidates(whole)[0] / "state.json"
     loop = replace(recipe["train"], optimizer=OptimizerConfig(5e-4, 3))
-    with pytest.raises(
-        InputError, match="train.optimizer.learning_rate 0.001, this run has 0.0005"
-    ):
-        pretrain(**{**recipe, "output": str(whole), "train": loop})
-    pretrain(**{**recipe, "output": str(whole), "train": loop, "resume_anyway": True})
+    message = "train.optimizer.learning_rate 0.001, this run has 0.0005"
+    with pytest.raises(InputError, match=message):
+        pretrain_with(recipe, output=str(whole), train=loop)
+    pretrain_with(recipe, output=str(whole), train=loop, resume_anyway=True)
     (whole / "result.json").unlink()
     content = json.loads(state.read_text())
     content["identity"]["tokenizer"] = "another"
     state.write_text(json.dumps(content))
-    write_manifest(state.parent, [p for p in state.parent.iterdir() if p.name != "manifest.json"])
+    rewrite_manifest(state.parent)
     with pytest.raises(InputError, match="trained with tokenizer 'another'"):
-        pretrain(**{**recipe, "output": str(whole), "train": loop, "resume_anyway": True})
+        pretrain_with(recipe, output=str(whole), train=loop, resume_anyway=True)
 
 
 def test_a_loss_that_is_not_finite_stops_with_the_last_good_checkpoint(recipe, monkeypatch):
@@ -499,7 +474,7 @@ def test_updates_without_any_alignment_stop_the_run(recipe, monkeypatch):
     original = module.pretraining_loss
     monkeypatch.setattr(module, "pretraining_loss", hopeless)
     with pytest.raises(TrainingStopped, match="4 updates in a row"):
-        pretrain(**{**recipe, "train": replace(recipe["train"], max_infeasible_steps=4)})
+        pretrain_with(recipe, train=replace(recipe["train"], max_infeasible_steps=4))
 
 
 def test_two_runs_cannot_share_a_directory(recipe):
@@ -518,7 +493,7 @@ def test_objectives_share_initial_encoder_batches_and_masks(recipe, tmp_path):
     train = replace(recipe["train"], steps=1, optimizer=OptimizerConfig(1e-30, 0, weight_decay=0.0))
     for objective in ("exlm", "mlm"):
         model = replace(recipe["model"], objective=objective)
-        pretrain(**{**recipe, "output": str(tmp_path / objective), "model": model, "train": train})
+        pretrain_with(recipe, output=str(tmp_path / objective), model=model, train=train)
     left, right = weights(tmp_path / "exlm"), weights(tmp_path / "mlm")
     encoder = [name for name in right if name.startswith("exlm.")]
     assert len(encoder) == 2 * 12 + 3
@@ -528,45 +503,42 @@ def test_objectives_share_initial_encoder_batches_and_masks(recipe, tmp_path):
 def test_a_corpus_that_is_not_one_is_named(recipe, tmp_path):
     shutil.rmtree(tmp_path / "nowhere", ignore_errors=True)
     with pytest.raises(InputError, match="nowhere does not exist"):
-        pretrain(**{**recipe, "data": DataConfig(str(tmp_path / "nowhere"))})
+        pretrain_with(recipe, data=DataConfig(str(tmp_path / "nowhere")))
 
 
 def test_a_sequence_that_can_expand_too_far_is_named_before_the_first_step(recipe, corpus):
     """The advice can be followed: with the named number of positions no batch of any seed ever
     expands further."""
-    source, tokenizer = Corpus(corpus), load_tokenizer(corpus)
+    source = Corpus(corpus)
     tokens = int(max(source.lengths.max(), Corpus(corpus, "valid").lengths.max()))
     needed = tokens + 2 + math.ceil(0.15 * tokens)  # k = 2
-    message = f"has {tokens + 2} tokens and can expand to {needed} positions, .* is {needed - 1}; set it to {needed}, or"
-    with pytest.raises(InputError, match=message):
-        pretrain(
-            **{**recipe, "model": replace(recipe["model"], max_position_embeddings=needed - 1)}
-        )
-    assert not Path(recipe["output"], "recipe.yaml").exists()
-    train = replace(recipe["train"], steps=3)
-    pretrain(
-        **{
-            **recipe,
-            "model": replace(recipe["model"], max_position_embeddings=needed),
-            "train": train,
-        }
+    message = (
+        f"has {tokens + 2} tokens and can expand to {needed} positions, "
+        f".* is {needed - 1}; set it to {needed}, or"
     )
-    for changes in ({"num_states": 5}, {"num_states": 3, "boundary_states": "k"}):
-        for repeat in (1, 3):
-            model, data = (
-                replace(recipe["model"], **changes),
-                replace(recipe["data"], repeat=repeat),
-            )
-            network = ExLMModel(model.build(tokenizer, repeat))
-            bound = expanded_length(int(source.lengths.max()), data, model)
-            longest = np.argsort(-source.lengths.astype(int))[:40]
-            rows = *source.gather(longest), longest
-            found = [
-                mask_tokens(*rows, tokenizer, seed, 0, data.mask_ratio, repeat)
-                for seed in range(20)
-            ]
-            reached = max(network.expand(**batch).input_ids.shape[1] for batch in found)
-            assert reached == bound if "boundary_states" not in changes else reached < bound
+    with pytest.raises(InputError, match=message):
+        pretrain_with(recipe, model=replace(recipe["model"], max_position_embeddings=needed - 1))
+    assert not Path(recipe["output"], "recipe.yaml").exists()
+    enough = replace(recipe["model"], max_position_embeddings=needed)
+    pretrain_with(recipe, model=enough, train=replace(recipe["train"], steps=3))
+
+
+@pytest.mark.parametrize("repeat", [1, 3])
+@pytest.mark.parametrize("switches", [{"num_states": 5}, {"num_states": 3, "boundary_states": "k"}])
+def test_no_sequence_expands_further_than_is_said(recipe, corpus, switches, repeat):
+    source, tokenizer = Corpus(corpus), load_tokenizer(corpus)
+    model = replace(recipe["model"], **switches)
+    data = replace(recipe["data"], repeat=repeat)
+    network = ExLMModel(model.build(tokenizer, repeat))
+    bound = expanded_length(int(source.lengths.max()), data, model)
+    longest = np.argsort(-source.lengths.astype(int))[:40]
+    reached = 0
+    for seed in range(20):
+        batch = mask_tokens(
+            *source.gather(longest), longest, tokenizer, seed, 0, data.mask_ratio, repeat
+        )
+        reached = max(reached, network.expand(**batch).input_ids.shape[1])
+    assert reached < bound if "boundary_states" in switches else reached == bound
 
 
 def test_evaluations_reach_the_terminal_and_every_number_says_what_it_is(recipe, capsys):
@@ -577,12 +549,10 @@ def test_evaluations_reach_the_terminal_and_every_number_says_what_it_is(recipe,
         scores = [f"{name.replace('_', ' ')} {record[name]:.4f}" for name in SHOWN]
         assert line == f"step {record['step']}: held-out {', '.join(scores)}"
     assert len(records) == 2 and "0 training sequences without an alignment" in lines[2]
-    assert lines[3].startswith(
-        lines[1].split(": ")[1] + " (perplexity: each masked token by itself; joint perplexity:"
-    )
-    assert all(
-        "loss" not in record and "exlm_loss" in record for record in curves(recipe["output"])
-    )
+    scores = lines[1].split(": ")[1]
+    assert lines[3].startswith(f"{scores} (perplexity: each masked token by itself; joint")
+    for record in curves(recipe["output"]):
+        assert "loss" not in record and "exlm_loss" in record
 
 
 def test_the_model_remembers_what_its_texts_are(recipe, corpus, tmp_path):
@@ -598,25 +568,26 @@ def test_the_model_remembers_what_its_texts_are(recipe, corpus, tmp_path):
         manifest = json.loads((copy / "manifest.json").read_text())
         (copy / "manifest.json").write_text(json.dumps(manifest | {"options": options}))
         again = {**recipe, "data": replace(recipe["data"], corpus=str(copy))}
-        pretrain(**again)  # what the texts are is no part of a run's identity: it is finished
-        pretrain(
-            **{
-                **again,
-                "output": str(tmp_path / f"run-{molecules}"),
-                "train": replace(recipe["train"], steps=3),
-            }
-        )
-        config = load_model(str(tmp_path / f"run-{molecules}"), ExLMForMaskedLM)[0].config
+        # What the texts are is no part of a run's identity: it is finished.
+        pretrain(**again)
+        output = str(tmp_path / f"run-{molecules}")
+        pretrain_with(again, output=output, train=replace(recipe["train"], steps=3))
+        config = load_model(output, ExLMForMaskedLM)[0].config
         assert (config.molecules, config.standardize) == (molecules, standardize)
 
 
 def test_a_warm_up_given_as_a_share_is_the_same_run(recipe):
     pretrain(**recipe)
+    before = (Path(recipe["output"]) / "recipe.yaml").read_text()
     optimizer = replace(recipe["train"].optimizer, warmup_steps=0, warmup_ratio=0.3)
-    pretrain(**{**recipe, "train": replace(recipe["train"], optimizer=optimizer)})  # it is finished
+    # It is finished.
+    pretrain_with(recipe, train=replace(recipe["train"], optimizer=optimizer))
+    Path(recipe["output"], "result.json").unlink()
+    pretrain_with(recipe, train=replace(recipe["train"], optimizer=optimizer))
+    assert (Path(recipe["output"]) / "recipe.yaml").read_text() == before
+    longer = replace(optimizer, warmup_ratio=0.5)
     with pytest.raises(InputError, match=r"\(train.optimizer.warmup_steps\): 3 instead of 5"):
-        optimizer = replace(optimizer, warmup_ratio=0.5)
-        pretrain(**{**recipe, "train": replace(recipe["train"], optimizer=optimizer)})
+        pretrain_with(recipe, train=replace(recipe["train"], optimizer=longer))
 
 
 def test_a_tokenizer_without_the_blank_of_ctc_is_refused_at_the_start(corpus):
@@ -655,7 +626,7 @@ def test_what_remains_of_a_prior_is_part_of_the_model(recipe, decay, remains):
     result = pretrain(**recipe, prior=PriorConfig(10.0, 3.0, decay))
     model, tokenizer = load_model(recipe["output"], ExLMForMaskedLM)
     assert model.config.order_prior == remains and model.config.sticky_prior == remains * 0.3
-    batches = list(held_out_batches(recipe["data"], tokenizer, recipe["seed"], 0, 1))
+    batches = list(held_out_batches(recipe["data"], tokenizer, recipe["seed"]))
     again = score_held_out(model, batches)
     for name in ("exlm_loss", "nll", "joint_nll", "own_states", "one_per_mask"):
         assert again[name] == pytest.approx(result["evaluation"][name], rel=1e-6)
@@ -668,13 +639,12 @@ def test_what_remains_of_a_prior_is_part_of_the_model(recipe, decay, remains):
 def test_the_end_of_a_run_says_nll_by_the_number_of_masks(recipe, objective):
     recipe["model"] = replace(recipe["model"], objective=objective)
     recipe["data"] = replace(recipe["data"], mask_ratio=(0.05, 0.6))
-    evaluation = pretrain(**recipe, evaluate=EvaluateConfig(by_masks=[1, 4, 500], sequences=9))[
-        "evaluation"
-    ]
-    assert evaluation["nll_by_masks"].keys() == {"1", "4"}  # no molecule has 500 tokens
-    assert evaluation["nll_by_masks"]["1"] == pytest.approx(
-        evaluation["joint_nll_by_masks"]["1"], rel=1e-4
-    )
+    recipe["evaluate"] = EvaluateConfig(by_masks=[1, 4, 500], sequences=9)
+    evaluation = pretrain(**recipe)["evaluation"]
+    # No molecule has 500 tokens.
+    assert evaluation["nll_by_masks"].keys() == {"1", "4"}
+    joint_nll = evaluation["joint_nll_by_masks"]["1"]
+    assert evaluation["nll_by_masks"]["1"] == pytest.approx(joint_nll, rel=1e-4)
     assert evaluation["by_masks_sequences"] == 9
     logged = [record for record in curves(recipe["output"]) if record["kind"] == "eval"]
     assert logged[-1]["nll_by_masks"] == evaluation["nll_by_masks"]
@@ -695,7 +665,7 @@ def test_the_end_of_a_run_says_nll_by_the_number_of_masks(recipe, objective):
 
 def test_a_prior_that_has_fallen_to_zero_leaves_the_papers_model(recipe, tmp_path):
     pretrain(**recipe, prior=PriorConfig(10.0, 3.0, (0.0, 0.5)))
-    pretrain(**{**recipe, "output": str(tmp_path / "paper")})
+    pretrain_with(recipe, output=str(tmp_path / "paper"))
     left, right = (
         json.loads((Path(path) / "config.json").read_text())
         for path in (recipe["output"], tmp_path / "paper")
@@ -706,49 +676,30 @@ def test_a_prior_that_has_fallen_to_zero_leaves_the_papers_model(recipe, tmp_pat
 def test_resuming_under_a_prior_and_a_late_expansion_is_exact(recipe, monkeypatch, tmp_path):
     recipe["model"] = replace(recipe["model"], expanded_layers=1, copy_embedding=0.5)
     recipe["prior"] = PriorConfig(10.0, 3.0, (0.0, 1.0))
-    pretrain(**{**recipe, "output": str(tmp_path / "whole")})
+    pretrain_with(recipe, output=str(tmp_path / "whole"))
     interrupt_at(monkeypatch, 5, crash)
     with pytest.raises(Crash):
         pretrain(**recipe)
     pretrain(**recipe)
     assert same(recipe["output"], tmp_path / "whole")
     with pytest.raises(InputError, match=r"\(prior.order\): 10.0 instead of 2.0"):
-        pretrain(**{**recipe, "prior": PriorConfig(2.0)})
+        pretrain_with(recipe, prior=PriorConfig(2.0))
 
 
 def test_a_result_says_what_its_numbers_are(recipe):
     result = pretrain(**recipe)
-    found = json.loads((Path(recipe["output"]) / "result.json").read_text())
-    names = {
-        "accuracy",
-        "nll",
-        "perplexity",
-        "joint_nll",
-        "joint_perplexity",
-        "own_states",
-        "by_state",
-    }
-    assert names <= found["evaluation"].keys() and len(found["evaluation"]["by_state"]) == 2
-    assert found["precision"] == found["identity"]["train.precision"] == "fp32"
-    auto = {
-        **recipe,
-        "output": recipe["output"] + "-auto",
-        "train": replace(recipe["train"], steps=3, precision="auto"),
-    }
-    assert pretrain(**auto)["identity"]["train.precision"] in ("fp32", "bf16")
-    assert sum(found["evaluation"]["by_state"]) == pytest.approx(found["evaluation"]["own_states"])
-    assert result["evaluation"]["joint_perplexity"] > 1
-    mlm = pretrain(
-        **{
-            **recipe,
-            "output": recipe["output"] + "-mlm",
-            "model": replace(recipe["model"], objective="mlm"),
-        }
-    )
-    assert (
-        mlm["evaluation"]["joint_nll"] == mlm["evaluation"]["nll"]
-        and "own_states" not in mlm["evaluation"]
-    )
+    assert result == json.loads((Path(recipe["output"]) / "result.json").read_text())
+    scores = result["evaluation"]
+    assert {"accuracy", "nll", "perplexity", "joint_nll", "joint_perplexity"} <= scores.keys()
+    assert scores["joint_perplexity"] > 1 and len(scores["by_state"]) == 2
+    assert sum(scores["by_state"]) == pytest.approx(scores["own_states"])
+    assert result["precision"] == result["identity"]["train.precision"] == "fp32"
+    auto = replace(recipe["train"], steps=3, precision="auto")
+    of_auto = pretrain_with(recipe, output=recipe["output"] + "-auto", train=auto)
+    assert of_auto["identity"]["train.precision"] in ("fp32", "bf16")
+    mlm = replace(recipe["model"], objective="mlm")
+    of_mlm = pretrain_with(recipe, output=recipe["output"] + "-mlm", model=mlm)["evaluation"]
+    assert of_mlm["joint_nll"] == of_mlm["nll"] and "own_states" not in of_mlm
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm"])
@@ -760,9 +711,8 @@ def test_all_masked_tokens_are_judged_in_several_passes_on_request(recipe, objec
     assert [*in_passes] == ["1", "2", "all"] and len(set(in_passes.values())) == 3
     assert in_passes["1"] == pytest.approx(evaluation["joint_nll"], rel=1e-5)
     records = [record for record in curves(recipe["output"]) if record["kind"] == "eval"]
-    assert (
-        "joint_nll_in_passes" not in records[0] and records[-1]["joint_nll_in_passes"] == in_passes
-    )
+    assert "joint_nll_in_passes" not in records[0]
+    assert records[-1]["joint_nll_in_passes"] == in_passes
     with pytest.raises(InputError, match=r"evaluate.passes is \[0\]; give numbers from 1, or all"):
         EvaluateConfig(passes=[0])
 
@@ -772,4 +722,5 @@ def test_a_float32_run_does_not_depend_on_the_process(recipe, tmp_path, rounding
     recipe["train"] = replace(recipe["train"], steps=3)
     before = rounding_processor.rounded
     pretrain(**recipe)
-    assert rounding_processor.rounded <= before + 1  # the question how this processor computes
+    # The one is the question how this processor computes.
+    assert rounding_processor.rounded <= before + 1

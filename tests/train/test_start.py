@@ -51,20 +51,16 @@ def tokenizer(corpus):
 def test_rows_of_tokens_follow_their_spelling(tmp_path):
     """Other numbers of the same tokens change nothing; tokens that the start lacks stay as they
     were drawn."""
-    old, new = (
-        train_smiles_tokenizer(MOLECULES),
-        train_smiles_tokenizer(["[Se]", "[Na+]", *MOLECULES[:5]]),
-    )
+    old = train_smiles_tokenizer(MOLECULES)
+    new = train_smiles_tokenizer(["[Se]", "[Na+]", *MOLECULES[:5]])
     start, network, untouched = drawn(old, seed=1), drawn(new, seed=2), drawn(new, seed=2)
     save_model(tmp_path / "start", start, old)
     line = take_weights(network, new, str(tmp_path / "start"))
     common = sorted(set(old.get_vocab()) & set(new.get_vocab()))
     ours, theirs = (tokenizer.convert_tokens_to_ids(common) for tokenizer in (new, old))
     assert ours != theirs and 8 < len(common) < min(len(old), len(new))
-    assert (
-        f"taken: {len(common)} of {len(new)} embeddings of tokens, 2 of 2 layers, prediction head, transition"
-        in line
-    )
+    embeddings = f"taken: {len(common)} of {len(new)} embeddings of tokens"
+    assert f"{embeddings}, 2 of 2 layers, prediction head, transition" in line
     text = "CC(=O)C<mask>C"
     left = network(**new(text, return_tensors="pt"), output_hidden_states=True)
     right = start(**old(text, return_tensors="pt"), output_hidden_states=True)
@@ -74,9 +70,8 @@ def test_rows_of_tokens_follow_their_spelling(tmp_path):
         number = new.convert_tokens_to_ids(token)
         assert token not in common
         for name in ("exlm.embeddings.weight", "head.decoder.bias"):
-            assert torch.equal(
-                network.state_dict()[name][number], untouched.state_dict()[name][number]
-            )
+            row, drawn_row = network.state_dict()[name], untouched.state_dict()[name]
+            assert torch.equal(row[number], drawn_row[number])
 
 
 CASES = {
@@ -95,7 +90,8 @@ CASES = {
     "late expansion": (
         {"copy_embedding": 0.5, "num_states": 4},
         {"copy_embedding": 0.5, "num_states": 4, "expanded_layers": 1},
-        "4 of 4 embeddings of copies, transition, 64 of 64 positions of the transition; drawn: nothing",
+        "4 of 4 embeddings of copies, transition, 64 of 64 positions of the transition; "
+        "drawn: nothing",
         (),
     ),
     "other transition": (
@@ -107,7 +103,8 @@ CASES = {
     "more layers": (
         {},
         {"num_hidden_layers": 3},
-        "2 of 3 layers, prediction head, transition, 64 of 64 positions of the transition; drawn: 1 layers",
+        "2 of 3 layers, prediction head, transition, 64 of 64 positions of the transition; "
+        "drawn: 1 layers",
         ("exlm.layers.2.",),
     ),
     "fewer layers": ({"num_hidden_layers": 3}, {}, "2 of 2 layers", ()),
@@ -123,16 +120,14 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_fits_is_taken_and_what_is_new_is_drawn(case, tokenizer, tmp_path):
     before, now, words, new = CASES[case]
-    start, network, untouched = (
-        drawn(tokenizer, seed=s, **x) for s, x in ((1, before), (2, now), (2, now))
-    )
+    start = drawn(tokenizer, seed=1, **before)
+    network, untouched = drawn(tokenizer, seed=2, **now), drawn(tokenizer, seed=2, **now)
     save_model(tmp_path / "start", start, tokenizer)
     assert words in take_weights(network, tokenizer, str(tmp_path / "start"))
     weights, draws = start.state_dict(), untouched.state_dict()
     for name, tensor in network.state_dict().items():
-        assert torch.equal(
-            tensor, (draws if name.startswith(tuple(new) or "-") else weights)[name]
-        ), name
+        expected = draws if name.startswith(new) else weights
+        assert torch.equal(tensor, expected[name]), name
 
 
 def test_tables_of_states_and_positions_are_taken_as_far_as_they_go(tokenizer, tmp_path):
@@ -162,6 +157,11 @@ def recipe(corpus, tmp_path):
         "train": LoopConfig(6, optimizer, precision="fp32", log_every=2, save_every=2),
         "seed": 3,
     }
+
+
+def pretrain_with(recipe: dict, **changes) -> dict:
+    """Pre-trains after a recipe in which some arguments are others."""
+    return pretrain(**{**recipe, **changes})
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_wrong_starts_are_explained(recipe, start, tokenizer, tmp_path):
         ),
     ):
         with pytest.raises(InputError, match=message):
-            pretrain(**recipe | changes)
+            pretrain_with(recipe, **changes)
         assert not Path(recipe["output"], "recipe.yaml").exists()
     content = bytearray(Path(start, "model.safetensors").read_bytes())
     content[-7] ^= 1
@@ -221,7 +221,7 @@ def test_wrong_starts_are_explained(recipe, start, tokenizer, tmp_path):
 
 def test_the_start_is_part_of_what_a_run_is(recipe, start, tmp_path, capsys):
     plain_run = tmp_path / "plain"
-    without = pretrain(**recipe | {"output": str(plain_run)})
+    without = pretrain_with(recipe, output=str(plain_run))
     result = pretrain(**recipe, start_from=start)
     assert f"start from {start}: taken: " in capsys.readouterr().out
     assert "start" not in without["identity"] and not same(plain_run, recipe["output"])
@@ -238,11 +238,11 @@ def test_the_start_is_part_of_what_a_run_is(recipe, start, tmp_path, capsys):
         (str(plain_run), start, "None instead of"),
     ):
         with pytest.raises(InputError, match=rf"other settings \(start\): {refused}"):
-            pretrain(**recipe | {"output": output}, start_from=given)
+            pretrain_with(recipe, output=output, start_from=given)
 
 
 def test_a_resumed_run_does_not_read_its_start_again(recipe, start, tmp_path, monkeypatch):
-    pretrain(**recipe | {"output": str(tmp_path / "whole")}, start_from=start)
+    pretrain_with(recipe, output=str(tmp_path / "whole"), start_from=start)
     original = MaskedBatches.__call__
 
     def crash(self, step):
@@ -274,7 +274,7 @@ def test_a_start_saves_most_of_the_training(recipe, tmp_path):
     pretrain(str(tmp_path / "general"), data, general, longer, seed=1)
     recipe |= {"model": replace(general, objective="exlm"), "train": replace(longer, steps=10)}
     scratch = pretrain(**recipe)["evaluation"]["nll"]
-    started = pretrain(
-        **recipe | {"output": str(tmp_path / "started")}, start_from=str(tmp_path / "general")
+    started = pretrain_with(
+        recipe, output=str(tmp_path / "started"), start_from=str(tmp_path / "general")
     )
     assert started["evaluation"]["nll"] < scratch - 0.5

@@ -20,7 +20,8 @@ import numpy as np
 import pandas as pd
 
 from exlm.errors import InputError
-from exlm.storage.files import MANIFEST, problem, read
+from exlm.storage.files import read
+from exlm.storage.manifest import MANIFEST, problem
 
 FORMAT_VERSION = 1
 # What every manifest has.

@@ -19,7 +19,8 @@ from exlm.data.columns import check_header
 from exlm.data.files import LARGEST, STANDARD_INPUT, digest, open_text, plain_stem, unreadable
 from exlm.data.formats import READABLE, READERS, Header, Record, format_of
 from exlm.errors import InputError, first_line, optional
-from exlm.storage.files import plain, read, replacing, sync, unfinished, write_json
+from exlm.storage.files import read, replacing, sync, to_json_types, write_json
+from exlm.storage.runs import resumable_directory
 
 ROWS = 10_000  # of a part
 
@@ -217,8 +218,8 @@ def write_in_parts(
     The parts are joined at the end: Parquet files to one, others byte by byte. A part of a .npy
     file is the numbers alone, float32. A command that was interrupted goes on behind the parts that
     are finished, if input and `settings` are the same. Returns the sums of what `write` returns."""
-    begun = plain({**settings, "input": digest(input), "rows_of_a_part": ROWS})
-    with unfinished(target.with_name(f".unfinished-{target.name}"), begun) as folder:
+    begun = to_json_types({**settings, "input": digest(input), "rows_of_a_part": ROWS})
+    with resumable_directory(target.with_name(f".unfinished-{target.name}"), begun) as folder:
         # No rows, but the columns and types of all. A slice [:0] would keep the texts in memory.
         common = pd.concat([frame.iloc[[]] for frame in read_frames(input, header, ROWS)])
         parts: list[Path] = []

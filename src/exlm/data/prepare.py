@@ -40,7 +40,7 @@ from exlm.data.tokenization import (
     train_text_tokenizer,
 )
 from exlm.errors import InputError
-from exlm.storage.files import MANIFEST, entries, new_directory
+from exlm.storage.manifest import MANIFEST, entries, new_directory
 from exlm.storage.models import load_tokenizer, tokenizer_hash
 
 OnInvalid = Literal["error", "skip", "keep"]

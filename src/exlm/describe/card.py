@@ -1,7 +1,7 @@
 """What is known about a run, and the card of a model (`README.md` in its directory)."""
 
 import re
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,12 @@ from jinja2 import Template
 from tokenizers import Tokenizer
 
 from exlm.data.tokenization import splits_residues
-from exlm.storage.files import MANIFEST, plain, read, write_text
+from exlm.storage.files import read, to_json_types, write_text
+from exlm.storage.manifest import MANIFEST
 from exlm.train.tracking import read_log
 
-PIPELINES = {  # by the end of the name of the model's class; of all others, fill-mask
+# by the end of the name of the model's class; of all others, fill-mask
+PIPELINES = {
     "ForSequenceClassification": "text-classification",
     "ForTokenClassification": "token-classification",
     "ForQuestionAnswering": "question-answering",
@@ -22,27 +24,27 @@ PIPELINES = {  # by the end of the name of the model's class; of all others, fil
 def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
     """What is known about a run, one fact per line: its model, data, state and results. Empty if
     there is no run."""
-    config, recipe, saved = (
-        read(directory / name) for name in ("config.json", "recipe.yaml", "result.json")
-    )
-    result, tokenizer = plain(result or saved), directory / "tokenizer.json"
-    recipe = result.get("recipe", recipe)
-    named = recipe.get("data", {}).get("corpus", [])
-    corpora = [named] if isinstance(named, str) else named
+    config = read(directory / "config.json")
+    result = to_json_types(result or read(directory / "result.json"))
+    recipe = result.get("recipe") or read(directory / "recipe.yaml")
+    corpora = recipe.get("data", {}).get("corpus", [])
+    if isinstance(corpora, str):
+        corpora = [corpora]
+    files = read(directory / MANIFEST).get("files", {})
+    tokenizer = directory / "tokenizer.json"
+    log = read_log(directory / "log.jsonl")
     return _render(
         "facts.md",
         config=config,
         recipe=recipe,
         result=result,
-        report=read(directory / "results.json") or result,  # of all seeds, or of one
+        # of all seeds, or of one
+        report=read(directory / "results.json") or result,
         texts=config | (config.get("task") or {}),
         proteins=tokenizer.is_file() and splits_residues(Tokenizer.from_file(str(tokenizer))),
-        weights=read(directory / MANIFEST)
-        .get("files", {})
-        .get("model.safetensors", {})
-        .get("sha256"),
+        weights=files.get("model.safetensors", {}).get("sha256"),
         corpora=[read(Path(path) / MANIFEST) for path in corpora],
-        logged=max((record["step"] for record in read_log(directory / "log.jsonl")), default=0),
+        logged=max((record["step"] for record in log), default=0),
         trainings=len(list(directory.glob("**/seed-*/result.json"))),
         names=", ".join(map(_name, corpora)),
         name=_name,
@@ -70,10 +72,12 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
 
 
 def _render(template: str, **values: Any) -> str:
-    return Template((files("exlm.describe") / template).read_text(encoding="utf-8")).render(values)
+    text = (resources.files("exlm.describe") / template).read_text(encoding="utf-8")
+    return Template(text).render(values)
 
 
 def _name(path_or_name: str) -> str:
     """The last part of a path, so that a published card says nothing about its author's folders; or
     a hub name."""
-    return Path(path_or_name).name if Path(path_or_name).exists() else path_or_name
+    path = Path(path_or_name)
+    return path.name if path.exists() else path_or_name

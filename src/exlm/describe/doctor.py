@@ -11,7 +11,7 @@ import torch
 from exlm.ops import alignment
 from exlm.ops.elementwise import triton_works
 from exlm.ops.precision import used_precision
-from exlm.storage.files import machine
+from exlm.storage.runs import machine
 from exlm.train.distributed import device
 
 LIBRARIES = (
@@ -25,7 +25,8 @@ LIBRARIES = (
     "pyarrow",
     "rdkit",
 )
-WRITTEN = 2**26  # bytes, to measure the disk
+# bytes written to measure the disk
+TEST_BYTES = 2**26
 
 
 def doctor(directory: str | None = None) -> dict[str, str]:
@@ -36,28 +37,36 @@ def doctor(directory: str | None = None) -> dict[str, str]:
         directory: where to write 64 MB, and remove them again, to measure the disk; here where
             absent."""
     directory = os.path.abspath(directory or ".")
-    installed = {one.name: one.version for one in distributions()}
-    facts = {name: installed.get(name, "not installed") for name in LIBRARIES}
-    facts |= {"python": platform.python_version(), "system": platform.platform()}
-    facts |= {name: str(value) for name, value in machine().items() if name != "torch"}
-    facts["precision auto"] = used_precision(device(), "auto")
-    facts["alignment on a CPU"] = (
-        "C" if alignment.library() else "PyTorch (the compiled one is not installed)"
-    )
+    installed = {distribution.name: distribution.version for distribution in distributions()}
+    hardware = machine()
+    facts = {
+        **{name: installed.get(name, "not installed") for name in LIBRARIES},
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": hardware["processor"],
+        "device": hardware["device"],
+        "threads": str(hardware["threads"]),
+        "precision auto": used_precision(device(), "auto"),
+        "alignment on a CPU": "C"
+        if alignment.library()
+        else "PyTorch (the compiled one is not installed)",
+    }
     if torch.cuda.is_available():
-        facts["alignment on a GPU"] = (
-            "Triton" if triton_works() else "PyTorch (Triton does not work here)"
-        )
+        works = triton_works()
+        facts["alignment on a GPU"] = "Triton" if works else "PyTorch (Triton does not work here)"
     facts["disk"] = f"{_disk_speed(directory):,.0f} MB/s written to {directory}"
-    print("\n".join(f"{name:{max(map(len, facts))}}  {value}" for name, value in facts.items()))
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        print(f"{name:{width}}  {value}")
     return facts
 
 
 def _disk_speed(directory: str) -> float:
     """Megabytes per second, from the first byte to the end of the sync."""
-    content, begin = os.urandom(WRITTEN), time.perf_counter()
+    content = os.urandom(TEST_BYTES)
+    begin = time.perf_counter()
     with NamedTemporaryFile(dir=directory) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    return WRITTEN / 1e6 / (time.perf_counter() - begin)
+    return TEST_BYTES / 1e6 / (time.perf_counter() - begin)

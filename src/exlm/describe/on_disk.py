@@ -6,7 +6,8 @@ from exlm.data.corpus import Corpus
 from exlm.data.prepare import describe
 from exlm.describe.card import run_facts
 from exlm.errors import InputError
-from exlm.storage.files import MANIFEST, problem, read
+from exlm.storage.files import read
+from exlm.storage.manifest import MANIFEST, problem
 
 
 def info(path: str) -> str:
@@ -16,9 +17,11 @@ def info(path: str) -> str:
         path: directory of a corpus, a model, a pre-training or a fine-tuning, finished or not."""
     if "format_version" in read(Path(path) / MANIFEST):
         manifest = Corpus(path).manifest
-        sources = ", ".join(str(source.get("name", source)) for source in manifest["sources"])
+        sources = [str(source.get("name", source)) for source in manifest["sources"]]
         text = (
-            f"corpus of {sources}\nSHA-256: {manifest['corpus_hash']}\n{describe(manifest, path)}"
+            f"corpus of {', '.join(sources)}\n"
+            f"SHA-256: {manifest['corpus_hash']}\n"
+            f"{describe(manifest, path)}"
         )
     else:
         text = run_facts(Path(path))
@@ -38,13 +41,19 @@ def verify(path: str) -> None:
         path: a directory; all directories in it that have a manifest are checked.
 
     InputError (exit status 2) if anything is wrong, or if nothing can be checked."""
-    found = {str(file.parent): problem(file.parent) for file in sorted(Path(path).rglob(MANIFEST))}
-    if not found:
+    directories = sorted(file.parent for file in Path(path).rglob(MANIFEST))
+    if not directories:
         raise InputError(
-            f"{path} has no {MANIFEST}, so nothing in it can be checked; give what an exlm command wrote"
+            f"{path} has no {MANIFEST}, so nothing in it can be checked; "
+            "give what an exlm command wrote"
         )
-    for directory, reason in found.items():
+    damaged = 0
+    for directory in directories:
+        reason = problem(directory)
         print(f"{directory}: {reason or 'as it was written'}")
-    if damaged := sum(map(bool, found.values())):
-        advice = "make them again or copy them from elsewhere (a run goes on from its newest undamaged checkpoint)"
-        raise InputError(f"{damaged} of {len(found)} directories are damaged; {advice}")
+        damaged += reason is not None
+    if damaged:
+        raise InputError(
+            f"{damaged} of {len(directories)} directories are damaged; make them again or copy "
+            "them from elsewhere (a run goes on from its newest undamaged checkpoint)"
+        )

@@ -17,7 +17,7 @@ from exlm.model.downstream import (
 from exlm.model.modeling_exlm import ExLMModel, on_axes
 from exlm.ops.expansion import Lattice
 from exlm.ops.precision import exact_level
-from exlm.storage.files import new_directory
+from exlm.storage.manifest import new_directory
 from exlm.storage.models import load_model, verify
 from exlm.tasks.encoders import load_config
 

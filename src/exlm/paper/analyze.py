@@ -15,7 +15,8 @@ from exlm.errors import InputError
 from exlm.filling.explore import explore
 from exlm.paper.jobs import Job, run_jobs
 from exlm.paper.measurements import measure_cost, measure_run
-from exlm.pretrain.run import check_positions, pretrain
+from exlm.pretrain.batches import check_positions
+from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
 from exlm.storage.files import read, sha256, write_yaml
 from exlm.storage.models import load_tokenizer
@@ -108,6 +109,7 @@ def analyze(
             slower."""
     if distributed.launched():
         raise InputError("an analysis is one process; start it without torchrun")
+    train = train.with_warmup_steps()  # MLM++ has more updates, but the same warm-up
     if cost_steps < 1:
         raise InputError(f"cost_steps is {cost_steps}; it must be at least 1")
     seeds = [1, 2, 3] if seeds is None else seeds

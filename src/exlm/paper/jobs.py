@@ -16,7 +16,8 @@ import torch
 import transformers
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
-from exlm.storage.files import plain, read, write_json
+from exlm.storage.files import write_json
+from exlm.storage.runs import made_with
 from exlm.train.loop import on_signals
 
 
@@ -42,9 +43,7 @@ class Job:
 
     def finished(self) -> bool:
         """Whether the result file exists and was made with these settings."""
-        if not (self.result.exists() and self.record.exists()):
-            return False
-        return read(self.record) == plain(self.settings)
+        return self.result.exists() and made_with(self.settings, self.record)
 
 
 def run_jobs(jobs: list[Job], own_processes: bool) -> None:

@@ -26,11 +26,13 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.objectives import visits
 from exlm.ops.precision import in_precision
 from exlm.paper.jobs import in_own_process
+from exlm.pretrain.batches import complete_batch
 from exlm.pretrain.held_out import held_out_batches, score_held_out
-from exlm.pretrain.run import complete_batch, pretraining_loss
+from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
-from exlm.storage.files import finished_result, machine, plain, write_json
+from exlm.storage.files import to_json_types, write_json
 from exlm.storage.models import load_model, load_tokenizer
+from exlm.storage.runs import finished_result, machine
 from exlm.train import distributed
 from exlm.train.loop import LoopConfig, update
 from exlm.train.optim import build_optimizer
@@ -49,7 +51,7 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
     each state; null without transitions."""
     model, tokenizer = load_model(str(run_dir), ExLMForMaskedLM)
     distributed.to_device(model)
-    batches = list(held_out_batches(data, tokenizer, seed, 0, 1))
+    batches = list(held_out_batches(data, tokenizer, seed))
     alignment = None
     if model.transition is not None:
         scores = score_held_out(model, batches)
@@ -163,7 +165,7 @@ def measure_corruption(
 def measure_cost(output: Path, **settings: Any) -> None:
     """Writes the result of `compare`, unless `output` has it; InputError if it was measured with
     other settings."""
-    if finished_result(output, "recipe", plain(settings)):
+    if finished_result(output, "recipe", to_json_types(settings)):
         return
     result = compare(**settings)
     write_json(output, result | {"recipe": settings})
@@ -235,7 +237,7 @@ def training(
         batches = []
         tokens = 0
         for number, batch in masked(step):
-            batches.append((number, complete_batch(network, batch, prior)))
+            batches.append((number, complete_batch(network.exlm.expand, batch, prior)))
             tokens += int(batch["attention_mask"].sum()) // data.repeat
         call = partial(
             update, network, optimizer, pretraining_loss, batches, config, seed=0, step=0

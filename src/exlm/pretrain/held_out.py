@@ -1,8 +1,9 @@
 """What is measured on held-out sequences: in every evaluation of a pre-training, and once more at
 its end."""
 
+import sys
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,49 +20,102 @@ from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import Passes, nll_in_passes
 from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision
-from exlm.pretrain.settings import DataConfig, EvaluateConfig
+from exlm.pretrain.settings import DataConfig, EvaluateConfig, Recipe
 from exlm.randomness import Purpose, draw
 from exlm.train import distributed
 
-HELD_OUT_EPOCH = -1  # held-out data are always masked in the same way
+# Held-out data are always masked in the same way.
+HELD_OUT_EPOCH = -1
+
+
+@dataclass(frozen=True)
+class HeldOutScores:
+    """Measures a model while it is trained after `recipe`; the training loop calls it. `batches`
+    are those of `held_out_batches`."""
+
+    batches: list[dict[str, Tensor]]
+    tokenizer: PreTrainedTokenizerBase
+    recipe: Recipe
+
+    def __call__(self, model: ExLMForMaskedLM, step: int) -> dict[str, Any]:
+        """The scores after `step` updates, with the prior of that moment; after the last update
+        also what the recipe asks for at the end. The main process prints the first ones."""
+        recipe = self.recipe
+        prior = recipe.prior.at(step, recipe.train.steps)
+        scores = score_held_out(model, self.batches, prior)
+        if step == recipe.train.steps:
+            by_masks = evaluate_by_masks(
+                model, self.tokenizer, recipe.data, recipe.evaluate, recipe.seed, prior
+            )
+            in_passes = evaluate_in_passes(model, self.batches, recipe.evaluate.passes, prior)
+            scores = {**scores, **by_masks, **in_passes}
+        if distributed.is_main():
+            tqdm.write(f"step {step}: {describe_scores(scores)}")
+            sys.stdout.flush()
+        return scores
+
+
+def describe_scores(scores: dict[str, Any]) -> str:
+    """The most important scores in words."""
+    names = ("accuracy", "perplexity", "joint_perplexity")
+    words = [f"{name.replace('_', ' ')} {scores[name]:.4f}" for name in names if name in scores]
+    return f"held-out {', '.join(words)}"
 
 
 def held_out_batches(
-    data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int, rank: int, world: int
+    data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> Iterator[dict[str, Tensor]]:
     """This process's share of the held-out sequences, masked the same way in every run with this
     seed."""
-    corpus, order = _held_out(data, seed)
-    for rows in _rows_of_batches(corpus, order[: data.eval_sequences or len(corpus)], data)[
-        rank::world
-    ]:
-        yield mask_tokens(
-            *corpus.gather(rows),
-            rows,
-            tokenizer,
-            seed,
-            HELD_OUT_EPOCH,
-            data.mask_ratio,
-            data.repeat,
-        )
+    corpus = _held_out_corpus(data)
+    sequences = _in_order(corpus, seed)[: data.eval_sequences or len(corpus)]
+    for rows in _rows_of_batches(corpus, sequences, data):
+        yield _masked(corpus, rows, tokenizer, seed, data)
 
 
-def _held_out(data: DataConfig, seed: int) -> tuple[Corpus, np.ndarray]:
-    """The held-out sequences of a corpus, and their numbers in the order in which evaluations take
-    them."""
+def _held_out_corpus(data: DataConfig) -> Corpus:
     corpus = Corpus(data.corpus, "valid")
     if not len(corpus):
         raise InputError(
             f"{corpus_name(data.corpus)} has no held-out sequences; prepare it with --held_out 0.1"
         )
-    return corpus, np.argsort(draw(Purpose.HELD_OUT, seed, np.arange(len(corpus))), kind="stable")
+    return corpus
+
+
+def _in_order(corpus: Corpus, seed: int) -> np.ndarray:
+    """The numbers of the sequences of a corpus in the order in which evaluations take them."""
+    return np.argsort(draw(Purpose.HELD_OUT, seed, np.arange(len(corpus))), kind="stable")
 
 
 def _rows_of_batches(corpus: Corpus, rows: np.ndarray, data: DataConfig) -> list[np.ndarray]:
-    """The numbers of the sequences of each batch, the longest first. An evaluation holds the
-    predictions of every token, so a batch has no more tokens than a micro-batch."""
+    """The numbers of the sequences of each batch of this process, the longest first. An evaluation
+    holds the predictions of every token, so a batch has no more tokens than a micro-batch."""
     lengths = (corpus.lengths[rows].astype(np.int64) + 2) * data.repeat
-    return [rows[batch] for batch in longest_first(lengths, data.tokens_per_micro_batch)]
+    batches = [rows[batch] for batch in longest_first(lengths, data.tokens_per_micro_batch)]
+    rank, world = distributed.place()
+    return batches[rank::world]
+
+
+def _masked(
+    corpus: Corpus,
+    rows: np.ndarray,
+    tokenizer: PreTrainedTokenizerBase,
+    seed: int,
+    data: DataConfig,
+    masks: int | None = None,
+) -> dict[str, Tensor]:
+    tokens, lengths = corpus.gather(rows)
+    return mask_tokens(
+        tokens,
+        lengths,
+        rows,
+        tokenizer,
+        seed=seed,
+        epoch=HELD_OUT_EPOCH,
+        ratio=data.mask_ratio,
+        repeat=data.repeat,
+        masks=masks,
+    )
 
 
 def evaluate_by_masks(
@@ -71,40 +125,32 @@ def evaluate_by_masks(
     config: EvaluateConfig,
     seed: int,
     prior: Prior | None = None,
-    rank: int = 0,
-    world: int = 1,
 ) -> dict[str, Any]:
     """`nll_by_masks` and `joint_nll_by_masks`: nats per masked token of held-out sequences with
     exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were judged. All are
     judged at every m. So that a third of its tokens stays visible, a sequence needs 1.5 m tokens;
     an m for which none is long enough is left out."""
-    corpus, order = _held_out(data, seed)
+    corpus = _held_out_corpus(data)
+    order = _in_order(corpus, seed)
     tokens = corpus.lengths[order].astype(np.int64) * data.repeat
     numbers = [masks for masks in config.by_masks if 1.5 * masks <= tokens.max()]
     left_out = sorted(set(config.by_masks) - set(numbers))
     if left_out and distributed.is_main():
-        tqdm.write(
-            f"no held-out sequence is long enough to be judged with {', '.join(map(str, left_out))} masks"
-        )
+        words = ", ".join(map(str, left_out))
+        tqdm.write(f"no held-out sequence is long enough to be judged with {words} masks")
     if not numbers:
         return {}
-    judged = order[tokens >= 1.5 * max(numbers)][: config.sequences]
-    rows_of_batches = _rows_of_batches(corpus, judged, data)[rank::world]
-    masked = partial(
-        mask_tokens, tokenizer=tokenizer, seed=seed, epoch=HELD_OUT_EPOCH, ratio=data.mask_ratio
-    )
+    long_enough = order[tokens >= 1.5 * max(numbers)][: config.sequences]
+    rows_of_batches = _rows_of_batches(corpus, long_enough, data)
     scores = {}
     for masks in numbers:
-        batches = [
-            masked(*corpus.gather(rows), rows, repeat=data.repeat, masks=masks)
-            for rows in rows_of_batches
-        ]
+        batches = [_masked(corpus, rows, tokenizer, seed, data, masks) for rows in rows_of_batches]
         scores[str(masks)] = score_held_out(model, batches, prior)
-    by_masks = {
-        f"{name}_by_masks": {m: score[name] for m, score in scores.items()}
-        for name in ("nll", "joint_nll")
+    return {
+        "nll_by_masks": {masks: score["nll"] for masks, score in scores.items()},
+        "joint_nll_by_masks": {masks: score["joint_nll"] for masks, score in scores.items()},
+        "by_masks_sequences": len(long_enough),
     }
-    return {**by_masks, "by_masks_sequences": len(judged)}
 
 
 def evaluate_in_passes(
@@ -119,7 +165,7 @@ def evaluate_in_passes(
     if not passes:
         return {}
     model.eval()
-    nats = dict.fromkeys(map(str, passes), 0.0)
+    nats = {str(number): 0.0 for number in passes}
     masked = 0.0
     with in_precision(next(model.parameters()).device, "fp32"):
         for batch in batches:
@@ -142,8 +188,9 @@ def score_held_out(
     sums = no_sums(model.config)
     with in_precision(next(model.parameters()).device, "fp32"):
         for batch in batches:
-            part = evaluate_batch(model, batch, prior)
-            sums = {name: sums[name] + part[name] for name in sums}
+            for name, value in evaluate_batch(model, batch, prior).items():
+                sums[name] += value
     totals = distributed.sum_over_processes(list(sums.values()))
-    found = summary(dict(zip(sums, totals, strict=True)))
-    return {f"{model.config.objective}_loss": found.pop("loss"), **found}
+    scores = summary(dict(zip(sums, totals, strict=True)))
+    loss = scores.pop("loss")
+    return {f"{model.config.objective}_loss": loss, **scores}

@@ -1,48 +1,33 @@
 """Pre-training: from a recipe to a Hugging Face model directory."""
 
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
+from transformers import PreTrainedTokenizerFast
 
 from exlm.data.batching import MaskedBatches
-from exlm.data.corpus import SPLITS, Corpus, corpus_name
+from exlm.data.corpus import Corpus
 from exlm.describe.card import write_card
-from exlm.errors import InputError
-from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import used_precision
-from exlm.pretrain.held_out import (
-    evaluate_by_masks,
-    evaluate_in_passes,
-    held_out_batches,
-    score_held_out,
-)
+from exlm.pretrain.batches import CompleteBatches, check_positions
+from exlm.pretrain.held_out import HeldOutScores, describe_scores, held_out_batches
 from exlm.pretrain.settings import (
-    EARLIER,
     ArchitectureConfig,
     DataConfig,
     EvaluateConfig,
     PriorConfig,
-    expanded_length,
-    identity_of,
+    Recipe,
 )
 from exlm.pretrain.start import start_fingerprint, take_weights
 from exlm.randomness import STREAMS
-from exlm.storage.files import (
-    finished_result,
-    lock,
-    machine,
-    plain,
-    problem,
-    write_json,
-    write_yaml,
-)
+from exlm.storage.files import to_json_types, write_json, write_yaml
+from exlm.storage.manifest import problem
 from exlm.storage.models import load_tokenizer, save_model
+from exlm.storage.runs import finished_result, identity, lock, machine
 from exlm.train import checkpoint, distributed
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.tracking import read_log
@@ -52,7 +37,8 @@ MEMORY_ADVICE = (
     "the result changes by rounding alone, or with dropout by which units are dropped; "
     "train.gradient_checkpointing saves memory, too, and does not change it"
 )
-NO_START = {"start": None}  # of a run that started from no weights; earlier results do not say it
+# A setting that runs of earlier versions did not record, and what they did.
+EARLIER = {"model.state_share": 0.5}
 
 
 def pretrain(
@@ -87,148 +73,127 @@ def pretrain(
         device: auto, cpu, cuda or cuda:NUMBER.
 
     Returns the content of `result.json`."""
-    recipe = plain(
-        {
-            "output": output,
-            "data": data,
-            "model": model,
-            "prior": prior,
-            "train": train,
-            "seed": seed,
-        }
-    )
-    recipe |= {"evaluate": plain(evaluate), "start_from": start_from, "compile": compile}
+    train = train.with_warmup_steps()
+    recipe = Recipe(output, data, model, prior, train, seed, evaluate, start_from, compile)
+    directory = Path(output)
     corpus = Corpus(data.corpus, "train")
     corpus.verify()
     tokenizer = load_tokenizer(corpus.path)
-    directory = Path(output)
     with (
-        distributed.process_group(train.max_wait) as (rank, world),
+        distributed.process_group(train.max_wait) as (rank, _),
         lock(directory) if rank == 0 else nullcontext(),
     ):
-        identity = {
-            "tokenizer": corpus.tokenizer_hash,
-            "corpus": corpus.corpus_hash,
-            **identity_of(recipe, "model"),
-        }
-        identity |= {"start": start_fingerprint(start_from)} if start_from else {}
-        settings = identity_of(recipe, "train") | identity_of(recipe, "data") | {"seed": seed}
-        settings["train.precision"] = used_precision(distributed.device(device), train.precision)
-        if model.has_links:
-            settings |= identity_of(recipe, "prior")
-        same_run = NO_START | identity | settings
-        finished = finished_result(directory / "result.json", "identity", same_run, earlier=EARLIER)
-        if finished and problem(directory) is None:
-            print(f"{directory} is finished already: {_describe(finished)}")
-            return finished
+        origin = _origin(recipe, corpus)
+        settings = _training_settings(recipe, device)
+        same_run = {"start": None, **origin, **settings}
+        result = finished_result(directory / "result.json", "identity", same_run, EARLIER)
+        if result and problem(directory) is None:
+            print(f"{directory} is finished already: {_describe(result)}")
+            return result
         check_positions(data, model)
-        torch.manual_seed(seed)
-        config = model.build(tokenizer, data.repeat, prior.at(train.steps, train.steps))
-        config.molecules, config.standardize = corpus.molecules, corpus.standardize
-        network = ExLMForMaskedLM(config)
-        goes_on = train.save_every > 0 and bool(checkpoint.candidates(directory))
-        if start_from and not goes_on:
-            line = take_weights(network, tokenizer, start_from)
-            if rank == 0:
-                print(line)
+        network = _build(recipe, corpus, tokenizer, device)
         if rank == 0 and not (directory / "recipe.yaml").exists():
             write_yaml(directory / "recipe.yaml", recipe)
-        distributed.to_device(network, device)
-        if compile:
-            for layer in network.exlm.layers:
-                layer.compile(dynamic=True)
-        held_out = list(held_out_batches(data, tokenizer, seed, rank, world))
-
-        def measure(_: torch.nn.Module, step: int) -> dict[str, Any]:
-            now = prior.at(step, train.steps)
-            values = score_held_out(network, held_out, now)
-            if step == train.steps:
-                values |= evaluate_by_masks(
-                    network, tokenizer, data, evaluate, seed, now, rank, world
-                )
-                values |= evaluate_in_passes(network, held_out, evaluate.passes, now)
-            if distributed.is_main():
-                tqdm.write(f"step {step}: {_describe_scores(values)}")
-                sys.stdout.flush()
-            return values
-
-        sizes = (data.tokens_per_batch, data.tokens_per_micro_batch)
-        masked = MaskedBatches(
-            corpus, tokenizer, *sizes, data.mask_ratio, seed, rank, world, data.repeat
-        )
-
-        def micro_batches(step: int) -> list[tuple[int, dict[str, Any]]]:
-            now = prior.at(step, train.steps)
-            return [(number, complete_batch(network, batch, now)) for number, batch in masked(step)]
-
-        parameters = network.num_parameters(only_trainable=True)
-        kept = (
-            NO_START
-            | (identity if resume_anyway else identity | settings)
-            | {"random streams": STREAMS}
-        )
-        name, description = f"{model.objective}_loss", f"{model.objective} {parameters / 1e6:.1f}M"
-        final = fit(
-            model=network,
-            loss=pretraining_loss,
-            batches=micro_batches,
-            config=train,
-            directory=directory,
-            seed=seed,
-            evaluate=measure,
-            identity=kept,
-            loss_name=name,
-            description=description,
-            memory_advice=MEMORY_ADVICE,
-        ) or measure(network, train.steps)
-        if not distributed.is_main():
+        must_stay = {"start": None, **origin} if resume_anyway else same_run
+        scores = _train(recipe, corpus, tokenizer, network, must_stay)
+        if rank > 0:
             return {}
-        log = [record for record in read_log(directory / "log.jsonl") if record["kind"] == "train"]
-        result: dict[str, Any] = {
-            "parameters": parameters,
-            "evaluation": {"step": train.steps, **final},
-        }
-        result |= {"training_seconds": sum(record["seconds"] for record in log)}
-        result |= {
-            "processor_seconds": sum(
-                record.get("processor_seconds", record["seconds"]) for record in log
-            )
-        }
-        result |= {"infeasible": sum(record["infeasible"] for record in log), "machine": machine()}
-        result |= {
-            "identity": identity | settings,
-            "recipe": recipe,
-            "precision": settings["train.precision"],
-        }
+        result = _result(recipe, {**origin, **settings}, network, scores)
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / "recipe.yaml", recipe)
         write_card(directory, result)
-        # the last file: it says that the run is finished
+        # The last file says that the run is finished.
         write_json(directory / "result.json", result)
         print(f"{directory}: {_describe(result)}")
         return result
 
 
-def check_positions(data: DataConfig, model: ArchitectureConfig) -> None:
-    """Raises InputError if a training or held-out sequence can expand to more positions than the
-    model has."""
-    longest = max(int(Corpus(data.corpus, split).lengths.max(initial=0)) for split in SPLITS)
-    limit = model.max_position_embeddings
-    # nothing else has a table of positions
-    limited = model.has_links and model.transition == "gated"
-    if limited and (needed := expanded_length(longest, data, model)) > limit:
-        found = f"a sequence of {corpus_name(data.corpus)} has {longest + 2} tokens and can expand to {needed}"
-        advice = f"set it to {needed}, or prepare with a smaller --max_length"
-        raise InputError(
-            f"{found} positions, but model.max_position_embeddings is {limit}; {advice}"
-        )
+def _origin(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
+    """What a run shares with its checkpoints even if it is resumed with other settings: texts,
+    architecture, and the weights it started from."""
+    origin = {
+        "tokenizer": corpus.tokenizer_hash,
+        "corpus": corpus.corpus_hash,
+        **identity(recipe.model, "model"),
+    }
+    if recipe.start_from:
+        origin["start"] = start_fingerprint(recipe.start_from)
+    return origin
 
 
-def complete_batch(
-    model: ExLMForMaskedLM, batch: dict[str, Tensor], prior: Prior
+def _training_settings(recipe: Recipe, device: str) -> dict[str, Any]:
+    """All other settings that change what a run computes."""
+    settings = identity(recipe.train, "train") | identity(recipe.data, "data")
+    settings["seed"] = recipe.seed
+    # What auto means differs between machines.
+    precision = used_precision(distributed.device(device), recipe.train.precision)
+    settings["train.precision"] = precision
+    if recipe.model.has_links:
+        settings.update(identity(recipe.prior, "prior"))
+    return settings
+
+
+def _build(
+    recipe: Recipe, corpus: Corpus, tokenizer: PreTrainedTokenizerFast, device: str
+) -> ExLMForMaskedLM:
+    """The model as its seed draws it, or with the weights of its start, on its device. A run that
+    goes on from a checkpoint does not read its start again."""
+    torch.manual_seed(recipe.seed)
+    steps = recipe.train.steps
+    config = recipe.model.build(tokenizer, recipe.data.repeat, recipe.prior.at(steps, steps))
+    config.molecules, config.standardize = corpus.molecules, corpus.standardize
+    network = ExLMForMaskedLM(config)
+    goes_on = recipe.train.save_every > 0 and bool(checkpoint.candidates(Path(recipe.output)))
+    if recipe.start_from and not goes_on:
+        description = take_weights(network, tokenizer, recipe.start_from)
+        if distributed.is_main():
+            print(description)
+    distributed.to_device(network, device)
+    if recipe.compile:
+        for layer in network.exlm.layers:
+            layer.compile(dynamic=True)
+    return network
+
+
+def _train(
+    recipe: Recipe,
+    corpus: Corpus,
+    tokenizer: PreTrainedTokenizerFast,
+    network: ExLMForMaskedLM,
+    must_stay: dict[str, Any],
 ) -> dict[str, Any]:
-    """The batch with its expansion and prior; called in the thread that makes the next batches."""
-    return {**batch, "lattice": model.exlm.expand(**batch), "prior": prior}
+    """Trains the network, from a checkpoint if there is one with the settings that must stay, and
+    returns its scores at the end."""
+    data, objective = recipe.data, recipe.model.objective
+    held_out = list(held_out_batches(data, tokenizer, recipe.seed))
+    measure = HeldOutScores(held_out, tokenizer, recipe)
+    rank, world = distributed.place()
+    masked = MaskedBatches(
+        corpus,
+        tokenizer,
+        data.tokens_per_batch,
+        data.tokens_per_micro_batch,
+        data.mask_ratio,
+        seed=recipe.seed,
+        rank=rank,
+        world=world,
+        repeat=data.repeat,
+    )
+    scores = fit(
+        model=network,
+        loss=pretraining_loss,
+        batches=CompleteBatches(masked, network.exlm.expand, recipe.prior, recipe.train.steps),
+        config=recipe.train,
+        directory=Path(recipe.output),
+        seed=recipe.seed,
+        evaluate=measure,
+        identity={**must_stay, "random streams": STREAMS},
+        loss_name=f"{objective}_loss",
+        description=f"{objective} {network.num_parameters(only_trainable=True) / 1e6:.1f}M",
+        memory_advice=MEMORY_ADVICE,
+    )
+    # There are none if the newest checkpoint is that of the last update.
+    return scores or measure(network, recipe.train.steps)
 
 
 def pretraining_loss(
@@ -239,19 +204,33 @@ def pretraining_loss(
     return output.total, output.count, output.infeasible
 
 
+def _result(
+    recipe: Recipe, settings: dict[str, Any], network: ExLMForMaskedLM, scores: dict[str, Any]
+) -> dict[str, Any]:
+    """The content of `result.json`; times and counts are those of the log."""
+    log = read_log(Path(recipe.output) / "log.jsonl")
+    updates = [record for record in log if record["kind"] == "train"]
+    # Earlier versions did not log processor time.
+    processor_seconds = [one.get("processor_seconds", one["seconds"]) for one in updates]
+    return {
+        "parameters": network.num_parameters(only_trainable=True),
+        "evaluation": {"step": recipe.train.steps, **scores},
+        "training_seconds": sum(one["seconds"] for one in updates),
+        "processor_seconds": sum(processor_seconds),
+        "infeasible": sum(one["infeasible"] for one in updates),
+        "machine": machine(),
+        "identity": settings,
+        "recipe": to_json_types(recipe),
+        "precision": settings["train.precision"],
+    }
+
+
 def _describe(result: dict[str, Any]) -> str:
-    size = (
-        "{parameters:,} parameters, {evaluation[step]} updates in {training_seconds:.0f} s".format(
-            **result
-        )
-    )
-    meaning = "perplexity: each masked token by itself; joint perplexity: all masked tokens of a sequence together"
-    lost = f"{result['infeasible']:.0f} training sequences without an alignment"
-    return f"{size}, {lost}\n{_describe_scores(result['evaluation'])} ({meaning})"
-
-
-def _describe_scores(values: dict[str, Any]) -> str:
-    names = ("accuracy", "perplexity", "joint_perplexity")
-    return "held-out " + ", ".join(
-        f"{name.replace('_', ' ')} {values[name]:.4f}" for name in names if name in values
+    evaluation = result["evaluation"]
+    return (
+        f"{result['parameters']:,} parameters, {evaluation['step']} updates in "
+        f"{result['training_seconds']:.0f} s, "
+        f"{result['infeasible']:.0f} training sequences without an alignment\n"
+        f"{describe_scores(evaluation)} (perplexity: each masked token by itself; "
+        "joint perplexity: all masked tokens of a sequence together)"
     )

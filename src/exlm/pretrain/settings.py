@@ -1,28 +1,18 @@
-"""The settings of a pre-training: data and masks, architecture, and the prior of the links between
-states."""
+"""The settings of a pre-training: data and masks, architecture, evaluation, and the prior of the
+links between states."""
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 from exlm.data.batching import MaskRatio, share_bounds
 from exlm.errors import InputError
 
-# also a part of a recipe
+# This, too, is a section of a recipe.
 from exlm.model.configuration_exlm import ArchitectureConfig as ArchitectureConfig
 from exlm.model.heads import Prior
 from exlm.model.passes import Passes
-
-# Settings that do not change what a run computes, or that another setting contains. Micro-batches
-# change rounding and which units are dropped; a run that is out of memory could not go on if they
-# had to stay.
-REPORTING = (
-    "log_every", "eval_every", "save_every", "keep_checkpoints", "max_wait", "eval_sequences", "corpus", "warmup_ratio",
-    "tokens_per_micro_batch", "gradient_checkpointing",
-)  # fmt: skip
-
-# settings that runs of earlier versions did not record, with what held for them
-EARLIER = {"model.state_share": 0.5}
+from exlm.storage.runs import NOT_IDENTITY
+from exlm.train.loop import LoopConfig
 
 
 @dataclass(frozen=True)
@@ -43,12 +33,14 @@ class DataConfig:
             needs less memory. It may change when a run is resumed.
         eval_sequences: held-out sequences used in an evaluation; 0 takes all."""
 
-    corpus: str | list[str]
+    corpus: str | list[str] = field(metadata=NOT_IDENTITY)
     mask_ratio: MaskRatio = 0.15
     repeat: int = 1
     tokens_per_batch: int = 65536
-    tokens_per_micro_batch: int = 16384
-    eval_sequences: int = 2000
+    # It changes rounding and which units are dropped, but a run that is out of memory could not go
+    # on if it had to stay.
+    tokens_per_micro_batch: int = field(default=16384, metadata=NOT_IDENTITY)
+    eval_sequences: int = field(default=2000, metadata=NOT_IDENTITY)
 
     def __post_init__(self) -> None:
         share_bounds(self.mask_ratio)
@@ -65,7 +57,8 @@ class DataConfig:
         InputError if it is a range."""
         if not isinstance(self.mask_ratio, float | int):
             raise InputError(
-                f"mask_ratio is the range {self.mask_ratio}, but an analysis needs one share; give a number"
+                f"mask_ratio is the range {self.mask_ratio}, but an analysis needs one share; "
+                "give a number"
             )
         return float(self.mask_ratio)
 
@@ -92,22 +85,14 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         if any(masks < 1 for masks in self.by_masks) or self.sequences < 1:
             raise InputError(
-                "evaluate.by_masks and evaluate.sequences must be at least 1; give [] for no number of masks"
+                f"evaluate.by_masks is {self.by_masks} and evaluate.sequences {self.sequences}; "
+                "all must be at least 1, and [] gives no number of masks"
             )
         if any(passes != "all" and passes < 1 for passes in self.passes):
             raise InputError(
-                f"evaluate.passes is {self.passes}; give numbers from 1, or all, as in [1, 2, 4, all]"
+                f"evaluate.passes is {self.passes}; "
+                "give numbers from 1, or all, as in [1, 2, 4, all]"
             )
-
-
-def expanded_length(tokens: int, data: DataConfig, model: ArchitectureConfig) -> int:
-    """The most positions to which a masked sequence of so many tokens, without BOS and EOS, can
-    expand."""
-    # a packed sequence can consist of BOS and EOS tokens, which all have k states
-    if model.states_per_boundary > 1:
-        return (tokens + 2) * data.repeat * model.states_per_boundary
-    masks = math.ceil(share_bounds(data.mask_ratio)[1] * (tokens * data.repeat))
-    return (tokens + 2) * data.repeat + masks * (model.states_per_mask - 1)
 
 
 @dataclass(frozen=True)
@@ -133,7 +118,8 @@ class PriorConfig:
     def __post_init__(self) -> None:
         if not (0 <= self.order < math.inf and 0 <= self.sticky < math.inf):
             raise InputError(
-                f"prior.order is {self.order} and prior.sticky {self.sticky}; neither may be negative"
+                f"prior.order is {self.order} and prior.sticky {self.sticky}; "
+                "both must be 0 or a positive number"
             )
         if self.decay is not None and not 0 <= self.decay[0] < self.decay[1] <= 1:
             raise InputError(
@@ -143,22 +129,24 @@ class PriorConfig:
     def at(self, step: int, steps: int) -> Prior:
         """The prior in update `step` (0-based) of `steps`; `step` = `steps` gives the prior after
         the last update."""
-        begin, end = self.decay or (math.inf, math.inf)
-        left = 1.0 if step / steps <= begin else max(0.0, (end - step / steps) / (end - begin))
-        return Prior(left * self.order, left * self.sticky)
+        share = 1.0
+        if self.decay is not None:
+            begin, end = self.decay
+            if step / steps > begin:
+                share = max(0.0, (end - step / steps) / (end - begin))
+        return Prior(share * self.order, share * self.sticky)
 
 
-def identity_of(recipe: dict[str, Any], section: str) -> dict[str, Any]:
-    """The settings of a section of a recipe that a resumed run must share, by `section.name`. Those
-    in REPORTING are left out."""
-    flat: dict[str, Any] = {}
-    for key, value in recipe[section].items():
-        if isinstance(value, dict):
-            flat |= {
-                f"{section}.{key}.{name}": item
-                for name, item in value.items()
-                if name not in REPORTING
-            }
-        elif key not in REPORTING:
-            flat[f"{section}.{key}"] = value
-    return flat
+@dataclass(frozen=True)
+class Recipe:
+    """All settings of a pre-training, as `recipe.yaml` has them; `pretrain` describes them."""
+
+    output: str
+    data: DataConfig
+    model: ArchitectureConfig
+    prior: PriorConfig
+    train: LoopConfig
+    seed: int
+    evaluate: EvaluateConfig
+    start_from: str | None
+    compile: bool

@@ -16,9 +16,9 @@ SIZES = ("hidden_size", "num_attention_heads", "intermediate_size")
 # Weights fit other positions as well, but were learned with these, so the line says where they
 # differ.
 POSITIONS = ("rotary", "state_share", "rotary_base")
-ROWS_OF_TOKENS = ("exlm.embeddings.weight", "head.decoder.bias")
-# by state index and by position
-ROWS_OF_NUMBERS = ("exlm.copies.weight", "transition.positions.weight")
+ROWS_BY_TOKEN = ("exlm.embeddings.weight", "head.decoder.bias")
+# by state index, and by position
+ROWS_BY_NUMBER = ("exlm.copies.weight", "transition.positions.weight")
 
 
 def start_fingerprint(path: str) -> str:
@@ -26,8 +26,9 @@ def start_fingerprint(path: str) -> str:
     damaged."""
     if not Path(path).is_dir():
         raise InputError(
-            f"start_from is {path}, which is no directory; give that of a pre-trained model, and keep it until the run "
-            "is finished (a run that goes on is compared with the weights it started from)"
+            f"start_from is {path}, which is no directory; give that of a pre-trained model, and "
+            "keep it until the run is finished (a run that goes on is compared with the weights it "
+            "started from)"
         )
     verify(path)
     return fingerprint(path)
@@ -42,35 +43,39 @@ def take_weights(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerBase, p
 
     InputError if `path` holds no pre-trained model of this library, or one of another width."""
     start, start_tokenizer = load_model(path, ExLMForMaskedLM)
-    its_config, config = start.config, network.config
-    assert isinstance(its_config, ExLMConfig) and isinstance(config, ExLMConfig)
-    _check(its_config, config, path)
+    start_config, config = start.config, network.config
+    assert isinstance(start_config, ExLMConfig) and isinstance(config, ExLMConfig)
+    _check(start_config, config, path)
     rows, start_rows = _shared_tokens(tokenizer, start_tokenizer)
     weights = dict(start.named_parameters())
     for name, parameter in network.named_parameters():
         if name not in weights:
             continue
         source = weights[name]
-        if name in ROWS_OF_TOKENS:
+        if name in ROWS_BY_TOKEN:
             parameter[rows] = source[start_rows]
-        elif name in ROWS_OF_NUMBERS:
+        elif name in ROWS_BY_NUMBER:
             count = min(len(parameter), len(source))
             parameter[:count] = source[:count]
-        elif parameter.shape == source.shape:  # not so of a transition of the other kind
+        # Those of the other kind of transition have other shapes.
+        elif parameter.shape == source.shape:
             parameter.copy_(source)
-    return f"start from {path}: {_description(its_config, config, len(rows))}"
+    return f"start from {path}: {_description(start_config, config, len(rows))}"
 
 
 def _check(start: ExLMConfig, config: ExLMConfig, path: str) -> None:
     if start.architectures != [ExLMForMaskedLM.__name__]:
         heads = ", ".join(start.architectures or ["a model without a head"])
         raise InputError(
-            f"start_from is {path}, which holds {heads}; give the pre-trained model that it was made from"
+            f"start_from is {path}, which holds {heads}; "
+            "give the pre-trained model that it was made from"
         )
     for name in SIZES:
-        if (theirs := getattr(start, name)) != (ours := getattr(config, name)):
+        size, start_size = getattr(config, name), getattr(start, name)
+        if size != start_size:
             raise InputError(
-                f"{name} is {ours}, but {theirs} in the start {path}; set model.{name} to {theirs}"
+                f"{name} is {size}, but {start_size} in the start {path}; "
+                f"set model.{name} to {start_size}"
             )
 
 
@@ -78,47 +83,45 @@ def _shared_tokens(
     tokenizer: PreTrainedTokenizerBase, start: PreTrainedTokenizerBase
 ) -> tuple[Tensor, Tensor]:
     """The ids [n] of all tokens that both have: those of `tokenizer`, and those of `start`."""
-    theirs = start.get_vocab()
-    pairs = [
-        (number, theirs[token])
-        for token, number in tokenizer.get_vocab().items()
-        if token in theirs
-    ]
-    ours, starts = torch.tensor(pairs, dtype=torch.long).view(-1, 2).unbind(1)
-    return ours, starts
+    ids, start_ids = tokenizer.get_vocab(), start.get_vocab()
+    shared = [token for token in ids if token in start_ids]
+    rows = torch.tensor([ids[token] for token in shared], dtype=torch.long)
+    start_rows = torch.tensor([start_ids[token] for token in shared], dtype=torch.long)
+    return rows, start_rows
 
 
 def _description(start: ExLMConfig, config: ExLMConfig, tokens: int) -> str:
     """What a model takes from a start with which it shares so many tokens, what is drawn, and what
     to know of it."""
-    links = config.has_links and start.has_links and config.transition == start.transition
-    positions = [
-        one.max_position_embeddings if links and one.transition == "gated" else 0
-        for one in (start, config)
-    ]
-    copies = [
-        one.num_states if one.copy_embedding and one.expands else 0 for one in (start, config)
-    ]
-    parts = {  # units that are taken, and units that the model has
-        "embeddings of tokens": (tokens, config.vocab_size),
-        "layers": (
-            min(start.num_hidden_layers, config.num_hidden_layers),
-            config.num_hidden_layers,
+    same_links = config.has_links and start.has_links and config.transition == start.transition
+    copies, start_copies = _copies(config), _copies(start)
+    positions = config.max_position_embeddings if config.transition == "gated" else 0
+    layers, start_layers = config.num_hidden_layers, start.num_hidden_layers
+    taken, drawn = [], []
+    for name, units, start_units in (
+        ("embeddings of tokens", config.vocab_size, tokens),
+        ("layers", layers, start_layers),
+        ("prediction head", 1, 1),
+        ("embeddings of copies", copies, start_copies),
+        ("transition", int(config.has_links), int(same_links)),
+        (
+            "positions of the transition",
+            positions if same_links else 0,
+            start.max_position_embeddings,
         ),
-        "prediction head": (1, 1),
-        "embeddings of copies": (min(copies), copies[1]),
-        "transition": (int(links), int(config.has_links)),
-        "positions of the transition": (min(positions), positions[1]),
-    }
-    taken = [
-        name if size == 1 else f"{n} of {size} {name}" for name, (n, size) in parts.items() if n
-    ]
-    drawn = [
-        name if size == 1 else f"{size - n} {name}" for name, (n, size) in parts.items() if n < size
-    ]
+    ):
+        taken_units = min(units, start_units)
+        if taken_units:
+            taken.append(name if units == 1 else f"{taken_units} of {units} {name}")
+        if taken_units < units:
+            drawn.append(name if units == 1 else f"{units - taken_units} {name}")
     notes = [
         f"; {name} is {getattr(config, name)} but was {getattr(start, name)}"
         for name in POSITIONS
         if getattr(config, name) != getattr(start, name)
     ]
     return f"taken: {', '.join(taken)}; drawn: {', '.join(drawn) or 'nothing'}{''.join(notes)}"
+
+
+def _copies(config: ExLMConfig) -> int:
+    return config.num_states if config.copy_embedding and config.expands else 0

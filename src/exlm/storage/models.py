@@ -13,44 +13,56 @@ from typing import Any, TypeVar
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from exlm.errors import InputError, first_line
-from exlm.storage.files import MANIFEST, problem, sha256, write_json, write_manifest
+from exlm.storage.files import sha256, write_json
+from exlm.storage.manifest import MANIFEST, problem, write_manifest
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 
-# What the library sentence-transformers reads, by file. Its vectors are those of
+# What the library sentence-transformers reads, by file, so that its vectors are those of
 # `ExLMModel.embedding`.
 SENTENCE_TRANSFORMERS = resources.files("exlm.storage") / "sentence_transformers.json"
 
 
 def save_model(
-    directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **further: Any
+    directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, **facts: Any
 ) -> None:
     """Writes `model` and `tokenizer` so that `AutoModel...from_pretrained(directory)` loads them,
-    and the manifest. All files are moved into place when they are complete, the manifest last. They
-    get the permissions of any new file (safetensors would let the owner alone read the weights)."""
+    and the manifest with `facts` in it. All files are moved into place when they are complete, the
+    manifest last. They get the permissions of any new file (safetensors would let the owner alone
+    read the weights)."""
     directory.mkdir(parents=True, exist_ok=True)
-    for unfinished in directory.glob(".partial-model-*"):  # of a save that was killed
-        shutil.rmtree(unfinished, ignore_errors=True)
+    for killed_save in directory.glob(".partial-model-*"):
+        shutil.rmtree(killed_save, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-model-") as name:
         partial = Path(name)
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         if model.config.model_type == "exlm":
-            contents = json.loads(SENTENCE_TRANSFORMERS.read_text(encoding="utf-8"))
-            contents["1_Pooling/config.json"]["embedding_dimension"] = model.config.hidden_size
-            for file, content in contents.items():
-                write_json(partial / file, content)
+            _write_sentence_transformers(partial, model.config.hidden_size)
         files = [path for path in partial.rglob("*") if path.is_file()]
-        write_manifest(partial, files, tokenizer_hash=tokenizer_hash(tokenizer), **further)
-        permissions = (partial / MANIFEST).stat().st_mode  # those of a new file
+        write_manifest(partial, files, tokenizer_hash=tokenizer_hash(tokenizer), **facts)
+        permissions = (partial / MANIFEST).stat().st_mode
         for path in [*files, partial / MANIFEST]:
             target = directory / path.relative_to(partial)
             target.parent.mkdir(exist_ok=True)
             path.chmod(permissions)
             path.replace(target)
+
+
+def _write_sentence_transformers(directory: Path, width: int) -> None:
+    contents = json.loads(SENTENCE_TRANSFORMERS.read_text(encoding="utf-8"))
+    contents["1_Pooling/config.json"]["embedding_dimension"] = width
+    for name, content in contents.items():
+        write_json(directory / name, content)
 
 
 def fingerprint(path: str) -> str:
@@ -63,14 +75,17 @@ def verify(path: str) -> None:
     """Raises InputError if `path` is not a model directory, or if a file in it has changed since it
     was written."""
     directory = Path(path)
+    if not directory.exists():
+        raise InputError(f"{path} does not exist; give the output of a finished run")
     if not (directory / "config.json").is_file():
-        what = (
-            "is not a model directory (no config.json)" if directory.exists() else "does not exist"
+        is_run = any(directory.glob("checkpoint-*")) or (directory / "recipe.yaml").is_file()
+        advice = (
+            "its run is not finished (the same command goes on with it), or it is a baseline, "
+            "which saves no model"
         )
-        unfinished = any(directory.glob("checkpoint-*")) or (directory / "recipe.yaml").is_file()
-        hint = "its run is not finished (the same command goes on with it), or it is a baseline, which saves no model"
         raise InputError(
-            f"{path} {what}; {hint if unfinished else 'give the output of a finished run'}"
+            f"{path} is not a model directory (no config.json); "
+            f"{advice if is_run else 'give the output of a finished run'}"
         )
     if (directory / MANIFEST).exists() and (reason := problem(directory)):
         raise InputError(f"the model in {path} is damaged: {reason}; restore it or train again")
@@ -85,26 +100,11 @@ def load_model(
     verify(path)
     tokenizer = load_tokenizer(path)
     try:
-        # a stranger's code is never run
+        # Code that comes with a model is never run.
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-        if config.model_type != "exlm":
-            raise InputError(
-                f"{path} holds a {config.model_type} model; give the directory of an ExLM, MLM or CTC"
-            )
-        config.task_layers = config.task_layers if task_layers is None else task_layers
-        if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
-            found, wanted = (
-                (len(tokenizer), tokenizer.mask_token_id),
-                (config.vocab_size, config.mask_token_id),
-            )
-            raise InputError(
-                f"the tokenizer in {path} (tokens, mask: {found}) is not the model's {wanted}; restore it"
-            )
-        claimed = config.hidden_size * max(
-            config.vocab_size, config.num_hidden_layers * config.intermediate_size
-        )
-        if claimed > sum(file.stat().st_size for file in Path(path).glob("*.safetensors")):
-            raise ValueError("its config.json claims more weights than its files can hold")
+        _check_model(path, config, tokenizer)
+        if task_layers is not None:
+            config.task_layers = task_layers
         return model_class.from_pretrained(path, config=config, use_safetensors=True), tokenizer
     except InputError:
         raise
@@ -114,6 +114,24 @@ def load_model(
         ) from error
 
 
+def _check_model(path: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Raises an error if the model in `path` is no ExLM, if `tokenizer` is not its tokenizer, or if
+    `config` asks for more memory than the weights on disk can need."""
+    if config.model_type != "exlm":
+        raise InputError(
+            f"{path} holds a {config.model_type} model; give the directory of an ExLM, MLM or CTC"
+        )
+    if len(tokenizer) > config.vocab_size or tokenizer.mask_token_id != config.mask_token_id:
+        raise InputError(
+            f"the tokenizer in {path} (tokens, mask: {len(tokenizer), tokenizer.mask_token_id}) "
+            f"is not the model's {config.vocab_size, config.mask_token_id}; restore it"
+        )
+    largest_table = max(config.vocab_size, config.num_hidden_layers * config.intermediate_size)
+    bytes_on_disk = sum(file.stat().st_size for file in Path(path).glob("*.safetensors"))
+    if config.hidden_size * largest_table > bytes_on_disk:
+        raise ValueError("its config.json claims more weights than its files can hold")
+
+
 def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
     """A fast tokenizer from a directory or the Hugging Face hub, with `bos`, `eos`, `pad` and
     `mask` tokens. `cls` and `sep` serve for missing `bos` and `eos` (as for BERT). InputError
@@ -121,15 +139,12 @@ def load_tokenizer(path_or_name: str | Path) -> PreTrainedTokenizerFast:
     tokenizer = load_fast_tokenizer(str(path_or_name))
     tokenizer.bos_token = tokenizer.bos_token or tokenizer.cls_token
     tokenizer.eos_token = tokenizer.eos_token or tokenizer.sep_token
-    missing = [
-        name
-        for name in ("bos", "eos", "pad", "mask")
-        if getattr(tokenizer, f"{name}_token_id") is None
-    ]
+    required = ("bos", "eos", "pad", "mask")
+    missing = [name for name in required if getattr(tokenizer, f"{name}_token_id") is None]
     if missing:
-        advice = "add it with tokenizer.add_special_tokens and save the tokenizer again"
         raise InputError(
-            f"the tokenizer {path_or_name} has no {' and no '.join(missing)} token; {advice}"
+            f"the tokenizer {path_or_name} has no {' and no '.join(missing)} token; "
+            "add it with tokenizer.add_special_tokens and save the tokenizer again"
         )
     return tokenizer
 
@@ -147,14 +162,16 @@ def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
     try:
         check_name(name)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except Exception as error:  # damaged tokenizers raise anything, even a bare Exception
-        reason = f"no tokenizer could be loaded from {name} ({first_line(error).rstrip('.')})"
+    # Damaged tokenizers raise anything, even a bare Exception.
+    except Exception as error:
         raise InputError(
-            f"{reason}; give a directory saved with save_pretrained, or a hub name"
+            f"no tokenizer could be loaded from {name} ({first_line(error).rstrip('.')}); "
+            "give a directory saved with save_pretrained, or a hub name"
         ) from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise InputError(
-            f"the tokenizer {name} has no fast version (tokenizer.json); convert it to a fast one first"
+            f"the tokenizer {name} has no fast version (tokenizer.json); "
+            "convert it to a fast one first"
         )
     return tokenizer
 
@@ -168,9 +185,10 @@ def check_name(name: str) -> None:
     files = ("config.json", "tokenizer_config.json", "tokenizer.json")
     try:
         if not any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
-            with suppress(EntryNotFoundError):  # a repository that holds a tokenizer alone
+            # A repository may hold a tokenizer alone.
+            with suppress(EntryNotFoundError):
                 get_hf_file_metadata(hf_hub_url(name, files[0]), timeout=5)
-    # no name that the hub allows, no network, no such model, no right to read it
+    # The hub may not allow the name, not be reached, not have the model or not let us read it.
     except Exception as error:
         raise OSError(
             f"no such directory, and not found on the hub: {first_line(error)}"

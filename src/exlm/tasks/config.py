@@ -2,12 +2,13 @@
 grids."""
 
 import itertools
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args, get_type_hints
 
 from exlm.data.chemistry import Standardize
 from exlm.data.files import plain_suffix
 from exlm.errors import InputError
+from exlm.storage.runs import IDENTITY_IF_CHANGED, NOT_IDENTITY
 from exlm.tasks.datasets import MOLECULENET, SQUAD, find_dataset, glue_name
 from exlm.tasks.table import TaskType
 
@@ -65,7 +66,7 @@ class TaskConfig:
     text_column: str | None = None
     pair_column: str | None = None
     label_columns: list[str] | None = None
-    mask_column: str | None = None
+    mask_column: str | None = field(default=None, metadata=IDENTITY_IF_CHANGED)
     task_type: TaskType | None = None
     metric: str | None = None
     split: str | None = None
@@ -76,18 +77,21 @@ class TaskConfig:
     stride: int = 128
     max_answer: int = 30
     data_dir: str | None = None
-    header: bool = True
-    standardize: Standardize | None = None
+    header: bool = field(default=True, metadata=IDENTITY_IF_CHANGED)
+    standardize: Standardize | None = field(default=None, metadata=IDENTITY_IF_CHANGED)
 
     def __post_init__(self) -> None:
         if self.test and not self.valid:
             raise InputError("task.test names a file but task.valid does not; name both")
         if self.valid and self.split not in (None, "parts"):
             raise InputError(
-                "task.split and task.valid exclude each other; name a split or the files of the parts"
+                "task.split and task.valid exclude each other; "
+                "name a split or the files of the parts"
             )
-        for name, least in (("train_rows", 1), ("max_length", 3), ("stride", 0), ("max_answer", 1)):
-            if (value := getattr(self, name)) is not None and value < least:
+        smallest = {"train_rows": 1, "max_length": 3, "stride": 0, "max_answer": 1}
+        for name, least in smallest.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
                 raise InputError(f"{name} is {value}; it must be at least {least}")
 
 
@@ -127,14 +131,16 @@ class FinetuneConfig:
     weight_decay: float = 0.0
     clip_norm: float = 1.0
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool = field(default=False, metadata=NOT_IDENTITY)
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "learning_rate"):
-            if (value := getattr(self, name)) is not None and not value > 0:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
                 raise InputError(f"{name} is {value}; it must be positive")
         for name in ("warmup_ratio", "dropout", "pooler_dropout"):
-            if (value := getattr(self, name)) is not None and not 0 <= value < 1:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
                 raise InputError(f"{name} is {value}; it must lie in [0, 1)")
         if self.layers is not None and self.layers < 1:
             raise InputError(f"layers is {self.layers}; it must be at least 1")
@@ -146,66 +152,76 @@ class FinetuneConfig:
             )
 
 
-DEFAULTS = dict(
-    epochs=40, batch_size=64, learning_rate=1e-4, warmup_ratio=0.06, dropout=0.1, pooler_dropout=0.1
+DEFAULTS: dict[str, Any] = {
+    "epochs": 40,
+    "batch_size": 64,
+    "learning_rate": 1e-4,
+    "warmup_ratio": 0.06,
+    "dropout": 0.1,
+    "pooler_dropout": 0.1,
+}
+# They lie inside all of the paper's grids.
+TEXT_DEFAULTS: dict[str, Any] = {"epochs": 3, "batch_size": 32, "learning_rate": 3e-5}
+
+# What a GLUE task or SQuAD decides itself.
+DECIDED_BY_NAME = (
+    "valid",
+    "test",
+    "text_column",
+    "pair_column",
+    "label_columns",
+    "task_type",
+    "split",
+    "molecules",
 )
-TEXT_DEFAULTS = dict(epochs=3, batch_size=32, learning_rate=3e-5)  # inside all of the paper's grids
 
 
 def resolve(task: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
     """The task, completed if its data set is known by name or a JSON file, and the hyper-parameters
     of the data set."""
-    if entry := MOLECULENET.get(task.dataset.lower()):
-        names = ("text_column", "label_columns", "task_type")
-        brought = {name: getattr(entry, name) for name in names if getattr(task, name) is None}
-        brought |= {
-            "dataset": str(find_dataset(task.dataset, task.data_dir)),
-            "molecules": task.molecules is not False,
-        }
-        return replace(task, **brought), entry.train
-    name = glue_name(task.dataset) or (SQUAD if task.dataset.lower() == SQUAD else None)
-    if name is None:
-        json = plain_suffix(task.dataset) == ".json"
-        return (
-            replace(task, task_type="question_answering") if json and not task.task_type else task
-        ), {}
-    fields = (
-        "valid",
-        "test",
-        "text_column",
-        "pair_column",
-        "label_columns",
-        "task_type",
-        "split",
-        "molecules",
-    )
-    if given := [field for field in fields if getattr(task, field) is not None]:
-        raise InputError(
-            f"{name} brings its own files, columns and task type; leave out task.{given[0]}"
-        )
-    return replace(
-        task, dataset=name, task_type="question_answering" if name == SQUAD else None
-    ), {}
+    name = task.dataset.lower()
+    if name in MOLECULENET:
+        return _molecule_task(task), MOLECULENET[name].train
+    glue = glue_name(task.dataset)
+    if glue is not None:
+        _check_nothing_else(task, glue)
+        return replace(task, dataset=glue), {}
+    if name == SQUAD:
+        _check_nothing_else(task, SQUAD)
+        return replace(task, dataset=SQUAD, task_type="question_answering"), {}
+    if plain_suffix(task.dataset) == ".json" and not task.task_type:
+        return replace(task, task_type="question_answering"), {}
+    return task, {}
 
 
-def identity(task: TaskConfig) -> dict[str, Any]:
-    """What finished runs must have in common. Settings that came later count only where they are
-    not the default."""
-    later = {"header": True, "standardize": None, "mask_column": None}
-    return {
-        name: value
-        for name, value in asdict(task).items()
-        if name not in later or value != later[name]
+def _molecule_task(task: TaskConfig) -> TaskConfig:
+    """A task of MoleculeNet, with its file and, where they are absent, its columns and type."""
+    entry = MOLECULENET[task.dataset.lower()]
+    settings: dict[str, Any] = {
+        "dataset": str(find_dataset(task.dataset, task.data_dir)),
+        "molecules": task.molecules is not False,
     }
+    for name in ("text_column", "label_columns", "task_type"):
+        if getattr(task, name) is None:
+            settings[name] = getattr(entry, name)
+    return replace(task, **settings)
 
 
-def fill_in(train: FinetuneConfig, known: dict[str, Any], molecules: bool) -> FinetuneConfig:
-    """Fills in the hyper-parameters that were left out: those of the data set (`known`), or else
-    the defaults."""
+def _check_nothing_else(task: TaskConfig, dataset: str) -> None:
+    for name in DECIDED_BY_NAME:
+        if getattr(task, name) is not None:
+            raise InputError(
+                f"{dataset} brings its own files, columns and task type; leave out task.{name}"
+            )
+
+
+def fill_in(train: FinetuneConfig, of_dataset: dict[str, Any], molecules: bool) -> FinetuneConfig:
+    """Fills in the hyper-parameters that were left out: those of the data set, or else the
+    defaults."""
     defaults = DEFAULTS if molecules else DEFAULTS | TEXT_DEFAULTS
     missing = {
-        name: known.get(name, value)
-        for name, value in defaults.items()
+        name: of_dataset.get(name, default)
+        for name, default in defaults.items()
         if getattr(train, name) is None
     }
     return replace(train, **missing)
@@ -224,16 +240,22 @@ def cells(train: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, Finetu
             raise InputError(
                 f"the grid's {name} must be a list of values, for example [1.0e-5, 2.0e-5]"
             )
-        accepted = [
-            kind for kind in get_args(types[name]) or (types[name],) if kind is not type(None)
-        ]
-        accepted += [int] if float in accepted else []
-        for value in values:
-            if value not in accepted and type(value) not in accepted:
-                words = " or ".join(getattr(kind, "__name__", kind) for kind in accepted)
-                raise InputError(f"the grid's {name} has {value!r}; use {words}")
-    chosen = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    return {
-        ",".join(f"{name}={value}" for name, value in cell.items()): replace(train, **cell)
-        for cell in chosen
-    }
+        _check_values(name, values, types[name])
+    result = {}
+    for combination in itertools.product(*grid.values()):
+        cell = dict(zip(grid, combination, strict=True))
+        label = ",".join(f"{name}={value}" for name, value in cell.items())
+        result[label] = replace(train, **cell)
+    return result
+
+
+def _check_values(name: str, values: list[Any], hint: Any) -> None:
+    """Raises InputError if a value of a grid is not of the type of its hyper-parameter, which is a
+    type, a Literal, or one of them or None."""
+    accepted = [option for option in get_args(hint) or (hint,) if option is not type(None)]
+    if float in accepted:
+        accepted.append(int)
+    for value in values:
+        if value not in accepted and type(value) not in accepted:
+            words = " or ".join(getattr(option, "__name__", option) for option in accepted)
+            raise InputError(f"the grid's {name} has {value!r}; use {words}")

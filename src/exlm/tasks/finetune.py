@@ -15,8 +15,9 @@ from jinja2 import Template
 from exlm.data.frames import write_frame
 from exlm.errors import InputError
 from exlm.ops.precision import used_precision
-from exlm.storage.files import lock, plain, write_yaml
-from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, identity, resolve
+from exlm.storage.files import to_json_types, write_yaml
+from exlm.storage.runs import identity, lock
+from exlm.tasks.config import FinetuneConfig, TaskConfig, cells, fill_in, resolve
 from exlm.tasks.encoders import encoder_fingerprint
 from exlm.tasks.grid import RESULT, best_seed_directory, finished_runs, run_grid
 from exlm.tasks.task import Task, kind_of
@@ -93,7 +94,9 @@ def finetune(
         "grid": grid,
     }
     hyper_of_cells = cells(hyper, grid or {})
-    return run_task(Path(output), labelled_task, hyper_of_cells, seeds, plain(settings), recipe)
+    return run_task(
+        Path(output), labelled_task, hyper_of_cells, seeds, to_json_types(settings), recipe
+    )
 
 
 def run_task(

@@ -3,23 +3,17 @@ cell on valid is reported."""
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from exlm.describe.card import write_card
-from exlm.errors import Diverged, InputError, TrainingStopped
-from exlm.storage.files import (
-    MANIFEST,
-    finished_result,
-    machine,
-    plain,
-    read,
-    replacing,
-    unfinished,
-    write_json,
-)
+from exlm.errors import InputError, TrainingStopped
+from exlm.storage.files import read, replacing, to_json_types, write_json
+from exlm.storage.manifest import MANIFEST
+from exlm.storage.runs import finished_result, identity, machine, resumable_directory
 from exlm.tasks.metrics import goodness, summarise
 from exlm.tasks.supervised import UNFINISHED
 
@@ -46,8 +40,8 @@ def run_grid(
 
     def train(cell: str, seed: int) -> Result:
         run_dir = directory / cell / f"seed-{seed}"
-        identity: Result = {"seed": seed, "settings": _with_hyper(settings, grid[cell])}
-        return _train_run(run_dir, train_seed, grid[cell], identity, may_fail=len(grid) > 1)
+        run_identity: Result = {"seed": seed, "settings": _with_hyper(settings, grid[cell])}
+        return _train_run(run_dir, train_seed, grid[cell], run_identity, may_fail=len(grid) > 1)
 
     finished = finished_runs(directory, grid, seeds, settings)
     for (cell, seed), result in finished.items():
@@ -95,25 +89,23 @@ def finished_runs(
 def _with_hyper(settings: dict[str, Any], hyper: Any) -> dict[str, Any]:
     """The settings that two runs must share to be the same, with those hyper-parameters that change
     the numbers."""
-    numbers = {
-        name: value for name, value in plain(hyper).items() if name != "gradient_checkpointing"
-    }
+    numbers = identity(hyper) if is_dataclass(hyper) else to_json_types(hyper)
     return {**settings, "train": numbers}
 
 
 def _train_run(
-    run_dir: Path, train_seed: TrainSeed, hyper: Any, identity: Result, may_fail: bool
+    run_dir: Path, train_seed: TrainSeed, hyper: Any, run_identity: Result, may_fail: bool
 ) -> Result:
     """Trains one seed of a cell and writes its result. Where it `may_fail`, an error that stops the
     training is the result."""
-    with unfinished(run_dir / UNFINISHED, identity):
+    with resumable_directory(run_dir / UNFINISHED, run_identity):
         try:
-            result = identity | train_seed(run_dir, hyper, identity["seed"])
-        except (TrainingStopped, Diverged) as error:
+            result = run_identity | train_seed(run_dir, hyper, run_identity["seed"])
+        except TrainingStopped as error:
             if not may_fail:
                 raise
             print(f"{run_dir}: {error}; this cell counts as the worst")
-            result = identity | {"stopped": str(error), "scores": {"valid": {}}}
+            result = run_identity | {"stopped": str(error), "scores": {"valid": {}}}
         if "best_epoch" in result:  # it has a model
             write_card(run_dir, result)
         write_json(run_dir / RESULT, result)

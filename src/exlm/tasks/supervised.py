@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from exlm.randomness import Purpose, draw
-from exlm.storage.files import KEPT, replacing, sync
+from exlm.storage.files import replacing, sync
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.metrics import goodness
 from exlm.train import distributed
-from exlm.train.loop import EarlyStop, LoopConfig, Loss, fit
+from exlm.train.loop import EarlyStop, LoopConfig, LossFunction, fit
 from exlm.train.optim import OptimizerConfig
 
 # in the directory of a seed whose training is not finished (`unfinished`)
@@ -94,7 +94,7 @@ class BestEpoch:
 
 def train_best_epoch(
     network: PreTrainedModel,
-    loss: Loss,
+    loss: LossFunction,
     batches: ShuffledBatches,
     run_dir: Path,
     hyper: FinetuneConfig,
@@ -105,8 +105,8 @@ def train_best_epoch(
     """Trains a network in place, gives it the weights of its best epoch by `metric` of `score`, the
     metrics on valid, and returns that epoch. The log goes to `run_dir`; what an interrupted
     training needs to go on is in UNFINISHED there. The batches' seed also seeds dropout."""
-    kept = run_dir / UNFINISHED / KEPT
-    best = BestEpoch(kept / "best.safetensors")
+    progress = run_dir / UNFINISHED / PROGRESS
+    best = BestEpoch(progress / "best.safetensors")
 
     def evaluate(model: nn.Module, step: int) -> dict[str, float]:
         epoch, values = step // batches.per_epoch, score(model)
@@ -126,7 +126,7 @@ def train_best_epoch(
         seed=batches.seed,
         evaluate=evaluate,
         description="/".join(run_dir.parts[-2:]),
-        checkpoints=kept,
+        checkpoints=progress,
         memory_advice=MEMORY_ADVICE,
     )
     load_model(network, best.weights)

@@ -17,7 +17,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from exlm.errors import InputError
-from exlm.storage.files import new_directory, problem, sync, write_manifest
+from exlm.storage.files import sync
+from exlm.storage.manifest import new_directory, problem, write_manifest
+from exlm.storage.runs import first_difference
 from exlm.train import distributed
 
 PREFIX = "checkpoint-"
@@ -25,33 +27,36 @@ PREFIX = "checkpoint-"
 
 def save(
     directory: Path,
-    step: int,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     state: dict[str, Any],
     keep: int,
 ) -> None:
-    """Writes the checkpoint of `step` finished updates and removes all but the newest `keep`.
+    """Writes a checkpoint and removes all but the newest `keep`. `state` has what `resume` returns:
+    the `step`, which is the number of finished updates, the `identity` of the run, and more.
     InputError if it cannot be written (disk full); earlier checkpoints are then untouched."""
+    step = state["step"]
     moments = {
         f"{name}/{key}": value.detach()
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state[parameter].items()
     }
-    # of a save that was killed; the run's lock keeps others away
-    for unfinished in directory.glob(".partial-*"):
-        shutil.rmtree(unfinished, ignore_errors=True)
+    # The run's lock keeps others away, so these are of a save that was killed.
+    for killed_save in directory.glob(".partial-*"):
+        shutil.rmtree(killed_save, ignore_errors=True)
     try:
         with new_directory(directory / f"{PREFIX}{step:08d}", overwrite=True) as partial:
             save_file(_model_tensors(model), partial / "model.safetensors")
             save_file(moments, partial / "optimizer.safetensors")
-            (partial / "state.json").write_text(json.dumps({"step": step, **state}, indent=1))
+            (partial / "state.json").write_text(json.dumps(state, indent=1))
             write_manifest(partial, list(partial.iterdir()))
         sync(directory)
     except (OSError, SafetensorError) as error:
-        failed = f"the checkpoint of step {step} could not be written to {directory}: {error}"
-        advice = "earlier checkpoints are intact, free some space and run the same command to go on from the newest"
-        raise InputError(f"{failed}; {advice}") from error
+        raise InputError(
+            f"the checkpoint of step {step} could not be written to {directory}: {error}; earlier "
+            "checkpoints are intact, free some space and run the same command to go on from the "
+            "newest"
+        ) from error
     for path in candidates(directory)[keep:]:
         shutil.rmtree(path, ignore_errors=True)
 
@@ -66,38 +71,53 @@ def resume(
     directory: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]
 ) -> dict[str, Any] | None:
     """Restores weights and optimizer in place from the newest undamaged checkpoint; damaged newer
-    ones are renamed. Returns the rest of the saved state, including `step`, or None if there is no
-    checkpoint. InputError if a setting of `identity` differs from the checkpoint's, or if all
-    existing checkpoints are damaged."""
-    damaged, path = dict[Path, str](), None
-    for path in candidates(directory):
-        if (reason := problem(path)) is None:
-            break
-        damaged[path] = reason
-    distributed.barrier()  # no process may look while another one renames
+    ones are renamed. Returns the saved state, including `step`, or None if there is no checkpoint.
+    InputError if a setting of `identity` differs from the checkpoint's, or if all existing
+    checkpoints are damaged."""
+    path = _newest_undamaged(directory)
     if path is None:
         return None
-    if path in damaged:
-        raise InputError(
-            f"no checkpoint verifies ({path}: {damaged[path]}); delete {directory} to start again"
-        )
-    for other, reason in damaged.items() if distributed.is_main() else ():
-        print(f"warning: {other} is passed over and set aside: {reason}", flush=True)
-        _set_aside(other)
     state = json.loads((path / "state.json").read_text())
-    for name, value in identity.items():
-        if (before := state["identity"].get(name)) != value:
-            advice = "restore it, use another output, or (training settings only) add --resume_anyway true"
-            raise InputError(
-                f"{path} was trained with {name} {before!r}, this run has {value!r}; {advice}"
-            )
-    weights, parameters = load_file(path / "model.safetensors"), dict(model.named_parameters())
+    if difference := first_difference(state["identity"], identity):
+        name, before, now = difference
+        raise InputError(
+            f"{path} was trained with {name} {before!r}, this run has {now!r}; restore it, use "
+            "another output, or (training settings only) add --resume_anyway true"
+        )
+    weights = load_file(path / "model.safetensors")
     for name, tensor in _model_tensors(model).items():
         tensor.copy_(weights[name])
-    for name, moment in load_file(path / "optimizer.safetensors").items():
-        name, _, key = name.partition("/")
-        optimizer.state[parameters[name]][key] = moment.to(parameters[name].device)
+    parameters = dict(model.named_parameters())
+    for name_and_key, moment in load_file(path / "optimizer.safetensors").items():
+        name, _, key = name_and_key.partition("/")
+        parameter = parameters[name]
+        optimizer.state[parameter][key] = moment.to(parameter.device)
     return state
+
+
+def _newest_undamaged(directory: Path) -> Path | None:
+    """The checkpoint to go on from; damaged ones that are newer are set aside. None without any
+    checkpoint; InputError if all are damaged."""
+    damaged: dict[Path, str] = {}
+    newest = None
+    for path in candidates(directory):
+        reason = problem(path)
+        if reason is None:
+            newest = path
+            break
+        damaged[path] = reason
+    # No process may look while another one renames.
+    distributed.barrier()
+    if damaged and newest is None:
+        path, reason = list(damaged.items())[-1]
+        raise InputError(
+            f"no checkpoint verifies ({path}: {reason}); delete {directory} to start again"
+        )
+    if distributed.is_main():
+        for path, reason in damaged.items():
+            print(f"warning: {path} is passed over and set aside: {reason}", flush=True)
+            _set_aside(path)
+    return newest
 
 
 def _set_aside(path: Path) -> None:
@@ -113,7 +133,5 @@ def _set_aside(path: Path) -> None:
 
 def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers under their first name; tied weights appear once."""
-    return {
-        name: tensor.detach()
-        for name, tensor in (*model.named_parameters(), *model.named_buffers())
-    }
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    return {name: tensor.detach() for name, tensor in tensors}

@@ -16,7 +16,9 @@ from torch import nn
 
 from exlm.errors import InputError, TrainingStopped
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
+# of <malloc.h>
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
 
 
 def launched() -> bool:
@@ -31,10 +33,12 @@ def device(name: str = "auto") -> torch.device:
     if name == "auto":
         own_gpu = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
         return torch.device(own_gpu if torch.cuda.is_available() else "cpu")
-    there = [] if launched() else ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-    if (chosen := "cuda:0" if name == "cuda" else name) not in there:
-        raise InputError(f"device is {name}; it must be {' or '.join(['auto', *there])} here")
-    return torch.device(chosen)
+    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    devices = [] if launched() else ["cpu", *gpus]
+    full_name = "cuda:0" if name == "cuda" else name
+    if full_name not in devices:
+        raise InputError(f"device is {name}; it must be {' or '.join(['auto', *devices])} here")
+    return torch.device(full_name)
 
 
 def to_device(model: nn.Module, name: str = "auto") -> None:
@@ -71,29 +75,43 @@ def process_group(max_wait: int) -> Iterator[tuple[int, int]]:
     try:
         yield rank, world
     except BaseException as error:
-        if not isinstance(error, RuntimeError) or not re.search(
+        is_lost_contact = isinstance(error, RuntimeError) and re.search(
             "gloo|NCCL|peer|[Tt]imed out", str(error)
-        ):
+        )
+        if not is_lost_contact:
             store.set(f"end of {rank}", str(error)[:1000] or type(error).__name__)
             raise
-        # torchrun's, which would end this process before it says why
+        # torchrun sends the signal, which would end this process before it says why.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        time.sleep(1)  # the process that failed may still be about to say why
-        ended = (other for other in range(world) if store.check([f"end of {other}"]))
-        said = {other: store.get(f"end of {other}").decode() for other in ended}
-        others = [f"process {other} of {world} ended: {why}" for other, why in said.items()]
-        silent = f"process {1 - rank} of 2" if world == 2 else f"one of the {world} processes"
-        what = "; ".join(others) or f"{silent} was killed or did not answer for {max_wait} seconds"
+        # The process that failed may still be about to say why.
+        time.sleep(1)
         raise TrainingStopped(
-            f"{what} (this is process {rank}); run the same command to go on"
+            f"{_ends_of_others(store, rank, world, max_wait)} (this is process {rank}); "
+            "run the same command to go on"
         ) from error
     finally:
         dist.destroy_process_group()
 
 
+def _ends_of_others(store: dist.Store, rank: int, world: int, max_wait: int) -> str:
+    """Which other processes ended and why, as far as they could say it in `store`."""
+    ends = []
+    for other in range(world):
+        if store.check([f"end of {other}"]):
+            reason = store.get(f"end of {other}").decode()
+            ends.append(f"process {other} of {world} ended: {reason}")
+    silent = f"process {1 - rank} of 2" if world == 2 else f"one of the {world} processes"
+    return "; ".join(ends) or f"{silent} was killed or did not answer for {max_wait} seconds"
+
+
+def place() -> tuple[int, int]:
+    """The number of this process, and how many there are."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
 def is_main() -> bool:
     """Whether this process writes files and shows progress."""
-    return not dist.is_initialized() or dist.get_rank() == 0
+    return place()[0] == 0
 
 
 def sum_over_processes(values: list[float]) -> list[float]:

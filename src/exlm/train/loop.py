@@ -9,12 +9,12 @@ update by rounding and by what dropout drops: other units, with the same probabi
 
 import math
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,19 +24,45 @@ from torch.nn.parallel import DistributedDataParallel
 from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.ops.precision import autocast, training_products
 from exlm.randomness import Purpose, draw
+from exlm.storage.runs import NOT_IDENTITY
 from exlm.train import checkpoint, distributed
 from exlm.train.optim import OptimizerConfig, build_optimizer, learning_rate
-from exlm.train.tracking import GO_ON, Sums, Tracker, clocks
+from exlm.train.tracking import Sums, Tracker
 
-Batch = dict[str, Any]  # tensors on the host; attention_mask [B, S] among them
-MicroBatches = Callable[[int], list[tuple[int, Batch]]]  # step -> (number within the update, batch)
-# sum, count summed over, sequences skipped
-Loss = Callable[[nn.Module, Batch], tuple[Tensor, Tensor, Tensor]]
-Evaluate = Callable[[nn.Module, int], dict[str, Any]]
+# tensors on the host; attention_mask [B, S] among them
+Batch = dict[str, Any]
+# from a step to its micro-batches and their numbers within the update
+MicroBatches = Callable[[int], list[tuple[int, Batch]]]
+# from a model and a batch to a sum, the count it was summed over, and the sequences skipped
+LossFunction = Callable[[nn.Module, Batch], tuple[Tensor, Tensor, Tensor]]
+Model = TypeVar("Model", bound=nn.Module)
+
+ADVICE = "use a lower learning rate or precision fp32"
+ADVICE_WITH_CHECKPOINTS = (
+    "the last good checkpoint is kept; change the learning rate or the precision and add "
+    "--resume_anyway true"
+)
+
+
+@dataclass(frozen=True)
+class Stops:
+    """What stops a training: the signals received so far, and the advice after a loss that is not
+    finite or when memory runs out."""
+
+    advice: str = ADVICE
+    memory_advice: str = "make the micro-batches smaller"
+    signals: list[int] = field(default_factory=list)
+
+
+NO_STOPS = Stops()
 
 
 class EarlyStop(Exception):
-    """Raised by an evaluation to end training; its argument are the evaluation's metrics."""
+    """Raised by an evaluation to end training, with the evaluation's metrics."""
+
+    def __init__(self, metrics: dict[str, Any]) -> None:
+        super().__init__(metrics)
+        self.metrics = metrics
 
 
 @dataclass(frozen=True)
@@ -61,45 +87,49 @@ class LoopConfig:
     steps: int = 1000
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    log_every: int = 10
-    eval_every: int = 0
-    save_every: int = 500
-    keep_checkpoints: int = 2
+    log_every: int = field(default=10, metadata=NOT_IDENTITY)
+    eval_every: int = field(default=0, metadata=NOT_IDENTITY)
+    save_every: int = field(default=500, metadata=NOT_IDENTITY)
+    keep_checkpoints: int = field(default=2, metadata=NOT_IDENTITY)
     max_infeasible_steps: int = 20
-    max_wait: int = 600
-    gradient_checkpointing: bool = False
+    max_wait: int = field(default=600, metadata=NOT_IDENTITY)
+    gradient_checkpointing: bool = field(default=False, metadata=NOT_IDENTITY)
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(
-            ("steps", "log_every", "keep_checkpoints", "max_infeasible_steps", "max_wait"), 1
-        )
-        for name, smallest in (least | {"eval_every": 0, "save_every": 0}).items():
-            if getattr(self, name) < smallest:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least {smallest}")
-        # a run is known by its steps, however they were given
-        if (ratio := self.optimizer.warmup_ratio) is not None:
-            optimizer = replace(
-                self.optimizer, warmup_steps=int(ratio * self.steps), warmup_ratio=None
+        at_least_1 = ("steps", "log_every", "keep_checkpoints", "max_infeasible_steps", "max_wait")
+        smallest = dict.fromkeys(at_least_1, 1) | {"eval_every": 0, "save_every": 0}
+        for name, least in smallest.items():
+            if getattr(self, name) < least:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least {least}")
+        warmup = self.optimizer.warmup_in(self.steps)
+        if warmup > self.steps:
+            raise InputError(
+                f"{warmup} warmup_steps exceed the {self.steps} steps of the run; "
+                "give fewer, or a share of the steps as warmup_ratio"
             )
-            object.__setattr__(self, "optimizer", optimizer)
-        if self.optimizer.warmup_steps > self.steps:
-            found = f"{self.optimizer.warmup_steps} warmup_steps exceed the {self.steps} steps of the run"
-            raise InputError(f"{found}; give fewer, or a share of the steps as warmup_ratio")
+
+    def with_warmup_steps(self) -> "LoopConfig":
+        """The same run with its warm-up in steps: a run is known by them, however they are
+        given."""
+        warmup = self.optimizer.warmup_in(self.steps)
+        return replace(
+            self, optimizer=replace(self.optimizer, warmup_steps=warmup, warmup_ratio=None)
+        )
 
 
 def fit(
-    model: nn.Module,
-    loss: Loss,
+    model: Model,
+    loss: LossFunction,
     batches: MicroBatches,
     config: LoopConfig,
     directory: Path,
     seed: int,
-    evaluate: Evaluate | None = None,
+    evaluate: Callable[[Model, int], dict[str, Any]] | None = None,
     identity: dict[str, Any] | None = None,
     loss_name: str = "loss",
     description: str = "train",
     checkpoints: Path | None = None,
-    memory_advice: str = "make the micro-batches smaller",
+    memory_advice: str = NO_STOPS.memory_advice,
 ) -> dict[str, Any] | None:
     """Trains `model` in place, resuming from the newest undamaged checkpoint.
 
@@ -124,83 +154,112 @@ def fit(
         recompute_layers(model)
     optimizer = build_optimizer(model, config.optimizer)
     checkpoints = checkpoints or directory
-    state = (
-        checkpoint.resume(checkpoints, model, optimizer, identity or {})
-        if config.save_every
-        else None
-    )
-    state = state or {"step": 0, "sums": [0.0] * 4, "infeasible_run": 0}
-    # averages gradients over the processes
-    wrapped = DistributedDataParallel(model) if is_initialized() else model
-    main, values = distributed.is_main(), None
-    advice = (
-        GO_ON if config.save_every and identity else "use a lower learning rate or precision fp32"
-    )
-    shown, received = (config.max_infeasible_steps, main, loss_name, description), list[int]()
-    tracker = Tracker(directory, state, config.steps, *shown)
-    with closing(tracker), on_signals(received.append, once=True):
+    state = _first_state(checkpoints, model, optimizer, config, identity)
+    advice = ADVICE_WITH_CHECKPOINTS if config.save_every and identity else ADVICE
+    stops = Stops(advice, memory_advice)
+    # DistributedDataParallel averages gradients over the processes.
+    trained = DistributedDataParallel(model) if is_initialized() else model
+    tracker = Tracker(directory, state, config.steps, loss_name, description)
+    metrics = None
+    with closing(tracker), on_signals(stops.signals.append, once=True):
         model.train()
-        for step, micro_batches in _ahead(batches, state["step"], config.steps):
-            sums, norm, stop = update(
-                wrapped,
-                optimizer,
-                loss,
-                micro_batches,
-                config,
-                seed,
-                step,
-                received,
-                advice,
-                memory_advice,
+        for step, micro_batches in _ahead(batches, tracker.step, config.steps):
+            sums, norm, stop_signal = update(
+                trained, optimizer, loss, micro_batches, config, seed, step, stops
             )
-            done, last = step + 1, step + 1 == config.steps
-            tracker.add(sums, done)
-            if last or done % config.log_every == 0:
-                tracker.log_updates(
-                    done, learning_rate=optimizer.param_groups[0]["lr"], grad_norm=norm
-                )
-            if evaluate and (last or (config.eval_every and done % config.eval_every == 0)):
-                begin = clocks()
-                try:
-                    values = evaluate(model, done)
-                except EarlyStop as early:
-                    tracker.log(done, "eval", early.args[0])
-                    return early.args[0]
-                tracker.since += clocks() - begin  # it is no training
-                tracker.log(done, "eval", values)
-                model.train()
-            if last or stop or (config.save_every and done % config.save_every == 0):
-                if config.save_every and main:
-                    now = {
-                        "sums": tracker.sums,
-                        "infeasible_run": tracker.skipped_in_a_row,
-                        "identity": identity or {},
-                    }
-                    checkpoint.save(
-                        checkpoints, done, model, optimizer, now, config.keep_checkpoints
-                    )
-                distributed.barrier()
-            if stop and not last:
-                aim = "to go on" if config.save_every else "to start again"
-                where = f"interrupted after step {done} of {config.steps}"
-                raise Interrupted(stop, f"{where}; run the same command {aim}")
-    return values
+            tracker.add(sums)
+            _check_feasible(tracker, config, advice)
+            is_last = tracker.step == config.steps
+            if is_last or _is_due(tracker.step, config.log_every):
+                tracker.log_updates(optimizer.param_groups[0]["lr"], norm)
+            if evaluate and (is_last or _is_due(tracker.step, config.eval_every)):
+                metrics, is_last_evaluation = _measure(model, evaluate, tracker)
+                if is_last_evaluation:
+                    return metrics
+            if is_last or stop_signal or _is_due(tracker.step, config.save_every):
+                _save(checkpoints, model, optimizer, tracker, config, identity)
+            if stop_signal and not is_last:
+                raise _interrupted(stop_signal, tracker.step, config)
+    return metrics
+
+
+def _first_state(
+    checkpoints: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    config: LoopConfig,
+    identity: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """The state of the checkpoint from which a run goes on, or that of a new run."""
+    if config.save_every:
+        state = checkpoint.resume(checkpoints, model, optimizer, identity or {})
+        if state is not None:
+            return state
+    return {"step": 0, "sums": Sums(), "infeasible_run": 0}
+
+
+def _save(
+    checkpoints: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    tracker: Tracker,
+    config: LoopConfig,
+    identity: dict[str, Any] | None,
+) -> None:
+    if config.save_every and distributed.is_main():
+        state = {**tracker.state(), "identity": identity or {}}
+        checkpoint.save(checkpoints, model, optimizer, state, config.keep_checkpoints)
+    distributed.barrier()
+
+
+def _measure(
+    model: Model, evaluate: Callable[[Model, int], dict[str, Any]], tracker: Tracker
+) -> tuple[dict[str, Any], bool]:
+    """The metrics of an evaluation, and whether it ends training."""
+    ends = False
+    try:
+        with tracker.paused():
+            metrics = evaluate(model, tracker.step)
+    except EarlyStop as stop:
+        metrics, ends = stop.metrics, True
+    tracker.log("eval", metrics)
+    model.train()
+    return metrics, ends
+
+
+def _is_due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def _check_feasible(tracker: Tracker, config: LoopConfig, advice: str) -> None:
+    if tracker.infeasible_run >= config.max_infeasible_steps:
+        raise TrainingStopped(
+            f"{tracker.infeasible_run} updates in a row up to step {tracker.step} had sequences "
+            f"without any alignment of finite probability; {advice}"
+        )
+
+
+def _interrupted(stop_signal: int, step: int, config: LoopConfig) -> Interrupted:
+    aim = "to go on" if config.save_every else "to start again"
+    return Interrupted(
+        stop_signal,
+        f"interrupted after step {step} of {config.steps}; run the same command {aim}",
+    )
 
 
 def recompute_layers(model: nn.Module) -> None:
     """Makes a Hugging Face model keep only its layers' inputs and compute the layers again in the
     backward pass, with the same dropout. InputError if its class cannot."""
     # transformers renamed the method, and warns of the earlier name where it has both.
-    renamed = hasattr(model, "activation_checkpointing_enable")
-    enable = getattr(
-        model, "activation_checkpointing_enable" if renamed else "gradient_checkpointing_enable"
-    )
+    method = "activation_checkpointing_enable"
+    if not hasattr(model, method):
+        method = "gradient_checkpointing_enable"
     try:
-        enable({"use_reentrant": False})
+        getattr(model, method)({"use_reentrant": False})
     except ValueError as error:
-        name = type(model).__name__
         raise InputError(
-            f"{name} cannot compute its layers again; leave out gradient_checkpointing"
+            f"{type(model).__name__} cannot compute its layers again; "
+            "leave out gradient_checkpointing"
         ) from error
 
 
@@ -221,62 +280,82 @@ def _ahead(
 def update(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    loss: Loss,
+    loss: LossFunction,
     micro_batches: list[tuple[int, Batch]],
     config: LoopConfig,
     seed: int,
     step: int,
-    received: Sequence[int] = (),
-    advice: str = GO_ON,
-    memory_advice: str = "make the micro-batches smaller",
+    stops: Stops = NO_STOPS,
 ) -> tuple[Sums, float, int]:
     """One optimizer step on the mean gradient of all micro-batches and processes; the arguments are
     those of `fit`. Returns the sums, the gradient's norm before clipping, and the signal that asks
-    for a stop (0: none), one of those `received` here or in another process."""
-    device = next(model.parameters()).device
-    found, tokens = torch.zeros(3, dtype=torch.float64, device=device), 0
-    for i, (number, batch) in enumerate(micro_batches, 1):
-        torch.manual_seed(int(draw(Purpose.DROPOUT, seed, step, number)) >> 1)
-        # gradients of those before are added up in this process only
-        last = i == len(micro_batches)
-        alone = (
-            nullcontext()
-            if last or not isinstance(model, DistributedDataParallel)
-            else model.no_sync()
-        )
-        with alone, training_products(device, config.precision):
-            try:
-                with autocast(device, config.precision):
-                    total, count, skipped = loss(model, batch)
-                total.backward()
-            except (MemoryError, RuntimeError) as error:
-                if isinstance(
-                    error, torch.OutOfMemoryError | MemoryError
-                ) or "can't allocate memory" in str(error):
-                    rows, length = batch["attention_mask"].shape
-                    where = f"out of memory at step {step + 1}, in {rows} sequences of up to {length} tokens ({error})"
-                    raise TrainingStopped(f"{where}; {memory_advice}") from error
-                raise
-        found += torch.stack([value.double() for value in (total.detach(), count, skipped)])
-        tokens += int(batch["attention_mask"].sum())  # on the host, as all batches
-    signal_here = max(received, default=0)
-    here = [*found.tolist(), float(tokens), float(signal_here), 1.0]
-    *values, signals, processes = distributed.sum_over_processes(here)
+    for a stop (0: none), here or in another process."""
+    sums_here = _add_gradients(model, loss, micro_batches, config.precision, seed, step, stops)
+    signal_here = max(stops.signals, default=0)
+    values = distributed.sum_over_processes([*sums_here, float(signal_here), 1.0])
+    *values, signals_anywhere, processes = values
     sums = Sums(*values)
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     # DDP has averaged the sums over processes; undo that and divide by the global count.
-    torch._foreach_mul_(gradients, processes / max(sums.counted, 1.0))
+    torch._foreach_mul_(gradients, processes / max(sums.terms, 1.0))
     norm = float(torch.nn.utils.get_total_norm(gradients))
-    if not (math.isfinite(norm) and math.isfinite(sums.total)):
-        where = f"step {step + 1} (loss sum {sums.total}, gradient norm {norm})"
-        raise TrainingStopped(f"the loss or its gradient is not finite at {where}; {advice}")
+    if not (math.isfinite(norm) and math.isfinite(sums.loss)):
+        raise TrainingStopped(
+            f"the loss or its gradient is not finite at step {step + 1} "
+            f"(loss sum {sums.loss}, gradient norm {norm}); {stops.advice}"
+        )
     if clip_norm := config.optimizer.clip_norm:
         torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(config.optimizer, step, config.steps)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return sums, norm, signal_here or (int(signal.SIGTERM) if signals else 0)
+    signal_elsewhere = int(signal.SIGTERM) if signals_anywhere else 0
+    return sums, norm, signal_here or signal_elsewhere
+
+
+def _add_gradients(
+    model: nn.Module,
+    loss: LossFunction,
+    micro_batches: list[tuple[int, Batch]],
+    precision: str,
+    seed: int,
+    step: int,
+    stops: Stops,
+) -> list[float]:
+    """Adds up the gradients of all micro-batches of this process. Returns the sums of what the loss
+    returns, and the number of tokens."""
+    device = next(model.parameters()).device
+    totals = torch.zeros(3, dtype=torch.float64, device=device)
+    tokens = 0
+    for i, (number, batch) in enumerate(micro_batches, 1):
+        torch.manual_seed(int(draw(Purpose.DROPOUT, seed, step, number)) >> 1)
+        # Only the last micro-batch adds up gradients over the processes.
+        alone: AbstractContextManager = nullcontext()
+        if i < len(micro_batches) and isinstance(model, DistributedDataParallel):
+            alone = model.no_sync()
+        with alone, training_products(device, precision):
+            try:
+                with autocast(device, precision):
+                    total, count, infeasible = loss(model, batch)
+                total.backward()
+            except (MemoryError, RuntimeError) as error:
+                if not _is_out_of_memory(error):
+                    raise
+                rows, length = batch["attention_mask"].shape
+                raise TrainingStopped(
+                    f"out of memory at step {step + 1}, in {rows} sequences of up to {length} "
+                    f"tokens ({error}); {stops.memory_advice}"
+                ) from error
+        totals += torch.stack([value.double() for value in (total.detach(), count, infeasible)])
+        tokens += int(batch["attention_mask"].sum())
+    return [*totals.tolist(), float(tokens)]
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        "can't allocate memory" in str(error)
+    )
 
 
 def on_signals(handler: Callable[[int], object], once: bool = False) -> ExitStack:

@@ -1,13 +1,14 @@
 """Adam with decoupled weight decay, and learning rates as pure functions of the step."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import nn
 
 from exlm.errors import InputError
+from exlm.storage.runs import NOT_IDENTITY
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class OptimizerConfig:
 
     learning_rate: float = 5e-4
     warmup_steps: int = 0
-    warmup_ratio: float | None = None
+    warmup_ratio: float | None = field(default=None, metadata=NOT_IDENTITY)
     schedule: Literal["polynomial", "cosine", "constant"] = "polynomial"
     adam_betas: tuple[float, float] = (0.9, 0.98)
     adam_eps: float = 1e-6
@@ -43,32 +44,42 @@ class OptimizerConfig:
             raise InputError(f"learning_rate is {self.learning_rate}; it must be a positive number")
         if not all(0 <= beta < 1 for beta in self.adam_betas) or self.adam_eps < 0:
             raise InputError(
-                f"adam_betas are {self.adam_betas}; each must lie in [0, 1), and adam_eps not below 0"
+                f"adam_betas are {self.adam_betas} and adam_eps is {self.adam_eps}; "
+                "each beta must lie in [0, 1), and adam_eps not below 0"
             )
         if self.warmup_steps < 0 or self.weight_decay < 0 or self.clip_norm < 0:
             raise InputError("warmup_steps, weight_decay and clip_norm must not be negative")
         if self.warmup_ratio is not None and not 0 <= self.warmup_ratio < 1:
             raise InputError(f"warmup_ratio is {self.warmup_ratio}; it must lie in [0, 1)")
 
+    def warmup_in(self, steps: int) -> int:
+        """The steps of warm-up in a run of `steps` steps, however they are given."""
+        return self.warmup_steps if self.warmup_ratio is None else int(self.warmup_ratio * steps)
+
 
 def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
     """Learning rate of update `step` (0-based) out of `steps`."""
-    if step < config.warmup_steps:
-        return config.learning_rate * (step + 1) / config.warmup_steps
-    left = (steps - step) / max(1, steps - config.warmup_steps)
+    warmup = config.warmup_in(steps)
+    if step < warmup:
+        return config.learning_rate * (step + 1) / warmup
+    if config.schedule == "constant":
+        return config.learning_rate
+    left = (steps - step) / max(1, steps - warmup)
     if config.schedule == "cosine":
         left = 0.5 * (1 - torch.cos(torch.tensor(left * torch.pi)).item())
-    return config.learning_rate * (1.0 if config.schedule == "constant" else left)
+    return config.learning_rate * left
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
     """AdamW in two groups: matrices, and vectors (biases, norms), which decay only if
     `config.decay` is `all`."""
     parameters = [p for p in model.parameters() if p.requires_grad]
-    of_vectors = config.weight_decay if config.decay == "all" else 0.0
+    matrices = [p for p in parameters if p.dim() >= 2]
+    vectors = [p for p in parameters if p.dim() < 2]
+    decay_of_vectors = config.weight_decay if config.decay == "all" else 0.0
     groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": of_vectors},
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": decay_of_vectors},
     ]
     return torch.optim.AdamW(
         groups, lr=config.learning_rate, betas=config.adam_betas, eps=config.adam_eps, fused=True

@@ -3,16 +3,16 @@ progress bar."""
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
-from exlm.errors import TrainingStopped
 from exlm.storage.files import write_text
-
-GO_ON = "the last good checkpoint is kept; change the learning rate or the precision and add --resume_anyway true"
+from exlm.train import distributed
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -27,99 +27,110 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 class Sums(NamedTuple):
-    """Sums of one update over all its micro-batches and processes."""
+    """Sums over the micro-batches and processes of one update, or of several."""
 
-    total: float
-    counted: float
-    skipped: float
-    tokens: float
+    loss: float = 0.0
+    # what the loss is summed over, such as masked tokens
+    terms: float = 0.0
+    infeasible: float = 0.0
+    tokens: float = 0.0
+
+    @property
+    def mean_loss(self) -> float:
+        return self.loss / max(self.terms, 1.0)
 
 
 class Tracker:
-    """The numbers of a run: means between two records go to `log.jsonl` and TensorBoard in
-    `directory`, and a progress bar shows the loss. A run stops if `limit` updates in a row have to
-    skip sequences. `state` is that of the checkpoint where the run begins. Records after its step
-    are removed, since the run repeats them."""
+    """Counts the updates of a run, and shows them in a progress bar. Means between two records go
+    to `log.jsonl` and TensorBoard in `directory`.
+
+    `state` is that of the checkpoint where the run begins. Records after its step are removed,
+    since the run repeats them. Only the main process writes and shows anything."""
 
     def __init__(
         self,
         directory: Path,
         state: dict[str, Any],
         steps: int,
-        limit: int,
-        active: bool,
-        loss: str,
+        loss_name: str,
         description: str,
     ) -> None:
-        start, self.sums, self.skipped_in_a_row = (
-            state["step"],
-            state["sums"],
-            state["infeasible_run"],
-        )
-        self.limit, self.active, self.loss = limit, active, loss
+        self.step: int = state["step"]
+        self.sums = Sums(*state["sums"])
+        self.infeasible_run: int = state["infeasible_run"]
+        self.loss_name = loss_name
+        self.active = distributed.is_main()
         self.bar = tqdm(
             total=steps,
-            initial=start,
+            initial=self.step,
             desc=description,
             unit="step",
-            disable=not active,
+            disable=not self.active,
             mininterval=1,
         )
-        if active:
-            from torch.utils.tensorboard import SummaryWriter  # takes a second to import
+        if self.active:
+            # It takes a second to import.
+            from torch.utils.tensorboard import SummaryWriter
 
             path = directory / "log.jsonl"
-            kept = [record for record in read_log(path) if record["step"] <= start]
-            write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+            records = [record for record in read_log(path) if record["step"] <= self.step]
+            write_text(path, "".join(json.dumps(record) + "\n" for record in records))
             self.file = path.open("a")
-            self.board = SummaryWriter(str(directory / "tensorboard"), purge_step=start + 1)
-        self.since = clocks()  # the time before it is not counted
+            self.board = SummaryWriter(str(directory / "tensorboard"), purge_step=self.step + 1)
+        # The time before is not counted.
+        self.since = clocks()
 
-    def add(self, sums: Sums, step: int) -> None:
-        """Counts an update; `step` is the number of finished updates, here and below."""
-        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
-        self.skipped_in_a_row = self.skipped_in_a_row + 1 if sums.skipped else 0
-        if self.skipped_in_a_row >= self.limit:
-            skipped = f"{self.skipped_in_a_row} updates in a row up to step {step}"
-            raise TrainingStopped(
-                f"{skipped} had sequences without any alignment of finite probability; {GO_ON}"
-            )
-        self.bar.set_postfix(
-            {self.loss: f"{sums.total / max(sums.counted, 1.0):.3f}"}, refresh=False
-        )
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint records: finished updates, the sums since the last record of the log,
+        and the updates in a row with infeasible sequences."""
+        return {"step": self.step, "sums": self.sums, "infeasible_run": self.infeasible_run}
+
+    def add(self, sums: Sums) -> None:
+        """Counts one update."""
+        self.step += 1
+        self.sums = Sums(*(a + b for a, b in zip(self.sums, sums, strict=True)))
+        self.infeasible_run = self.infeasible_run + 1 if sums.infeasible else 0
+        self.bar.set_postfix({self.loss_name: f"{sums.mean_loss:.3f}"}, refresh=False)
         self.bar.update()
 
-    def log_updates(self, step: int, **further: float) -> None:
+    def log_updates(self, learning_rate: float, grad_norm: float) -> None:
         """Writes the means and sums since the last call. Processor time is that of all threads of
         this process."""
-        elapsed, sums = clocks() - self.since, Sums(*self.sums)
-        self.since, self.sums = clocks(), [0.0] * 4
+        seconds, processor_seconds = (clocks() - self.since).tolist()
         values = {
-            self.loss: sums.total / max(sums.counted, 1.0),
-            "infeasible": sums.skipped,
-            "tokens": sums.tokens,
-            "seconds": max(float(elapsed[0]), 1e-9),
-            "processor_seconds": float(elapsed[1]),
+            self.loss_name: self.sums.mean_loss,
+            "infeasible": self.sums.infeasible,
+            "tokens": self.sums.tokens,
+            "seconds": max(seconds, 1e-9),
+            "processor_seconds": processor_seconds,
+            "learning_rate": learning_rate,
+            "grad_norm": grad_norm,
         }
-        self.log(step, "train", values | further)
+        self.since, self.sums = clocks(), Sums()
+        self.log("train", values)
 
-    def log(self, step: int, kind: str, values: dict[str, Any]) -> None:
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The time in this context does not count as training."""
+        begin = clocks()
+        yield
+        self.since += clocks() - begin
+
+    def log(self, kind: str, values: dict[str, Any]) -> None:
         """Writes a record of numbers, and of lists or dictionaries of numbers; `kind` is train or
         eval."""
         if not self.active:
             return
-        self.file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
+        self.file.write(json.dumps({"step": self.step, "kind": kind, **values}) + "\n")
         self.file.flush()
         for name, value in values.items():
             if isinstance(value, list):
                 value = dict(enumerate(value, 1))
-            numbers = (
-                {f"/{key}": number for key, number in value.items()}
-                if isinstance(value, dict)
-                else {"": value}
-            )
-            for ending, number in numbers.items():
-                self.board.add_scalar(f"{kind}/{name}{ending}", number, step)
+            if isinstance(value, dict):
+                for key, number in value.items():
+                    self.board.add_scalar(f"{kind}/{name}/{key}", number, self.step)
+            else:
+                self.board.add_scalar(f"{kind}/{name}", value, self.step)
 
     def close(self) -> None:
         self.bar.close()

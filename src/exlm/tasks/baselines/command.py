@@ -10,11 +10,12 @@ import numpy as np
 
 from exlm.data.chemistry import molecule_problem, standardize
 from exlm.errors import InputError
-from exlm.storage.files import plain
+from exlm.storage.files import to_json_types
+from exlm.storage.runs import identity
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.tasks.baselines.programs import environment
-from exlm.tasks.config import TaskConfig, identity, resolve
+from exlm.tasks.config import TaskConfig, resolve
 from exlm.tasks.finetune import run_task
 from exlm.tasks.labelled import LabelledTask
 from exlm.tasks.metrics import goodness
@@ -71,7 +72,7 @@ def baseline(
     directory = Path(output or f"runs/baselines/{name}/{data_name}")
     settings = {"baseline": name, "task": identity(trainer.config), **trainer.data_settings}
     recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "epochs": epochs}
-    return run_task(directory, trainer, {"": hyper}, seeds, plain(settings), recipe)
+    return run_task(directory, trainer, {"": hyper}, seeds, to_json_types(settings), recipe)
 
 
 class BaselineTask(LabelledTask):

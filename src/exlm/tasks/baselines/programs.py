@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
-from exlm.storage.files import lock
+from exlm.storage.runs import lock
 from exlm.tasks.baselines.base import BaselineInputs
 from exlm.train.loop import on_signals
 

@@ -1,0 +1,74 @@
+"""The batches of a pre-training: masked, expanded, with their prior; and how long they can be."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from exlm.data.batching import MaskedBatches, share_bounds
+from exlm.data.corpus import SPLITS, Corpus, corpus_name
+from exlm.errors import InputError
+from exlm.model.heads import Prior
+from exlm.ops.expansion import Lattice
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
+
+# from input_ids, attention_mask and labels, each [B, S], to the lattice of the batch
+Expand = Callable[..., Lattice]
+
+
+@dataclass(frozen=True)
+class CompleteBatches:
+    """The micro-batches of every update, with all that a model needs. The training loop calls this
+    in a thread of its own.
+
+    Attributes:
+        masked: from a step to the masked micro-batches of this process.
+        expand: from a masked batch to its lattice.
+        prior: the order prior and its schedule.
+        steps: updates of the run, for the schedule."""
+
+    masked: MaskedBatches
+    expand: Expand
+    prior: PriorConfig
+    steps: int
+
+    def __call__(self, step: int) -> list[tuple[int, dict[str, Any]]]:
+        prior = self.prior.at(step, self.steps)
+        return [
+            (number, complete_batch(self.expand, batch, prior))
+            for number, batch in self.masked(step)
+        ]
+
+
+def complete_batch(expand: Expand, batch: dict[str, Tensor], prior: Prior) -> dict[str, Any]:
+    """A masked batch with its lattice and prior."""
+    return {**batch, "lattice": expand(**batch), "prior": prior}
+
+
+def expanded_length(tokens: int, data: DataConfig, model: ArchitectureConfig) -> int:
+    """The most positions to which a masked sequence of so many tokens, without BOS and EOS, can
+    expand."""
+    length = (tokens + 2) * data.repeat
+    # A packed sequence can consist of BOS and EOS tokens, which then all have k states.
+    if model.states_per_boundary > 1:
+        return length * model.states_per_boundary
+    largest_share = share_bounds(data.mask_ratio)[1]
+    masks = math.ceil(largest_share * (tokens * data.repeat))
+    return length + masks * (model.states_per_mask - 1)
+
+
+def check_positions(data: DataConfig, model: ArchitectureConfig) -> None:
+    """Raises InputError if a training or held-out sequence can expand to more positions than the
+    model has."""
+    has_limit = model.has_links and model.transition == "gated"
+    longest = max(int(Corpus(data.corpus, split).lengths.max(initial=0)) for split in SPLITS)
+    needed = expanded_length(longest, data, model)
+    if has_limit and needed > model.max_position_embeddings:
+        raise InputError(
+            f"a sequence of {corpus_name(data.corpus)} has {longest + 2} tokens and can expand to "
+            f"{needed} positions, but model.max_position_embeddings is "
+            f"{model.max_position_embeddings}; set it to {needed}, or prepare with a smaller "
+            "--max_length"
+        )

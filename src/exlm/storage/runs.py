@@ -1,0 +1,132 @@
+"""Runs and their directories: which settings make two runs the same, a lock, the machine.
+
+There are two answers to other settings. What took long is refused, with the name of the setting
+that differs (`finished_result`, checkpoints); what is cheap to repeat is made anew
+(`made_with`, `resumable_directory`)."""
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+
+from exlm.errors import InputError
+from exlm.storage.files import read, to_json_types, write_json
+
+# Metadata of a dataclass's field, for `identity`. The first is for settings that do not change what
+# a run computes, or that another setting contains; the second for settings that earlier versions
+# did not have, and whose default is what those versions did.
+NOT_IDENTITY = {"identity": "never"}
+IDENTITY_IF_CHANGED = {"identity": "if changed"}
+
+# of a `resumable_directory`: the settings that it belongs to, and the folder of what is done so far
+BEGUN, PROGRESS = "begun.json", "kept"
+
+
+def identity(config: Any, section: str = "") -> dict[str, Any]:
+    """The settings of a dataclass that two runs must share to be the same, in types of JSON, by
+    name: `section.name`, or `section.name.inner` of a dataclass in it."""
+    settings: dict[str, Any] = {}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        rule = field.metadata.get("identity")
+        name = f"{section}.{field.name}" if section else field.name
+        if rule == "never" or (rule == "if changed" and value == field.default):
+            continue
+        if is_dataclass(value):
+            settings.update(identity(value, name))
+        else:
+            settings[name] = to_json_types(value)
+    return settings
+
+
+def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, Any, Any] | None:
+    """Name, earlier value (None: there was none) and value of the first setting of `now` that was
+    another one `before`; None if all are the same."""
+    for name, value in now.items():
+        if before.get(name) != value:
+            return name, before.get(name), value
+    return None
+
+
+def finished_result(
+    path: Path, entry: str, settings: dict[str, Any], earlier: dict[str, Any] | None = None
+) -> dict[str, Any] | None:
+    """What a finished run wrote into the JSON file `path`, or None where there is no such run.
+    InputError names the first setting in its `entry` that is not as in `settings`. `earlier` are
+    the values of settings that runs of earlier versions did not record."""
+    result = read(path)
+    if entry not in result:
+        return None
+    if difference := first_difference((earlier or {}) | result[entry], settings):
+        name, before, now = difference
+        raise InputError(
+            f"{path.parent} holds a finished run with other settings ({name}): "
+            f"{repr(before)[:80]} instead of {repr(now)[:80]}; choose another output"
+        )
+    return result
+
+
+def made_with(settings: dict[str, Any], record: Path) -> bool:
+    """Whether the JSON file `record` says that what it belongs to was made with these settings."""
+    return read(record) == to_json_types(settings)
+
+
+@contextmanager
+def lock(directory: Path) -> Iterator[None]:
+    """Locks a directory, so that two runs cannot write into it at once; InputError if another run
+    holds the lock."""
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        held = FileLock(directory / ".lock", timeout=0).acquire()
+    except Timeout:
+        raise InputError(
+            f"another run is writing to {directory}; wait for it or choose another output"
+        ) from None
+    with held:
+        yield
+
+
+@contextmanager
+def resumable_directory(path: Path, settings: dict[str, Any]) -> Iterator[Path]:
+    """The folder PROGRESS in `path`, for what a command needs to go on after an interruption. It is
+    emptied first if it was left by a command with other `settings`. At the end `path` is removed;
+    on an error it stays, unless nothing is in the folder. InputError if another command uses it."""
+    with lock(path):
+        folder = path / PROGRESS
+        if not made_with(settings, path / BEGUN):
+            shutil.rmtree(folder, ignore_errors=True)
+            write_json(path / BEGUN, settings)
+        folder.mkdir(exist_ok=True)
+        is_finished = False
+        try:
+            yield folder
+            is_finished = True
+        finally:
+            if is_finished or not any(folder.iterdir()):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def machine() -> dict[str, Any]:
+    """Processor and the cores that this process may use, device, PyTorch version and threads, for
+    every result."""
+    processor = platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else []:
+        if line.startswith("model name"):
+            processor = line.split(":")[1].strip()
+            break
+    # macOS does not say which cores a process may use.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "processor": f"{processor}, {cores} cores",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,117 @@
+"""Which runs are the same, what an interrupted command leaves, and how a run that stops ends."""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exlm import InputError
+from exlm.pretrain.settings import DataConfig
+from exlm.storage.files import write_json
+from exlm.storage.runs import (
+    IDENTITY_IF_CHANGED,
+    NOT_IDENTITY,
+    finished_result,
+    identity,
+    resumable_directory,
+)
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.metrics import evaluate
+from exlm.train.loop import LoopConfig
+from exlm.train.optim import OptimizerConfig
+from exlm_command import parser
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate: float = 0.1
+    speed: int = field(default=1, metadata=NOT_IDENTITY)
+
+
+@dataclass(frozen=True)
+class Settings:
+    folder: str = field(metadata=NOT_IDENTITY)
+    inner: Inner = Inner()
+    pair: tuple[int, int] = (1, 2)
+    newer: bool = field(default=True, metadata=IDENTITY_IF_CHANGED)
+
+
+def test_identity_has_the_settings_that_change_a_result():
+    assert identity(Settings("x")) == {"inner.rate": 0.1, "pair": [1, 2]}
+    assert identity(Settings("y", newer=False), "data") == {
+        "data.inner.rate": 0.1,
+        "data.pair": [1, 2],
+        "data.newer": False,
+    }
+
+
+@pytest.mark.parametrize(
+    "config,left_out",
+    [
+        (
+            LoopConfig(),
+            {
+                "log_every",
+                "eval_every",
+                "save_every",
+                "keep_checkpoints",
+                "max_wait",
+                "gradient_checkpointing",
+                "optimizer",
+            },
+        ),
+        (OptimizerConfig(), {"warmup_ratio"}),
+        (DataConfig("corpus"), {"corpus", "tokens_per_micro_batch", "eval_sequences"}),
+        (TaskConfig("table"), {"mask_column", "header", "standardize"}),
+        (FinetuneConfig(), {"gradient_checkpointing"}),
+    ],
+)
+def test_no_other_setting_may_differ_between_runs_that_are_the_same(config, left_out):
+    names = {setting.name for setting in fields(config)}
+    assert names - left_out == {name for name in identity(config) if "." not in name}
+
+
+def test_a_finished_run_with_other_settings_is_refused_by_name(tmp_path):
+    result = tmp_path / "result.json"
+    assert finished_result(result, "identity", {"seed": 1}) is None
+    write_json(result, {"identity": {"seed": 1}, "score": 0.5})
+    assert finished_result(result, "identity", {"seed": 1})["score"] == 0.5
+    with pytest.raises(InputError, match=r"\(seed\): 1 instead of 2; choose another output"):
+        finished_result(result, "identity", {"seed": 2})
+    newer = {"seed": 1, "share": 0.5}
+    assert finished_result(result, "identity", newer, earlier={"share": 0.5})
+    with pytest.raises(InputError, match=r"\(share\): None instead of 0.5"):
+        finished_result(result, "identity", newer)
+
+
+def interrupted(path: Path, settings: dict, *names: str) -> list[str]:
+    """Writes files of these names and is interrupted; returns the names that were there before."""
+    names_before: list[str] = []
+    with pytest.raises(ZeroDivisionError), resumable_directory(path, settings) as folder:
+        names_before += sorted(file.name for file in folder.iterdir())
+        for name in names:
+            (folder / name).touch()
+        raise ZeroDivisionError
+    return names_before
+
+
+def test_what_an_interrupted_command_leaves_is_for_the_same_command_alone(tmp_path):
+    path = tmp_path / "unfinished"
+    assert interrupted(path, {"a": 1}) == [] and not path.exists()
+    assert interrupted(path, {"a": 1}, "one") == []
+    assert interrupted(path, {"a": 1}, "two") == ["one"]
+    assert interrupted(path, {"a": 2}, "three") == []
+    with resumable_directory(path, {"a": 2}) as folder:
+        assert [file.name for file in folder.iterdir()] == ["three"]
+    assert not path.exists()
+
+
+def test_a_model_whose_outputs_are_no_numbers_ends_with_exit_status_3(monkeypatch):
+    def command() -> None:
+        evaluate("regression", np.zeros((3, 1)), np.full((3, 1), np.nan))
+
+    monkeypatch.setattr(parser, "function_of", lambda name: command)
+    monkeypatch.setattr(parser, "settings", lambda name, arguments: {})
+    status, message = parser.run("predict", [])
+    assert status == 3 and "3 of 3 predictions are not finite" in message
