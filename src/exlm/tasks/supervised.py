@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from exlm.randomness import Purpose, draw
 from exlm.storage.files import replacing, sync
+from exlm.storage.runs import PROGRESS
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.metrics import goodness
 from exlm.train import distributed
