@@ -1,7 +1,6 @@
 """Models as ONNX files, which run without PyTorch."""
 
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +13,7 @@ from exlm.model.downstream import (
     ExLMForSequenceClassification,
     ExLMForTokenClassification,
 )
-from exlm.model.modeling_exlm import ExLMModel, on_axes
-from exlm.ops.expansion import Lattice
+from exlm.model.modeling_exlm import ExLMModel
 from exlm.ops.precision import exact_level
 from exlm.storage.manifest import new_directory
 from exlm.storage.models import load_model, verify
@@ -23,7 +21,8 @@ from exlm.tasks.encoders import load_config
 
 OUTPUTS: dict[Any, list[str]] = {
     ExLMModel: ["last_hidden_state", "sentence_embedding"],
-    **dict.fromkeys((ExLMForSequenceClassification, ExLMForTokenClassification), ["logits"]),
+    ExLMForSequenceClassification: ["logits"],
+    ExLMForTokenClassification: ["logits"],
     ExLMForQuestionAnswering: ["start_logits", "end_logits"],
 }
 
@@ -57,7 +56,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     with new_directory(Path(output)) as folder, torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about its own inside
         program = torch.onnx.export(
-            _Fixed(network).eval(),
+            _ToTuple(network).eval(),
             inputs,
             input_names=["input_ids", "attention_mask"],
             output_names=OUTPUTS[kind],
@@ -75,42 +74,15 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     return Path(output) / "model.onnx"
 
 
-class _Fixed(nn.Module):
-    """A model as a function from tensors to a tuple of tensors, without steps that depend on their
-    content."""
+class _ToTuple(nn.Module):
+    """A model as a function from tensors to a tuple of tensors."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
         self.network = network
-        network.base_model.expand_unmasked = self._expand_unmasked
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
-        if isinstance(self.network, ExLMModel):
-            states = self.network.task_states(input_ids, attention_mask).to_tuple()
-            return *states, self.network.embedding(input_ids, attention_mask)
-        return self.network(input_ids, attention_mask).to_tuple()
-
-    def _expand_unmasked(self, input_ids: Tensor, attention_mask: Tensor) -> Lattice:
-        """What `ExLMModel.expand_unmasked` gives for right-padded sequences, where every token
-        keeps its place."""
-        config = self.network.config
-        ids, real = (
-            x.repeat_interleave(config.repeat, 1) for x in (input_ids, attention_mask.bool())
-        )
-        index = torch.arange(ids.shape[1]).expand_as(ids)
-        none = torch.zeros_like(index)
-        unused: dict[str, Any] = dict.fromkeys(
-            ("state_index", "ordinal", "targets", "target_index"), none
-        )
-        unused |= dict.fromkeys(("state_lengths", "target_lengths"), none[:, 0])
-        words = index[..., None]
-        lattice = Lattice(
-            ids, real, words, copy=none, source=index, first=index, target_is_mask=~real, **unused
-        )
-        expanded = on_axes(lattice, config.rotary_axes(copies=config.expands))
-        if not config.plain_layers:
-            return expanded
-        plain = on_axes(lattice, config.rotary_axes(copies=False))
-        return (
-            plain if config.read_layers <= config.plain_layers else replace(expanded, plain=plain)
-        )
+        if not isinstance(self.network, ExLMModel):
+            return self.network(input_ids, attention_mask).to_tuple()
+        states = self.network.token_states(input_ids, attention_mask)
+        return states, self.network.embedding(input_ids, attention_mask)

@@ -2,15 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from exlm.errors import InputError
+from exlm.model.objectives import OBJECTIVES
 from exlm.ops.transition import NO_PRIOR, Prior
-
 
 @dataclass
 class ArchitectureConfig:
@@ -56,7 +55,7 @@ class ArchitectureConfig:
             added to the copies of a mask (and of BOS and EOS if they have k); 0 for none (paper).
             Copies then predict different tokens."""
 
-    objective: Literal["exlm", "mlm", "ctc"] = "exlm"
+    objective: str = "exlm"
     num_states: int = 4
     rotary: Literal["2d", "full", "1d"] = "2d"
     state_share: float = 0.5
@@ -76,16 +75,46 @@ class ArchitectureConfig:
     expanded_layers: int | Literal["all"] = "all"
     copy_embedding: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Raises InputError if a setting, or what two of them come to, is impossible."""
+        check_choices(self, ArchitectureConfig)
+        check_choice(self, "objective", tuple(OBJECTIVES))
+        for name in (
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+        ):
+            check(self, name, getattr(self, name) >= 1, "be at least 1")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "activation_dropout"):
+            check(self, name, 0 <= getattr(self, name) < 1, "lie in [0, 1)")
+        for name in ("copy_embedding", "initializer_range"):
+            check_strength(self, name)
+        check(self, "num_states", 1 <= self.num_states <= 64, "lie between 1 and 64")
+        check(self, "rotary_base", 0 < self.rotary_base < math.inf, "be a positive number")
+        layers, share = self.num_hidden_layers, self.state_share
+        possible = self.expanded_layers == "all" or self.expanded_layers in range(1, layers + 1)
+        check(self, "expanded_layers", possible, f"be all, or from 1 to {layers}")
+        possible = share == 0 or (0 < share <= 0.5 and 1 / share % 1 == 0)
+        check(self, "state_share", possible, "be 0, 0.5, 0.25, 0.125 or other 1/n")
+        blocks = round(1 / share) if self.rotary_axes(copies=True) == 2 else 1
+        if self.hidden_size % (2 * blocks * self.num_attention_heads):
+            raise InputError(
+                f"hidden_size {self.hidden_size} must be a multiple of {2 * blocks} x "
+                f"{self.num_attention_heads} heads for {self.rotary} rotary positions"
+            )
+
     @property
     def has_links(self) -> bool:
         """Whether states are linked by transitions."""
-        return self.objective == "exlm"
+        return OBJECTIVES[self.objective].has_links
 
     @property
     def expands(self) -> bool:
         """Whether a [MASK] becomes states with an index of their own. In an MLM it is a token like
         any other."""
-        return self.objective != "mlm"
+        return OBJECTIVES[self.objective].expands
 
     @property
     def states_per_mask(self) -> int:
@@ -111,17 +140,23 @@ class ArchitectureConfig:
             return 1
         return 2 if copies or self.rotary == "2d" else 1
 
-    def build(self, tokenizer: Any, repeat: int = 1, prior: Prior = NO_PRIOR) -> "ExLMConfig":
+    def build(
+        self, tokenizer: PreTrainedTokenizerBase, repeat: int = 1, prior: Prior = NO_PRIOR
+    ) -> "ExLMConfig":
         """The model's configuration for a tokenizer; `prior` is the order prior at the end of
         training."""
         order, sticky = prior if self.has_links else NO_PRIOR
-        tokens = [f"{name}_token_id" for name in ("bos", "pad", "eos", "unk", "mask")]
-        rest = {name: getattr(tokenizer, name) for name in tokens} | {
-            "vocab_size": len(tokenizer),
-            "repeat": repeat,
-        }
         return ExLMConfig(
-            **dataclasses.asdict(self), **rest, order_prior=order, sticky_prior=sticky
+            **dataclasses.asdict(self),
+            bos_token_id=tokenizer.bos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            unk_token_id=tokenizer.unk_token_id,
+            mask_token_id=tokenizer.mask_token_id,
+            vocab_size=len(tokenizer),
+            repeat=repeat,
+            order_prior=order,
+            sticky_prior=sticky,
         )
 
 
@@ -162,50 +197,18 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
-        for name, kind in (ArchitectureConfig.__annotations__ | ExLMConfig.__annotations__).items():
-            allowed = get_args(kind)
-            if get_origin(kind) is Literal and getattr(self, name) not in allowed:
-                raise InputError(
-                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(str, allowed))}"
-                )
-        sizes = (
-            "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "repeat",
-            "max_position_embeddings",
-        )  # fmt: skip
-        strengths = ("copy_embedding", "order_prior", "sticky_prior", "initializer_range")
-        rates = (
-            "hidden_dropout_prob",
-            "attention_probs_dropout_prob",
-            "activation_dropout",
-            "classifier_dropout",
-        )
-        layers = range(1, self.num_hidden_layers + 1)
-        rules: dict[str, tuple[Callable[[Any], bool], str]] = {
-            **dict.fromkeys(sizes, (lambda x: x >= 1, "be at least 1")),
-            "num_states": (lambda x: 1 <= x <= 64, "lie between 1 and 64"),
-            **dict.fromkeys(strengths, (lambda x: 0 <= x < math.inf, "be 0 or a positive number")),
-            "expanded_layers": (
-                lambda x: x == "all" or x in layers,
-                f"be all, or from 1 to {self.num_hidden_layers}",
-            ),
-            "rotary_base": (lambda x: 0 < x < math.inf, "be a positive number"),
-            **dict.fromkeys(rates, (lambda x: 0 <= x < 1, "lie in [0, 1)")),
-            "state_share": (
-                lambda x: x == 0 or (0 < x <= 0.5 and 1 / x % 1 == 0),
-                "be 0, 0.5, 0.25, 0.125 or other 1/n",
-            ),
-        }
-        for name, (fulfilled_by, rule) in rules.items():
-            if not fulfilled_by(getattr(self, name)):
-                raise InputError(f"{name} is {getattr(self, name)}; it must {rule}")
-        blocks = round(1 / self.state_share) if self.rotary_axes(copies=True) == 2 else 1
-        if self.hidden_size % (2 * blocks * self.num_attention_heads):
-            wanted = f"{2 * blocks} x {self.num_attention_heads} heads for {self.rotary} rotary positions"
-            raise InputError(f"hidden_size {self.hidden_size} must be a multiple of {wanted}")
+        ArchitectureConfig.__post_init__(self)
+        check_choices(self, ExLMConfig)
+        for name in ("vocab_size", "repeat"):
+            check(self, name, getattr(self, name) >= 1, "be at least 1")
+        for name in ("order_prior", "sticky_prior"):
+            check_strength(self, name)
+        check(self, "classifier_dropout", 0 <= self.classifier_dropout < 1, "lie in [0, 1)")
         if self.objective == "ctc" and self.unk_token_id is None:
             raise InputError(
-                "the objective ctc has <unk> as its blank, but the tokenizer has no unk token; "
-                "add it with tokenizer.add_special_tokens and save the tokenizer again, or use another objective"
+                "the objective ctc has <unk> as its blank, but the tokenizer has no unk token; add "
+                "it with tokenizer.add_special_tokens and save the tokenizer again, or use another "
+                "objective"
             )
 
     @property
@@ -216,3 +219,28 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
                 f"{self.task_layers} layers are to be read; the model has {self.num_hidden_layers}"
             )
         return self.task_layers or self.plain_layers or self.num_hidden_layers
+
+
+def check(config: ArchitectureConfig, name: str, possible: bool, rule: str) -> None:
+    """Raises InputError with the setting's name and value if it is not `possible`."""
+    if not possible:
+        raise InputError(f"{name} is {getattr(config, name)}; it must {rule}")
+
+
+def check_strength(config: ArchitectureConfig, name: str) -> None:
+    check(config, name, 0 <= getattr(config, name) < math.inf, "be 0 or a positive number")
+
+
+def check_choice(config: ArchitectureConfig, name: str, choices: tuple[Any, ...]) -> None:
+    value = getattr(config, name)
+    if value not in choices:
+        names = ", ".join(map(str, choices))
+        raise InputError(f"{name} is {value!r}; it must be one of {names}")
+
+
+def check_choices(config: ArchitectureConfig, kind: type[ArchitectureConfig]) -> None:
+    """Raises InputError if a setting of the class `kind` is none of the values that its type
+    lists."""
+    for name, annotation in kind.__annotations__.items():
+        if get_origin(annotation) is Literal:
+            check_choice(config, name, get_args(annotation))

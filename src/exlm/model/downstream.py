@@ -38,27 +38,14 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         [B] class indices, or [B, num_labels] floats in which NaN marks a missing label. Hidden
         states end with the layer that is read."""
         trace = self.new_trace(output_hidden_states)
-        lattice = self.exlm.expand_unmasked(input_ids, attention_mask)
-        depth, loss = self.config.read_layers, None
-        if self.config.classifier_pooling == "first":
-            first, real = (
-                torch.zeros_like(lattice.input_ids[:, :1]),
-                lattice.attention_mask.any(1).long(),
-            )
-            pooled = self.exlm.encode(lattice, first, real, depth, trace)[:, 0]
-        else:
-            hidden = self.exlm.encode(lattice, depth=depth, trace=trace)
-            # Where BOS and EOS have k states, the first stands for the token, as in `embedding`.
-            weight = (lattice.attention_mask & (lattice.copy <= 1))[..., None].to(hidden)
-            pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
+        pooling = self.config.classifier_pooling
+        pooled = self.exlm.embedding(input_ids, attention_mask, pooling, trace)
         logits = self.classifier(pooled)
+        loss = None
         if labels is not None:
-            total, count = classification_loss(
-                logits, labels.to(logits.device), self.config.problem_type
-            )
-            loss = total / count.clamp(min=1)
+            loss = mean_loss(logits, labels, self.config.problem_type)
         return outputs.SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=self.exlm.of_inputs(trace)
+            loss=loss, logits=logits, hidden_states=self.exlm.one_per_input_token(trace)
         )
 
 
@@ -85,18 +72,14 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
 
         Hidden states are as those of `ExLMModel`; they end with the layer that the head reads."""
         trace = self.new_trace(output_hidden_states)
-        hidden = self.dropout(
-            self.exlm.read_states(input_ids, attention_mask, trace)[:, :: self.config.repeat]
-        )
-        logits, loss = linear(hidden, self.classifier), None
+        hidden = self.exlm.hidden_for_task(input_ids, attention_mask, trace)
+        logits = linear(self.dropout(hidden[:, :: self.config.repeat]), self.classifier)
         logits = logits.to(at_least_float32(logits.dtype))
+        loss = None
         if labels is not None:
-            total, count = classification_loss(
-                logits, labels.to(logits.device), "single_label_classification"
-            )
-            loss = total / count.clamp(min=1)
+            loss = mean_loss(logits, labels, "single_label_classification")
         return outputs.TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=self.exlm.of_inputs(trace)
+            loss=loss, logits=logits, hidden_states=self.exlm.one_per_input_token(trace)
         )
 
 
@@ -122,9 +105,9 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         [B] are given. Padding has a finite logit that is never chosen. Hidden states end with the
         layer that is read."""
         trace = self.new_trace(output_hidden_states)
-        hidden = self.exlm.read_states(input_ids, attention_mask, trace)[:, :: self.config.repeat]
+        hidden = self.exlm.hidden_for_task(input_ids, attention_mask, trace)
+        logits = linear(hidden[:, :: self.config.repeat], self.qa_outputs)
         # in bfloat16 different spans would have equal logits
-        logits = linear(hidden, self.qa_outputs)
         logits = logits.to(at_least_float32(logits.dtype))
         if attention_mask is not None:
             padding = ~attention_mask.bool().to(logits.device)
@@ -133,7 +116,15 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = span_loss(start, end, start_positions, end_positions) / len(start)
-        states = self.exlm.of_inputs(trace)
         return outputs.QuestionAnsweringModelOutput(
-            loss=loss, start_logits=start, end_logits=end, hidden_states=states
+            loss=loss,
+            start_logits=start,
+            end_logits=end,
+            hidden_states=self.exlm.one_per_input_token(trace),
         )
+
+
+def mean_loss(logits: Tensor, labels: Tensor, problem_type: str | None) -> Tensor:
+    """The `classification_loss` per labelled entry; 0 without any."""
+    total, count = classification_loss(logits, labels.to(logits.device), problem_type)
+    return total / count.clamp(min=1)

@@ -3,7 +3,7 @@ batch: padded rows, or one packed row without any padding. The last layer comput
 positions that a head reads, and exactly."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.ops.elementwise import Dropout, dropout
-from exlm.ops.expansion import Lattice, to_device
+from exlm.ops.expansion import ExpandedInput, to_device
 from exlm.ops.rotary import apply_rotary
 
 
@@ -31,10 +31,9 @@ class Layout:
     all sequences."""
 
     input_ids: Tensor  # [R, L]
-    position_ids: Tensor  # [R, L, A]
-    copy: Tensor  # [R, L] state index
+    position_ids: Tensor  # [R, L, 2] word and state index
     read: Tensor | None  # [R, N] the only positions that the last layer computes; None for all
-    # [R, L] late expansion: where in the plain layout each was copied from
+    # [R, L] late expansion: where in the row of unexpanded tokens each was copied from
     origin: Tensor | None = None
     # [R, 1, 1, L] bool, true where attended; None if everything is attended
     mask: Tensor | None = None
@@ -43,6 +42,11 @@ class Layout:
     # [B, N] index of each sequence's states among those read; packed only
     unpacked: Tensor | None = None
 
+    @property
+    def copy(self) -> Tensor:
+        """[R, L] state index."""
+        return self.position_ids[..., 1]
+
     def unpack(self, hidden: Tensor) -> Tensor:
         """The hidden states read, [R, N, D], as [B, N, D]; sequences with fewer states are padded
         with other states."""
@@ -50,7 +54,7 @@ class Layout:
 
 
 def arrange(
-    lattice: Lattice,
+    sequences: ExpandedInput,
     device: torch.device,
     pack: bool,
     read: Tensor | None = None,
@@ -58,51 +62,60 @@ def arrange(
 ) -> Layout:
     """The layout of a batch on a device: packed, or with one sequence per row. `read [B, N]` are
     the positions to read, of which the first `count [B]` are real; without them all are read."""
-    mask = lattice.attention_mask
-    tokens: dict[str, Any] = {
-        name: getattr(lattice, name) for name in ("input_ids", "position_ids", "copy")
-    }
-    if lattice.plain is not None:  # its rows start at the first real token of each sequence
-        plain = lattice.plain.attention_mask
-        source = lattice.plain.first.gather(1, lattice.source).clamp(max=plain.shape[1] - 1)
-        tokens["origin"] = _positions_among(plain if pack else torch.ones_like(plain)).gather(
-            1, source
-        )
-    if not pack:
-        # Tested on the CPU only: to read the answer from a GPU would wait for all earlier work.
-        whole = mask.device.type == "cpu" and not torch.compiler.is_exporting() and bool(mask.all())
-        return to_device(
-            Layout(**tokens, read=read, mask=None if whole else mask[:, None, None, :]), device
-        )
-    real = mask.flatten().nonzero()[:, 0]
-    chosen, keys = mask, _spans(mask.sum(1))
-    queries = keys
-    if read is not None and count is not None:
-        chosen, queries = (
-            torch.arange(read.shape[1], device=read.device) < count[:, None],
-            _spans(count),
-        )
-        read = (read + keys.cu_seqlens[:-1, None])[chosen][None]
-    tokens = {name: x.flatten(0, 1)[real][None] for name, x in tokens.items()}
-    layout = Layout(
-        **tokens, read=read, keys=keys, queries=queries, unpacked=_positions_among(chosen)
-    )
+    layout = _packed(sequences, read, count) if pack else _padded(sequences, read)
     return to_device(layout, device)
 
 
-def _positions_among(chosen: Tensor) -> Tensor:
+def _padded(sequences: ExpandedInput, read: Tensor | None) -> Layout:
+    mask = sequences.attention_mask
+    # Tested on the CPU only: to read the answer from a GPU would wait for all earlier work.
+    whole = mask.device.type == "cpu" and not torch.compiler.is_exporting() and bool(mask.all())
+    return Layout(
+        input_ids=sequences.input_ids,
+        position_ids=sequences.position_ids,
+        read=read,
+        origin=None if sequences.unexpanded is None else sequences.source,
+        mask=None if whole else mask[:, None, None, :],
+    )
+
+
+def _packed(sequences: ExpandedInput, read: Tensor | None, count: Tensor | None) -> Layout:
+    mask = sequences.attention_mask
+    real = mask.flatten().nonzero()[:, 0]
+    origin = None
+    if sequences.unexpanded is not None:
+        of_tokens = _places_among(sequences.unexpanded.attention_mask)
+        origin = of_tokens.gather(1, sequences.source).flatten()[real][None]
+    is_read, keys = mask, _spans(mask.sum(1))
+    queries = keys
+    if read is not None and count is not None:
+        is_read = torch.arange(read.shape[1], device=read.device) < count[:, None]
+        queries = _spans(count)
+        read = _places_among(mask).gather(1, read)[is_read][None]
+    return Layout(
+        input_ids=sequences.input_ids.flatten()[real][None],
+        position_ids=sequences.position_ids.flatten(0, 1)[real][None],
+        read=read,
+        origin=origin,
+        keys=keys,
+        queries=queries,
+        unpacked=_places_among(is_read),
+    )
+
+
+def _places_among(selected: Tensor) -> Tensor:
     """[B, S] the index of each true entry among all true entries."""
-    return (chosen.flatten().cumsum(0) - 1).clamp_(min=0).view_as(chosen)
+    return (selected.flatten().cumsum(0) - 1).clamp_(min=0).view_as(selected)
 
 
 def _spans(lengths: Tensor) -> Spans:
     return Spans(torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int(), int(lengths.max()))
 
 
-def at_tokens(hidden: Tensor, lattice: Lattice) -> Tensor:
-    """hidden [B, L, D] of a lattice's positions -> [B, S, D]: the first state of every input
-    token."""
-    return gather_rows(hidden, lattice.first.clamp(max=hidden.shape[1] - 1).to(hidden.device))
+def at_tokens(hidden: Tensor, sequences: ExpandedInput) -> Tensor:
+    """hidden [B, L, D] of expanded positions -> [B, S, D]: the first state of every input token."""
+    first = sequences.first.clamp(max=hidden.shape[1] - 1)
+    return gather_rows(hidden, first.to(hidden.device))
 
 
 def gather_rows(hidden: Tensor, index: Tensor) -> Tensor:
@@ -121,9 +134,8 @@ def attention(
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=rate)
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
     if mask is not None:
-        scores = scores + torch.zeros(mask.shape, dtype=query.dtype).masked_fill_(
-            ~mask, torch.finfo(query.dtype).min
-        )
+        floor = torch.zeros(mask.shape, dtype=query.dtype)
+        scores = scores + floor.masked_fill_(~mask, torch.finfo(query.dtype).min)
     return dropout(scores.softmax(-1), rate) @ value
 
 
@@ -143,17 +155,12 @@ def packed_attention(
 def can_pack(device: torch.device, head_dim: int, rate: float) -> bool:
     """Whether `packed_attention` can be used: on a recent GPU under autocast, without dropout of
     attention weights."""
-    if (
-        device.type != "cuda"
-        or not torch.is_autocast_enabled("cuda")
-        or rate > 0
-        or head_dim % 8
-        or head_dim > 256
-    ):
+    if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
         return False
-    return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(
-        device
-    ) >= (8, 0)
+    if rate > 0 or head_dim % 8 or head_dim > 256:
+        return False
+    recent = torch.cuda.get_device_capability(device) >= (8, 0)
+    return torch.backends.cuda.is_flash_attention_available() and recent
 
 
 class ExLMAttention(nn.Module):
@@ -172,26 +179,28 @@ class ExLMAttention(nn.Module):
         read: Tensor | None = None,
     ) -> Tensor:
         """hidden [R, L, D] -> [R, L, D], or [R, N, D] at the positions `read [R, N]`."""
-        if read is None:
-            query, key, value = self._split(self.qkv(hidden))
-            query = apply_rotary(query, *tables)
-        else:
-            sizes = [hidden.shape[-1], 2 * hidden.shape[-1]]
-            of_query, of_both = zip(
-                self.qkv.weight.split(sizes), self.qkv.bias.split(sizes), strict=True
-            )
-            (query,) = self._split(F.linear(gather_rows(hidden, read), *of_query))
-            key, value = self._split(F.linear(hidden, *of_both))
-            query = apply_rotary(query, *(gather_rows(table, read) for table in tables))
+        query, key, value = self._project(hidden, read)
+        query_tables = tables if read is None else [gather_rows(table, read) for table in tables]
+        query = apply_rotary(query, *query_tables)
         key = apply_rotary(key, *tables)
         if layout.keys is not None and layout.queries is not None:
             queries = layout.keys if read is None else layout.queries
             mixed = packed_attention(query, key, value, queries, layout.keys)
         else:
-            mixed = attention(
-                query, key, value, layout.mask, self.dropout if self.training else 0.0
-            )
+            rate = self.dropout if self.training else 0.0
+            mixed = attention(query, key, value, layout.mask, rate)
         return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def _project(self, hidden: Tensor, read: Tensor | None) -> tuple[Tensor, ...]:
+        """Query, key and value; the query only of the positions `read`."""
+        if read is None:
+            return self._split(self.qkv(hidden))
+        width = hidden.shape[-1]
+        query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
+        query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
+        (query,) = self._split(F.linear(gather_rows(hidden, read), query_weight, query_bias))
+        key, value = self._split(F.linear(hidden, key_value_weight, key_value_bias))
+        return query, key, value
 
     def _split(self, projected: Tensor) -> tuple[Tensor, ...]:
         """[R, L, n D] -> n tensors [R, H, L, d]."""
@@ -221,6 +230,8 @@ class ExLMLayer(GradientCheckpointingLayer):
     ) -> Tensor:
         """hidden [R, L, D] -> [R, L, D], or [R, N, D] at the positions `read [R, N]`."""
         mixed = self.attention(self.attention_norm(hidden), tables, layout, read)
-        hidden = (hidden if read is None else gather_rows(hidden, read)) + self.dropout(mixed)
+        if read is not None:
+            hidden = gather_rows(hidden, read)
+        hidden = hidden + self.dropout(mixed)
         inner = self.activation_dropout(self.activation(self.ffn_in(self.ffn_norm(hidden))))
         return hidden + self.dropout(self.ffn_out(inner))

@@ -15,10 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.model.objectives import exlm_marginals, visits
-from exlm.ops import alignment
-from exlm.ops.emission import emission
-from exlm.ops.expansion import Lattice
+from exlm.model.objectives import LatticeOutput, sum_over_paths
 from exlm.ops.transition import Prior
 
 
@@ -42,74 +39,75 @@ def evaluate_batch(
     `correct`; their `nll` and `joint_nll`. With transitions also `joint_nll_one_per_mask`,
     `one_per_mask` (the share of paths that give each mask one token, over `sequences` with masks)
     and `by_state_c` (how probably state c of its own mask emits a token)."""
-    lattice = model.exlm.expand(**batch)
-    states = model.states(lattice)
-    lattice = lattice.to(states.device)
-    loss = model.loss(states, lattice, prior)
-    sums = {"total": loss.total, "count": loss.counted, "infeasible": loss.infeasible}
-    chosen = lattice.target_is_mask
-    if not model.config.has_links:
-        marginals = model.marginals(lattice, states)
-    else:
-        links = model.links(states, lattice, prior)
-        weights = visits(links, lattice)
-        marginals = exlm_marginals(weights, model.head(states))
-        sums |= _joint_sums(emission(*model.head.operands(states), lattice.targets), links, lattice)
-        rows, targets = chosen.nonzero(as_tuple=True)
-        own, copy = lattice.ordinal[rows] == targets[:, None], lattice.state_copy[rows]
-        each = [
-            (weights[chosen] * (own & (copy == c))).sum(1)
-            for c in range(1, model.config.num_states + 1)
-        ]
-        sums |= {
-            f"by_state_{c}": share for c, share in enumerate(torch.stack(each, dim=1).sum(0), 1)
-        }
-    found, answers = marginals[chosen], lattice.targets[chosen]
-    nll = -found.gather(1, answers[:, None]).double().sum()
-    sums |= {"masked": chosen.sum(), "correct": (found.argmax(-1) == answers).sum(), "nll": nll}
-    return {name: float(value) for name, value in ({"joint_nll": nll} | sums).items()}
+    output = model.lattice_output(model.exlm.expand(**batch), prior=prior)
+    masked = output.lattice.target_is_mask
+    loss = model.objective.loss(output)
+    marginals = model.objective.marginals(output)
+    joint = model.objective.joint(output, marginals, judged=masked)
+    predictions, answers = marginals[masked], output.lattice.targets[masked]
+    sums = {
+        "joint_nll": -joint[masked.any(1)].sum(),
+        "total": loss.total,
+        "count": loss.count,
+        "infeasible": loss.infeasible,
+        "masked": masked.sum(),
+        "correct": (predictions.argmax(-1) == answers).sum(),
+        "nll": -predictions.gather(1, answers[:, None]).double().sum(),
+    }
+    if model.config.has_links:
+        sums |= _path_numbers(output, model.config.num_states)
+    return {name: float(value) for name, value in sums.items()}
 
 
-def _joint_sums(scores: Tensor, links: Tensor, lattice: Lattice) -> dict[str, Tensor]:
-    """Joint numbers of `evaluate_batch` from the emissions [B, T, N] of the targets and the links
-    [B, N, N]."""
+def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
+    """The numbers of `evaluate_batch` that come with transitions."""
+    lattice, links = output.lattice, output.links
+    assert links is not None
+    masked = lattice.target_is_mask
+    with_masks = masked.any(1)
+    scores = torch.where(masked[:, :, None], output.emission, 0.0)
     free = torch.zeros_like(scores)
-    scores = torch.where(lattice.target_is_mask[:, :, None], scores, free)
     next_mask = lattice.ordinal[:, :, None] + 1 == lattice.ordinal[:, None, :]
     one_each = links.masked_fill(~next_mask, -torch.inf)
-    value, every, value_one, every_one = (
-        alignment.log_likelihood(x, edges, lattice.target_lengths, lattice.state_lengths).double()
-        for edges in (links, one_each)
-        for x in (scores, free)
-    )
-    masked = lattice.target_is_mask.any(1)
-    nll, nll_one = (every - value)[masked].sum(), (every_one - value_one)[masked].sum()
-    share = (every_one - every)[masked].exp().sum()
+    all_paths = sum_over_paths(free, links, lattice)[with_masks]
+    all_one_each = sum_over_paths(free, one_each, lattice)[with_masks]
+    judged_one_each = sum_over_paths(scores, one_each, lattice)[with_masks]
+
+    visits = output.visits[masked]  # [masked tokens, N]
+    rows, targets = masked.nonzero(as_tuple=True)
+    of_own_mask = lattice.ordinal[rows] == targets[:, None]
+    copies = [of_own_mask & (lattice.state_copy[rows] == c) for c in range(1, num_states + 1)]
+    by_state = torch.stack([(visits * copy).sum(1) for copy in copies], dim=1).sum(0)
     return {
-        "joint_nll": nll,
-        "joint_nll_one_per_mask": nll_one,
-        "one_per_mask": share,
-        "sequences": masked.sum(),
+        "joint_nll_one_per_mask": (all_one_each - judged_one_each).sum(),
+        "one_per_mask": (all_one_each - all_paths).exp().sum(),
+        "sequences": with_masks.sum(),
+        **{f"by_state_{c}": share for c, share in enumerate(by_state, start=1)},
     }
 
 
 def summary(sums: dict[str, float]) -> dict[str, Any]:
     """Means of sums over all batches and processes, by the names of `result.json`."""
     masked = max(sums["masked"], 1.0)
-    # nats; perplexities stay finite, at most e^700
-    nll, joint = sums["nll"] / masked, sums["joint_nll"] / masked
+    nll, joint_nll = sums["nll"] / masked, sums["joint_nll"] / masked  # nats
     result: dict[str, Any] = {
         "loss": sums["total"] / max(sums["count"], 1.0),
         "accuracy": sums["correct"] / masked,
         "nll": nll,
-        "perplexity": math.exp(min(nll, 700.0)),
-        "joint_nll": joint,
-        "joint_perplexity": math.exp(min(joint, 700.0)),
+        "perplexity": _perplexity(nll),
+        "joint_nll": joint_nll,
+        "joint_perplexity": _perplexity(joint_nll),
         "infeasible": sums["infeasible"],
     }
     if "sequences" in sums:
         by_state = [value / masked for name, value in sums.items() if name.startswith("by_state_")]
         result["joint_nll_one_per_mask"] = sums["joint_nll_one_per_mask"] / masked
         result["one_per_mask"] = sums["one_per_mask"] / max(sums["sequences"], 1.0)
-        result |= {"own_states": sum(by_state), "by_state": by_state}
+        result["own_states"] = sum(by_state)
+        result["by_state"] = by_state
     return result
+
+
+def _perplexity(nll: float) -> float:
+    """It stays finite, at most e^700."""
+    return math.exp(min(nll, 700.0))

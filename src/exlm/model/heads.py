@@ -66,34 +66,32 @@ class ExLMTransitionHead(nn.Module):
     def forward(self, states: Tensor, lattice: Lattice, prior: Prior | None = None) -> Tensor:
         """states [B, N, D] of a lattice -> [B, N, N], at least float32; `prior` replaces the
         configuration's."""
-        edges = transition.edge_mask(
-            lattice.state_lengths, states.shape[1], lattice.ordinal if self.sparse else None
-        )
+        masks = lattice.ordinal if self.sparse else None
+        edges = transition.edge_mask(lattice.state_lengths, states.shape[1], masks)
         strength = self.prior if prior is None else prior
-        links = (
-            None
-            if strength == NO_PRIOR
-            else LinkPrior(strength, lattice.ordinal, lattice.state_copy)
-        )
-        with torch.autocast(states.device.type, enabled=False):
-            states = states.to(self.query.weight.dtype)
-            if not self.gated:
-                return transition.single(
-                    linear(states, self.query), linear(states, self.key), edges, links
-                )
-            if lattice.input_ids.shape[1] > self.positions.num_embeddings:
-                limit = f"max_position_embeddings is {self.positions.num_embeddings}; shorten the sequences or raise it"
-                raise InputError(
-                    f"a sequence expands to {lattice.input_ids.shape[1]} positions but {limit}"
-                )
-            features = torch.cat([states, self.positions(lattice.state_index)], dim=-1)
-            query, key = (
-                linear(features, layer).unflatten(-1, (self.heads, -1))
-                for layer in (self.query, self.key)
+        link_prior = None
+        if strength != NO_PRIOR:
+            link_prior = LinkPrior(strength, lattice.ordinal, lattice.state_copy)
+        states = states.to(self.query.weight.dtype)
+        if not self.gated:
+            query, key = linear(states, self.query), linear(states, self.key)
+            return transition.single(query, key, edges, link_prior)
+        features = torch.cat([states, self._positions(lattice)], dim=-1)
+        query = linear(features, self.query).unflatten(-1, (self.heads, -1))
+        key = linear(features, self.key).unflatten(-1, (self.heads, -1))
+        gate = linear(features, self.gate)
+        log_gate = gate.log_softmax(-1, dtype=at_least_float32(gate.dtype))
+        return transition.gated(query, key, log_gate, edges, link_prior)
+
+    def _positions(self, lattice: Lattice) -> Tensor:
+        """Embeddings [B, N, D] of the states' positions in the expanded sequence."""
+        length, limit = lattice.input_ids.shape[1], self.positions.num_embeddings
+        if length > limit:
+            raise InputError(
+                f"a sequence expands to {length} positions but max_position_embeddings is {limit}; "
+                "shorten the sequences or raise it"
             )
-            gate = linear(features, self.gate)
-            log_gate = gate.log_softmax(-1, dtype=at_least_float32(gate.dtype))
-            return transition.gated(query, key, log_gate, edges, links)
+        return self.positions(lattice.state_index)
 
 
 class ExLMClassificationHead(nn.Module):

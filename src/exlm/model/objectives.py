@@ -1,77 +1,208 @@
-"""Objectives: losses and marginal predictions from log-probabilities; and the losses of fine-tuning
-tasks.
+"""Objectives: what a model learns at the masks, one class each in `OBJECTIVES`; and the losses of
+fine-tuning tasks.
 
 Losses are sums, not means, so that an update over several batches or processes is normalised by
-global counts. Marginals are log-probabilities [B, T, V] of every target given the input, summed
-over all values of the other targets. Lattices are on the device of the other tensors."""
+global counts. A loss sees one micro-batch, never the whole update. Marginals are log-probabilities
+[B, T, V] of every target given the input, summed over all values of the other targets."""
 
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import PreTrainedConfig
 
 from exlm.ops import alignment
+from exlm.ops.emission import cross_entropy, emission
 from exlm.ops.expansion import IGNORED as IGNORED
 from exlm.ops.expansion import Lattice
 from exlm.ops.precision import exact_products
 
+if TYPE_CHECKING:
+    from exlm.model.configuration_exlm import ExLMConfig
+    from exlm.model.heads import ExLMPredictionHead
+
 LEAST = -87.5  # stands for log 0, so that a mean over tokens stays finite
 
 
-class Loss(NamedTuple):
+@dataclass(frozen=True)
+class LossSum:
     """The loss of a batch."""
 
     total: Tensor  # sum of the losses
-    counted: Tensor  # what was summed over: sequences (`exlm`, `ctc`) or masked tokens (`mlm`)
+    count: Tensor  # what was summed over: sequences (`exlm`, `ctc`) or masked tokens (`mlm`)
     # sequences without any alignment of finite probability; they add 0 to `total`
     infeasible: Tensor
 
 
-def exlm_loss(emission: Tensor, transition: Tensor, lattice: Lattice) -> Loss:
-    """-log f / T of emission [B, T, N] and transition [B, N, N] (paper, section 4.3; normalised as
-    in the release)."""
-    value = alignment.log_likelihood(
-        emission, transition, lattice.target_lengths, lattice.state_lengths
-    )
-    infeasible = value == -torch.inf
-    loss = torch.where(infeasible, 0.0, -value / lattice.target_lengths)
-    return Loss(loss.sum(), value.new_full((), len(value)), infeasible.sum())
+@dataclass(frozen=True)
+class LatticeOutput:
+    """What the network says about the states of a lattice. All tensors are on its device."""
+
+    lattice: Lattice
+    states: Tensor  # [B, N, D] hidden states
+    links: Tensor | None  # [B, N, N] log transitions; None if the objective has none
+    head: "ExLMPredictionHead"  # from hidden states to tokens
+
+    @cached_property
+    def emission(self) -> Tensor:
+        """Log-probabilities [B, T, N] of the targets at the states."""
+        return emission(*self.head.operands(self.states), self.lattice.targets)
+
+    @cached_property
+    def visits(self) -> Tensor:
+        """P(path is at state u when it emits target i) [B, T, N], over all paths of T states, by
+        the transitions alone."""
+        assert self.links is not None
+        lattice = self.lattice
+        free = self.links.new_zeros(*lattice.targets.shape, self.links.shape[1])
+        lengths = lattice.target_lengths, lattice.state_lengths
+        return alignment.posterior(free, self.links, *lengths)[0]
 
 
-def visits(transition: Tensor, lattice: Lattice) -> Tensor:
-    """P(path is at state u when it emits target i) [B, T, N], over all paths of T states, by
-    transitions alone."""
-    free = transition.new_zeros(*lattice.targets.shape, transition.shape[1])
-    return alignment.posterior(free, transition, lattice.target_lengths, lattice.state_lengths)[0]
+class Objective(ABC):
+    """What is learned at the masks. A new objective is a subclass with a line in `OBJECTIVES`."""
+
+    expands: ClassVar[bool]  # whether a [MASK] becomes states; if not, it is a token like any other
+    has_links: ClassVar[bool]  # whether the states are linked by transitions
+
+    def __init__(self, config: "ExLMConfig") -> None:
+        self.config = config
+
+    @abstractmethod
+    def loss(self, output: LatticeOutput) -> LossSum:
+        """The loss of a batch. Its gradient trains the model."""
+
+    @abstractmethod
+    def marginals(self, output: LatticeOutput) -> Tensor:
+        """Log marginal distribution [B, T, V] of every target."""
+
+    def joint(self, output: LatticeOutput, marginals: Tensor, judged: Tensor) -> Tensor:
+        """Log-probability [B] in float64 of the targets that are `judged` [B, T], together and
+        given how many masks there are; all other masks are summed out. Here they are independent:
+        the `marginals`, those of the method above, are multiplied."""
+        scores = marginals.gather(-1, output.lattice.targets[..., None])[..., 0]
+        return torch.where(judged, scores, 0.0).double().sum(1)
 
 
-def exlm_marginals(weights: Tensor, logits: Tensor) -> Tensor:
-    """Exact: a mixture over the states, p(y_i) = sum_u P(path is at u when it emits i) p_u(y_i).
-    `weights` [B, T, N] are those of `visits`, `logits` [B, N, V] those of the prediction head."""
-    with torch.autocast(weights.device.type, enabled=False), exact_products(weights.device):
-        return (weights @ logits.softmax(-1).to(weights.dtype)).log().clamp(min=LEAST)
+class ExLM(Objective):
+    """Targets are aligned with states through the transition matrix (paper, section 4.3)."""
+
+    expands = True
+    has_links = True
+
+    def loss(self, output: LatticeOutput) -> LossSum:
+        """-log f / T, normalised by the number of targets as in the release."""
+        lattice = output.lattice
+        assert output.links is not None
+        value = alignment.log_likelihood(
+            output.emission, output.links, lattice.target_lengths, lattice.state_lengths
+        )
+        infeasible = value == -torch.inf
+        loss = torch.where(infeasible, 0.0, -value / lattice.target_lengths)
+        return LossSum(loss.sum(), value.new_full((), len(value)), infeasible.sum())
+
+    def marginals(self, output: LatticeOutput) -> Tensor:
+        """Exact: a mixture over the states, p(y_i) = sum_u P(path is at u when it emits i)
+        p_u(y_i)."""
+        visits = output.visits
+        with torch.autocast(visits.device.type, enabled=False), exact_products(visits.device):
+            probabilities = output.head(output.states).softmax(-1).to(visits.dtype)
+            return (visits @ probabilities).log().clamp(min=LEAST)
+
+    def joint(self, output: LatticeOutput, marginals: Tensor, judged: Tensor) -> Tensor:
+        """The share of the paths' weight: with the emissions of the judged targets, and of none."""
+        assert output.links is not None
+        scores = torch.where(judged[:, :, None], output.emission, 0.0)
+        free = torch.zeros_like(scores)
+        emitting = sum_over_paths(scores, output.links, output.lattice)
+        return emitting - sum_over_paths(free, output.links, output.lattice)
 
 
-def mlm_loss(losses: Tensor, masked: Tensor) -> Loss:
-    """The cross entropies `losses` [B, n] of all tokens, summed over those that are `masked` [B,
-    n]."""
-    return Loss(
-        torch.where(masked, losses, 0.0).sum(),
-        masked.sum(),
-        masked.new_zeros((), dtype=torch.int64),
-    )
+class VanillaMLM(Objective):
+    """Every masked token is predicted at its own position, by cross entropy."""
+
+    expands = False
+    has_links = False
+
+    def loss(self, output: LatticeOutput) -> LossSum:
+        # State i is target i, since nothing was expanded; the first and the last are BOS and EOS.
+        inside = slice(1, output.lattice.targets.shape[1] - 1)
+        targets = output.lattice.targets[:, inside]
+        masked = output.lattice.target_is_mask[:, inside]
+        rows = output.states[:, inside].flatten(0, 1)
+        losses = cross_entropy(*output.head.operands(rows), targets.flatten()).view_as(targets)
+        total = torch.where(masked, losses, 0.0).sum()
+        return LossSum(total, masked.sum(), masked.new_zeros((), dtype=torch.int64))
+
+    def marginals(self, output: LatticeOutput) -> Tensor:
+        return output.head(output.states).log_softmax(-1)
 
 
-def ctc_blocks(states: Tensor, lattice: Lattice, config: PreTrainedConfig) -> tuple[Tensor, slice]:
-    """The k states of each target [B, n, k, ...], and a slice of these targets: all if BOS and EOS
-    have k states too. The caller must ignore blocks that hold EOS or padding, of sequences with
-    fewer masks than others."""
-    k, width = config.states_per_mask, lattice.targets.shape[1]
-    if config.states_per_boundary > 1 or k == 1:
-        return states[:, : width * k].unflatten(1, (width, k)), slice(0, width)
-    return states[:, 1 : 1 + (width - 2) * k].unflatten(1, (width - 2, k)), slice(1, width - 1)
+class CTC(Objective):
+    """ExLM without transitions: the k states of each mask emit its token among blanks, `<unk>`.
+
+    A block is a mask; if BOS and EOS have k states, they are blocks too, as in the release. A
+    target that is itself `<unk>` cannot be aligned and is left out."""
+
+    expands = True
+    has_links = False
+
+    def loss(self, output: LatticeOutput) -> LossSum:
+        """A sequence's loss is the mean of the CTC losses of its blocks."""
+        lattice, blank = output.lattice, self._blank()
+        blocks, block_targets = self._blocks(output)
+        targets = lattice.targets[:, block_targets]
+        if self.config.states_per_boundary > 1:
+            index = torch.arange(targets.shape[1], device=targets.device)
+            real = index < lattice.target_lengths[:, None]
+        else:
+            real = lattice.target_is_mask[:, block_targets]
+        aligned = real & (targets != blank)
+
+        either = torch.stack([targets, torch.full_like(targets, blank)], dim=-1)  # [B, n, 2]
+        scores = emission(*output.head.operands(blocks.flatten(0, 1)), either.flatten(0, 1))
+        of_target, of_blank = scores.view(*either.shape, blocks.shape[2]).permute(2, 3, 0, 1)
+        per_sequence = aligned.sum(1, keepdim=True).clamp(min=1)
+        value = single_target_ctc(of_target, of_blank) / per_sequence
+        total = -torch.where(aligned, value, 0.0).sum()
+        return LossSum(total, aligned.any(1).sum(), aligned.new_zeros((), dtype=torch.int64))
+
+    def marginals(self, output: LatticeOutput) -> Tensor:
+        blank = self._blank()
+        blocks, block_targets = self._blocks(output)
+        log_probs = output.head(blocks).log_softmax(-1).movedim(2, 0)  # [k, B, n, V]
+        scores = single_target_ctc(log_probs, log_probs[..., blank, None].expand_as(log_probs))
+        scores[..., blank] = -torch.inf  # no target is the blank
+        marginals = scores.new_zeros(*output.lattice.targets.shape, scores.shape[-1])
+        marginals[:, block_targets] = scores.log_softmax(-1).clamp(min=LEAST)
+        return marginals
+
+    def _blocks(self, output: LatticeOutput) -> tuple[Tensor, slice]:
+        """The k states of each target [B, n, k, D], and a slice of these targets: all if BOS and
+        EOS have k states too. The caller must ignore blocks that hold EOS or padding, of sequences
+        with fewer masks than others."""
+        k, width = self.config.states_per_mask, output.lattice.targets.shape[1]
+        if self.config.states_per_boundary == k:
+            return output.states[:, : width * k].unflatten(1, (width, k)), slice(0, width)
+        inner = output.states[:, 1 : 1 + (width - 2) * k]
+        return inner.unflatten(1, (width - 2, k)), slice(1, width - 1)
+
+    def _blank(self) -> int:
+        assert self.config.unk_token_id is not None
+        return self.config.unk_token_id
+
+
+# The names are those of `ArchitectureConfig.objective`.
+OBJECTIVES: dict[str, type[Objective]] = {"exlm": ExLM, "mlm": VanillaMLM, "ctc": CTC}
+
+
+def sum_over_paths(scores: Tensor, links: Tensor, lattice: Lattice) -> Tensor:
+    """log f [B] in float64 for emissions `scores` [B, T, N] and transitions `links` [B, N, N]."""
+    lengths = lattice.target_lengths, lattice.state_lengths
+    return alignment.log_likelihood(scores, links, *lengths).double()
 
 
 def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
@@ -87,25 +218,6 @@ def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:
     return inside if after is None else torch.logaddexp(inside, after)
 
 
-def ctc_loss(target: Tensor, blank: Tensor, counted: Tensor) -> Loss:
-    """ExLM without transitions: a sequence's loss is the mean of the CTC losses of its blocks.
-    `counted` [B, n] are the blocks that count; `target` and `blank` [k, B, n] are as in
-    `single_target_ctc`."""
-    value = single_target_ctc(target, blank)
-    per_sequence = counted.sum(1, keepdim=True).clamp(min=1)
-    total = -torch.where(counted, value / per_sequence, 0.0).sum()
-    return Loss(total, counted.any(1).sum(), counted.new_zeros((), dtype=torch.int64))
-
-
-def ctc_marginals(logits: Tensor, blank_id: int) -> Tensor:
-    """Log-probabilities [B, n, V] of each block's target from logits [B, n, k, V]; the target
-    cannot be the blank."""
-    log_probs = logits.log_softmax(-1).movedim(2, 0)
-    score = single_target_ctc(log_probs, log_probs[..., blank_id, None].expand_as(log_probs))
-    score[..., blank_id] = -torch.inf
-    return score.log_softmax(-1).clamp(min=LEAST)
-
-
 def classification_loss(
     logits: Tensor, labels: Tensor, problem_type: str | None
 ) -> tuple[Tensor, Tensor]:
@@ -116,25 +228,26 @@ def classification_loss(
     if logits.dim() == 3:
         logits, labels = logits.flatten(0, 1), labels.flatten()
     if problem_type is None and logits.shape[1] > 1:
-        problem_type = (
-            "multi_label_classification"
-            if labels.is_floating_point()
-            else "single_label_classification"
-        )
+        if labels.is_floating_point():
+            problem_type = "multi_label_classification"
+        else:
+            problem_type = "single_label_classification"
     if problem_type == "single_label_classification":
         return F.cross_entropy(logits, labels.long(), reduction="sum"), (labels != IGNORED).sum()
     labels = labels.to(logits.dtype).reshape(logits.shape)
-    known, filled = ~labels.isnan(), labels.nan_to_num(0.0)
-    if problem_type in ("regression", None):
-        each = (logits - filled) ** 2
+    labelled = ~labels.isnan()
+    answers = labels.nan_to_num(0.0)
+    if problem_type == "multi_label_classification":
+        losses = F.binary_cross_entropy_with_logits(logits, answers, reduction="none")
     else:
-        each = F.binary_cross_entropy_with_logits(logits, filled, reduction="none")
-    return torch.where(known, each, 0.0).sum(), known.sum()
+        losses = (logits - answers) ** 2
+    return torch.where(labelled, losses, 0.0).sum(), labelled.sum()
 
 
 def span_loss(start_logits: Tensor, end_logits: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
     """Sum over a batch of the mean of the cross entropies of start and end; logits [B, S],
     positions [B]."""
     device = start_logits.device
-    first = F.cross_entropy(start_logits, starts.to(device), reduction="sum")
-    return (first + F.cross_entropy(end_logits, ends.to(device), reduction="sum")) / 2
+    start = F.cross_entropy(start_logits, starts.to(device), reduction="sum")
+    end = F.cross_entropy(end_logits, ends.to(device), reduction="sum")
+    return (start + end) / 2

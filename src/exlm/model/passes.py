@@ -22,8 +22,6 @@ import torch
 from torch import Tensor
 
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.ops import alignment
-from exlm.ops.emission import emission
 from exlm.ops.expansion import IGNORED, Lattice
 from exlm.ops.transition import Prior
 
@@ -61,8 +59,8 @@ def nll_in_passes(
             without a mask.
         passes: at most so many passes; 1 gives the `joint_nll` of `evaluate_batch`.
         prior: the order prior, if it is not the configuration's."""
-    input_ids, attention_mask = batch["input_ids"].clone(), batch["attention_mask"]
-    labels = batch["labels"].clone()
+    attention_mask = batch["attention_mask"]
+    input_ids, labels = batch["input_ids"].clone(), batch["labels"].clone()
     nll = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
     most_masks = int((labels != IGNORED).sum(1).max())
     for passes_left in range(passes_needed(passes, most_masks), 0, -1):
@@ -82,19 +80,8 @@ def _one_pass(
 ) -> tuple[Tensor, Tensor]:
     """Which targets [batch, targets] the pass reveals, and -log of their joint probability
     [batch]."""
-    states = model.states(lattice)
-    lattice = lattice.to(states.device)
-    marginals = model.marginals(lattice, states, prior)
-    revealed = most_certain(marginals.amax(-1), lattice.target_is_mask, passes_left)
-    if not model.config.has_links:
-        scores = marginals.gather(-1, lattice.targets[..., None])[..., 0]
-        return revealed, -torch.where(revealed, scores, 0.0).double().sum(1)
-    scores = emission(*model.head.operands(states), lattice.targets)
-    free = torch.zeros_like(scores)
-    scores = torch.where(revealed[:, :, None], scores, free)  # the others are summed out
-    links = model.links(states, lattice, prior)
-    value, every = (
-        alignment.log_likelihood(x, links, lattice.target_lengths, lattice.state_lengths).double()
-        for x in (scores, free)
-    )
-    return revealed, every - value
+    output = model.lattice_output(lattice, prior=prior)
+    marginals = model.objective.marginals(output)
+    certainty = marginals.amax(-1)
+    revealed = most_certain(certainty, output.lattice.target_is_mask, passes_left)
+    return revealed, -model.objective.joint(output, marginals, revealed)

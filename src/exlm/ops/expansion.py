@@ -8,7 +8,7 @@ state c       0    0     1   2     0    0
 lattice       0          1   2          3          states, in order"""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,22 +29,31 @@ def to_device(record: Any, device: torch.device) -> Any:
     return replace(record, **{f.name: move(getattr(record, f.name)) for f in fields(record)})
 
 
-@dataclass(frozen=True)
-class Lattice:
-    """The expanded input and the states among its positions. Sizes depend on the data, and to read
-    them from a GPU the CPU would have to wait. So `expand` is best called on the CPU, and `to`
-    brings the result to the device."""
+@dataclass(frozen=True, kw_only=True)
+class ExpandedInput:
+    """What the encoder reads: the tokens, some of them copied."""
 
-    input_ids: Tensor  # [B, L] expanded token ids, padded on the right
+    input_ids: Tensor  # [B, L]
     attention_mask: Tensor  # [B, L] bool, true on real positions
-    position_ids: (
-        # [B, L, A] on the rotary axes: word and state, the word, or the index in the expanded
-        # sequence
-        Tensor
-    )
-    copy: Tensor  # [B, L] state index: 0 on ordinary tokens, 1..k on expanded ones
+    # [B, L, 2] word and state index; the state index is 0 on ordinary tokens, 1..k on copies
+    position_ids: Tensor
     source: Tensor  # [B, L] the input token each position was copied from
-    first: Tensor  # [B, S] position of the first copy of each input token in the expanded sequence
+    first: Tensor  # [B, S] position of the first copy of each input token
+    # the same input without any copies, for layers before a late expansion
+    unexpanded: "ExpandedInput | None" = None
+
+    @property
+    def copy(self) -> Tensor:
+        """[B, L] state index."""
+        return self.position_ids[..., 1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lattice(ExpandedInput):
+    """The expanded input, padded on the right, and the states among its positions. Sizes depend on
+    the data, and to read them from a GPU the CPU would have to wait. So `expand` is best called on
+    the CPU, and `to` brings the result to the device."""
+
     # [B, N] positions of the lattice states in the expanded sequence (0 on padding)
     state_index: Tensor
     state_lengths: Tensor  # [B] number of states of each sequence
@@ -56,12 +65,11 @@ class Lattice:
     target_index: Tensor  # [B, T] the input position of each target (0 on padding)
     # [B, T] bool, the targets that are masked tokens: all but BOS, EOS and padding
     target_is_mask: Tensor
-    # the same input without any copies, for layers before a late expansion
-    plain: "Lattice | None" = None
 
     def to(self, device: torch.device) -> "Lattice":
-        """The lattice on a device, for the heads; without `plain`, which only the encoder reads."""
-        return to_device(replace(self, plain=None), device)
+        """The lattice on a device, for the heads; without `unexpanded`, which only the encoder
+        reads."""
+        return to_device(replace(self, unexpanded=None), device)
 
     @property
     def state_copy(self) -> Tensor:
@@ -69,15 +77,21 @@ class Lattice:
         return self.copy.gather(1, self.state_index) * self.target_is_mask.gather(1, self.ordinal)
 
 
-def _compact(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices [B, max count] of the true entries of `chosen [B, S]`, 0 on padding, and their number
-    [B]."""
-    count = chosen.sum(1)
-    index = torch.argsort((~chosen).to(torch.int8), dim=1, stable=True)[
-        :, : max(int(count.max()), 1)
-    ]
-    valid = torch.arange(index.shape[1], device=chosen.device) < count[:, None]
-    return index.masked_fill(~valid, 0), count
+def leave_in_place(
+    input_ids: Tensor, attention_mask: Tensor, pad_token_id: int = 0
+) -> ExpandedInput:
+    """The input [B, S] without any copies: every token keeps its place, so no size depends on the
+    data."""
+    real = attention_mask.bool()
+    word = (real.cumsum(1) - 1).clamp(min=0) * real
+    place = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+    return ExpandedInput(
+        input_ids=input_ids.masked_fill(~real, pad_token_id),
+        attention_mask=real,
+        position_ids=torch.stack([word, torch.zeros_like(word)], dim=-1),
+        source=place,
+        first=place,
+    )
 
 
 def expand(
@@ -89,7 +103,7 @@ def expand(
     labels: Tensor | None = None,
     pad_token_id: int = 0,
     boundary_ids: tuple[int | None, ...] = (),
-    rotary: Literal["2d", "full", "1d"] = "2d",
+    count_copies: bool = False,
 ) -> Lattice:
     """Copies every masked token, BOS and EOS, and lays out the lattice.
 
@@ -107,44 +121,56 @@ def expand(
         pad_token_id: fills the expanded sequence on the right.
         boundary_ids: tokens that count as BOS or EOS inside a sequence too, as in pairs and packed
             documents (release).
-        rotary: `2d` and `full` give each position its word and its state, `1d` its index in the
-            expanded sequence."""
+        count_copies: whether every copy counts as a word of its own, so that words are numbered
+            along the expanded sequence."""
     real = attention_mask.bool()
-    order, masked = real.cumsum(1), masked & real
-    outer = real & ((order == 1) | (order == order[:, -1:]))
+    masked = masked & real
+    rank = real.cumsum(1)  # of each token among the real ones, from 1
+    outer = real & ((rank == 1) | (rank == rank[:, -1:]))
     boundary = outer
     for token in boundary_ids:
         boundary = boundary | (real & ~masked & (input_ids == token))
     emitting = masked | boundary
-    copies = torch.where(
-        masked, states_per_mask, torch.where(boundary, states_per_boundary, real.long())
-    )
+    copies = torch.where(boundary, states_per_boundary, real.long())
+    copies = torch.where(masked, states_per_mask, copies)
 
-    ends = copies.cumsum(1)
-    first, length = ends - copies, max(int(ends[:, -1].max()), 1)
-    index = torch.arange(length, device=input_ids.device).expand(len(input_ids), -1).contiguous()
-    source = torch.searchsorted(ends, index, right=True).clamp_(max=input_ids.shape[1] - 1)
-    attended = index < ends[:, -1:]
-    expanded = (masked | (boundary & (states_per_boundary > 1))).gather(1, source) & attended
-    copy = (index - first.gather(1, source) + 1) * expanded
-    word = (order - 1).clamp_(min=0).gather(1, source) * attended
+    end = copies.cumsum(1)
+    first = end - copies
+    length = max(int(end[:, -1].max()), 1)
+    place = torch.arange(length, device=input_ids.device).expand(len(input_ids), -1).contiguous()
+    attended = place < end[:, -1:]
+    source = torch.searchsorted(end, place, right=True).clamp_(max=input_ids.shape[1] - 1)
+    numbered = emitting if states_per_boundary > 1 else masked
+    state = (place - first.gather(1, source) + 1) * (numbered.gather(1, source) & attended)
+    word = place if count_copies else (rank - 1).clamp_(min=0).gather(1, source) * attended
 
     state_index, state_lengths = _compact(emitting.gather(1, source) & attended)
     target_index, target_lengths = _compact(emitting)
+    target_of_token = (emitting.cumsum(1) - 1).clamp_(min=0)
     answers = input_ids if labels is None else torch.where(labels == IGNORED, input_ids, labels)
     return Lattice(
         input_ids=input_ids.gather(1, source).masked_fill(~attended, pad_token_id),
         attention_mask=attended,
-        position_ids=index[..., None] if rotary == "1d" else torch.stack([word, copy], dim=-1),
-        copy=copy,
+        position_ids=torch.stack([word, state], dim=-1),
         source=source,
         first=first,
         state_index=state_index,
         state_lengths=state_lengths,
-        ordinal=(emitting.cumsum(1) - 1).clamp_(min=0).gather(1, source.gather(1, state_index)),
+        ordinal=target_of_token.gather(1, source.gather(1, state_index)),
         targets=answers.gather(1, target_index),
         target_lengths=target_lengths,
         target_index=target_index,
-        # false on padding, whose index is that of BOS
+        # An outer token is BOS or EOS even if it is masked. Padding has index 0, that of BOS.
         target_is_mask=(masked & ~outer).gather(1, target_index),
     )
+
+
+def _compact(selected: Tensor) -> tuple[Tensor, Tensor]:
+    """Indices [B, max count] of the true entries of `selected [B, S]`, 0 on padding, and their
+    number [B]."""
+    count = selected.sum(1)
+    width = max(int(count.max()), 1)
+    # A stable sort brings the true entries to the front, in their order.
+    index = torch.argsort((~selected).to(torch.int8), dim=1, stable=True)[:, :width]
+    real = torch.arange(index.shape[1], device=selected.device) < count[:, None]
+    return index.masked_fill(~real, 0), count

@@ -1,0 +1,77 @@
+"""What the inputs of a model become before its encoder: a function of its configuration alone, so
+batches can be expanded without the network."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from exlm.model.configuration_exlm import ExLMConfig
+from exlm.ops.expansion import IGNORED, ExpandedInput, Lattice, expand, leave_in_place
+
+
+class Expander:
+    """The expansion of batches for models with one configuration."""
+
+    def __init__(self, config: ExLMConfig) -> None:
+        self.config = config
+
+    def expand(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        masked: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> Lattice:
+        """The lattice of a batch, on its device. It expands `masked` tokens, or else labelled ones,
+        or else [MASK]; all arguments are [B, S]."""
+        config = self.config
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+        if masked is None and labels is not None:
+            masked = labels != IGNORED
+        elif masked is None:
+            masked = input_ids == config.mask_token_id
+        padding = config.pad_token_id or 0
+        lattice = expand(
+            input_ids,
+            attention_mask,
+            masked,
+            config.states_per_mask,
+            config.states_per_boundary,
+            labels,
+            pad_token_id=padding,
+            boundary_ids=self._inner_boundaries(),
+            count_copies=config.rotary == "1d",
+        )
+        if not config.expands:  # a [MASK] has no state index, like any other token
+            word = lattice.position_ids[..., 0]
+            positions = torch.stack([word, torch.zeros_like(word)], dim=-1)
+            lattice = replace(lattice, position_ids=positions)
+        if config.plain_layers:
+            unexpanded = leave_in_place(input_ids, attention_mask, padding)
+            lattice = replace(lattice, unexpanded=unexpanded)
+        return lattice
+
+    def for_task(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> ExpandedInput:
+        """The input of a task [B, S]: no token counts as masked, not even [MASK], and each is
+        repeated `config.repeat` times. BOS and EOS are copied if they have k states in the layers that are
+        read."""
+        config = self.config
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+        input_ids = input_ids.repeat_interleave(config.repeat, 1)
+        attention_mask = attention_mask.repeat_interleave(config.repeat, 1)
+        if config.states_per_boundary > 1 and config.read_layers > config.plain_layers:
+            nothing = torch.zeros_like(input_ids, dtype=torch.bool)
+            return self.expand(input_ids, attention_mask, masked=nothing)
+        in_place = leave_in_place(input_ids, attention_mask, config.pad_token_id or 0)
+        if 0 < config.plain_layers < config.read_layers:
+            return replace(in_place, unexpanded=in_place)
+        return in_place
+
+    def _inner_boundaries(self) -> tuple[int | None, ...]:
+        """The tokens that are boundaries wherever they stand, if boundaries have k states."""
+        if self.config.states_per_boundary == 1:
+            return ()
+        return self.config.bos_token_id, self.config.eos_token_id
