@@ -119,10 +119,9 @@ def train(
 def valid_share(model: ExLMForMaskedLM, letters: Tensor, samples: int = 10_000) -> float:
     """The share of samples, drawn in one pass, that are among the sequences."""
     example = {name: tensor[:1] for name, tensor in batch(letters).items()}
-    lattice = model.exlm.expand(**example)
-    states = model.states(lattice)
-    probs = model.head(states)[0].double().softmax(-1)
-    graph = search.Graph(probs, model.links(states, lattice)[0].double(), lattice.ordinal[0] - 1)
+    output = model.lattice_output(model.exlm.expand(**example))
+    probs = model.head(output.states)[0].double().softmax(-1)
+    graph = search.Graph(probs, output.links[0].double(), output.lattice.ordinal[0] - 1)
     drawn = (
         search.sample(graph, graph.masks, samples, torch.Generator().manual_seed(0)).tokens - FIRST
     )

@@ -38,7 +38,8 @@ Loss = Callable[[ExLMForMaskedLM, Tensor, Lattice], Tensor]
 def states_loss(model: ExLMForMaskedLM, hidden: Tensor, lattice: Lattice) -> Tensor:
     """This library: lattice states only, analytic gradient."""
     index = lattice.state_index[..., None].expand(-1, -1, hidden.shape[-1])
-    return model.loss(hidden.gather(1, index), lattice).total
+    output = model.lattice_output(lattice, hidden.gather(1, index))
+    return model.objective.loss(output).total
 
 
 def dense_loss(model: ExLMForMaskedLM, hidden: Tensor, lattice: Lattice) -> Tensor:

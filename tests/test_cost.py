@@ -193,7 +193,7 @@ def test_the_encoder_computes_what_the_model_of_it_says(objective, expanded_laye
     network = model(objective, expanded_layers)
     lattice = network.exlm.expand(**batch)
     expected = cost.parts(replace(SMALL, expanded_layers=expanded_layers), objective)
-    flops, _ = counted(lambda: network.states(lattice))
+    flops, _ = counted(lambda: network.lattice_states(lattice))
     assert flops == expected["trunk"].flops + expected["attention"].flops
 
 
@@ -202,7 +202,7 @@ def test_the_heads_compute_what_the_model_of_them_says(objective, batch, model):
     network = model(objective)
     lattice = network.exlm.expand(**batch)
     network(**batch)  # what is found out once in a process is not counted
-    encoder, _ = counted(lambda: network.states(lattice))
+    encoder, _ = counted(lambda: network.lattice_states(lattice))
     whole, output = counted(lambda: network(**batch))
     expected = cost.parts(SMALL, objective)
     unseen = expected["alignment"].flops if objective == "exlm" else 0  # no matrix product

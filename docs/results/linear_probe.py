@@ -77,7 +77,7 @@ def embeddings(
     """[usable rows, D or 2D]: the tokens after so many layers, pooled."""
 
     def function(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        lattice = network.expand_unmasked(input_ids, attention_mask)
+        lattice = network.expander.for_task(input_ids, attention_mask)
         return pooled(
             network.encode(lattice, depth=layers), lattice.attention_mask[..., None].bool(), pooling
         )

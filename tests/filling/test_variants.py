@@ -55,9 +55,8 @@ def by_hand(path, changes):
     )
     if not network.config.has_links:
         return single, single
-    lattice = network.exlm.expand(ids)
-    states = network.states(lattice)
-    links, emission = network.links(states, lattice)[0].exp(), network.head(states)[0].softmax(-1)
+    output = network.lattice_output(network.exlm.expand(ids))
+    links, emission = output.links[0].exp(), network.head(output.states)[0].softmax(-1)
     k, total = network.config.num_states, {}
     for name, tokens in (("old", old), ("new", new)):
         total[name] = 0.0

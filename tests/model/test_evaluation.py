@@ -70,7 +70,7 @@ def test_joint_numbers_are_sums_over_paths(build):
     row, labels = torch.tensor([[0, 7, 4, 7, 2]]), torch.tensor([[-100, 5, -100, 6, -100]])
     batch = {"input_ids": row, "attention_mask": torch.ones_like(row), "labels": labels}
     lattice = model.exlm.expand(**batch)
-    states = model.states(lattice)
+    states = model.lattice_states(lattice)
     links, probs = model.transition(states, lattice)[0].exp(), model.head(states).softmax(-1)[0]
     paths = {
         (u, v): links[0, u] * links[u, v] * links[v, 5]

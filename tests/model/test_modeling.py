@@ -2,6 +2,7 @@
 Trainer works."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -76,8 +77,12 @@ def test_an_mlm_with_positions_in_all_features_has_ordinary_rotary_positions(
 
 def test_positions_before_a_late_expansion_are_those_of_words_alone(tiny_config, tiny_batch):
     model = ExLMForMaskedLM(tiny_config(rotary="full", expanded_layers=1, state_share=0.25))
-    lattice = model.exlm.expand(**tiny_batch)
-    assert lattice.plain.position_ids.shape[-1] == 1 and lattice.position_ids.shape[-1] == 2
+    tables = []
+    for layer in model.exlm.layers:
+        layer.register_forward_pre_hook(lambda _, arguments: tables.append(arguments[1][0]))
+    model.eval()(**tiny_batch, return_logits=False)
+    early, late = tables  # [B, L, blocks, 2, width / 2]: one axis has one block
+    assert early.shape[2] == 1 and late.shape[2] == 4
     with pytest.raises(InputError, match="state_share is 0.3; it must be 0, 0.5, 0.25"):
         tiny_config(state_share=0.3)
     with pytest.raises(InputError, match="must be a multiple of 16 x"):
@@ -141,7 +146,7 @@ def test_logits_at_masks_are_the_exact_marginals(tiny_config, switches):
     labels = torch.full((64, 5), -100)
     labels[:, [1, 3]] = torch.tensor(pairs)
     lattice = model.exlm.expand(row.expand(64, -1), labels=labels)
-    states = model.states(lattice)
+    states = model.lattice_states(lattice)
     if config.objective == "ctc":
         log_probs = model.head(states[0, 1:-1]).log_softmax(-1).unflatten(0, (2, 2)).transpose(0, 1)
         each = single_target_ctc(log_probs, log_probs[..., 3:4].expand_as(log_probs))
@@ -172,7 +177,7 @@ def test_one_state_per_mask_and_a_path_through_all_of_them_is_the_vanilla_loss(
     transitions."""
     model = ExLMForMaskedLM(tiny_config(num_states=1)).eval()
     lattice = model.exlm.expand(**tiny_batch)
-    states = model.states(lattice)
+    states = model.lattice_states(lattice)
     log_probs, matrix = model.head(states).log_softmax(-1), model.transition(states, lattice)
     expected = torch.zeros(())
     for b, n in enumerate(lattice.target_lengths.tolist()):
@@ -217,9 +222,7 @@ def test_states_of_one_mask_differ_only_because_of_their_2d_position(tiny_config
     assert (states[0] - states[1]).abs().max() > 1e-4
     flat = ExLMModel(tiny_config()).eval()
     flat.load_state_dict(model.state_dict())
-    frozen = lattice.__class__(
-        **{**lattice.__dict__, "position_ids": lattice.position_ids * torch.tensor([1, 0])}
-    )
+    frozen = replace(lattice, position_ids=lattice.position_ids * torch.tensor([1, 0]))
     same = flat.encode(frozen)[0, 2:5]
     torch.testing.assert_close(same[0], same[1])
 
@@ -403,7 +406,7 @@ def test_log_probabilities_are_those_of_float32_under_autocast(tiny_config, tiny
     """A bfloat16 link is off by percents, and errors add up along a path."""
     model = ExLMForMaskedLM(tiny_config(initializer_range=0.5)).eval()
     lattice = model.exlm.expand(**tiny_batch)
-    states = model.states(lattice)
+    states = model.lattice_states(lattice)
     expected = model.transition(states, lattice), *model.head.operands(states)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         ours = model.transition(states, lattice), *model.head.operands(states)
@@ -422,7 +425,7 @@ def test_a_ctc_target_that_is_the_blank_is_left_out(tiny_config):
         output = model(row, labels=labels)
         alone = model(row, labels=torch.tensor([[-100, 9, -100, 8, -100]]))
     lattice = model.exlm.expand(row, labels=labels)
-    log_probs = model.head(model.states(lattice)).log_softmax(-1)[0, 4:7]
+    log_probs = model.head(model.lattice_states(lattice)).log_softmax(-1)[0, 4:7]
     torch.testing.assert_close(output.loss, -single_target_ctc(log_probs[:, 8], log_probs[:, 3]))
     assert output.loss > 0 and output.count == 1 and alone.loss > output.loss / 2
     nothing = model(row, labels=torch.tensor([[-100, 3, -100, 3, -100]]))
@@ -433,7 +436,7 @@ def test_ctc_averages_over_bos_and_eos_where_they_have_k_states(tiny_config):
     model = ExLMForMaskedLM(tiny_config(objective="ctc", boundary_states="k")).eval()
     row, labels = torch.tensor([[0, 29, 7, 2]]), torch.tensor([[-100, 6, -100, -100]])
     lattice = model.exlm.expand(row, labels=labels)
-    log_probs = model.head(model.states(lattice)).log_softmax(-1)[0].unflatten(0, (3, 3))
+    log_probs = model.head(model.lattice_states(lattice)).log_softmax(-1)[0].unflatten(0, (3, 3))
     blocks = [
         single_target_ctc(log_probs[i, :, y], log_probs[i, :, 3]) for i, y in enumerate([0, 6, 2])
     ]
@@ -444,11 +447,11 @@ def test_the_masks_of_an_mlm_are_tokens_like_any_other(tiny_config, tiny_batch):
     """Fine-tuning never sees a state index, so pre-training of the baseline must not either."""
     model = ExLMModel(tiny_config(objective="mlm")).eval()
     masked = model.expand(**tiny_batch)
-    assert (masked.position_ids[..., 1] == 0).all() and (masked.copy == 0).all()
+    assert (masked.copy == 0).all()
     inputs = {name: tiny_batch[name] for name in ("input_ids", "attention_mask")}
     real = tiny_batch["attention_mask"].bool()
     torch.testing.assert_close(
-        model.encode(masked)[real], model.encode(model.expand_unmasked(**inputs))[real]
+        model.encode(masked)[real], model.encode(model.expander.for_task(**inputs))[real]
     )
 
 
@@ -484,16 +487,16 @@ def test_hidden_states_of_every_layer_on_request(tiny_config, tiny_batch, kind, 
         torch.testing.assert_close(full[name], value)
     encoder = model if kind is ExLMModel else model.exlm
     reads_masks = kind in (ExLMModel, ExLMForMaskedLM)
-    lattice = encoder.expand(**inputs) if reads_masks else encoder.expand_unmasked(**inputs)
+    expander = encoder.expander
+    expand = expander.expand if reads_masks else expander.for_task
+    lattice = expand(**inputs)
     depth = 2 if reads_masks else model.config.read_layers
     assert len(full.hidden_states) == depth + 1
     assert all(hidden.shape == (4, 7, 32) for hidden in full.hidden_states)
     for i in range(1, depth + 1):
-        rows = (
-            lattice.plain
-            if lattice.plain is not None and i <= encoder.config.plain_layers
-            else lattice
-        )
+        rows = lattice
+        if lattice.unexpanded is not None and i <= encoder.config.plain_layers:
+            rows = lattice.unexpanded
         expected = at_tokens(encoder.encode(lattice, depth=i), rows)
         found = full.hidden_states[i] if i == depth else encoder.norm(full.hidden_states[i])
         torch.testing.assert_close(found, expected)

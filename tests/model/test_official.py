@@ -79,14 +79,14 @@ def test_expanded_tokens_and_hidden_states(model, inputs, case):
 
 def test_logits_of_the_states(model, inputs, case):
     lattice = model.exlm.expand(**inputs)
-    logits = model.head(model.states(lattice))
+    logits = model.head(model.lattice_states(lattice))
     for b, n in enumerate(lattice.state_lengths.tolist()):
         close(logits[b, :n], case["logits"][b][lattice.state_index[b, :n]])
 
 
 def test_links(model, inputs, case):
     lattice = model.exlm.expand(**inputs)
-    ours = model.transition(model.states(lattice), lattice)
+    ours = model.transition(model.lattice_states(lattice), lattice)
     for b, n in enumerate(lattice.state_lengths.tolist()):
         index = lattice.state_index[b, :n]
         theirs = torch.tensor(case["links"][b])[index][:, index]
@@ -180,5 +180,5 @@ def test_a_pair_has_states_for_its_inner_boundary(model):
     assert model(ids, labels=labels).loss.item() == pytest.approx(
         -float(alpha[-1]) / len(targets), abs=1e-5
     )
-    plain = model.exlm.expand_unmasked(torch.tensor([[0, 7, 2, 9, 2]]))  # as in fine-tuning
+    plain = model.exlm.expander.for_task(torch.tensor([[0, 7, 2, 9, 2]]))  # as in fine-tuning
     assert plain.input_ids[0].tolist() == [0, 0, 0, 7, 2, 2, 2, 9, 2, 2, 2]

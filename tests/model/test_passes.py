@@ -64,17 +64,17 @@ def log_distributions(model, ids, labels):
     """Everything that a pass needs, by the sum over all paths, written out: the masks, log p(tokens
     at a list of masks) and the marginal distribution of every mask."""
     lattice = model.exlm.expand(ids, torch.ones_like(ids), labels=labels)
-    states = model.states(lattice)
+    output = model.lattice_output(lattice)
     masks = [i for i, is_mask in enumerate(lattice.target_is_mask[0].tolist()) if is_mask]
     if model.transition is None:
-        marginals = model.marginals(lattice, states)[0].exp()
+        marginals = model.objective.marginals(output)[0].exp()
         return (
             lattice,
             masks,
             lambda chosen: math.prod(float(marginals[i, y]) for i, y in chosen),
             marginals,
         )
-    links, words = model.links(states, lattice)[0].exp(), model.head(states)[0].softmax(-1)
+    links, words = output.links[0].exp(), model.head(output.states)[0].softmax(-1)
     last, inner = len(words) - 1, lattice.targets.shape[1] - 2
     paths = [(0, *path, last) for path in itertools.combinations(range(1, last), inner)]
     weights = [math.prod(float(links[u, v]) for u, v in itertools.pairwise(path)) for path in paths]

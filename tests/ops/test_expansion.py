@@ -98,8 +98,7 @@ def test_inner_boundaries_are_states_where_boundaries_have_k():
 
 
 def test_one_rotary_axis_counts_places():
-    result = expand(
-        IDS, (IDS != 1).long(), LABELS != -100, 2, 1, LABELS, pad_token_id=1, rotary="1d"
-    )
+    mask, masked = (IDS != 1).long(), LABELS != -100
+    result = expand(IDS, mask, masked, 2, 1, LABELS, pad_token_id=1, count_copies=True)
     assert result.position_ids[0, :, 0].tolist() == [0, 1, 2, 3, 4, 5]
     assert result.copy[0].tolist() == [0, 0, 1, 2, 0, 0]

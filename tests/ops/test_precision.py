@@ -34,11 +34,13 @@ def close(ours, exact):
 
 
 def test_dense_heads_and_their_gradients(rounding_processor):
+    """Their values always; their gradients wherever a run asks for it, as `fit` does."""
     layer, x = nn.Linear(256, 32), torch.randn(3, 50, 256, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         result = precision.linear(x, layer)
     up = torch.randn_like(result)
-    grads = torch.autograd.grad(result, (x, layer.weight, layer.bias), up)
+    with training_products(CPU, "bf16"):
+        grads = torch.autograd.grad(result, (x, layer.weight, layer.bias), up)
     exact = [t.detach().double().requires_grad_() for t in (x, layer.weight, layer.bias)]
     expected = nn.functional.linear(*exact)
     close(result, expected)

@@ -11,6 +11,7 @@ from exlm.errors import InputError
 from exlm.model.objectives import OBJECTIVES
 from exlm.ops.transition import NO_PRIOR, Prior
 
+
 @dataclass
 class ArchitectureConfig:
     """Encoder sizes and the switches of the method; they also select the baselines and ablations.

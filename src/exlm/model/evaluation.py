@@ -62,7 +62,6 @@ def evaluate_batch(
 def _path_numbers(output: LatticeOutput, num_states: int) -> dict[str, Tensor]:
     """The numbers of `evaluate_batch` that come with transitions."""
     lattice, links = output.lattice, output.links
-    assert links is not None
     masked = lattice.target_is_mask
     with_masks = masked.any(1)
     scores = torch.where(masked[:, :, None], output.emission, 0.0)

@@ -28,10 +28,8 @@ class Expander:
         config = self.config
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
-        if masked is None and labels is not None:
-            masked = labels != IGNORED
-        elif masked is None:
-            masked = input_ids == config.mask_token_id
+        if masked is None:
+            masked = input_ids == config.mask_token_id if labels is None else labels != IGNORED
         padding = config.pad_token_id or 0
         lattice = expand(
             input_ids,
@@ -55,8 +53,8 @@ class Expander:
 
     def for_task(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> ExpandedInput:
         """The input of a task [B, S]: no token counts as masked, not even [MASK], and each is
-        repeated `config.repeat` times. BOS and EOS are copied if they have k states in the layers that are
-        read."""
+        repeated `config.repeat` times. BOS and EOS are copied where they have k states and a layer
+        is read that sees them."""
         config = self.config
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)

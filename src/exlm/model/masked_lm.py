@@ -110,8 +110,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         if states is None:
             states = self.lattice_states(lattice)
         lattice = lattice.to(states.device)
-        links = None if self.transition is None else self.transition(states, lattice, prior)
-        return LatticeOutput(lattice, states, links, self.head)
+        return LatticeOutput(lattice, states, self.head, self.transition, prior)
 
     def lattice_states(self, lattice: Lattice, trace: list[Tensor] | None = None) -> Tensor:
         """Hidden states [B, N, D] of the lattice states, which alone are read in training; `trace`

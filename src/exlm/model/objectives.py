@@ -19,10 +19,11 @@ from exlm.ops.emission import cross_entropy, emission
 from exlm.ops.expansion import IGNORED as IGNORED
 from exlm.ops.expansion import Lattice
 from exlm.ops.precision import exact_products
+from exlm.ops.transition import Prior
 
 if TYPE_CHECKING:
     from exlm.model.configuration_exlm import ExLMConfig
-    from exlm.model.heads import ExLMPredictionHead
+    from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
 
 LEAST = -87.5  # stands for log 0, so that a mean over tokens stays finite
 
@@ -39,12 +40,14 @@ class LossSum:
 
 @dataclass(frozen=True)
 class LatticeOutput:
-    """What the network says about the states of a lattice. All tensors are on its device."""
+    """What the network says about the states of a lattice. All tensors are on its device; those
+    below are computed when they are first asked for."""
 
     lattice: Lattice
     states: Tensor  # [B, N, D] hidden states
-    links: Tensor | None  # [B, N, N] log transitions; None if the objective has none
-    head: "ExLMPredictionHead"  # from hidden states to tokens
+    head: "ExLMPredictionHead"
+    transition: "ExLMTransitionHead | None"
+    prior: Prior | None = None  # the order prior, if it is not the configuration's
 
     @cached_property
     def emission(self) -> Tensor:
@@ -52,10 +55,15 @@ class LatticeOutput:
         return emission(*self.head.operands(self.states), self.lattice.targets)
 
     @cached_property
+    def links(self) -> Tensor:
+        """Log transitions [B, N, N] between the states; only of a model with transitions."""
+        assert self.transition is not None
+        return self.transition(self.states, self.lattice, self.prior)
+
+    @cached_property
     def visits(self) -> Tensor:
         """P(path is at state u when it emits target i) [B, T, N], over all paths of T states, by
         the transitions alone."""
-        assert self.links is not None
         lattice = self.lattice
         free = self.links.new_zeros(*lattice.targets.shape, self.links.shape[1])
         lengths = lattice.target_lengths, lattice.state_lengths
@@ -96,7 +104,6 @@ class ExLM(Objective):
     def loss(self, output: LatticeOutput) -> LossSum:
         """-log f / T, normalised by the number of targets as in the release."""
         lattice = output.lattice
-        assert output.links is not None
         value = alignment.log_likelihood(
             output.emission, output.links, lattice.target_lengths, lattice.state_lengths
         )
@@ -114,7 +121,6 @@ class ExLM(Objective):
 
     def joint(self, output: LatticeOutput, marginals: Tensor, judged: Tensor) -> Tensor:
         """The share of the paths' weight: with the emissions of the judged targets, and of none."""
-        assert output.links is not None
         scores = torch.where(judged[:, :, None], output.emission, 0.0)
         free = torch.zeros_like(scores)
         emitting = sum_over_paths(scores, output.links, output.lattice)

@@ -23,7 +23,6 @@ from exlm.data.batching import IGNORED, MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.model.heads import Prior
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.model.objectives import visits
 from exlm.ops.precision import in_precision
 from exlm.paper.jobs import in_own_process
 from exlm.pretrain.batches import complete_batch
@@ -109,13 +108,12 @@ def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[st
     of the `mixture` of a token's states and, for ExLM, the mean of its `states`, each [tokens]. The
     batch has input_ids, attention_mask and labels, each [B, S r], with the copies of a token side
     by side."""
-    lattice = model.exlm.expand(**batch)
-    states = model.states(lattice)
-    lattice = lattice.to(states.device)
-    of_targets = {"mixture": entropy(model.marginals(lattice, states))}  # [B, T]
+    output = model.lattice_output(model.exlm.expand(**batch))
+    lattice = output.lattice
+    of_targets = {"mixture": entropy(model.objective.marginals(output))}  # [B, T]
     if model.transition is not None:
-        of_states = entropy(model.head(states).log_softmax(-1))  # [B, N]
-        weights = visits(model.links(states, lattice), lattice).double()  # [B, T, N]
+        of_states = entropy(model.head(output.states).log_softmax(-1))  # [B, N]
+        weights = output.visits.double()  # [B, T, N]
         of_targets["states"] = (weights @ of_states[..., None])[..., 0]
     is_masked = batch["labels"] != IGNORED
     copies_masked = is_masked.unflatten(1, (-1, model.config.repeat))  # [B, S, r]
