@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
@@ -10,6 +11,23 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from exlm.errors import InputError
 from exlm.model.objectives import OBJECTIVES
 from exlm.ops.transition import NO_PRIOR, Prior
+
+SIZES = [
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "repeat",
+]
+RATES = [
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "activation_dropout",
+    "classifier_dropout",
+]
+STRENGTHS = ["copy_embedding", "initializer_range", "order_prior", "sticky_prior"]
 
 
 @dataclass
@@ -78,27 +96,17 @@ class ArchitectureConfig:
 
     def __post_init__(self) -> None:
         """Raises InputError if a setting, or what two of them come to, is impossible."""
+        layers, share = self.num_hidden_layers, self.state_share
+        expanded = self.expanded_layers == "all" or self.expanded_layers in range(1, layers + 1)
+        whole = share == 0 or (0 < share <= 0.5 and 1 / share % 1 == 0)
         check_choices(self, ArchitectureConfig)
-        check_choice(self, "objective", tuple(OBJECTIVES))
-        for name in (
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-        ):
-            check(self, name, getattr(self, name) >= 1, "be at least 1")
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "activation_dropout"):
-            check(self, name, 0 <= getattr(self, name) < 1, "lie in [0, 1)")
-        for name in ("copy_embedding", "initializer_range"):
-            check_strength(self, name)
+        check_all(self, SIZES, lambda size: size >= 1, "be at least 1")
+        check_all(self, RATES, lambda rate: 0 <= rate < 1, "lie in [0, 1)")
+        check_all(self, STRENGTHS, lambda x: 0 <= x < math.inf, "be 0 or a positive number")
         check(self, "num_states", 1 <= self.num_states <= 64, "lie between 1 and 64")
         check(self, "rotary_base", 0 < self.rotary_base < math.inf, "be a positive number")
-        layers, share = self.num_hidden_layers, self.state_share
-        possible = self.expanded_layers == "all" or self.expanded_layers in range(1, layers + 1)
-        check(self, "expanded_layers", possible, f"be all, or from 1 to {layers}")
-        possible = share == 0 or (0 < share <= 0.5 and 1 / share % 1 == 0)
-        check(self, "state_share", possible, "be 0, 0.5, 0.25, 0.125 or other 1/n")
+        check(self, "expanded_layers", expanded, f"be all, or from 1 to {layers}")
+        check(self, "state_share", whole, "be 0, 0.5, 0.25, 0.125 or other 1/n")
         blocks = round(1 / share) if self.rotary_axes(copies=True) == 2 else 1
         if self.hidden_size % (2 * blocks * self.num_attention_heads):
             raise InputError(
@@ -200,11 +208,6 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
         super().__post_init__(**kwargs)
         ArchitectureConfig.__post_init__(self)
         check_choices(self, ExLMConfig)
-        for name in ("vocab_size", "repeat"):
-            check(self, name, getattr(self, name) >= 1, "be at least 1")
-        for name in ("order_prior", "sticky_prior"):
-            check_strength(self, name)
-        check(self, "classifier_dropout", 0 <= self.classifier_dropout < 1, "lie in [0, 1)")
         if self.objective == "ctc" and self.unk_token_id is None:
             raise InputError(
                 "the objective ctc has <unk> as its blank, but the tokenizer has no unk token; add "
@@ -228,20 +231,24 @@ def check(config: ArchitectureConfig, name: str, possible: bool, rule: str) -> N
         raise InputError(f"{name} is {getattr(config, name)}; it must {rule}")
 
 
-def check_strength(config: ArchitectureConfig, name: str) -> None:
-    check(config, name, 0 <= getattr(config, name) < math.inf, "be 0 or a positive number")
-
-
-def check_choice(config: ArchitectureConfig, name: str, choices: tuple[Any, ...]) -> None:
-    value = getattr(config, name)
-    if value not in choices:
-        names = ", ".join(map(str, choices))
-        raise InputError(f"{name} is {value!r}; it must be one of {names}")
+def check_all(
+    config: ArchitectureConfig, names: list[str], possible: Callable[[float], bool], rule: str
+) -> None:
+    """`check` of those settings in `names` that the configuration has."""
+    for name in names:
+        if hasattr(config, name):
+            check(config, name, possible(getattr(config, name)), rule)
 
 
 def check_choices(config: ArchitectureConfig, kind: type[ArchitectureConfig]) -> None:
-    """Raises InputError if a setting of the class `kind` is none of the values that its type
-    lists."""
+    """Raises InputError if a setting of the class `kind` is none of the values that its type lists,
+    or the objective none of `OBJECTIVES`."""
+    choices: dict[str, tuple[Any, ...]] = {"objective": tuple(OBJECTIVES)}
     for name, annotation in kind.__annotations__.items():
         if get_origin(annotation) is Literal:
-            check_choice(config, name, get_args(annotation))
+            choices[name] = get_args(annotation)
+    for name, values in choices.items():
+        value = getattr(config, name)
+        if value not in values:
+            names = ", ".join(map(str, values))
+            raise InputError(f"{name} is {value!r}; it must be one of {names}")

@@ -9,9 +9,10 @@ natural logarithm)
 
 All functions take
 
-    emission        [B, T, N]   target i at state u transition      [B, N, N]   from state u to
-    state v, used for u < v only; -inf where there is no edge target_lengths  [B]         integer,
-    targets of each sequence state_lengths   [B]         integer, states of each sequence
+    emission        [B, T, N]   target i at state u
+    transition      [B, N, N]   from state u to state v, used for u < v only; -inf without an edge
+    target_lengths  [B]         integer, targets of each sequence
+    state_lengths   [B]         integer, states of each sequence
 
 and raise ValueError if their shapes do not agree or lengths are not integers. A sequence without
 any path (more targets than states, missing edges, emissions of -inf, lengths beyond the tensors)
@@ -59,10 +60,9 @@ def _compiled(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The back end for float32 on a CPU: `_alignment.c` through ctypes. Other inputs go to the
     PyTorch back end."""
-    usable = all(
-        x.device.type == "cpu" and x.dtype == torch.float32 for x in (emission, transition)
-    )
-    loaded = library() if usable else None
+    single = emission.dtype == transition.dtype == torch.float32
+    on_cpu = emission.device.type == transition.device.type == "cpu"
+    loaded = library() if single and on_cpu else None
     if loaded is None:
         return alignment_torch.forward_backward(
             emission, transition, target_lengths, state_lengths, gradients
@@ -71,14 +71,11 @@ def _compiled(
     inputs = [x.contiguous() for x in (emission, transition, target_lengths, state_lengths)]
     value = torch.empty(batch, dtype=torch.float64)
     at_state, on_edge = (torch.zeros_like(x) if gradients else None for x in inputs[:2])
-    failed = loaded.exlm_alignment(
-        *(
-            ctypes.c_void_p(None if x is None else x.data_ptr())
-            for x in (*inputs, value, at_state, on_edge)
-        ),
-        *(ctypes.c_long(size) for size in (batch, targets, states)),
-        ctypes.c_int(min(torch.get_num_threads(), max(batch, 1))),
-    )
+    tensors = (*inputs, value, at_state, on_edge)
+    addresses = [ctypes.c_void_p(None if x is None else x.data_ptr()) for x in tensors]
+    sizes = [ctypes.c_long(size) for size in (batch, targets, states)]
+    threads = ctypes.c_int(min(torch.get_num_threads(), max(batch, 1)))
+    failed = loaded.exlm_alignment(*addresses, *sizes, threads)
     if failed:
         raise MemoryError(f"no memory for the alignment of {targets} targets with {states} states")
     return value.to(emission.dtype), at_state, on_edge
@@ -145,9 +142,8 @@ def log_likelihood(
 ) -> Tensor:
     """log f [B], at least float32: the log-probability of the targets summed over all alignments.
     Differentiable."""
-    return _LogLikelihood.apply(
-        backend, *_checked(emission, transition, target_lengths, state_lengths)
-    )
+    inputs = _checked(emission, transition, target_lengths, state_lengths)
+    return _LogLikelihood.apply(backend, *inputs)
 
 
 def posterior(
@@ -171,12 +167,10 @@ def best_path(
 ) -> tuple[Tensor, Tensor]:
     """The best alignment (Viterbi): states of targets [B, T], -1 for padding or without a path;
     log-probability [B]."""
-    sweep = alignment_torch.forward(
-        *_checked(emission, transition, target_lengths, state_lengths), best=True
-    )
-    return alignment_torch.trace(sweep, lambda score: score.argmax(1)), sweep.value.to(
-        sweep.alpha.dtype
-    )
+    inputs = _checked(emission, transition, target_lengths, state_lengths)
+    sweep = alignment_torch.forward(*inputs, best=True)
+    path = alignment_torch.trace(sweep, lambda score: score.argmax(1))
+    return path, sweep.value.to(sweep.alpha.dtype)
 
 
 def sample(
@@ -188,10 +182,12 @@ def sample(
 ) -> Tensor:
     """One alignment [B, T] drawn from the posterior over paths (-1 on padding and if there is no
     path)."""
-    sweep = alignment_torch.forward(*_checked(emission, transition, target_lengths, state_lengths))
-    return alignment_torch.trace(
-        sweep, lambda x: torch.multinomial(x.softmax(1), 1, generator=generator)[:, 0]
-    )
+
+    def draw(score: Tensor) -> Tensor:
+        return torch.multinomial(score.softmax(1), 1, generator=generator)[:, 0]
+
+    inputs = _checked(emission, transition, target_lengths, state_lengths)
+    return alignment_torch.trace(alignment_torch.forward(*inputs), draw)
 
 
 def _checked(
@@ -199,21 +195,18 @@ def _checked(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The inputs after a check of all shapes; the lengths become int64 on the device of
     `emission`."""
-    if emission.dim() != 3 or transition.shape != (
-        emission.shape[0],
-        emission.shape[2],
-        emission.shape[2],
-    ):
-        found = f"got {list(emission.shape)} and {list(transition.shape)}"
+    square = (*emission.shape[:1], *emission.shape[2:], *emission.shape[2:])
+    if emission.dim() != 3 or transition.shape != square:
         raise ValueError(
-            f"emission must be [batch, targets, states], transition [batch, states, states]; {found}"
+            "emission must be [batch, targets, states], transition [batch, states, states]; got "
+            f"{list(emission.shape)} and {list(transition.shape)}"
         )
     for name, lengths in (("target_lengths", target_lengths), ("state_lengths", state_lengths)):
-        if lengths.shape != emission.shape[:1] or lengths.is_floating_point():
+        if lengths.shape != square[:1] or lengths.is_floating_point():
             raise ValueError(
-                f"{name} must be {len(emission)} integers, got {lengths.dtype} {list(lengths.shape)}"
+                f"{name} must be {len(emission)} integers, got {lengths.dtype} "
+                f"{list(lengths.shape)}"
             )
-    target_lengths, state_lengths = (
-        x.to(emission.device, torch.int64) for x in (target_lengths, state_lengths)
-    )
+    target_lengths = target_lengths.to(emission.device, torch.int64)
+    state_lengths = state_lengths.to(emission.device, torch.int64)
     return emission, transition, target_lengths, state_lengths

@@ -73,16 +73,14 @@ def forward(
     # work.
     narrow = batch and not emission.is_cuda
     width = max(int((state_lengths - target_lengths).max()), 0) + 1 if narrow else states
-    bands = [
-        (slice(i - 1, i - 1 + width), slice(i, i + width)) for i in range(1, min(targets, states))
-    ]
+    rows = range(1, min(targets, states))
+    bands = [(slice(i - 1, i - 1 + width), slice(i, i + width)) for i in rows]
     alpha, total = torch.full_like(emission, IMPOSSIBLE), torch.full_like(emission, IMPOSSIBLE)
     alpha[:, :1, :1] = 0.0
     shift = emission[:, :1, :1].double().sum((1, 2))
     last = (state_lengths - 1).clamp(min=0, max=max(states - 1, 0))
-    value = torch.where(
-        (target_lengths == 1) & (state_lengths == 1), shift, torch.full_like(shift, IMPOSSIBLE)
-    )
+    only_state = (target_lengths == 1) & (state_lengths == 1)
+    value = shift.masked_fill(~only_state, IMPOSSIBLE)
     for i, (before, here) in enumerate(bands, 1):
         row = _enter(alpha[:, i - 1, before], transition[:, before, here], best)
         total[:, i, here] = row
@@ -92,9 +90,8 @@ def forward(
         shift = shift + peak
         arrived = shift + alpha[:, i].gather(1, last[:, None])[:, 0]
         value = torch.where(target_lengths == i + 1, arrived, value)
-    beyond = (
-        (target_lengths > state_lengths) | (target_lengths > targets) | (state_lengths > states)
-    )
+    beyond = (target_lengths > targets) | (state_lengths > states)
+    beyond |= target_lengths > state_lengths
     value = value.masked_fill((value <= DEAD) | beyond, -torch.inf)
     target, state = (torch.arange(size, device=value.device) for size in (targets, states))
     ending = (target == target_lengths[:, None] - 1) & (value != -torch.inf)[:, None]
@@ -131,12 +128,8 @@ def forward_backward(
         return value, None, None
     at_state, on_edge = sweep.end.to(value.dtype), torch.zeros_like(sweep.transition)
     for i, (before, here) in reversed(list(enumerate(sweep.bands, 1))):
-        rows = (
-            sweep.alpha[:, i - 1, before],
-            sweep.transition[:, before, here],
-            sweep.total[:, i, here],
-        )
-        flow = _share(*rows, at_state[:, i, here])
+        alpha, total = sweep.alpha[:, i - 1, before], sweep.total[:, i, here]
+        flow = _share(alpha, sweep.transition[:, before, here], total, at_state[:, i, here])
         on_edge[:, before, here] += flow
         at_state[:, i - 1, before] += flow.sum(2)
     return value, at_state.to(emission.dtype), on_edge.to(transition.dtype)

@@ -42,9 +42,8 @@ def _lengths(target_lengths, state_lengths, b, T, N):
     targets, states = tl.load(target_lengths + b), tl.load(state_lengths + b)
     possible = (targets >= 1) & (targets <= T) & (targets <= states) & (states <= N)
     possible &= (targets > 1) | (states == 1)
-    return tl.where(possible, targets, 0).to(tl.int32), tl.where(possible, states - targets, 0).to(
-        tl.int32
-    )
+    slack = tl.where(possible, states - targets, 0)
+    return tl.where(possible, targets, 0).to(tl.int32), slack.to(tl.int32)
 
 
 @triton.jit
@@ -57,25 +56,26 @@ def _band(i, targets, slack):
 @triton.jit
 def _origins(c, low, high, backward):
     """Range within [low, high) of the states from which a sweep reaches state c."""
-    return tl.where(backward, tl.maximum(c + 1, low), low), tl.where(
-        backward, high, tl.minimum(c, high)
-    )
+    begin = tl.where(backward, tl.maximum(c + 1, low), low)
+    return begin, tl.where(backward, high, tl.minimum(c, high))
 
 
 @triton.jit(do_not_specialize=["batch", "T", "N", "first", "last"])
 def _sweep(
-    emission, transition, transposed, target_lengths, state_lengths, rows, sums, peaks, batch, T, N, first, last,
-    WIDTH: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr, PADDING: tl.constexpr,
-    LOG2E: tl.constexpr, IMPOSSIBLE: tl.constexpr, DEAD: tl.constexpr,
+    emission, transition, transposed, target_lengths, state_lengths, rows, sums, peaks,
+    batch, T, N, first, last,
+    WIDTH: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr,
+    PADDING: tl.constexpr, LOG2E: tl.constexpr, IMPOSSIBLE: tl.constexpr, DEAD: tl.constexpr,
 ):  # fmt: skip
     """Rows `first` to `last` - 1, counted along the sweep; the grid is (directions * batch,
     programs that share a row).
 
-    transposed  [batch, N, N]  transitions with axes swapped, so that the backward sweep reads
-    memory in order rows        [directions, batch, T, N + PADDING]  out: alpha and beta, both with
-    emission; IMPOSSIBLE on entry sums        [batch, T, N]  out: log-sum over the predecessors,
-    relative to the alpha before; IMPOSSIBLE on entry peaks       [batch, T]  out: what the next
-    alpha is shifted by; 0 on entry"""
+    transposed  [batch, N, N]  transitions with axes swapped: the backward sweep reads in order
+    rows        [directions, batch, T, N + PADDING]  out: alpha and beta, both with emission;
+                IMPOSSIBLE on entry
+    sums        [batch, T, N]  out: log-sum over the predecessors, relative to the alpha before;
+                IMPOSSIBLE on entry
+    peaks       [batch, T]  out: what the next alpha is shifted by; 0 on entry"""
     b = (tl.program_id(0) % batch).to(tl.int64)
     backward = tl.program_id(0) >= batch
     targets, slack = _lengths(target_lengths, state_lengths, b, T, N)
@@ -135,9 +135,8 @@ def _sweep(
             result = highest + tl.log2(tl.sum(total * tl.exp2(top - highest[None, :]), 0))
             tl.store(sums + i * N + c, result, mask=real & (not backward))
             result += emitted - peak
-            tl.store(
-                rows + i * stride + c, tl.where(result < IMPOSSIBLE, IMPOSSIBLE, result), mask=real
-            )
+            result = tl.where(result < IMPOSSIBLE, IMPOSSIBLE, result)
+            tl.store(rows + i * stride + c, result, mask=real)
         tl.debug_barrier()
 
 
@@ -163,10 +162,8 @@ def _edge_posterior(
     edge = tl.where(edge == edge, edge, float("-inf"))
     rows, sums, at_state = rows + b * T * (N + PADDING), sums + b * T * N, at_state + b * T * N
     used = tl.zeros([TILE, TILE], tl.float32)
-    for i in range(
-        tl.maximum(tl.maximum(v0 + 1, u0) - slack, 1),
-        tl.minimum(tl.minimum(v0 + 1, u0) + TILE, targets),
-    ):
+    first = tl.maximum(tl.maximum(v0 + 1, u0) - slack, 1)
+    for i in range(first, tl.minimum(tl.minimum(v0 + 1, u0) + TILE, targets)):
         share = tl.load(at_state + i * N + u, mask=u < N, other=0.0)[None, :]
         total = tl.load(sums + i * N + u, mask=u < N, other=0.0)[None, :]
         score = tl.load(rows + (i - 1) * (N + PADDING) + v)[:, None] + edge
@@ -179,9 +176,8 @@ def usable(emission: Tensor, transition: Tensor) -> bool:
     interpreter."""
     if not emission.dtype == transition.dtype == torch.float32 or emission.shape[-1] > LONGEST:
         return False
-    return triton.knobs.runtime.interpret or (
-        emission.is_cuda and transition.is_cuda and triton_works()
-    )
+    on_gpu = emission.is_cuda and transition.is_cuda
+    return triton.knobs.runtime.interpret or (on_gpu and triton_works())
 
 
 def forward_backward(
@@ -196,34 +192,25 @@ def forward_backward(
         return alignment_torch.forward_backward(
             emission, transition, target_lengths, state_lengths, gradients
         )
+    emission, transition = emission.contiguous(), transition.contiguous()
+    lengths = target_lengths.contiguous(), state_lengths.contiguous()
     batch, targets, states = emission.shape
-    inputs = [x.contiguous() for x in (emission, transition, target_lengths, state_lengths)]
-    emission, transition, target_lengths, state_lengths = inputs
     with torch.cuda.device_of(emission):
-        rows = emission.new_full(
-            (2 if gradients else 1, batch, targets, states + PADDING), IMPOSSIBLE
-        )
+        directions = 2 if gradients else 1
+        rows = emission.new_full((directions, batch, targets, states + PADDING), IMPOSSIBLE)
         sums = torch.full_like(emission, IMPOSSIBLE)
         peaks = emission.new_zeros(batch, targets)
         transposed = transition.transpose(1, 2).contiguous() if gradients else transition
-        tensors = (
-            emission,
-            transition,
-            transposed,
-            target_lengths,
-            state_lengths,
-            rows,
-            sums,
-            peaks,
-        )
+        tensors = (emission, transition, transposed, *lengths, rows, sums, peaks)
         width = max(triton.next_power_of_2(states), 32)
         lanes = min(width, LANES)
         constants = (width, lanes, ROWS, UNROLL, PADDING, LOG2E, IMPOSSIBLE, DEAD)
         persistent = states <= PERSISTENT or batch >= 64  # the sequences alone fill a device
         programs, steps = (1, targets) if persistent else (triton.cdiv(states, lanes), 1)
         for i in range(0, min(targets, states), steps):
-            arguments = (*tensors, batch, targets, states, i, i + steps, *constants)
-            _sweep[(len(rows) * batch, programs)](*arguments, num_warps=lanes * ROWS // 32)
+            sizes = (batch, targets, states, i, i + steps)
+            grid = (directions * batch, programs)
+            _sweep[grid](*tensors, *sizes, *constants, num_warps=lanes * ROWS // 32)
 
         final = (target_lengths - 1).clamp(0, targets - 1), (state_lengths - 1).clamp(0, states - 1)
         alpha = rows[0, torch.arange(batch, device=rows.device), *final]
@@ -238,17 +225,8 @@ def forward_backward(
         on_edge = torch.zeros_like(transition)
         tiles = triton.cdiv(states, TILE)
         corners = torch.triu_indices(tiles, tiles, device=emission.device)
-        tensors = (
-            transition,
-            target_lengths,
-            state_lengths,
-            rows,
-            sums,
-            at_state,
-            corners,
-            on_edge,
-        )
-        _edge_posterior[(batch, corners.shape[1])](
-            *tensors, targets, states, TILE, PADDING, LOG2E, num_warps=8
-        )
+        tensors = (transition, *lengths, rows, sums, at_state, corners, on_edge)
+        constants = (TILE, PADDING, LOG2E)
+        grid = (batch, corners.shape[1])
+        _edge_posterior[grid](*tensors, targets, states, *constants, num_warps=8)
     return value, at_state, on_edge

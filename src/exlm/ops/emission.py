@@ -62,12 +62,9 @@ class _Columns(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         # The products have bfloat16 operands if `hidden` is bfloat16; their sums are float32 in any
         # case.
-        half = hidden.dtype == torch.bfloat16
-        ctx.dtype = (
-            hidden.dtype
-            if half
-            else at_least_float32(torch.promote_types(hidden.dtype, weight.dtype))
-        )
+        ctx.dtype = hidden.dtype
+        if hidden.dtype != torch.bfloat16:
+            ctx.dtype = at_least_float32(torch.promote_types(hidden.dtype, weight.dtype))
         keep = any(ctx.needs_input_grad) and len(hidden) <= _chunk_rows(weight)
         picked = weight.new_empty(columns.shape, dtype=at_least_float32(ctx.dtype))
         shift, total = picked.new_empty(2, len(hidden), 1)
@@ -82,21 +79,20 @@ class _Columns(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_picked: Tensor, d_normaliser: Tensor) -> tuple[Tensor | None, ...]:
         *inputs, columns, shift, total, kept = ctx.saved_tensors
-        hidden, weight = (x.to(ctx.dtype) for x in inputs[:2])
+        hidden, weight, bias = inputs[0].to(ctx.dtype), inputs[1].to(ctx.dtype), inputs[2]
         scale = d_normaliser[:, None] / total
-        if kept is not None:
-            chunks = iter([(slice(None), kept * scale)])
-        else:
-            chunks = (
-                (rows, _softmax_(x, inputs[2], shift[rows], scale[rows]))
-                for rows, x in _logits(hidden, weight)
-            )
         gradients = [
             torch.zeros_like(x, dtype=total.dtype) if needed else None
             for x, needed in zip(inputs, ctx.needs_input_grad, strict=False)
         ]
         d_hidden, d_weight, d_bias = gradients
-        for rows, softmax in chunks:
+        # All rows at once if E was kept.
+        chunks = _logits(hidden, weight) if kept is None else [(slice(None), kept)]
+        for rows, chunk in chunks:
+            if kept is None:
+                softmax = _softmax_(chunk, bias, shift[rows], scale[rows])
+            else:
+                softmax = kept * scale
             # Both terms are added before rounding, since they cancel where a target is almost
             # certain.
             d_logits = softmax.scatter_add_(1, columns[rows], d_picked[rows]).to(ctx.dtype)
@@ -106,9 +102,8 @@ class _Columns(torch.autograd.Function):
                 _add_product(d_weight, d_logits.T, hidden[rows], gradient=True)
             if d_bias is not None:
                 d_bias += d_logits.sum(0, dtype=total.dtype)
-        return *(
-            d if d is None else d.to(x.dtype) for d, x in zip(gradients, inputs, strict=True)
-        ), None
+        pairs = zip(gradients, inputs, strict=True)
+        return *(None if d is None else d.to(x.dtype) for d, x in pairs), None
 
 
 def _chunk_rows(weight: Tensor) -> int:

@@ -49,12 +49,9 @@ class LinkPrior(NamedTuple):
         ordinal = self.ordinal.to(scores.dtype)
         skipped = ordinal[:, None, :] - (ordinal + 1)[:, :, None]
         if sticky:
-            same = (
-                (skipped == 0)
-                & (self.copy[:, None, :] == self.copy[:, :, None])
-                & (self.copy > 0)[:, :, None]
-            )
-            scores.add_(same, alpha=sticky)
+            same_copy = self.copy[:, None, :] == self.copy[:, :, None]
+            same_copy &= (self.copy > 0)[:, :, None]
+            scores.add_((skipped == 0) & same_copy, alpha=sticky)
         return scores.sub_(skipped.abs_(), alpha=order) if order else scores
 
 
@@ -70,9 +67,8 @@ def edge_mask(state_lengths: Tensor, width: int, group: Tensor | None = None) ->
 def single(query: Tensor, key: Tensor, edges: Tensor, prior: LinkPrior | None = None) -> Tensor:
     """log softmax(Q K^T / sqrt(d)) over the valid successors of every state; query, key [B, N, d];
     rest as `gated`."""
-    return gated(
-        query[:, :, None], key[:, :, None], query.new_zeros(*query.shape[:2], 1), edges, prior
-    )
+    log_gate = query.new_zeros(*query.shape[:2], 1)
+    return gated(query[:, :, None], key[:, :, None], log_gate, edges, prior)
 
 
 def gated(
@@ -125,17 +121,16 @@ class _Mixture(torch.autograd.Function):
         # Where there is no edge, or a row's gates are all -inf, the gradient is 0 whatever comes
         # in.
         dead = mixture == -torch.inf
-        floor, grad = _floor(dead, mixture.dtype, ctx.prior), torch.where(dead, 0.0, grad)
+        floor = _floor(dead, mixture.dtype, ctx.prior)
+        grad = torch.where(dead, 0.0, grad)
         mixture = torch.where(dead, torch.inf, mixture)
-        gradients = tuple(torch.empty_like(x) for x in (query, key, log_gate))
+        d_query, d_key, d_gate = (torch.empty_like(x) for x in (query, key, log_gate))
         heads = (x.to(mixture.dtype).unbind(2) for x in (query, key, log_gate[..., None]))
         with exact_products(query.device):
             for h, (q, k, gate) in enumerate(zip(*heads, strict=True)):
-                for gradient, of_head in zip(
-                    gradients, _head_gradients(q, k, gate, floor, mixture, grad), strict=True
-                ):
-                    gradient[:, :, h] = of_head
-        return *gradients, None, None
+                of_head = _head_gradients(q, k, gate, floor, mixture, grad)
+                d_query[:, :, h], d_key[:, :, h], d_gate[:, :, h] = of_head
+        return d_query, d_key, d_gate, None, None
 
 
 def _floor(dead: Tensor, dtype: torch.dtype, prior: LinkPrior | None) -> Tensor:
