@@ -248,7 +248,7 @@ def fails(capsys, *arguments):
         (("--train.stepz", "5"), "no option --train.stepz; did you mean --train.steps?"),
         (
             ("--model.objective", "bert"),
-            "model.objective is bert; it must be one of 'exlm', 'mlm', 'ctc'",
+            "objective is 'bert'; it must be one of exlm, mlm, ctc",
         ),
         (("--train.steps", "-5"), "steps"),
         (("--data.mask_ratio", "1.5"), "mask_ratio is 1.5"),

@@ -23,9 +23,19 @@ from exlm import (
     ExLMModel,
     InputError,
 )
+from exlm.model.configuration_exlm import ArchitectureConfig
 from exlm.model.encoder import at_tokens
 from exlm.model.evaluation import evaluate_batch
-from exlm.model.objectives import classification_loss, single_target_ctc
+from exlm.model.expander import Expander
+from exlm.model.objectives import (
+    OBJECTIVES,
+    LatticeOutput,
+    LossSum,
+    Objective,
+    classification_loss,
+    single_target_ctc,
+)
+from exlm.model.passes import nll_in_passes
 from exlm.ops import alignment
 
 SWITCHES = [
@@ -359,6 +369,82 @@ def test_a_classifier_and_an_embedding_take_the_same_mean(
 def test_impossible_configurations_say_what_is_wrong(tiny_config, change, message):
     with pytest.raises(InputError, match=message):
         tiny_config(**change)
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ({"objective": "bert"}, "objective is 'bert'.* exlm, mlm, ctc"),
+        ({"boundary_states": 2}, "boundary_states is 2"),
+        ({"num_states": 0}, "num_states is 0"),
+        ({"hidden_size": 36, "num_attention_heads": 4}, "hidden_size 36 .* 4 heads"),
+        ({"activation_dropout": 1.0}, "activation_dropout is 1.0"),
+        ({"expanded_layers": 13}, "expanded_layers is 13"),
+    ],
+)
+def test_an_architecture_is_checked_before_there_is_a_tokenizer(change, message):
+    with pytest.raises(InputError, match=message):
+        ArchitectureConfig(**change)
+
+
+class FirstState(Objective):
+    """Of the k states of a mask, only the first predicts; nothing is aligned."""
+
+    expands = True
+    has_links = False
+
+    def loss(self, output: LatticeOutput) -> LossSum:
+        masked = output.lattice.target_is_mask
+        scores = self.marginals(output).gather(-1, output.lattice.targets[..., None])[..., 0]
+        total = -torch.where(masked, scores, 0.0).sum()
+        return LossSum(total, masked.sum(), masked.new_zeros((), dtype=torch.int64))
+
+    def marginals(self, output: LatticeOutput) -> torch.Tensor:
+        lattice = output.lattice
+        place = lattice.first.gather(1, lattice.target_index)  # of each target's first copy
+        is_first = lattice.state_index[:, None] == place[..., None]  # [B, T, N]
+        states = output.states.gather(
+            1, is_first.int().argmax(-1)[..., None].expand(-1, -1, output.states.shape[-1])
+        )
+        return output.head(states).log_softmax(-1)
+
+
+def test_an_objective_is_one_class_and_one_line(tiny_config, tiny_batch, monkeypatch, tmp_path):
+    monkeypatch.setitem(OBJECTIVES, "first", FirstState)
+    assert ArchitectureConfig(objective="first").states_per_mask == 4
+    model = ExLMForMaskedLM(tiny_config(objective="first"))
+    model(**tiny_batch).loss.backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    scores = evaluate_batch(model.eval(), tiny_batch)
+    assert scores["total"] == pytest.approx(scores["nll"], rel=1e-5)
+    assert scores["joint_nll"] == pytest.approx(scores["nll"])
+    once = float(nll_in_passes(model, tiny_batch, 1).sum())
+    assert once == pytest.approx(scores["joint_nll"], rel=1e-5)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+    assert loaded(**tiny_batch).loss == model(**tiny_batch).loss
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=ids)
+def test_batches_are_expanded_without_the_network(tiny_config, tiny_batch, switches):
+    config = tiny_config(**switches)
+    lattice = Expander(config).expand(**tiny_batch)
+    model = ExLMForMaskedLM(config).eval()
+    assert torch.equal(model(**tiny_batch, lattice=lattice).loss, model(**tiny_batch).loss)
+
+
+@pytest.mark.parametrize("switches", [{}, {"rotary": "1d"}, {"repeat": 2}, {"expanded_layers": 1}])
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_padding_on_the_left_changes_no_embedding(tiny_config, tiny_batch, pooling, switches):
+    model = ExLMModel(tiny_config(**switches, initializer_range=0.5)).eval()
+    ids, mask = tiny_batch["input_ids"], tiny_batch["attention_mask"]
+    left_ids, left_mask = torch.ones_like(ids), torch.zeros_like(mask)
+    for row, length in enumerate(mask.sum(1).tolist()):
+        left_ids[row, -length:], left_mask[row, -length:] = ids[row, :length], 1
+    expected = model.embedding(ids, mask, pooling)
+    torch.testing.assert_close(
+        model.embedding(left_ids, left_mask, pooling), expected, atol=1e-5, rtol=1e-5
+    )
 
 
 def test_a_sequence_beyond_the_position_table_is_an_error(tiny_config):

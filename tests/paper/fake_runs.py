@@ -20,6 +20,7 @@ MODEL = {
     "boundary_states": 1,
     "hidden_size": 128,
     "num_hidden_layers": 4,
+    "num_attention_heads": 4,
     "max_position_embeddings": 512,
 }
 

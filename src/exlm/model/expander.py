@@ -28,8 +28,11 @@ class Expander:
         config = self.config
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
+        if masked is None and labels is not None:
+            masked = torch.ne(labels, IGNORED)
         if masked is None:
-            masked = input_ids == config.mask_token_id if labels is None else labels != IGNORED
+            mask_token_id = -1 if config.mask_token_id is None else config.mask_token_id
+            masked = torch.eq(input_ids, mask_token_id)
         padding = config.pad_token_id or 0
         lattice = expand(
             input_ids,
