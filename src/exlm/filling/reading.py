@@ -135,17 +135,17 @@ def graphs(
     for row, example in enumerate(examples):
         masked[row, example.masks] = True
     lattice = network.exlm.expand(batch["input_ids"], batch["attention_mask"], masked)
-    hidden = network.states(lattice)
-    lattice = lattice.to(hidden.device)
+    output = network.lattice_output(lattice)
+    lattice = output.lattice
     if network.config.has_links:
         lengths = lattice.state_lengths
-        logits = network.head(hidden).cpu()
-        links = network.links(hidden, lattice).cpu()
+        logits = network.head(output.states).cpu()
+        links = output.links.cpu()
         masks = (lattice.ordinal - 1).cpu()
     else:
         # masks are independent of each other, and each has one state
         lengths = lattice.target_lengths
-        logits = network.marginals(lattice, hidden).cpu()
+        logits = network.objective.marginals(output).cpu()
         states = logits.shape[1]
         links = logits.new_zeros(len(logits), states, states)
         masks = torch.arange(-1, states - 1).expand(len(logits), -1)
