@@ -222,11 +222,19 @@ def forward_backward(
         top = at_state.amax(2, keepdim=True)
         at_state.sub_(top).exp2_()
         at_state.div_(at_state.sum(2, keepdim=True).masked_fill(top <= DEAD, torch.inf))
-        on_edge = torch.zeros_like(transition)
-        tiles = triton.cdiv(states, TILE)
-        corners = torch.triu_indices(tiles, tiles, device=emission.device)
-        tensors = (transition, *lengths, rows, sums, at_state, corners, on_edge)
-        constants = (TILE, PADDING, LOG2E)
-        grid = (batch, corners.shape[1])
-        _edge_posterior[grid](*tensors, targets, states, *constants, num_warps=8)
+        on_edge = _use_of_edges(transition, lengths, rows, sums, at_state)
     return value, at_state, on_edge
+
+
+def _use_of_edges(
+    transition: Tensor, lengths: tuple[Tensor, Tensor], rows: Tensor, sums: Tensor, at_state: Tensor
+) -> Tensor:
+    """The expected use of every edge [B, N, N], by `_edge_posterior`, whose arguments these are."""
+    batch, targets, states = at_state.shape
+    on_edge = torch.zeros_like(transition)
+    tiles = triton.cdiv(states, TILE)
+    corners = torch.triu_indices(tiles, tiles, device=transition.device)
+    tensors = (transition, *lengths, rows, sums, at_state, corners, on_edge)
+    grid = (batch, corners.shape[1])
+    _edge_posterior[grid](*tensors, targets, states, TILE, PADDING, LOG2E, num_warps=8)
+    return on_edge

@@ -134,12 +134,7 @@ def expand(
     copies = torch.where(boundary, states_per_boundary, real.long())
     copies = torch.where(masked, states_per_mask, copies)
 
-    end = copies.cumsum(1)
-    first = end - copies
-    length = max(int(end[:, -1].max()), 1)
-    place = torch.arange(length, device=input_ids.device).expand(len(input_ids), -1).contiguous()
-    attended = place < end[:, -1:]
-    source = torch.searchsorted(end, place, right=True).clamp_(max=input_ids.shape[1] - 1)
+    first, source, place, attended = _lay_out(copies)
     numbered = emitting if states_per_boundary > 1 else masked
     state = (place - first.gather(1, source) + 1) * (numbered.gather(1, source) & attended)
     word = place if count_copies else (rank - 1).clamp_(min=0).gather(1, source) * attended
@@ -163,6 +158,17 @@ def expand(
         # An outer token is BOS or EOS even if it is masked. Padding has index 0, that of BOS.
         target_is_mask=(masked & ~outer).gather(1, target_index),
     )
+
+
+def _lay_out(copies: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Tokens with so many copies [B, S], one after the other: the place [B, S] of each token's
+    first copy; and of each place [B, L] the token it is a copy of, its index, and whether it is
+    real."""
+    end = copies.cumsum(1)
+    length = max(int(end[:, -1].max()), 1)
+    place = torch.arange(length, device=copies.device).expand(len(copies), -1).contiguous()
+    source = torch.searchsorted(end, place, right=True).clamp_(max=copies.shape[1] - 1)
+    return end - copies, source, place, place < end[:, -1:]
 
 
 def _compact(selected: Tensor) -> tuple[Tensor, Tensor]:
