@@ -24,10 +24,22 @@ from exlm.ops import precision
 from tests.processors import RoundedProducts
 
 MOLECULES = [  # each stays a molecule with an alkyl chain in front
-    "CCO", "CC(=O)Oc1ccccc1C(=O)O", "CN1C=NC2=C1C(=O)N(C(=O)N2C)C", "C[C@H](N)C(=O)O", "C(Cl)(Cl)Cl",
-    "c1ccc2c(c1)cccc2", "CC(C)Cc1ccc(cc1)[C@@H](C)C(=O)O", "c1ccccc1[N+](=O)[O-]", "C(Br)CBr", "C(F)(F)c1ccncc1",
-    "CS(=O)(=O)N", "C1CCCCC1", "NCCc1ccc(O)c(O)c1", "CC(=O)Nc1ccc(O)cc1", "OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O",
-]  # fmt: skip
+    "CCO",
+    "CC(=O)Oc1ccccc1C(=O)O",
+    "CN1C=NC2=C1C(=O)N(C(=O)N2C)C",
+    "C[C@H](N)C(=O)O",
+    "C(Cl)(Cl)Cl",
+    "c1ccc2c(c1)cccc2",
+    "CC(C)Cc1ccc(cc1)[C@@H](C)C(=O)O",
+    "c1ccccc1[N+](=O)[O-]",
+    "C(Br)CBr",
+    "C(F)(F)c1ccncc1",
+    "CS(=O)(=O)N",
+    "C1CCCCC1",
+    "NCCc1ccc(O)c(O)c1",
+    "CC(=O)Nc1ccc(O)cc1",
+    "OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O",
+]
 
 
 def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:

@@ -84,7 +84,8 @@ def platform_name() -> str:
     is compiled."""
     processor = machine()["processor"].split(",")[0]
     compiled = "compiled" if find_spec("exlm.ops._alignment") else "not compiled"
-    return f"{processor}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}, {compiled}"
+    instructions = torch.backends.cpu.get_cpu_capability()
+    return f"{processor}, {instructions}, torch {torch.__version__}, {compiled}"
 
 
 def losses(domain: str) -> list[float]:

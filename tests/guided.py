@@ -18,11 +18,18 @@ with contextlib.suppress(ImportError):
     import atheris
 
 SEEDS = {
-    "csv": ["smiles,y,name\nCCO,1.5,ethanol\nc1ccccc1,2,\"ben,zene\"\n", "a;b\n1;2\n", "\ufeffx\n\n\n"],
-    "jsonl": ['{"smiles": "CCO", "y": 1}\n{"smiles": "CC", "y": null}\n', '{"a": {"b": [1e999]}}\n\n'],
+    "csv": [
+        'smiles,y,name\nCCO,1.5,ethanol\nc1ccccc1,2,"ben,zene"\n',
+        "a;b\n1;2\n",
+        "\ufeffx\n\n\n",
+    ],
+    "jsonl": [
+        '{"smiles": "CCO", "y": 1}\n{"smiles": "CC", "y": null}\n',
+        '{"a": {"b": [1e999]}}\n\n',
+    ],
     "smi": ["CCO a\nCC b\n", "# note\nCCO\tethanol\n\n"],
     "fasta": [">a b\nMKV\nLL\n>c\nMA*\n", ";note\n>x\n\nmkv\n"],
-}  # fmt: skip
+}
 
 
 def main() -> None:

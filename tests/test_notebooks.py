@@ -17,7 +17,13 @@ from pathlib import Path
 from tests.test_tutorials import run
 
 numbers = count()
-get_ipython().system = lambda command: run(f"{command}\\n", Path(f"commands-{next(numbers)}").resolve())
+
+
+def system(command):
+    run(f"{command}\\n", Path(f"commands-{next(numbers)}").resolve())
+
+
+get_ipython().system = system
 """  # runs the commands with few steps, and without starting Python for each, which takes seconds
 
 

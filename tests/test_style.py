@@ -10,8 +10,11 @@ LONGEST = 50  # lines of a function, without its docstring
 
 
 def functions(path):
+    """All functions, without those of Triton: a kernel cannot be divided."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if not any("triton.jit" in ast.unparse(entry) for entry in node.decorator_list):
             yield node
 
 

@@ -85,7 +85,8 @@ def main() -> None:
         directory = options.work.resolve() / name
         python = environment(directory, chosen)
         print(
-            f"| {name} | {' | '.join(versions(python))} | {outcome(python, directory / 'tests.txt')} |",
+            f"| {name} | {' | '.join(versions(python))} | "
+            f"{outcome(python, directory / 'tests.txt')} |",
             flush=True,
         )
 

@@ -61,7 +61,7 @@ def ratios(corpus: str, layers: int, mask_ratio: float, tokens: int) -> dict[str
         for step in range(BATCHES):
             for name, network in networks.items():
                 ready = [
-                    (i, complete_batch(network.exlm.expand, batch, Prior(10.0, 3.0)))
+                    (i, complete_batch(network.exlm.expander, batch, Prior(10.0, 3.0)))
                     for i, batch in batches(step)
                 ]
                 start = time.process_time()

@@ -21,9 +21,17 @@ from exlm.model.modeling_exlm import ExLMModel
 from exlm_command import VERSION as __version__
 
 __all__ = [
-    "ExLMConfig", "ExLMDataCollator", "ExLMForMaskedLM", "ExLMForQuestionAnswering", "ExLMForSequenceClassification",
-    "ExLMForTokenClassification", "ExLMModel", "InputError", "__version__", "from_official",
-]  # fmt: skip
+    "ExLMConfig",
+    "ExLMDataCollator",
+    "ExLMForMaskedLM",
+    "ExLMForQuestionAnswering",
+    "ExLMForSequenceClassification",
+    "ExLMForTokenClassification",
+    "ExLMModel",
+    "InputError",
+    "__version__",
+    "from_official",
+]
 
 transformers.AutoConfig.register("exlm", ExLMConfig, exist_ok=True)
 transformers.AutoModel.register(ExLMConfig, ExLMModel, exist_ok=True)

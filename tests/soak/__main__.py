@@ -75,7 +75,8 @@ def report(results: Path) -> str:
         count = rows.get("cases", pd.Series(1, rows.index)).fillna(1).astype(int)
         kept = f"{count[rows['passed']].sum():,} of {count.sum():,}"
         lines.append(
-            f"| {name} | {promises.get(str(name), '')} | {kept} | {rows['seconds'].sum() / 60:.1f} |"
+            f"| {name} | {promises.get(str(name), '')} | {kept} | {rows['seconds'].sum() / 60:.1f} "
+            "|"
         )
     return "\n".join(lines)
 

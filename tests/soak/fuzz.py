@@ -29,16 +29,68 @@ from tests.soak import work
 from tests.soak.work import Test
 
 ODD = [
-    "\x00", "\ufeff", "\u2028", "\ud83d", "é", "漢", "🧪", '"', '""', "'", ",", ";", "\t", "\r", "\n", "\r\n", "\\",
-    "%", "[", "]", "(", ")", "#", "@@", "%99", "%(100)", "[Zz]", "[MASK]", "<mask>", "null", "NaN", "inf", "1e999",
-    "-0", "{", "}", "!!python/object/apply:os.system ['true']", "&a [*a]", "<script>alert(1)</script>",
+    "\x00",
+    "\ufeff",
+    "\u2028",
+    "\ud83d",
+    "é",
+    "漢",
+    "🧪",
+    '"',
+    '""',
+    "'",
+    ",",
+    ";",
+    "\t",
+    "\r",
+    "\n",
+    "\r\n",
+    "\\",
+    "%",
+    "[",
+    "]",
+    "(",
+    ")",
+    "#",
+    "@@",
+    "%99",
+    "%(100)",
+    "[Zz]",
+    "[MASK]",
+    "<mask>",
+    "null",
+    "NaN",
+    "inf",
+    "1e999",
+    "-0",
+    "{",
+    "}",
+    "!!python/object/apply:os.system ['true']",
+    "&a [*a]",
+    "<script>alert(1)</script>",
     "../../etc/passwd",
-]  # fmt: skip
+]
 TABLE = 'smiles,y,name\nCCO,1.5,ethanol\nc1ccccc1,2,"ben,zene"\nCC(=O)O,,acid\n'
 SQUAD = json.dumps(
-    {"data": [{"paragraphs": [{"context": "Ada is here.", "qas": [
-        {"id": "1", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}]}]}]}]}
-)  # fmt: skip
+    {
+        "data": [
+            {
+                "paragraphs": [
+                    {
+                        "context": "Ada is here.",
+                        "qas": [
+                            {
+                                "id": "1",
+                                "question": "Who?",
+                                "answers": [{"text": "Ada", "answer_start": 0}],
+                            }
+                        ],
+                    }
+                ]
+            }
+        ]
+    }
+)
 RECIPE = Path(__file__).parents[2] / "src/exlm/recipes/molecules/exlm-1M.yaml"
 
 
@@ -178,10 +230,15 @@ def readers(index: int, directory: Path) -> dict[str, Any]:
     """2,000 mutated files in all text formats, read as tables or as texts."""
     draw = random.Random(index)
     contents = {
-        ".csv": TABLE, ".tsv": TABLE.replace(",", "\t"), ".txt": "CCO ethanol\nCC\n", ".smi": "CCO a\nCC b\n",
-        ".jsonl": '{"smiles": "CCO", "y": 1}\n{"smiles": "CC", "y": null}\n', ".fasta": ">a b\nMKV\nLL\n>c\nMA\n",
-        ".json": SQUAD, ".sdf": "\n  x\n\n  0  0  0  0  0  0            999 V2000\nM  END\n> <y>\n1\n\n$$$$\n",
-    }  # fmt: skip
+        ".csv": TABLE,
+        ".tsv": TABLE.replace(",", "\t"),
+        ".txt": "CCO ethanol\nCC\n",
+        ".smi": "CCO a\nCC b\n",
+        ".jsonl": '{"smiles": "CCO", "y": 1}\n{"smiles": "CC", "y": null}\n',
+        ".fasta": ">a b\nMKV\nLL\n>c\nMA\n",
+        ".json": SQUAD,
+        ".sdf": "\n  x\n\n  0  0  0  0  0  0            999 V2000\nM  END\n> <y>\n1\n\n$$$$\n",
+    }
 
     def call(path: Path) -> str | None:
         if path.name.startswith("x.json") and ".jsonl" not in path.name:

@@ -158,7 +158,8 @@ def _resident() -> int:
 TESTS = [
     Test(
         "alignment",
-        "every back end equals enumeration: 1e-10 in float64, 1e-5 in float32, no NaN, at spreads up to 400 nats",
+        "every back end equals enumeration: 1e-10 in float64, 1e-5 in float32, no NaN, at spreads "
+        "up to 400 nats",
         len(BACKENDS) * CASES // PER_TRIAL,
         alignment_cases,
     ),

@@ -79,7 +79,10 @@ def two_processes(index: int, directory: Path) -> dict[str, Any]:
         "",
     )
     return {
-        "passed": bool(first and sentence and SAID[fault] in said) and seconds < LONGEST and second == 0 and not wrong,
+        "passed": bool(first and sentence and SAID[fault] in said)
+        and seconds < LONGEST
+        and second == 0
+        and not wrong,
         "fault": fault,
         "step": step,
         "seconds_to_end": round(seconds, 1),
@@ -92,7 +95,8 @@ def two_processes(index: int, directory: Path) -> dict[str, Any]:
 TESTS = [
     Test(
         "two processes",
-        "one of two is killed, stopped, fails, has NaN or no memory: the other ends and says so, a new start goes on",
+        "one of two is killed, stopped, fails, has NaN or no memory: the other ends and says so, a "
+        "new start goes on",
         20,
         two_processes,
     ),

@@ -73,7 +73,10 @@ def _predict(shared: Path, table: Path, output: Path) -> list[str]:
     return ["predict", str(kills.finetuned(shared)), str(table), "--output", str(output)]
 
 
-PROMISE = "killed twice, the same file as without a kill; memory is that for 10,000 rows and at most 200 MB more"
+PROMISE = (
+    "killed twice, the same file as without a kill; memory is that for 10,000 rows and "
+    "at most 200 MB more"
+)
 TESTS = [
     Test("million rows embed", PROMISE, 1, partial(killed_twice, _embed, ".parquet")),
     Test("million rows predict", PROMISE, 1, partial(killed_twice, _predict, ".csv")),

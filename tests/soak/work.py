@@ -23,11 +23,21 @@ STEPS = 40
 # Everything that may go wrong at once: dropout, order prior, micro-batches of several lengths, two
 # epochs and more.
 TINY = {
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
-    "hidden_dropout_prob": 0.1, "max_position_embeddings": 256, "tokens_per_batch": 1500,
-    "tokens_per_micro_batch": 500, "eval_sequences": 20, "steps": STEPS, "warmup_steps": 5, "log_every": 4,
-    "eval_every": 10, "save_every": 2,
-}  # fmt: skip
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "hidden_dropout_prob": 0.1,
+    "max_position_embeddings": 256,
+    "tokens_per_batch": 1500,
+    "tokens_per_micro_batch": 500,
+    "eval_sequences": 20,
+    "steps": STEPS,
+    "warmup_steps": 5,
+    "log_every": 4,
+    "eval_every": 10,
+    "save_every": 2,
+}
 VOLATILE = ("seconds", "machine", "date", "time", "torch", "per_second", "path", "output")
 
 processes = multiprocessing.get_context("forkserver")  # a new process needs no import of PyTorch

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
-from exlm.errors import InputError
+from exlm.errors import Diverged
 from exlm.tasks.metrics import LOWER_IS_BETTER, MAIN_METRIC, METRICS, score_predictions, summarise
 
 NAN = np.nan
@@ -144,7 +144,7 @@ def test_every_metric_is_reported_and_its_direction_holds(task_type, name):
 
 def test_diverged_or_misshapen_predictions_are_refused():
     labels = np.array([[0.0], [1.0]])
-    with pytest.raises(InputError, match="1 of 2 predictions are not finite"):
+    with pytest.raises(Diverged, match="1 of 2 predictions are not finite"):
         score_predictions("binary", labels, np.array([[NAN], [0.5]]))
     for task_type in ("binary", "regression"):
         with pytest.raises(ValueError, match=r"\[rows, tasks\]"):

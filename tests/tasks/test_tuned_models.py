@@ -432,11 +432,13 @@ def test_intervals_cover_the_mean_as_often_as_they_say():
     generator = np.random.default_rng(0)
     hits = 0
     for trial in range(200):
-        values = generator.normal(size=60)
-        found = with_intervals(
-            lambda rows: {"mean": values[rows].mean()}, np.arange(60), 200, trial
-        )["mean"]  # noqa: B023
-        hits += found["low"] < 0 < found["high"]
+        sample = generator.normal(size=60)
+
+        def mean(rows, sample=sample):
+            return {"mean": sample[rows].mean()}
+
+        interval = with_intervals(mean, np.arange(60), 200, trial)["mean"]
+        hits += interval["low"] < 0 < interval["high"]
     assert 0.88 < hits / 200 < 0.99
     none = with_intervals(lambda rows: {"mean": 1.0}, np.arange(3), 0, 0)["mean"]
     assert none["value"] == 1.0 and np.isnan(none["low"])

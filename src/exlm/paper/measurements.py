@@ -235,7 +235,7 @@ def training(
         batches = []
         tokens = 0
         for number, batch in masked(step):
-            batches.append((number, complete_batch(network.exlm.expand, batch, prior)))
+            batches.append((number, complete_batch(network.exlm.expander, batch, prior)))
             tokens += int(batch["attention_mask"].sum()) // data.repeat
         call = partial(
             update, network, optimizer, pretraining_loss, batches, config, seed=0, step=0

@@ -1,7 +1,6 @@
 """The batches of a pre-training: masked, expanded, with their prior; and how long they can be."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +9,9 @@ from torch import Tensor
 from exlm.data.batching import MaskedBatches, share_bounds
 from exlm.data.corpus import SPLITS, Corpus, corpus_name
 from exlm.errors import InputError
+from exlm.model.expander import Expander
 from exlm.model.heads import Prior
-from exlm.ops.expansion import Lattice
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorConfig
-
-# from input_ids, attention_mask and labels, each [B, S], to the lattice of the batch
-Expand = Callable[..., Lattice]
 
 
 @dataclass(frozen=True)
@@ -25,26 +21,26 @@ class CompleteBatches:
 
     Attributes:
         masked: from a step to the masked micro-batches of this process.
-        expand: from a masked batch to its lattice.
+        expander: makes the lattice of a masked batch.
         prior: the order prior and its schedule.
         steps: updates of the run, for the schedule."""
 
     masked: MaskedBatches
-    expand: Expand
+    expander: Expander
     prior: PriorConfig
     steps: int
 
     def __call__(self, step: int) -> list[tuple[int, dict[str, Any]]]:
         prior = self.prior.at(step, self.steps)
         return [
-            (number, complete_batch(self.expand, batch, prior))
+            (number, complete_batch(self.expander, batch, prior))
             for number, batch in self.masked(step)
         ]
 
 
-def complete_batch(expand: Expand, batch: dict[str, Tensor], prior: Prior) -> dict[str, Any]:
+def complete_batch(expander: Expander, batch: dict[str, Tensor], prior: Prior) -> dict[str, Any]:
     """A masked batch with its lattice and prior."""
-    return {**batch, "lattice": expand(**batch), "prior": prior}
+    return {**batch, "lattice": expander.expand(**batch), "prior": prior}
 
 
 def expanded_length(tokens: int, data: DataConfig, model: ArchitectureConfig) -> int:

@@ -182,7 +182,7 @@ def _train(
     scores = fit(
         model=network,
         loss=pretraining_loss,
-        batches=CompleteBatches(masked, network.exlm.expand, recipe.prior, recipe.train.steps),
+        batches=CompleteBatches(masked, network.exlm.expander, recipe.prior, recipe.train.steps),
         config=recipe.train,
         directory=Path(recipe.output),
         seed=recipe.seed,

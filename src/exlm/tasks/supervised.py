@@ -71,12 +71,13 @@ class ShuffledBatches:
 
 
 class BestEpoch:
-    """The best epoch so far and its goodness; its weights and these two numbers are in a file, which
+    """The best epoch so far, with its goodness. Weights and both numbers are in a file, which
     survives an interruption."""
 
     def __init__(self, weights: Path) -> None:
         self.weights, self.epoch, self.goodness = weights, 0, -np.inf
-        # its epoch may be later than the newest checkpoint; then it is repeated, with the same goodness
+        # Its epoch may be later than the newest checkpoint. Then it is repeated, with the same
+        # result.
         if weights.exists():
             with safe_open(weights, "pt") as file:
                 self.epoch = int(file.metadata()["epoch"])
