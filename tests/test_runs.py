@@ -17,7 +17,7 @@ from exlm.storage.runs import (
     resumable_directory,
 )
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.metrics import evaluate
+from exlm.tasks.metrics import score_predictions
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from exlm_command import parser
@@ -109,7 +109,7 @@ def test_what_an_interrupted_command_leaves_is_for_the_same_command_alone(tmp_pa
 
 def test_a_model_whose_outputs_are_no_numbers_ends_with_exit_status_3(monkeypatch):
     def command() -> None:
-        evaluate("regression", np.zeros((3, 1)), np.full((3, 1), np.nan))
+        score_predictions("regression", np.zeros((3, 1)), np.full((3, 1), np.nan))
 
     monkeypatch.setattr(parser, "function_of", lambda name: command)
     monkeypatch.setattr(parser, "settings", lambda name, arguments: {})

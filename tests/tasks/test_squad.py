@@ -580,7 +580,7 @@ def test_every_question_gets_an_answer_and_a_diverged_model_an_error(write, toke
     answers = answer(Fixed(len(tokenizer)), questions, windows, tokenizer, LONGEST)
     assert answers.loc[0].tolist() == ["", np.inf, {"": 1.0}]
     assert answers.loc[1, "answer"] in text and len(answers.loc[1, "candidates"]) > 1
-    with pytest.raises(InputError, match="diverged"):
+    with pytest.raises(Diverged, match="diverged"):
         answer(Fixed(len(tokenizer), float("nan")), questions, windows, tokenizer, LONGEST)
 
 

@@ -131,6 +131,12 @@ class ExLMModel(ExLMPreTrainedModel):
         hidden = self.hidden_for_task(input_ids, attention_mask, trace)
         return hidden.unflatten(1, (-1, self.config.repeat)).mean(2)
 
+    def task_states(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None
+    ) -> BaseModelOutput:
+        """`token_states` for sentence-transformers; directories of models name this method."""
+        return BaseModelOutput(last_hidden_state=self.token_states(input_ids, attention_mask))
+
     def embedding(
         self,
         input_ids: Tensor,

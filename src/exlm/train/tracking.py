@@ -5,6 +5,8 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +62,7 @@ class Tracker:
         self.infeasible_run: int = state["infeasible_run"]
         self.loss_name = loss_name
         self.active = distributed.is_main()
+        self.board: Any = None  # the writer for TensorBoard
         self.bar = tqdm(
             total=steps,
             initial=self.step,
@@ -69,14 +72,16 @@ class Tracker:
             mininterval=1,
         )
         if self.active:
-            # It takes a second to import.
-            from torch.utils.tensorboard import SummaryWriter
-
             path = directory / "log.jsonl"
             records = [record for record in read_log(path) if record["step"] <= self.step]
             write_text(path, "".join(json.dumps(record) + "\n" for record in records))
             self.file = path.open("a")
-            self.board = SummaryWriter(str(directory / "tensorboard"), purge_step=self.step + 1)
+            if tensorboard_is_installed():
+                # It takes a second to import.
+                from torch.utils.tensorboard import SummaryWriter
+
+                purge_step = self.step + 1
+                self.board = SummaryWriter(str(directory / "tensorboard"), purge_step=purge_step)
         # The time before is not counted.
         self.since = clocks()
 
@@ -123,20 +128,38 @@ class Tracker:
             return
         self.file.write(json.dumps({"step": self.step, "kind": kind, **values}) + "\n")
         self.file.flush()
-        for name, value in values.items():
-            if isinstance(value, list):
-                value = dict(enumerate(value, 1))
-            if isinstance(value, dict):
-                for key, number in value.items():
-                    self.board.add_scalar(f"{kind}/{name}/{key}", number, self.step)
-            else:
-                self.board.add_scalar(f"{kind}/{name}", value, self.step)
+        if self.board is not None:
+            for name, number in flat({kind: values}):
+                self.board.add_scalar(name, number, self.step)
 
     def close(self) -> None:
         self.bar.close()
         if self.active:
             self.file.close()
+        if self.board is not None:
             self.board.close()
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers in dictionaries and lists, each with its path: `eval/nll_by_masks/4`."""
+    for name, value in values.items():
+        if isinstance(value, list):
+            value = dict(enumerate(value, 1))
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", value
+
+
+@cache
+def tensorboard_is_installed() -> bool:
+    """Whether curves can be written for TensorBoard; if not, a sentence says so, once."""
+    if find_spec("tensorboard") is not None:
+        return True
+    tqdm.write(
+        "TensorBoard is not installed (pip install 'exlm[tensorboard]'); all numbers are in log.jsonl"
+    )
+    return False
 
 
 def clocks() -> np.ndarray:
