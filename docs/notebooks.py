@@ -25,8 +25,8 @@ QUOTED_OUTPUT = re.compile(r":?\n\n```text\n.*?^```\n", re.MULTILINE | re.DOTALL
 PICTURE = re.compile(r"^!\[.*?\]\(.*?\)\n", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)(.*?)\)")
 WHERE_TO_WORK = re.compile(r"Work in an empty folder\..*?\sin a\s+terminal\.\s*", re.DOTALL)
-OWN_FOLDER = """A line that begins with `!` is a command, as in a terminal. The files go into a folder of \
-their own:
+OWN_FOLDER = """A line that begins with `!` is a command, as in a terminal. The files go \
+into a folder of their own:
 
 ```python
 import os

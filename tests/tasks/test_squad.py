@@ -14,6 +14,7 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, InputError
 from exlm.data.tokenization import train_text_tokenizer
+from exlm.errors import Diverged
 from exlm.storage.models import save_model
 from exlm.tasks import inference
 from exlm.tasks.answer_metrics import (

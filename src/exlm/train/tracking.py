@@ -157,7 +157,7 @@ def tensorboard_is_installed() -> bool:
     if find_spec("tensorboard") is not None:
         return True
     tqdm.write(
-        "TensorBoard is not installed (pip install 'exlm[tensorboard]'); all numbers are in log.jsonl"
+        "TensorBoard is not installed (pip install 'exlm[tensorboard]'); log.jsonl has all numbers"
     )
     return False
 
