@@ -60,7 +60,10 @@ def run_jobs(jobs: list[Job], own_processes: bool) -> None:
             continue
         begin = time.monotonic()
         try:
-            in_own_process(job.run) if own_processes else job.run()
+            if own_processes:
+                in_own_process(job.run)
+            else:
+                job.run()
         except TrainingStopped as error:
             stopped.append(f"{job.result.parent}: {error}")
             print(f"stopped: {error}", flush=True)
