@@ -29,7 +29,7 @@ class FillOptions:
         passes: in how many passes of the network to fill the masks. Each pass reveals the masks
             that the model is most certain of, as even a number as possible, and later ones read
             their tokens. A text with fewer masks takes fewer passes; `all` reveals one mask in
-            each. Not with `free`, `tokens` or `viterbi`."""
+            each. Several passes exclude `free`, `tokens` and `viterbi`."""
 
     n_best: int = 5
     method: Literal["beam", "viterbi", "sample"] = "beam"

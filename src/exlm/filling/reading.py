@@ -24,10 +24,12 @@ LOGITS = 2**26
 
 
 class MaskedText(NamedTuple):
-    """A text as tokens, the places of its masks, and why it cannot be filled (None: it can)."""
+    """A text with masks, as tokens."""
 
     ids: list[int]
+    # the places of the masks among the tokens
     masks: list[int]
+    # why the text cannot be filled; None if it can
     problem: str | None = None
 
 
@@ -52,8 +54,8 @@ def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFas
 def fills_molecules(
     network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
 ) -> bool:
-    """Whether texts with masks are SMILES: the model knows; for an older model its tokenizer or the
-    texts decide."""
+    """Whether texts with masks are SMILES. The configuration of the model says so; for an older
+    model, its tokenizer or the texts decide."""
     if network.config.molecules is not None:
         return network.config.molecules
     filled_texts = (MASKS.sub("C", text.replace(str(tokenizer.mask_token), "C")) for text in texts)

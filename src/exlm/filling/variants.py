@@ -50,7 +50,7 @@ def score(
 
     The table gets three columns: `score` is the sum over the mutated positions, each judged by
     itself; `joint_score` judges them together, by the likelihood of `exlm fill` in one pass (equal
-    without transitions); `problem`, why there is none.
+    without transitions); `problem` says why a row has no scores.
 
     Args:
         model: a pre-trained model of proteins.

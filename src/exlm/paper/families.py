@@ -97,7 +97,8 @@ class Family:
         return sorted(cells | {Cell(MLM, 1, p, r) for p, r in Space(ratios, repeats).grid()})
 
     def cells_by_name(self) -> dict[str, Cell]:
-        """A name may leave out `base_states`; at `base_ratio` and r = 1 the method is enough."""
+        """The cells by their names. A name may leave out `base_states`; at `base_ratio` and r = 1
+        the name of the method is enough."""
         names = {cell.description: cell for cell in self.cells}
         for cell in self.cells:
             if cell.k in (1, self.base_states):

@@ -66,7 +66,8 @@ def _heat_maps(family: Family) -> Plot:
 
 
 def _heat_map(axis: Axes, grid: Sequence[Cell], numbers: Mapping[Cell, Number]) -> None:
-    """Grey with a dash: not run. Empty grey: left out, since pʳ is almost 0."""
+    """Draws one heat map. A grey square with a dash was not run. An empty grey square is left out,
+    since its pʳ is almost 0."""
     ratios = sorted({cell.p for cell in grid})
     repeats = sorted({cell.r for cell in grid})
     low = min(number.value for number in numbers.values())

@@ -78,7 +78,7 @@ def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
     """Runs a function in a new process and returns its result. Call it in the main thread, with
     what can be pickled. SIGINT (Ctrl-C) and SIGTERM both reach it as SIGTERM, so that a training
     saves its state and ends; Interrupted is then raised. Its InputError or OSError is raised here.
-    TrainingStopped: it was killed, or failed unexpectedly."""
+    TrainingStopped is raised if it was killed or failed unexpectedly."""
     received: list[int] = []
 
     def pass_on(number: int) -> None:
