@@ -18,7 +18,9 @@ HELP = ("-h", "--help")
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the command."""
-    name, *others = (sys.argv[1:] if arguments is None else arguments) or [""]
+    if arguments is None:
+        arguments = sys.argv[1:]
+    name, *others = arguments or [""]
     if name == "--version":
         print(f"exlm {VERSION}")
         return
@@ -30,9 +32,10 @@ def main(arguments: list[str] | None = None) -> None:
     words, options = _split(others)
     if not set(HELP) & set(options):
         try:
-            words = _checked(name, words)
+            words = _as_arguments(name, words)
             if name == "recipes" and not options:
-                return recipes(*words)
+                recipes(*words)
+                return
         except CommandLineError as error:
             _leave(2, f"exlm {name}: error: {error}")
 
@@ -52,17 +55,18 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments, []
 
 
-def _checked(name: str, words: list[str]) -> list[str]:
-    """The words before the options; a recipe becomes --config. Raises CommandLineError if their
-    number is wrong or there is no such recipe."""
+def _as_arguments(name: str, words: list[str]) -> list[str]:
+    """The words before the options as arguments of the parser: a recipe becomes --config. Raises
+    CommandLineError if their number is wrong or there is no such recipe."""
     expected = COMMANDS[name].words
+    last_word = expected[-1]
     required = [word for word in expected if word.nargs in (None, "+")]
-    too_many = len(words) > len(expected) and expected[-1].nargs not in ("*", "+")
+    too_many = len(words) > len(expected) and last_word.nargs not in ("*", "+")
     if too_many or len(words) < len(required):
         names = " and ".join(word.name.upper() for word in required or expected)
         alone = " alone" if too_many else ""
         raise CommandLineError(f"give {names}{alone} before the options (exlm {name} --help)")
-    if expected[-1].name == "recipe" and len(words) == len(expected):
+    if last_word.name == "recipe" and len(words) == len(expected):
         return [*words[:-1], "--config", recipe_path(words[-1])]
     return words
 

@@ -172,17 +172,45 @@ def _reason(error: BaseException, options: Collection[str]) -> str:
             return str(cause)
         cause = cause.__cause__ or cause.__context__
     message = str(error)
-    # of a recipe; those of the command line are known to exist
-    if re.match("(Group|Option) '.+ accept", message):
-        setting = ".".join(re.findall(r"'(\S+)'", message))
-        names = " or ".join(similar(setting, options))
-        hint = f"; did you mean {names}?" if names else ""
-        return f"there is no setting {setting}{hint}"
+    return _unknown_setting(message, options) or _wrong_type(message) or _in_one_line(message)
+
+
+def _unknown_setting(message: str, options: Collection[str]) -> str | None:
+    """What to say of a setting that does not exist, if `message` is about one. It stands in a
+    recipe: `full_options` has looked up those of the command line."""
+    # Group 'train.optimizer' does not accept option 'stepz'
+    # Option 'trainn.steps' is not accepted
+    if not re.match("(Group|Option) '.+ accept", message):
+        return None
+    # 'train.optimizer' and 'stepz'
+    quoted_names = re.findall(r"'(\S+)'", message)
+    setting = ".".join(quoted_names)
+    names = " or ".join(similar(setting, options))
+    hint = f"; did you mean {names}?" if names else ""
+    return f"there is no setting {setting}{hint}"
+
+
+def _wrong_type(message: str) -> str | None:
+    """What to say of a value of another type than the setting's, if `message` is about one whose
+    types are all simple."""
+    # Parser key "passes":
     key = re.match('Parser key "(.+?)":', message)
+    # Given value: many
+    # Expected a <class 'int'>. Got value: x
     values = re.findall("(?:Got|Given) value: (.*)", message)
-    expected = re.findall(r"Expected an? (<class '.+?'>|typing.Literal\[.*?\])", message)
-    if key and values and len(expected) == message.count("Expected a") > 0:
-        return f"{key[1]} is {values[0]}; it must be {' or '.join(map(_type_name, expected))}"
+    # Expected a <class 'int'>
+    # Expected a typing.Literal['auto', 'bf16', 'fp32']. Got value: fp8
+    types = re.findall(r"Expected an? (<class '.+?'>|typing.Literal\[.*?\])", message)
+    all_are_simple = len(types) == message.count("Expected a") > 0
+    if not (key and values and all_are_simple):
+        return None
+    return f"{key[1]} is {values[0]}; it must be {' or '.join(map(_type_name, types))}"
+
+
+def _in_one_line(message: str) -> str:
+    """The message without its line breaks, and without lines that only repeat its types."""
+    # Given value type: <class 'str'>
+    # Subtypes: [<class 'int'>, typing.Literal['all']]
     lines = [line.strip(" -") for line in message.splitlines()]
     return " ".join(line for line in lines if not line.startswith(("Given value", "Subtypes")))
 

@@ -19,7 +19,12 @@ def recipes(name: str | None = None) -> None:
         return
     for short_name, path in _bundled().items():
         lines = path.read_text(encoding="utf-8").splitlines()
-        command = "analyze" if "space:" in lines else "finetune" if "task:" in lines else "pretrain"
+        if "space:" in lines:
+            command = "analyze"
+        elif "task:" in lines:
+            command = "finetune"
+        else:
+            command = "pretrain"
         comment = " ".join(line.removeprefix("# ") for line in lines if line.startswith("#"))
         first_phrase = re.split("[.:(;] | [(]", comment)[0]
         print(f"{command:8} {short_name:27} {first_phrase}")

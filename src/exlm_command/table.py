@@ -38,7 +38,10 @@ class Command(NamedTuple):
 
 
 def _command(module: str, words: list[str], summary: str, example: str) -> Command:
-    parsed = [Word(word.rstrip("?*+"), word[-1] if word[-1] in "?*+" else None) for word in words]
+    parsed = []
+    for word in words:
+        nargs = word[-1] if word[-1] in "?*+" else None
+        parsed.append(Word(word.rstrip("?*+"), nargs))
     return Command(module, parsed, summary, example)
 
 
@@ -54,16 +57,18 @@ def function_of(name: str) -> Callable:
 def similar(word: str, names: Collection[str]) -> list[str]:
     """The name that is spelled like `word`, or else up to three whose last part is like its last
     part."""
-    close = get_close_matches(word, names, 1, 0.8)
-    if close:
-        return close
-    last = _last_part(word)
-    alike = []
+    matches = get_close_matches(word, names, n=1, cutoff=0.8)
+    if matches:
+        return matches
+    last_part = _last_part(word)
     for name in names:
-        part = _last_part(name)
-        if last in part or get_close_matches(last, [part], 1, 0.7):
-            alike.append(name)
-    return sorted(alike, key=lambda name: _last_part(name) != last)[:3]
+        last_part_of_name = _last_part(name)
+        is_similar = get_close_matches(last_part, [last_part_of_name], n=1, cutoff=0.7)
+        if last_part in last_part_of_name or is_similar:
+            matches.append(name)
+    # those with the same last part are the first
+    matches.sort(key=lambda name: _last_part(name) != last_part)
+    return matches[:3]
 
 
 def _last_part(name: str) -> str:

@@ -115,7 +115,7 @@ def test_what_a_narrow_beam_calls_proven_is_true(case, width, candidates):
     graph, tokens = GRAPHS[case]
     _, log_f = enumerate_fillings(graph, tokens)
     found = search.beam_search(graph, tokens, n_best=3, width=width, candidates=candidates)
-    best = (log_f.sort(descending=True).values - search.ways(graph.links, tokens)[-1, 0])[:3]
+    best = (log_f.sort(descending=True).values - search.log_normaliser(graph.links, tokens))[:3]
     assert (found.log_prob <= best[: len(found.log_prob)] + 1e-9).all()
     if found.proven:
         torch.testing.assert_close(found.log_prob, best, rtol=1e-9, atol=1e-9)
@@ -217,7 +217,7 @@ def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
 
 def test_many_masks_do_not_underflow():
     wide = random_graph(13, masks=300, k=2, vocabulary=5000, spread=3.0)
-    assert 0 < search.share_one_per_mask(wide) < 1 and search.ways(wide.links, 300)[-1, 0] < -800
+    assert 0 < search.share_one_per_mask(wide) < 1 and search.log_normaliser(wide.links, 300) < -800
     graph = search.one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
     found = search.beam_search(graph, 300, n_best=3, width=4)
     assert found.log_prob.isfinite().all() and found.log_prob[0] < -2000
@@ -404,7 +404,7 @@ def test_batches_order_and_padding_do_not_matter(any_model):
 def test_the_graph_holds_the_states_of_each_mask(model):
     network, tokenizer = load_for_filling(str(model))
     examples = encode(network, tokenizer, ["C<mask>C[MASK]", "CC<mask>"])
-    assert [g.mask.tolist() for g in graphs(network, examples, tokenizer)] == [
+    assert [g.mask_of_state.tolist() for g in graphs(network, examples, tokenizer)] == [
         [-1, 0, 0, 0, 1, 1, 1, 2],
         [-1, 0, 0, 0, 1],
     ]

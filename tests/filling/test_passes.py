@@ -17,7 +17,7 @@ from exlm import ExLMConfig, ExLMForMaskedLM, InputError
 from exlm.filling import search
 from exlm.filling.explore import explore
 from exlm.filling.options import FillOptions
-from exlm.filling.passes import Beginning, Reading, beam_in_passes, read_beginnings
+from exlm.filling.passes import Beginning, BeginningGraph, beam_in_passes, read_beginnings
 from exlm.filling.reading import encode, graphs, load_for_filling
 from exlm.filling.texts import fill_in_passes, fill_texts
 from exlm.model.passes import nll_in_passes
@@ -80,7 +80,10 @@ def filled(tokenizer):
         network = ExLMForMaskedLM(config).double().eval()
         (example,) = encode(network, tokenizer, [" [MASK]" * masks])
         (graph,) = graphs(network, [example], tokenizer)
-        start, first = Beginning(example.ids, example.masks, 0.0), Reading(graph, example.masks)
+        start, first = (
+            Beginning(example.ids, example.masks, 0.0),
+            BeginningGraph(graph, example.masks),
+        )
         read = partial(read_beginnings, network, tokenizer, 4096)
         return network, beam_in_passes(start, first, read, min(passes, masks), n_best, width)
 
@@ -102,12 +105,12 @@ def test_a_wide_beam_lists_all_fillings_once_with_the_probabilities_of_the_polic
     filled, tokenizer, switches, passes
 ):
     network, result = filled(switches, masks=3, passes=passes)
-    assert len({tuple(x.ids) for x in result.filled}) == len(result.filled) == len(WORDS) ** 3
+    assert len({tuple(x.ids) for x in result.fillings}) == len(result.fillings) == len(WORDS) ** 3
     assert result.proven
-    values = torch.tensor([x.log_prob for x in result.filled], dtype=torch.float64)
+    values = torch.tensor([x.log_prob for x in result.fillings], dtype=torch.float64)
     assert float(values.exp().sum()) == pytest.approx(1.0, abs=1e-9) and (values.diff() <= 0).all()
     if switches in ONE_PATH:
-        expected = -nll(network, tokenizer, [x.ids for x in result.filled], passes)
+        expected = -nll(network, tokenizer, [x.ids for x in result.fillings], passes)
         likely = expected > -60  # a mixture in float64 ends there, or the prior's other paths begin
         torch.testing.assert_close(values[likely], expected[likely], rtol=1e-6, atol=1e-6)
 
@@ -119,7 +122,7 @@ def test_what_a_narrow_beam_calls_proven_is_true(filled, switches, width):
     every_filling = {passes: filled(switches, masks=3, passes=passes)[1] for passes in (2, 3)}
     for (passes, every), n_best in itertools.product(every_filling.items(), (1, 2, 3)):
         _, result = filled(switches, masks=3, passes=passes, n_best=n_best, width=width)
-        values, best = ([x.log_prob for x in found.filled] for found in (result, every))
+        values, best = ([x.log_prob for x in found.fillings] for found in (result, every))
         assert all(value <= other + 1e-9 for value, other in zip(values, best, strict=False))
         if result.proven:
             assert values == pytest.approx(best[:n_best], abs=1e-9)
@@ -132,16 +135,18 @@ def test_what_a_narrow_beam_calls_proven_is_true(filled, switches, width):
 )
 def test_masks_are_summed_out_over_all_their_tokens(case):
     graph = search.one_per_mask(GRAPHS[case][0])
-    every, log_f = enumerate_fillings(graph, graph.masks)
-    probabilities = (log_f - log_f.logsumexp(0)).exp().view([graph.probs.shape[1]] * graph.masks)
-    for revealed in itertools.product([False, True], repeat=graph.masks):
+    every, log_f = enumerate_fillings(graph, graph.num_masks)
+    probabilities = (
+        (log_f - log_f.logsumexp(0)).exp().view([graph.probs.shape[1]] * graph.num_masks)
+    )
+    for revealed in itertools.product([False, True], repeat=graph.num_masks):
         smaller = search.summed_out(graph, torch.tensor(revealed))
-        assert smaller.masks == sum(revealed)
+        assert smaller.num_masks == sum(revealed)
         dropped = [mask for mask, now in enumerate(revealed) if not now]
         expected = probabilities.sum(dropped) if dropped else probabilities
-        if smaller.masks:
+        if smaller.num_masks:
             words = range(graph.probs.shape[1])
-            tokens = torch.tensor(list(itertools.product(words, repeat=smaller.masks)))
+            tokens = torch.tensor(list(itertools.product(words, repeat=smaller.num_masks)))
             actual = search.log_probability(smaller, tokens).exp()
             torch.testing.assert_close(actual, expected.flatten())
 
@@ -162,7 +167,7 @@ def test_samples_follow_the_policy(filled, tokenizer):
     count = 200
     options = FillOptions(n_best=count, method="sample", passes=2)
     record = fill_in_passes(graph, example, read, tokenizer, options)
-    values = {tuple(x.ids[1:-1]): x.log_prob for x in every.filled}
+    values = {tuple(x.ids[1:-1]): x.log_prob for x in every.fillings}
     drawn = []
     for entry in record["fillings"]:
         drawn.append(tuple(tokenizer.convert_tokens_to_ids(mask[0]) for mask in entry["tokens"]))

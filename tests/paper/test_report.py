@@ -18,7 +18,7 @@ from exlm.errors import InputError
 from exlm.model.objectives import CTC, OBJECTIVES, VanillaMLM
 from exlm.paper import values as paper
 from exlm.paper.analyze import Space
-from exlm.paper.estimates import Number, pivot, standard_error, verdict
+from exlm.paper.estimates import Number, decide, pivot, standard_error
 from exlm.paper.families import families
 from exlm.paper.figures import repeated_figures
 from exlm.paper.measurements import compare as measure_cost
@@ -712,9 +712,9 @@ def test_runs_without_joint_numbers_are_read_and_blank(tmp_path):
 
 
 def test_the_rule_of_two_standard_errors(tmp_path):
-    assert verdict(1.0, 0.4) == "shows" and verdict(-1.0, 0.4) == "does not show"
-    assert verdict(0.7, 0.4) == verdict(-0.7, 0.4) == "within the spread of seeds"
-    assert verdict(1.0, None) == "one seed, not decided"
+    assert decide(1.0, 0.4) == "yes" and decide(-1.0, 0.4) == "no"
+    assert decide(0.7, 0.4) == decide(-0.7, 0.4) == "unclear"
+    assert decide(1.0, None) == "one seed"
     values = {"exlm": [0.60, 0.64, 0.62], "mlm": [0.60, 0.61]}
     for name, scores in values.items():
         for seed, score in enumerate(scores):

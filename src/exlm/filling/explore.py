@@ -21,9 +21,9 @@ from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError, optional
 from exlm.filling import search
 from exlm.filling.options import FillOptions
-from exlm.filling.reading import Example, encode, fills_molecules, graphs, load_for_filling
+from exlm.filling.reading import MaskedText, encode, fills_molecules, graphs, load_for_filling
 from exlm.filling.search import Graph
-from exlm.filling.texts import allowed_paths, describe_states, fill_graph, filled_in
+from exlm.filling.texts import allowed_graph, describe_states, fill_graph, filled_in
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import replacing
 from exlm.train import distributed
@@ -107,36 +107,45 @@ def build_case(
     """Collects what the model says about one text, in a form that JSON can store.
 
     Returns:
-        objective, k, free, molecules (whether the text is a SMILES), masks (their number M), exact
-        (as in `fill`); segments: the text in parts [string, mask or None]; masks are numbered from
-        0; states: for each state, in the order of the lattice, its mask (-1 for BOS, M for EOS),
-        weight and top words; edges: [u, v, probability] for every edge of the DAG; `mlm` and `ctc`
-        have no transitions, so the list is empty; fillings: as in `fill`, and segments, the best
-        path from BOS to EOS, a molecule's drawing and its problem.
+        A dictionary with these keys.
+
+        - objective: of the model, `exlm`, `mlm` or `ctc`.
+        - k: the number of states of each mask.
+        - masks: the number M of masks.
+        - free: whether a mask may get no token or several.
+        - exact: as in `fill`.
+        - molecules: whether the text is a SMILES.
+        - segments: the text in parts [string, mask or None], with masks numbered from 0.
+        - states: for each state, in the order of the lattice, its mask (-1 for BOS, M for EOS),
+          weight and top words.
+        - edges: [u, v, probability] for every edge of the DAG. `mlm` and `ctc` have no transitions,
+          so the list is empty.
+        - fillings: as in `fill`, and segments, the best path from BOS to EOS, a molecule's drawing
+          and its problem.
 
     Raises InputError if the text has no mask, is too long or cannot be encoded."""
     options = options or FillOptions(n_best=10)
     network.eval()
-    (example,) = encode(network, tokenizer, [text])
-    if example.problem:
-        raise InputError(f"the text cannot be filled: {example.problem}")
-    (graph,) = graphs(network, [example], tokenizer)
-    record = fill_graph(graph, example, tokenizer, options)
+    (masked_text,) = encode(network, tokenizer, [text])
+    if masked_text.problem:
+        raise InputError(f"the text cannot be filled: {masked_text.problem}")
+    (graph,) = graphs(network, [masked_text], tokenizer)
+    record = fill_graph(graph, masked_text, tokenizer, options)
     if record["problem"]:
         raise InputError(record["problem"])
     molecules = fills_molecules(network, tokenizer, [text])
-    paths, _ = allowed_paths(graph, options)
+    allowed, _ = allowed_graph(graph, options)
     for filling in record["fillings"]:
-        _add_details(filling, paths, example, tokenizer, molecules)
-    masks = [[tokenizer.mask_token_id]] * graph.masks
+        _add_details(filling, allowed, masked_text, tokenizer, molecules)
+    masks = [[tokenizer.mask_token_id]] * graph.num_masks
     return {
         "objective": network.config.objective,
         "k": network.config.states_per_mask,
-        "masks": graph.masks,
+        "masks": graph.num_masks,
         "free": options.all_paths,
         "exact": record["exact"],
         "molecules": molecules,
-        "segments": _segments(example, masks, tokenizer),
+        "segments": _segments(masked_text, masks, tokenizer),
         "states": _states(graph, tokenizer, options, words),
         "edges": _edges(graph) if network.config.has_links else [],
         "fillings": record["fillings"],
@@ -151,7 +160,7 @@ def _states(
         return text if text and text.isprintable() else str(tokenizer.convert_ids_to_tokens(token))
 
     described = describe_states(graph, options, words, spell)
-    states = [{"mask": int(graph.mask[u]), **state} for u, state in enumerate(described)]
+    states = [{"mask": int(graph.mask_of_state[u]), **state} for u, state in enumerate(described)]
     # the first state emits BOS and the last one EOS, never a word
     states[0]["words"] = states[-1]["words"] = []
     return states
@@ -165,17 +174,17 @@ def _edges(graph: Graph) -> list[tuple[int, int, float]]:
 
 def _add_details(
     filling: dict[str, Any],
-    paths: Graph,
-    example: Example,
+    allowed: Graph,
+    masked_text: MaskedText,
     tokenizer: PreTrainedTokenizerFast,
     molecules: bool,
 ) -> None:
     """Adds the best path, the segments and, of a molecule, its problem and its drawing."""
     vocabulary = tokenizer.get_vocab()
     by_mask = [[vocabulary[token] for token in tokens] for tokens in filling["tokens"]]
-    (path,) = search.best_paths(paths, torch.tensor([list(chain(*by_mask))])).tolist()
-    filling["path"] = [0, *path, len(paths.links) - 1]
-    filling["segments"] = _segments(example, by_mask, tokenizer)
+    (path,) = search.best_paths(allowed, torch.tensor([list(chain(*by_mask))])).tolist()
+    filling["path"] = [0, *path, len(allowed.links) - 1]
+    filling["segments"] = _segments(masked_text, by_mask, tokenizer)
     if molecules:
         with rdBase.BlockLogs():
             filling["problem"] = molecule_problem(filling["text"])
@@ -183,10 +192,10 @@ def _add_details(
 
 
 def _segments(
-    example: Example, by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast
+    masked_text: MaskedText, by_mask: list[list[int]], tokenizer: PreTrainedTokenizerFast
 ) -> list[Segment]:
     """The filled text in parts: what stands between the masks, and what fills each mask."""
-    beginnings = list(accumulate(filled_in(example, by_mask)))
+    beginnings = list(accumulate(filled_in(masked_text, by_mask)))
     text = str(tokenizer.decode(beginnings[-1]))
     # A character may be spread over tokens of two segments. Then only one of them gets it.
     lengths = (len(tokenizer.decode(tokens)) for tokens in beginnings)
@@ -233,22 +242,26 @@ def page(case: Case) -> str:
 
 def figure(case: Case) -> str:
     """A figure of the DAG and, if the model has transitions, of their matrix, as SVG."""
-    states = case["states"]
-    masks = [state["mask"] for state in states]
-    # each mask is a column, whose states stand one below the other around the middle
-    rows = [u - masks.index(mask) - (masks.count(mask) - 1) / 2 for u, mask in enumerate(masks)]
-    words = [[_visible(word)[:11] for word, _ in state["words"][:3]] for state in states]
-    words[0] = ["[BOS]"]
-    words = [words_of_state or ["[EOS]"] for words_of_state in words]
-    tints = [TINTS[mask % 2] if 0 <= mask < case["masks"] else END_TINT for mask in masks]
+    masks = [state["mask"] for state in case["states"]]
+    nodes = []
+    for u, state in enumerate(case["states"]):
+        mask = state["mask"]
+        words = [_visible(word)[:11] for word, _ in state["words"][:3]] or ["[EOS]"]
+        if u == 0:
+            words = ["[BOS]"]
+        node = {
+            # each mask is a column, whose states stand one below the other around the middle
+            "column": mask,
+            "row": u - masks.index(mask) - (masks.count(mask) - 1) / 2,
+            "tint": TINTS[mask % 2] if 0 <= mask < case["masks"] else END_TINT,
+            "words": words,
+            "name": ", ".join(words),
+        }
+        nodes.append(node)
     parts = [text if mask is None else f" [MASK {mask + 1}]" for text, mask in case["segments"]]
     return TEMPLATES.get_template("figure.svg").render(
         case,
-        column=masks,
-        row=rows,
-        tints=tints,
-        words=words,
-        names=[", ".join(words_of_state) for words_of_state in words],
+        nodes=nodes,
         title=_visible("".join(parts))[:120],
         colours=[to_hex(HEAT(p)) for _, _, p in case["edges"]],
         scale=[to_hex(HEAT(i / 40)) for i in range(41)],

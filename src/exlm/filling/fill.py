@@ -87,7 +87,9 @@ def fill(
     distributed.to_device(network, device)
     filled = fill_texts(network, tokenizer, texts, fill_options, states, tokens_per_batch)
     if molecules:
-        filled = (_checked(record, valid_only) for record in filled)
+        filled = map(_mark_molecules, filled)
+    if valid_only:
+        filled = map(_drop_invalid, filled)
     records = tqdm(filled, "fill", len(texts), unit="line", disable=file is None)
     if not output:
         _write(records, sys.stdout, TABLE.render)
@@ -106,13 +108,13 @@ def _texts_of(file: str, text_column: str | None, header: bool) -> list[str]:
     return [text for text, _ in read_rows(source, text_column)]
 
 
-def _write(records: Iterable[Record], stream: TextIO, shown: Callable[[Record], str]) -> str:
-    """Writes records as they come, and says how many are filled. InputError if none can be
-    filled."""
+def _write(records: Iterable[Record], stream: TextIO, render: Callable[[Record], str]) -> str:
+    """Writes records as they come, each in the form that `render` gives it. Returns a sentence that
+    counts them. InputError if none can be filled."""
     problems: list[str | None] = []
     warnings = 0
     for record in records:
-        print(shown(record), file=stream)
+        print(render(record), file=stream)
         problems.append(record["problem"])
         warnings += record["warning"] is not None
     filled = problems.count(None)
@@ -125,13 +127,17 @@ def _write(records: Iterable[Record], stream: TextIO, shown: Callable[[Record], 
     return f"{filled} lines filled, {failed} with a problem, {warnings} with a warning"
 
 
-def _checked(record: Record, valid_only: bool) -> Record:
-    """Says of every filling whether it is a molecule (`valid`). With `valid_only`, those that are
-    none are left out."""
+def _mark_molecules(record: Record) -> Record:
+    """The record where `valid` says of every filling whether it is a molecule."""
+    fillings = []
     for entry in record["fillings"]:
-        entry["valid"] = molecule_problem(entry["text"]) is None
-    if valid_only and record["fillings"]:
-        record["fillings"] = [entry for entry in record["fillings"] if entry["valid"]]
-        if not record["fillings"]:
-            record["warning"] = "no filling is a molecule; raise n_best"
-    return record
+        fillings.append({**entry, "valid": molecule_problem(entry["text"]) is None})
+    return {**record, "fillings": fillings}
+
+
+def _drop_invalid(record: Record) -> Record:
+    """The record without fillings that are no molecule, with a warning if none is left."""
+    valid = [entry for entry in record["fillings"] if entry["valid"]]
+    if valid or not record["fillings"]:
+        return {**record, "fillings": valid}
+    return {**record, "fillings": [], "warning": "no filling is a molecule; raise n_best"}

@@ -29,7 +29,7 @@ class FillOptions:
         passes: in how many passes of the network to fill the masks. Each pass reveals the masks
             that the model is most certain of, as even a number as possible, and later ones read
             their tokens. A text with fewer masks takes fewer passes; `all` reveals one mask in
-            each. Not with `free`, `tokens` or `viterbi`."""
+            each. Several passes exclude `free`, `tokens` and `viterbi`."""
 
     n_best: int = 5
     method: Literal["beam", "viterbi", "sample"] = "beam"
@@ -44,21 +44,15 @@ class FillOptions:
             raise InputError(
                 f"n_best is {self.n_best} and beam is {self.beam}; both must be at least 1"
             )
-        if self.lengths is not None and (not self.lengths or 0 in self.lengths):
-            raise InputError(f"tokens is {self.tokens}; give a number from 1, or a range as 2-4")
+        if self.tokens is not None:
+            _parse_lengths(self.tokens)
         if self.passes != 1:
             self._check_passes()
 
     @property
     def lengths(self) -> range | None:
-        """The numbers of tokens that `tokens` names, none if it cannot be read."""
-        if self.tokens is None:
-            return None
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(self.tokens).strip())
-        if match is None:
-            return range(0)
-        first, last = match.groups()
-        return range(int(first), int(last or first) + 1)
+        """The numbers of tokens that `tokens` names; None without `tokens`."""
+        return None if self.tokens is None else _parse_lengths(self.tokens)
 
     @property
     def all_paths(self) -> bool:
@@ -81,3 +75,15 @@ class FillOptions:
                 f"passes is {self.passes}, but viterbi finds a path through the states of one "
                 "pass; use the method beam or sample"
             )
+
+
+def _parse_lengths(tokens: str) -> range:
+    """The numbers of tokens in `3` or `2-4`. InputError if it cannot be read, or names 0 or no
+    number."""
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(tokens).strip())
+    if match is not None:
+        first, last = match.groups()
+        lengths = range(int(first), int(last or first) + 1)
+        if lengths and 0 not in lengths:
+            return lengths
+    raise InputError(f"tokens is {tokens}; give a number from 1, or a range as 2-4")

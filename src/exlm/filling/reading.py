@@ -23,11 +23,13 @@ MASKS = re.compile(r"\[MASK\]|<mask>")
 LOGITS = 2**26
 
 
-class Example(NamedTuple):
-    """A text as tokens, the places of its masks, and why it cannot be filled (None: it can)."""
+class MaskedText(NamedTuple):
+    """A text with masks, as tokens."""
 
     ids: list[int]
+    # the places of the masks among the tokens
     masks: list[int]
+    # why the text cannot be filled; None if it can
     problem: str | None = None
 
 
@@ -52,88 +54,89 @@ def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFas
 def fills_molecules(
     network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
 ) -> bool:
-    """Whether texts with masks are SMILES: the model knows; for an older model its tokenizer or the
-    texts decide."""
+    """Whether texts with masks are SMILES. The configuration of the model says so; for an older
+    model, its tokenizer or the texts decide."""
     if network.config.molecules is not None:
         return network.config.molecules
-    examples = (MASKS.sub("C", text.replace(str(tokenizer.mask_token), "C")) for text in texts)
-    return splits_smiles(tokenizer.backend_tokenizer) or are_molecules(examples)
+    filled_texts = (MASKS.sub("C", text.replace(str(tokenizer.mask_token), "C")) for text in texts)
+    return splits_smiles(tokenizer.backend_tokenizer) or are_molecules(filled_texts)
 
 
 def encode(
     network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
-) -> list[Example]:
+) -> list[MaskedText]:
     """The texts as tokens. Masks may be in any spelling of MASKS, or the tokenizer's own."""
     spelled = [MASKS.sub(str(tokenizer.mask_token), text) for text in texts]
-    examples = []
+    masked_texts = []
     for text, ids in zip(spelled, tokenizer(spelled)["input_ids"], strict=True):
         masks = [place for place, token in enumerate(ids) if token == tokenizer.mask_token_id]
-        example = Example(ids, masks)
-        problem = _problem(network, tokenizer, text, example)
-        examples.append(example._replace(problem=problem))
-    return examples
+        masked_text = MaskedText(ids, masks)
+        problem = _problem(network, tokenizer, text, masked_text)
+        masked_texts.append(masked_text._replace(problem=problem))
+    return masked_texts
 
 
 def _problem(
-    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, text: str, example: Example
+    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, text: str, masked_text: MaskedText
 ) -> str | None:
     config = network.config
     ends = {config.bos_token_id, config.eos_token_id}
-    length = _expanded_length(network, example)
+    length = _expanded_length(network, masked_text)
     longest = config.max_position_embeddings
-    if not example.masks:
+    if not masked_text.masks:
         return "no mask"
-    if config.states_per_boundary > 1 and ends.intersection(example.ids[1:-1]):
+    if config.states_per_boundary > 1 and ends.intersection(masked_text.ids[1:-1]):
         return (
             "an end of sequence inside the text, which has states of its own in this model; "
             "give one sequence"
         )
     if length > longest:
         return f"too long: it expands to {length} positions, the model's most is {longest}"
-    if tokenizer.unk_token_id in example.ids:
+    if tokenizer.unk_token_id in masked_text.ids:
         return unknown_tokens(text, tokenizer)
     return None
 
 
-def _expanded_length(network: ExLMForMaskedLM, example: Example) -> int:
-    """How many positions an example takes in the encoder."""
-    copies_of_masks = len(example.masks) * (network.config.states_per_mask - 1)
+def _expanded_length(network: ExLMForMaskedLM, masked_text: MaskedText) -> int:
+    """How many positions a text takes in the encoder."""
+    copies_of_masks = len(masked_text.masks) * (network.config.states_per_mask - 1)
     copies_of_ends = 2 * (network.config.states_per_boundary - 1)
-    return len(example.ids) + copies_of_masks + copies_of_ends
+    return len(masked_text.ids) + copies_of_masks + copies_of_ends
 
 
 def all_graphs(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
-    examples: Sequence[Example],
+    masked_texts: Sequence[MaskedText],
     tokens_per_batch: int,
 ) -> Iterator[tuple[int, Graph]]:
-    """The number and the graph of every example without a problem, in another order: the longest
+    """The number and the graph of every text without a problem, in another order: the longest
     first, because too small a memory then shows at once."""
     network.eval()
     max_tokens = min(tokens_per_batch, LOGITS // network.config.vocab_size)
-    usable = [number for number, example in enumerate(examples) if example.problem is None]
-    lengths = [_expanded_length(network, examples[number]) for number in usable]
+    usable = [number for number, text in enumerate(masked_texts) if text.problem is None]
+    lengths = [_expanded_length(network, masked_texts[number]) for number in usable]
     for rows in longest_first(lengths, max_tokens):
         batch = [usable[row] for row in rows]
-        yield from zip(batch, graphs(network, [examples[i] for i in batch], tokenizer), strict=True)
+        graphs_of_batch = graphs(network, [masked_texts[i] for i in batch], tokenizer)
+        yield from zip(batch, graphs_of_batch, strict=True)
 
 
 @torch.inference_mode()
 def graphs(
-    network: ExLMForMaskedLM, examples: list[Example], tokenizer: PreTrainedTokenizerFast
+    network: ExLMForMaskedLM, masked_texts: list[MaskedText], tokenizer: PreTrainedTokenizerFast
 ) -> list[Graph]:
-    """A graph for each example, from one forward pass: what the model says about its masks. It is
+    """A graph for each text, from one forward pass: what the model says about its masks. It is
     on the CPU."""
     batch = tokenizer.pad(
-        {"input_ids": [example.ids for example in examples]},
+        {"input_ids": [masked_text.ids for masked_text in masked_texts]},
         return_tensors="pt",
         return_attention_mask=True,
         padding_side="right",
     )
     masked = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
-    for row, example in enumerate(examples):
-        masked[row, example.masks] = True
+    for row, masked_text in enumerate(masked_texts):
+        masked[row, masked_text.masks] = True
     lattice = network.exlm.expand(batch["input_ids"], batch["attention_mask"], masked)
     output = network.lattice_output(lattice)
     lattice = output.lattice

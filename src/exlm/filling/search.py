@@ -39,12 +39,12 @@ class Graph:
     # [N, N] log-probabilities of going from state u to state v > u; -inf where there is no edge
     links: Tensor
     # [N] which mask a state belongs to: 0 .. M-1, -1 for BOS, M for EOS
-    mask: Tensor
+    mask_of_state: Tensor
 
     @property
-    def masks(self) -> int:
+    def num_masks(self) -> int:
         """M, the number of masks."""
-        return int(self.mask[-1])
+        return int(self.mask_of_state[-1])
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,15 @@ class Fillings:
 def one_per_mask(graph: Graph) -> Graph:
     """The graph with only those edges that lead from one mask to the next. Every path visits each
     mask exactly once."""
-    following = graph.mask[:, None] + 1 == graph.mask
+    following = graph.mask_of_state[:, None] + 1 == graph.mask_of_state
     return replace(graph, links=graph.links.masked_fill(~following, -torch.inf))
 
 
 def share_one_per_mask(graph: Graph) -> float:
     """The probability of the paths of `one_per_mask`, divided by that of all paths with as many
     tokens as masks."""
-    one = ways(one_per_mask(graph).links, graph.masks)[-1, 0]
-    every = ways(graph.links, graph.masks)[-1, 0]
+    one = log_normaliser(one_per_mask(graph).links, graph.num_masks)
+    every = log_normaliser(graph.links, graph.num_masks)
     return min(1.0, float((one - every).exp()))
 
 
@@ -84,38 +84,64 @@ def summed_out(graph: Graph, revealed: Tensor) -> Graph:
     masks summed out: a link leads over the states of the masks between, which emit nothing."""
     links = graph.links
     for mask in (~revealed).nonzero()[:, 0]:
-        between = graph.mask == mask
-        # from every state over one of these to every state
-        over = links[:, between, None] + links[between]
-        links = torch.logaddexp(links, over.logsumexp(1))
+        in_mask = graph.mask_of_state == mask
+        # from every state over one state of this mask to every state
+        over_mask = links[:, in_mask, None] + links[in_mask]
+        links = torch.logaddexp(links, over_mask.logsumexp(1))
     # of BOS, the masks, EOS: whether they stay, and their new number
-    visited = F.pad(revealed, (1, 1), value=True)
-    number = visited.cumsum(0) - 2
-    stays = visited[graph.mask + 1]
-    return Graph(graph.probs[stays], links[stays][:, stays], number[graph.mask[stays] + 1])
+    stays = F.pad(revealed, (1, 1), value=True)
+    new_number = stays.cumsum(0) - 2
+    # the first entry of both is BOS, which is mask -1
+    place_of_state = graph.mask_of_state + 1
+    state_stays = stays[place_of_state]
+    return Graph(
+        probs=graph.probs[state_stays],
+        links=links[state_stays][:, state_stays],
+        mask_of_state=new_number[place_of_state[state_stays]],
+    )
 
 
-def ways(links: Tensor, tokens: int) -> Tensor:
-    """Log-probabilities [m + 2, N] to go from each state to the last one in exactly 0, 1, .. or m +
-    1 steps. Row m + 1 - i is log R_i. The first entry of the last row is log Z_m; it is -inf if no
-    path has m tokens."""
-    rows = [torch.eye(1, len(links)).to(links)[0].flip(0).log()]
+def log_mass_to_end(links: Tensor, tokens: int) -> Tensor:
+    """Log-probabilities [m + 2, N] to go from each state to the last one with m tokens altogether.
+    Row i is log R_i: i tokens are emitted already, so m + 1 - i steps are left."""
+    at_end = links.new_full((len(links),), -torch.inf)
+    at_end[-1] = 0.0
+    rows = [at_end]
     for _ in range(tokens + 1):
         rows.append((links + rows[-1]).logsumexp(1))
-    return torch.stack(rows)
+    return torch.stack(rows[::-1])
+
+
+def log_normaliser(links: Tensor, tokens: int) -> Tensor:
+    """log Z_m, the log-probability of m tokens; -inf if no path has m tokens."""
+    return log_mass_to_end(links, tokens)[0, 0]
 
 
 def length_distribution(links: Tensor) -> Tensor:
     """Log-probabilities [N - 1] of 0, 1, .. or N - 2 tokens, among the paths that reach the last
     state."""
-    return ways(links, len(links) - 2)[1:, 0].log_softmax(0)
+    # With N - 2 tokens altogether, row i leaves N - 2 - i tokens for a path from the first state.
+    log_masses = log_mass_to_end(links, len(links) - 2)[:-1, 0]
+    return log_masses.flip(0).log_softmax(0)
 
 
 def log_probability(graph: Graph, tokens: Tensor) -> Tensor:
     """log p(y | m), [n], of n sequences of m tokens, [n, m]."""
     emission = graph.probs[:, tokens].log().permute(1, 2, 0)
     log_f = alignment.log_likelihood(*_aligned(graph, emission))
-    return log_f - ways(graph.links, tokens.shape[1])[-1, 0]
+    return log_f - log_normaliser(graph.links, tokens.shape[1])
+
+
+@dataclass(frozen=True)
+class _Beginnings:
+    """n beginnings of fillings with i tokens each."""
+
+    # [n, i]
+    tokens: Tensor
+    # [n] log p(y_1..y_i | m)
+    log_prob: Tensor
+    # [n, N] the probability that the last token was emitted at each state
+    at_state: Tensor
 
 
 def beam_search(
@@ -125,59 +151,81 @@ def beam_search(
     After each token the search keeps the `width` best beginnings. If there is only one, every word
     continues it. Else the `candidates` most probable words of every state that can be reached
     continue them."""
-    # log R_i
-    mass = ways(graph.links, tokens).flip(0)
-    # For each state of the i-th token: how probable all later tokens can be together at most.
-    # Logarithms [N].
-    best = graph.probs.amax(1).log()
-    ceilings = [torch.zeros_like(best)]
-    for i in range(tokens - 1, 0, -1):
-        step = _step(graph.links, mass[i], mass[i + 1])
-        ceilings.append((step + best + ceilings[-1]).logsumexp(1))
-    common = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
-    # for each state, the best word that is no candidate (0: none)
-    rare = common.values[:, candidates:].sum(1)
-    # Every beginning has its tokens [n, i], its log-probability [n], and the probability to be at
-    # each state [n, N].
-    beginnings = torch.empty(1, 0, dtype=torch.long, device=best.device)
-    score = best.new_zeros(1)
-    alpha = torch.eye(1, len(best)).to(best)
+    log_mass = log_mass_to_end(graph.links, tokens)
+    top_words = graph.probs.topk(min(candidates + 1, graph.probs.shape[1]), dim=1)
+    # for each state, the probability of its best word that is no candidate, 0 without such a word
+    best_other_word = top_words.values[:, candidates:].sum(1)
+    beginnings = _no_tokens(graph.probs)
     # the largest bound of all dropped beginnings
-    missed = -torch.inf
-    for i, ceiling in enumerate(reversed(ceilings)):
-        arrived = alpha @ _step(graph.links, mass[i], mass[i + 1]).exp()
+    dropped_bound = -torch.inf
+    for i, ceiling in enumerate(_ceilings(graph, log_mass)):
+        arrived = beginnings.at_state @ _log_steps(graph.links, log_mass[i], log_mass[i + 1]).exp()
+        # Without the beginning's own probability; divided by exp(scale), lest it is rounded to 0.
         scale = float(ceiling.max())
         bound = arrived * (ceiling - scale).exp()
-        live = (bound > 0).any(0).nonzero()[:, 0]
-        # for a single beginning, it is cheap to try every word
-        if len(beginnings) == 1:
-            words = torch.arange(graph.probs.shape[1], device=best.device)
+        reachable = (bound > 0).any(0).nonzero()[:, 0]
+        if len(beginnings.tokens) == 1:
+            # for a single beginning, it is cheap to try every word
+            words = torch.arange(graph.probs.shape[1], device=graph.probs.device)
         else:
-            words = common.indices[live, :candidates].unique()
-            missed = max(missed, scale + float((score + (bound @ rare).log()).max()))
-        bounds = score[:, None] + (bound[:, live] @ graph.probs[live[:, None], words]).log()
-        ranked = bounds.flatten()
-        last = i == tokens - 1
-        keep = min(n_best if last else width, int((ranked > -torch.inf).sum()))
-        ranking = ranked.topk(min(keep + 1, len(ranked)))
-        if not last and len(ranking.values) > keep:
-            missed = max(missed, scale + float(ranking.values[keep]))
-        parent = ranking.indices[:keep] // len(words)
-        word = words[ranking.indices[:keep] % len(words)]
-        alpha = arrived[parent] * graph.probs[:, word].T
-        share = alpha.sum(1)
-        alpha = alpha / share[:, None]
-        score = score[parent] + share.log()
-        beginnings = torch.cat([beginnings[parent], word[:, None]], dim=1)
-    proven = missed == -torch.inf or (len(beginnings) == n_best and float(score[-1]) >= missed)
-    return Fillings(beginnings, score, best_paths(graph, beginnings), proven)
+            words = top_words.indices[reachable, :candidates].unique()
+            other_bounds = beginnings.log_prob + (bound @ best_other_word).log()
+            dropped_bound = max(dropped_bound, scale + float(other_bounds.max()))
+        word_bounds = bound[:, reachable] @ graph.probs[reachable[:, None], words]
+        ranked = (beginnings.log_prob[:, None] + word_bounds.log()).flatten()
+        is_last = i == tokens - 1
+        size = min(n_best if is_last else width, int((ranked > -torch.inf).sum()))
+        best = ranked.topk(min(size + 1, len(ranked)))
+        if not is_last and len(best.values) > size:
+            dropped_bound = max(dropped_bound, scale + float(best.values[size]))
+        parent = best.indices[:size] // len(words)
+        word = words[best.indices[:size] % len(words)]
+        beginnings = _extend(beginnings, parent, word, arrived, graph.probs)
+    log_prob = beginnings.log_prob
+    proven = dropped_bound == -torch.inf or (
+        len(log_prob) == n_best and float(log_prob[-1]) >= dropped_bound
+    )
+    return Fillings(beginnings.tokens, log_prob, best_paths(graph, beginnings.tokens), proven)
 
 
-def _step(links: Tensor, mass: Tensor, next_mass: Tensor) -> Tensor:
+def _no_tokens(probs: Tensor) -> _Beginnings:
+    """The beginning without any token, which is at the first state."""
+    tokens = torch.empty(1, 0, dtype=torch.long, device=probs.device)
+    at_state = probs.new_zeros(1, len(probs))
+    at_state[0, 0] = 1.0
+    return _Beginnings(tokens, probs.new_zeros(1), at_state)
+
+
+def _extend(
+    beginnings: _Beginnings, parent: Tensor, word: Tensor, arrived: Tensor, probs: Tensor
+) -> _Beginnings:
+    """The beginnings with the numbers `parent` [n], each continued by its `word` [n]. `arrived` are
+    the probabilities [parents, N] that the next token is emitted at each state."""
+    emitted = arrived[parent] * probs[:, word].T
+    step_probability = emitted.sum(1)
+    return _Beginnings(
+        tokens=torch.cat([beginnings.tokens[parent], word[:, None]], dim=1),
+        log_prob=beginnings.log_prob[parent] + step_probability.log(),
+        at_state=emitted / step_probability[:, None],
+    )
+
+
+def _ceilings(graph: Graph, log_mass: Tensor) -> list[Tensor]:
+    """For the 1st, 2nd, .. m-th token, log-probabilities [N]: how probable all later tokens can be
+    together at most if it is emitted at each state."""
+    best_word = graph.probs.amax(1).log()
+    ceilings = [torch.zeros_like(best_word)]
+    for i in range(len(log_mass) - 3, 0, -1):
+        log_steps = _log_steps(graph.links, log_mass[i], log_mass[i + 1])
+        ceilings.append((log_steps + best_word + ceilings[-1]).logsumexp(1))
+    return ceilings[::-1]
+
+
+def _log_steps(links: Tensor, log_mass: Tensor, next_log_mass: Tensor) -> Tensor:
     """Log transition probabilities [N, N] of the Markov chain of all paths at one step, from log R
     [N] before and after it; -inf in the rows of impossible states."""
-    here = mass[:, None]
-    return torch.where(here > -torch.inf, links + next_mass - here, -torch.inf)
+    before = log_mass[:, None]
+    return torch.where(before > -torch.inf, links + next_log_mass - before, -torch.inf)
 
 
 def best_paths(graph: Graph, tokens: Tensor) -> Tensor:
@@ -194,7 +242,7 @@ def viterbi(graph: Graph, tokens: int) -> Fillings:
     path, value = alignment.best_path(*_aligned(graph, emission))
     path = path[:, 1:-1]
     words = best.indices[path]
-    path_log_prob = value - ways(graph.links, tokens)[-1, 0]
+    path_log_prob = value - log_normaliser(graph.links, tokens)
     return Fillings(words, log_probability(graph, words), path, path_log_prob=path_log_prob)
 
 
@@ -202,13 +250,13 @@ def sample(
     graph: Graph, tokens: int, count: int, generator: torch.Generator | None = None
 ) -> Fillings:
     """`count` fillings of `tokens` tokens drawn from p(y | m)."""
-    free = graph.probs.new_zeros(count, tokens, len(graph.links))
-    path = alignment.sample(*_aligned(graph, free), generator=generator)[:, 1:-1]
+    emission = graph.probs.new_zeros(count, tokens, len(graph.links))
+    path = alignment.sample(*_aligned(graph, emission), generator=generator)[:, 1:-1]
     words = torch.empty_like(path)
     for state in path.unique():
-        here = path == state
-        words[here] = torch.multinomial(
-            graph.probs[state], int(here.sum()), replacement=True, generator=generator
+        at_state = path == state
+        words[at_state] = torch.multinomial(
+            graph.probs[state], int(at_state.sum()), replacement=True, generator=generator
         )
     return Fillings(words, log_probability(graph, words), path)
 

@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.filling import search
 from exlm.filling.options import FillOptions
-from exlm.filling.passes import Read, read_beginnings, search_in_passes
-from exlm.filling.reading import Example, all_graphs, encode
+from exlm.filling.passes import ReadBeginnings, read_beginnings, search_in_passes
+from exlm.filling.reading import MaskedText, all_graphs, encode
 from exlm.filling.search import Fillings, Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.model.passes import passes_needed
@@ -36,18 +36,18 @@ def fill_texts(
     """Yields a record for each text, in order; `output` of `fill` explains it. TEXTS texts are
     filled at a time."""
     options = options or FillOptions()
-    read = partial(read_beginnings, network, tokenizer, tokens_per_batch)
+    read_graphs = partial(read_beginnings, network, tokenizer, tokens_per_batch)
     for start in range(0, len(texts), TEXTS):
         chunk = texts[start : start + TEXTS]
-        examples = encode(network, tokenizer, chunk)
-        outcomes = [_outcome([], problem=example.problem) for example in examples]
-        for number, graph in all_graphs(network, tokenizer, examples, tokens_per_batch):
-            example = examples[number]
+        masked_texts = encode(network, tokenizer, chunk)
+        outcomes = [_outcome([], problem=text.problem) for text in masked_texts]
+        for number, graph in all_graphs(network, tokenizer, masked_texts, tokens_per_batch):
+            masked_text = masked_texts[number]
             line = start + number + 1
             if options.passes == 1:
-                outcome = fill_graph(graph, example, tokenizer, options, line)
+                outcome = fill_graph(graph, masked_text, tokenizer, options, line)
             else:
-                outcome = fill_in_passes(graph, example, read, tokenizer, options, line)
+                outcome = fill_in_passes(graph, masked_text, read_graphs, tokenizer, options, line)
             if states and outcome["fillings"]:
                 outcome["states"] = _states_of_masks(graph, options, tokenizer)
             outcomes[number] = outcome
@@ -57,86 +57,86 @@ def fill_texts(
 
 def fill_graph(
     graph: Graph,
-    example: Example,
+    masked_text: MaskedText,
     tokenizer: PreTrainedTokenizerFast,
     options: FillOptions,
     line: int = 1,
 ) -> Record:
-    """What `fill` writes about one text, except the text itself, in one pass. The number of the
+    """The record of one text that is filled in one pass, without the text itself. The number of the
     line is part of the seed of samples."""
-    paths, lengths = allowed_paths(graph, options)
+    allowed, lengths = allowed_graph(graph, options)
     if not lengths:
-        tokens = options.tokens or graph.masks
+        tokens = options.tokens or graph.num_masks
         states = len(graph.links) - 2
         problem = f"no path puts {tokens} tokens into its masks ({states} states)"
         return _outcome([], problem=problem)
     entries = []
     proven = True
     for length, probability in lengths.items():
-        fillings = _search(paths, length, options, line)
+        fillings = _search(allowed, length, options, line)
         proven = proven and fillings.proven
-        for entry in _entries(fillings, graph, example, tokenizer):
+        for entry in _entries(fillings, graph, masked_text, tokenizer):
             if options.all_paths:
                 entry["length_probability"] = probability
             entries.append(entry)
     exact = proven if options.method == "beam" else None
-    kept = None if options.all_paths else search.share_one_per_mask(graph)
-    return _outcome(entries, exact, kept, passes=1)
+    share = None if options.all_paths else search.share_one_per_mask(graph)
+    return _outcome(entries, exact, share, passes=1)
 
 
 def fill_in_passes(
     graph: Graph,
-    example: Example,
-    read: Read,
+    masked_text: MaskedText,
+    read_graphs: ReadBeginnings,
     tokenizer: PreTrainedTokenizerFast,
     options: FillOptions,
     line: int = 1,
 ) -> Record:
-    """The same in several passes, of which `graph` is the first; `read` makes the others
-    (`exlm.filling.passes`)."""
-    passes = passes_needed(options.passes, len(example.masks))
-    result = search_in_passes(graph, example, read, passes, options, line)
+    """The record of one text that is filled in several passes, without the text itself. `graph` is
+    the first pass; `read_graphs` makes the others (`exlm.filling.passes`)."""
+    passes = passes_needed(options.passes, len(masked_text.masks))
+    result = search_in_passes(graph, masked_text, read_graphs, passes, options, line)
     entries = []
-    for filled in result.filled:
-        by_mask = [[filled.ids[place]] for place in example.masks]
-        entries.append(_entry(filled.ids[1:-1], by_mask, filled.log_prob, tokenizer))
+    for filling in result.fillings:
+        by_mask = [[filling.ids[place]] for place in masked_text.masks]
+        entries.append(_entry(filling.ids[1:-1], by_mask, filling.log_prob, tokenizer))
     exact = result.proven if options.method == "beam" else None
     return _outcome(entries, exact, result.share_one_per_mask, passes)
 
 
-def allowed_paths(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float]]:
+def allowed_graph(graph: Graph, options: FillOptions) -> tuple[Graph, dict[int, float]]:
     """The graph with only the paths that `options` allow, and the probability of each number of
     tokens they ask for."""
-    paths = graph if options.all_paths else search.one_per_mask(graph)
-    allowed_lengths = options.lengths or [graph.masks]
+    allowed = graph if options.all_paths else search.one_per_mask(graph)
+    allowed_lengths = options.lengths or [graph.num_masks]
     probabilities = {}
-    distribution = search.length_distribution(paths.links).exp().tolist()
+    distribution = search.length_distribution(allowed.links).exp().tolist()
     for length, probability in enumerate(distribution):
         if length in allowed_lengths and probability > 0:
             probabilities[length] = probability
-    return paths, probabilities
+    return allowed, probabilities
 
 
-def _search(paths: Graph, length: int, options: FillOptions, line: int) -> Fillings:
+def _search(allowed: Graph, length: int, options: FillOptions, line: int) -> Fillings:
     if options.method == "viterbi":
-        return search.viterbi(paths, length)
+        return search.viterbi(allowed, length)
     if options.method == "sample":
         seed = draw(Purpose.SAMPLED_FILLING, options.seed, line, length)
         generator = torch.Generator().manual_seed(int(seed) >> 1)
-        return search.sample(paths, length, options.n_best, generator)
-    return search.beam_search(paths, length, options.n_best, options.beam)
+        return search.sample(allowed, length, options.n_best, generator)
+    return search.beam_search(allowed, length, options.n_best, options.beam)
 
 
 def _entries(
-    fillings: Fillings, graph: Graph, example: Example, tokenizer: PreTrainedTokenizerFast
+    fillings: Fillings, graph: Graph, masked_text: MaskedText, tokenizer: PreTrainedTokenizerFast
 ) -> Iterator[Record]:
     # If BOS or EOS has several states, a token emitted by one of them goes to the nearest mask.
-    mask_of_token = graph.mask[fillings.path].clamp(0, graph.masks - 1)
+    mask_of_token = graph.mask_of_state[fillings.path].clamp(0, graph.num_masks - 1)
     for tokens, masks, log_prob in zip(
         fillings.tokens, mask_of_token, fillings.log_prob.tolist(), strict=True
     ):
-        by_mask = [tokens[masks == mask].tolist() for mask in range(graph.masks)]
-        ids = list(chain(*filled_in(example, by_mask)))
+        by_mask = [tokens[masks == mask].tolist() for mask in range(graph.num_masks)]
+        ids = list(chain(*filled_in(masked_text, by_mask)))
         entry = _entry(ids, by_mask, log_prob, tokenizer)
         if fillings.path_log_prob is not None:
             entry["path_probability"] = float(fillings.path_log_prob.exp())
@@ -161,12 +161,13 @@ def _entry(
 def _outcome(
     fillings: list[Record],
     exact: bool | None = None,
-    kept: float | None = None,
+    share_one_per_mask: float | None = None,
     passes: int | None = None,
     problem: str | None = None,
 ) -> Record:
+    """A record without the text itself. If `share_one_per_mask` is small, it has a warning."""
     warning = None
-    if kept is not None and kept < 0.5:
+    if share_one_per_mask is not None and share_one_per_mask < 0.5:
         warning = (
             "these probabilities say little of the model, whose paths seldom have one state in "
             "every mask; see --free"
@@ -174,18 +175,18 @@ def _outcome(
     return {
         "fillings": fillings,
         "exact": exact,
-        "kept": kept,
+        "kept": share_one_per_mask,
         "passes": passes,
         "warning": warning,
         "problem": problem,
     }
 
 
-def filled_in(example: Example, by_mask: list[list[int]]) -> list[list[int]]:
+def filled_in(masked_text: MaskedText, by_mask: list[list[int]]) -> list[list[int]]:
     """The filled text, without BOS and EOS, as 2 M + 1 lists of tokens: in turn the tokens outside
     the masks and those that fill a mask."""
-    limits = [0, *example.masks, len(example.ids) - 1]
-    first, *others = [example.ids[start + 1 : end] for start, end in pairwise(limits)]
+    limits = [0, *masked_text.masks, len(masked_text.ids) - 1]
+    first, *others = [masked_text.ids[start + 1 : end] for start, end in pairwise(limits)]
     return [first, *chain.from_iterable(zip(by_mask, others, strict=True))]
 
 
@@ -194,8 +195,8 @@ def describe_states(
 ) -> list[Record]:
     """For every state, its `weight`, the probability that a path allowed by `options` visits it,
     and the `count` most probable `words`, each spelled and with its probability."""
-    paths, lengths = allowed_paths(graph, options)
-    visits = [p * search.visits(paths, length).sum(0) for length, p in lengths.items()]
+    allowed, lengths = allowed_graph(graph, options)
+    visits = [p * search.visits(allowed, length).sum(0) for length, p in lengths.items()]
     weights = torch.stack(visits).sum(0) / sum(lengths.values())
     top = graph.probs.topk(min(count, graph.probs.shape[1]), dim=1)
     states = []
@@ -212,5 +213,8 @@ def _states_of_masks(
 ) -> list[list[Record]]:
     """The states of each mask, without those of BOS and EOS."""
     states = describe_states(graph, options, 5, tokenizer.convert_ids_to_tokens)
-    places = [(graph.mask == mask).nonzero()[:, 0].tolist() for mask in range(graph.masks)]
-    return [[states[place] for place in places_of_mask] for places_of_mask in places]
+    states_of_masks: list[list[Record]] = [[] for _ in range(graph.num_masks)]
+    for mask, state in zip(graph.mask_of_state.tolist(), states, strict=True):
+        if 0 <= mask < graph.num_masks:
+            states_of_masks[mask].append(state)
+    return states_of_masks

@@ -4,7 +4,7 @@ those of the wild type, where all mutated positions are masked together."""
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,8 +23,17 @@ from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.train import distributed
 
-# expanded ones
+# how many expanded tokens one forward pass may have
 TOKENS_PER_BATCH = 4096
+
+
+class Variant(NamedTuple):
+    """A row: a wild type and the new residues at its mutated places (from 0, ascending)."""
+
+    wild: str
+    changes: dict[int, str]
+    # why it cannot be scored; "" if it can
+    problem: str
 
 
 def score(
@@ -41,7 +50,7 @@ def score(
 
     The table gets three columns: `score` is the sum over the mutated positions, each judged by
     itself; `joint_score` judges them together, by the likelihood of `exlm fill` in one pass (equal
-    without transitions); `problem`, why there is none.
+    without transitions); `problem` says why a row has no scores.
 
     Args:
         model: a pre-trained model of proteins.
@@ -73,9 +82,9 @@ def score(
     distributed.to_device(network, device)
     malformed = frame.attrs.get("malformed", {})
     variants = []
-    for row, cells in enumerate(zip(wild_types, frame[mutations_column], strict=True)):
-        wild, change = (str(cell).strip().upper().removesuffix("*") for cell in cells)
-        variants.append(read_variant(wild, change, malformed.get(row, "")))
+    for row, (wild, mutations) in enumerate(zip(wild_types, frame[mutations_column], strict=True)):
+        problem = malformed.get(row, "")
+        variants.append(read_variant(_clean(wild), _clean(mutations), problem))
     if all(variant.problem for variant in variants):
         raise InputError(f"{input}: no row can be scored, the first: {variants[0].problem}")
     scores, problems = score_variants(network, tokenizer, variants)
@@ -91,6 +100,11 @@ def score(
     return result
 
 
+def _clean(cell: Any) -> str:
+    """A cell as capital letters, without the `*` that may end a protein."""
+    return str(cell).strip().upper().removesuffix("*")
+
+
 def _print_correlations(label_column: str, labels: np.ndarray, scores: np.ndarray) -> None:
     labelled = ~np.isnan(labels)
     correlations = [spearmanr(column[labelled], labels[labelled]).statistic for column in scores.T]
@@ -100,20 +114,11 @@ def _print_correlations(label_column: str, labels: np.ndarray, scores: np.ndarra
     )
 
 
-class Variant(NamedTuple):
-    """A row: a wild type and the new residues at its mutated places (from 0, ascending)."""
-
-    wild: str
-    changes: dict[int, str]
-    # why it cannot be scored; "" if it can
-    problem: str
-
-
-def read_variant(wild: str, change: str, problem: str) -> Variant:
+def read_variant(wild: str, mutations: str, problem: str) -> Variant:
     """The variant of a row, unless there is already a problem with the row."""
     if not problem:
         try:
-            return Variant(wild, substitutions(wild, change), "")
+            return Variant(wild, substitutions(wild, mutations), "")
         except InputError as error:
             problem = str(error)
     return Variant(wild, {}, problem)
@@ -122,8 +127,8 @@ def read_variant(wild: str, change: str, problem: str) -> Variant:
 def score_variants(
     network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, variants: Sequence[Variant]
 ) -> tuple[np.ndarray, list[str]]:
-    """Both scores [variants, 2] (`log_odds`; NaN where there are none), and why there are none
-    ("" where there are)."""
+    """Both scores of `log_odds` for each variant [variants, 2], and its problem. A variant with a
+    problem has NaN scores, one with scores has the problem ""."""
     scores = np.full((len(variants), 2), np.nan)
     problems = [variant.problem for variant in variants]
     # the rows with the same masked text, which one forward pass serves
@@ -139,12 +144,12 @@ def score_variants(
             scores[row] = 0.0
     if not rows_of_text:
         return scores, problems
-    examples = encode(network, tokenizer, list(rows_of_text))
+    masked_texts = encode(network, tokenizer, list(rows_of_text))
     groups = list(rows_of_text.values())
-    for example, rows in zip(examples, groups, strict=True):
+    for masked_text, rows in zip(masked_texts, groups, strict=True):
         for row in rows:
-            problems[row] = example.problem or ""
-    for number, graph in all_graphs(network, tokenizer, examples, TOKENS_PER_BATCH):
+            problems[row] = masked_text.problem or ""
+    for number, graph in all_graphs(network, tokenizer, masked_texts, TOKENS_PER_BATCH):
         tokens = [_tokens_at_masks(variants[row], tokenizer) for row in groups[number]]
         scores[groups[number]] = log_odds(graph, torch.tensor(tokens))
     return scores, problems
@@ -157,13 +162,13 @@ def _tokens_at_masks(variant: Variant, tokenizer: PreTrainedTokenizerFast) -> li
     return [tokenizer.convert_tokens_to_ids(new), tokenizer.convert_tokens_to_ids(old)]
 
 
-def substitutions(wild: str, change: str) -> dict[int, str]:
-    """The new residue at every mutated place (from 0, ascending), of mutations such as `V39A:D40C`
-    or a whole mutant. InputError if one is not understood or does not fit."""
-    if len(change) == len(wild) and re.fullmatch("[A-Z]+", change):
-        return {place: new for place, new in enumerate(change) if new != wild[place]}
+def substitutions(wild: str, mutations: str) -> dict[int, str]:
+    """The new residue at every mutated place (from 0, ascending). `mutations` are such as
+    `V39A:D40C`, or a whole mutant. InputError if one is not understood or does not fit."""
+    if len(mutations) == len(wild) and re.fullmatch("[A-Z]+", mutations):
+        return {place: new for place, new in enumerate(mutations) if new != wild[place]}
     changes: dict[int, str] = {}
-    for name in re.split(r"[:,;\s]+", change):
+    for name in re.split(r"[:,;\s]+", mutations):
         match = re.fullmatch(r"([A-Z])([1-9]\d*)([A-Z])", name)
         if not match:
             raise InputError(
@@ -172,11 +177,11 @@ def substitutions(wild: str, change: str) -> dict[int, str]:
             )
         old, position, new = match.groups()
         place = int(position) - 1
-        there = wild[place : place + 1] or "no residue"
+        residue = wild[place : place + 1] or "no residue"
         if place in changes:
-            there = "another mutation"
-        if there != old:
-            raise InputError(f"{name}: at position {position} there is {there}, not {old}")
+            residue = "another mutation"
+        if residue != old:
+            raise InputError(f"{name}: at position {position} there is {residue}, not {old}")
         changes[place] = new
     return dict(sorted(changes.items()))
 

@@ -118,6 +118,7 @@ def analyze(
     study = Study(
         output, data, model, train, prior, space, tasks, seeds, pretrain_seeds, cost_steps, case
     )
+    # names and architectures now, to refuse early; the steps of MLM++ need the cost
     models = variants(experiment, data, model, train, space)
     if experiment != "efficiency" and not (models and seeds and pretrain_seeds):
         raise InputError(
@@ -248,34 +249,51 @@ def variants(
     """The models of an experiment: the settings for `exlm pretrain` (data, model, train), by the
     name of the model's directories. For `efficiency` there are none. MLM++ is an MLM that has
     `cost_ratio` times as many updates. Its training then costs as much as ExLM's."""
-    models: dict[str, dict[str, Any]] = {}
-
-    def add(p: float, ending: str = "", repeat: int = 1, **switches: Any) -> None:
-        variant = replace(model, **switches)
-        name = f"{variant.objective}-p{100 * p:g}"
-        if variant.expands:
-            name += f"-k{variant.num_states}"
-        elif repeat > 1:
-            name += f"-r{repeat}"
-        of_variant = replace(data, mask_ratio=p, repeat=repeat)
-        models[name + ending] = {"data": of_variant, "model": variant, "train": train}
-
+    variant = partial(_variant, data, model, train)
+    models: list[tuple[str, dict[str, Any]]] = []
     if experiment == "ablations":  # paper, section 5.3 and appendix
         p = data.one_mask_ratio
-        add(p, objective="mlm")
-        add(p, objective="exlm")
-        add(p, objective="ctc")
-        add(p, "-1d", objective="exlm", rotary="1d")
-        add(p, "-sparse", objective="exlm", dag="sparse")
-        add(p, "-plus-plus", objective="mlm")
         steps = max(train.optimizer.warmup_steps, round(train.steps * cost_ratio), 1)
-        models[f"mlm-p{100 * p:g}-plus-plus"]["train"] = replace(train, steps=steps)
+        models += [
+            variant(p, objective="mlm"),
+            variant(p, objective="exlm"),
+            variant(p, objective="ctc"),
+            variant(p, "-1d", objective="exlm", rotary="1d"),
+            variant(p, "-sparse", objective="exlm", dag="sparse"),
+            variant(p, "-plus-plus", steps=steps, objective="mlm"),
+        ]
     if experiment in ("repeated-mlm", "entropy"):  # sections 3 and 3.3
         for p, r in space.grid():
-            add(p, repeat=r, objective="mlm")
+            models.append(variant(p, repeat=r, objective="mlm"))
     if experiment in ("sweep", "entropy"):  # section 5.3
         for p in space.sweep_mask_ratios:
-            add(p, objective="mlm")
+            models.append(variant(p, objective="mlm"))
             for k in space.states:
-                add(p, objective="exlm", num_states=k)
-    return models
+                models.append(variant(p, objective="exlm", num_states=k))
+    return dict(models)
+
+
+def _variant(
+    data: DataConfig,
+    model: ArchitectureConfig,
+    train: LoopConfig,
+    p: float,
+    ending: str = "",
+    repeat: int = 1,
+    steps: int | None = None,
+    **switches: Any,
+) -> tuple[str, dict[str, Any]]:
+    """The name and the settings of a model with mask ratio p: `model` with these switches. The name
+    gets the ending; `steps` replaces the number of updates of `train`."""
+    architecture = replace(model, **switches)
+    name = f"{architecture.objective}-p{100 * p:g}"
+    if architecture.expands:
+        name += f"-k{architecture.num_states}"
+    elif repeat > 1:
+        name += f"-r{repeat}"
+    settings = {
+        "data": replace(data, mask_ratio=p, repeat=repeat),
+        "model": architecture,
+        "train": train if steps is None else replace(train, steps=steps),
+    }
+    return name + ending, settings

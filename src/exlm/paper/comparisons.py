@@ -3,11 +3,16 @@ paper our runs show."""
 
 from collections.abc import Sequence
 
-from exlm.paper.estimates import Number, standard_error, verdict
+from exlm.paper.estimates import Number, decide, standard_error
 from exlm.paper.families import Family
 from exlm.paper.page import Row, Table
 from exlm.paper.tables import sources
 from exlm.paper.values import ACCURACY, CLAIMS, COLUMNS, HOURS, PLUS, Cell, Term, texts, title
+
+# what the tables say of each result of `decide`
+UNDECIDED = {"one seed": "one seed, not decided", "unclear": "within the spread of seeds"}
+AHEAD = {"yes": "ExLM", "no": PLUS, **UNDECIDED}
+VERDICTS = {"yes": "shows", "no": "does not show", **UNDECIDED}
 
 
 def worth_table(groups: Sequence[Family]) -> Table:
@@ -37,7 +42,6 @@ def _gain(
     interval = None
     if error is not None:
         interval = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
-    decision = verdict(gain, error)
     hours = [family.numbers[cell][HOURS].value for cell in (exlm, mlm)]
     row = {
         "group": family.label,
@@ -47,7 +51,7 @@ def _gain(
         PLUS: others,
         "ExLM better by": Number(gain, digits=digits),
         "interval": interval,
-        "ahead": {"shows": "ExLM", "does not show": PLUS}.get(decision, decision),
+        "ahead": AHEAD[decide(gain, error)],
         "cost": Number(hours[0] / hours[1], digits=2),
     }
     return [row | sources(family, exlm)]
@@ -74,29 +78,32 @@ def _finding(family: Family, claim: str, terms: list[Term], cells: dict[str, Cel
     compares the mean over the tasks that its cells share. Without such tasks it compares held-out
     accuracy, but only if p and r are the same in all cells."""
     compared = {cells[term.cell] for term in terms}
-    usual_scores = family.shared_tasks(compared)
-    if not usual_scores and len({(cell.p, cell.r) for cell in compared}) == 1:
-        usual_scores = [ACCURACY]
-    numbers: list[tuple[float, Number]] = []
-    words: list[str] = []
+    default_scores = family.shared_tasks(compared)
+    if not default_scores and len({(cell.p, cell.r) for cell in compared}) == 1:
+        default_scores = [ACCURACY]
+    weighted: list[tuple[float, Number]] = []
     titles: list[str] = []
     for weight, name, score in terms:
-        scores = [score] if score else usual_scores
+        scores = [score] if score else default_scores
         number = family.estimate(cells[name], *scores)
         if not number:
             return []
-        digits = max(2, number.digits)
-        numbers.append((weight, number))
-        words.append(f"{weight:+g} × {number.value:.{digits}f} {name}")
+        weighted.append((weight, number))
         titles.append(", ".join(title(score) for score in scores))
-    difference = sum(weight * number.value for weight, number in numbers)
-    error = standard_error(numbers)
+    digits = max([2, *(number.digits for _, number in weighted)])
+    printed_terms = []
+    for term, (weight, number) in zip(terms, weighted, strict=True):
+        printed_terms.append(f"{weight:+g} × {number.value:.{digits}f} {term.cell}")
+    difference = sum(weight * number.value for weight, number in weighted)
+    error = standard_error(weighted)
     seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
-    of_what = " and ".join(dict.fromkeys(titles))
+    score_titles = " and ".join(dict.fromkeys(titles))
     row = {
         "group": family.label,
         "claim": claim,
-        "our runs": verdict(difference, error),
-        "numbers": f"{difference:+.{digits}f} ({seeds}): {'; '.join(words)} ({of_what})",
+        "our runs": VERDICTS[decide(difference, error)],
+        "numbers": (
+            f"{difference:+.{digits}f} ({seeds}): {'; '.join(printed_terms)} ({score_titles})"
+        ),
     }
     return [row]

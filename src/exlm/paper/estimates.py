@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev, variance
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -48,7 +48,8 @@ def pivot(scores: pd.DataFrame, center: Callable[[pd.Series], float] = fmean) ->
     key: Any
     for key, rows in scores.groupby([*Cell._fields, "score"]):
         *cell, score = key
-        centers = {str(run): center(of_run) for run, of_run in rows.groupby("run")["value"]}
+        by_run = rows.groupby("run")["value"]
+        centers = {str(run): center(values_of_run) for run, values_of_run in by_run}
         values = rows["value"].tolist()
         spread = stdev(values) if len(values) > 1 else rows["error"].iloc[0]
         numbers[Cell(*cell)][score] = Number(
@@ -88,11 +89,11 @@ def standard_error(terms: Sequence[tuple[float, Number]]) -> float | None:
     return math.sqrt(pooled * sum(weight**2 / len(number.centers) for weight, number in terms))
 
 
-def verdict(difference: float, error: float | None) -> str:
-    """What seeds say of a claim that a difference is positive. It is decided if the difference is
-    farther from 0 than two standard errors."""
+def decide(difference: float, error: float | None) -> Literal["yes", "no", "one seed", "unclear"]:
+    """Whether seeds show that a difference is positive. It is decided if the difference is farther
+    from 0 than two standard errors."""
     if error is None:
-        return "one seed, not decided"
+        return "one seed"
     if abs(difference) <= 2 * error:
-        return "within the spread of seeds"
-    return "shows" if difference > 0 else "does not show"
+        return "unclear"
+    return "yes" if difference > 0 else "no"

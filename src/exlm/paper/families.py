@@ -3,6 +3,7 @@ tables."""
 
 from collections import Counter
 from collections.abc import Collection
+from functools import cached_property
 from statistics import fmean
 
 from exlm.paper.analyze import Space
@@ -33,18 +34,32 @@ class Family:
             places += [(tuning.id, cell, run.id) for tuning in self.tunings_of(run)]
         self.scores = in_cells(runs.scores, places)
         self.numbers = pivot(self.scores)
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        """The tasks of all fine-tunings: first the paper's, in its order, then all others."""
         tasks = {task for _, task in self.tunings}
         papers_tasks = [task for task in (*GLUE, "squad2", *MOLECULENET) if task in tasks]
-        self.tasks = papers_tasks + sorted(tasks.difference(papers_tasks))
+        return papers_tasks + sorted(tasks.difference(papers_tasks))
+
+    @cached_property
+    def percent_tasks(self) -> list[str]:
+        """The tasks that are scored in percent."""
         other_units = {tuning.task for tuning in self.tunings.values() if not tuning.in_percent}
-        self.percent_tasks = [task for task in self.tasks if task not in other_units]
-        # The mask ratio of the ablations: 15% if there is such a run, else the most frequent one.
-        ratios = Counter(cell.p for cell in cells if cell.r == 1)
-        self.base_ratio = max(ratios, key=lambda p: (p == 0.15, ratios[p], -p), default=0.15)
-        # The k of most ablations. Without any, it is 4, as in the paper, or else the largest k.
-        ablated = Counter(cell.k for cell in cells if cell.method.startswith("ExLM w/"))
-        states = {cell.k for cell in cells if cell.k > 1}
-        self.base_states = max(states, key=lambda k: (ablated[k], k == 4, k), default=4)
+        return [task for task in self.tasks if task not in other_units]
+
+    @cached_property
+    def base_ratio(self) -> float:
+        """The mask ratio of the ablations: 15% if there is such a run, else the most frequent."""
+        counts = Counter(cell.p for cell in self.cells if cell.r == 1)
+        return max(counts, key=lambda p: (p == 0.15, counts[p], -p), default=0.15)
+
+    @cached_property
+    def base_states(self) -> int:
+        """The k of most ablations. Without any, it is 4, as in the paper, or else the largest."""
+        ablations = Counter(cell.k for cell in self.cells if cell.method.startswith("ExLM w/"))
+        states = {cell.k for cell in self.cells if cell.k > 1}
+        return max(states, key=lambda k: (ablations[k], k == 4, k), default=4)
 
     def tunings_of(self, run: Pretraining) -> list[Finetuning]:
         return [tuning for (run_id, _), tuning in self.tunings.items() if run_id == run.id]
@@ -82,7 +97,8 @@ class Family:
         return sorted(cells | {Cell(MLM, 1, p, r) for p, r in Space(ratios, repeats).grid()})
 
     def cells_by_name(self) -> dict[str, Cell]:
-        """A name may leave out `base_states`; at `base_ratio` and r = 1 the method is enough."""
+        """The cells by their names. A name may leave out `base_states`; at `base_ratio` and r = 1
+        the name of the method is enough."""
         names = {cell.description: cell for cell in self.cells}
         for cell in self.cells:
             if cell.k in (1, self.base_states):
@@ -97,14 +113,14 @@ def families(runs: Runs) -> list[Family]:
     has of EXLM_ONLY only its positions, so it joins every family that agrees in these and in the
     rest. MLMs on repeated tokens are compared with no ExLM, so they join only one family. If runs
     of a cell share a seed, the lowest id is used."""
-    everything = sorted(runs.pretrainings.values(), key=lambda run: (run.steps, run.seed, run.id))
-    kinds = Counter(run.kind for run in everything)
+    all_runs = sorted(runs.pretrainings.values(), key=lambda run: (run.steps, run.seed, run.id))
+    kinds = Counter(run.kind for run in all_runs)
     groups: list[tuple[Kind, Cells, set[str]]] = []
     for kind, _ in kinds.most_common():
         if any(other[:2] == kind[:2] and kind.exlm_only < other.exlm_only for other in kinds):
             continue
-        placed = {run_id for *_, ids in groups for run_id in ids}
-        cells = _cells(kind, everything, placed, runs)
+        ids_in_families = {run_id for *_, ids in groups for run_id in ids}
+        cells = _cells(kind, all_runs, ids_in_families, runs)
         groups.append((kind, cells, {run.id for members in cells.values() for run in members}))
     result = []
     for kind, cells, ids in groups:
@@ -114,17 +130,19 @@ def families(runs: Runs) -> list[Family]:
     return sorted(result, key=lambda family: (-len(family.runs), family.label))
 
 
-def _cells(kind: Kind, everything: list[Pretraining], placed: set[str], runs: Runs) -> Cells:
-    """The runs of a family by cell. `placed` are the ids of those that have a family already."""
-    alike = [run for run in everything if run.kind.settings == kind.settings]
-    alike = [run for run in alike if run.kind.exlm_only <= kind.exlm_only]
-    plus_steps = _plus_steps(kind.steps, alike, runs)
+def _cells(kind: Kind, all_runs: list[Pretraining], ids_in_families: set[str], runs: Runs) -> Cells:
+    """The runs of a family by cell. Those with `ids_in_families` have a family already."""
+    same_settings = []
+    for run in all_runs:
+        if run.kind.settings == kind.settings and run.kind.exlm_only <= kind.exlm_only:
+            same_settings.append(run)
+    plus_steps = _plus_steps(kind.steps, same_settings, runs)
     by_seed: dict[tuple[Cell, int], Pretraining] = {}
-    for run in alike:
+    for run in same_settings:
         cell = run.cell
         if cell.is_plain_mlm and run.steps == plus_steps.get(cell.p):
             by_seed.setdefault((Cell(PLUS, 1, cell.p), run.seed), run)
-        elif run.steps == kind.steps and (cell.r == 1 or run.id not in placed):
+        elif run.steps == kind.steps and (cell.r == 1 or run.id not in ids_in_families):
             by_seed.setdefault((cell, run.seed), run)
     cells: Cells = {}
     for cell, seed in sorted(by_seed, key=lambda place: order(place[0])):
@@ -132,13 +150,14 @@ def _cells(kind: Kind, everything: list[Pretraining], placed: set[str], runs: Ru
     return cells
 
 
-def _plus_steps(steps: int, alike: list[Pretraining], runs: Runs) -> dict[float, int]:
+def _plus_steps(steps: int, same_settings: list[Pretraining], runs: Runs) -> dict[float, int]:
     """The number of updates of MLM++ for each mask ratio. MLM++ is a vanilla MLM with more updates
     than its family: the one whose number is closest to the family's times the cost ratio that was
     measured in these runs, or else the one whose training took the most similar time."""
-    exlm = [run for run in alike if run.steps == steps and run.cell.method != MLM]
-    longer = [run for run in alike if run.steps > steps and run.cell.is_plain_mlm]
-    ratio = next((runs.costs[run.study]["ratio"] for run in alike if run.study in runs.costs), None)
+    exlm = [run for run in same_settings if run.steps == steps and run.cell.method != MLM]
+    longer = [run for run in same_settings if run.steps > steps and run.cell.is_plain_mlm]
+    studies = [run.study for run in same_settings if run.study in runs.costs]
+    ratio = runs.costs[studies[0]]["ratio"] if studies else None
 
     def cost_apart(mlm: Pretraining) -> float:
         if ratio is not None:
@@ -146,19 +165,28 @@ def _plus_steps(steps: int, alike: list[Pretraining], runs: Runs) -> dict[float,
         hours = [run.hours for run in exlm if run.cell.p == mlm.cell.p]
         return abs(mlm.hours - fmean(hours)) if hours else 0.0
 
-    nearest_last = sorted(longer, key=cost_apart, reverse=True) if exlm else []
-    return {run.cell.p: run.steps for run in nearest_last}
+    plus_steps: dict[float, int] = {}
+    if exlm:
+        # of two that are equally close, the one with more updates
+        for run in sorted(longer, key=lambda run: (cost_apart(run), -run.steps)):
+            plus_steps.setdefault(run.cell.p, run.steps)
+    return plus_steps
 
 
 def _tunings(members: list[Pretraining], runs: Runs) -> Tunings:
     """The fine-tunings of these runs: of each task only those with the most frequent settings."""
-    made = [(run.id, tuning) for run in members for tuning in runs.finetunings.get(run.id, [])]
-    made = [(run_id, tuning) for run_id, tuning in made if not tuning.from_scratch]
-    counts = Counter((tuning.task, tuning.compared) for _, tuning in made)
-    usual = {task: compared for (task, compared), _ in reversed(counts.most_common())}
+    candidates = []
+    for run in members:
+        for tuning in runs.finetunings.get(run.id, []):
+            if not tuning.from_scratch:
+                candidates.append((run.id, tuning))
+    counts = Counter((tuning.task, tuning.compared) for _, tuning in candidates)
+    most_frequent_settings: dict[str, str] = {}
+    for (task, settings), _ in counts.most_common():
+        most_frequent_settings.setdefault(task, settings)
     tunings: Tunings = {}
-    for run_id, tuning in made:
-        if tuning.compared == usual[tuning.task]:
+    for run_id, tuning in candidates:
+        if tuning.compared == most_frequent_settings[tuning.task]:
             tunings.setdefault((run_id, tuning.task), tuning)
     return tunings
 
@@ -185,8 +213,8 @@ def _label(kind: Kind, members: list[Pretraining]) -> str:
 def _tell_apart(groups: list[Family]) -> None:
     """Adds the settings that differ to labels that are equal; hashes are shortened."""
     for label in {family.label for family in groups}:
-        alike = [family for family in groups if family.label == label]
-        common = frozenset.intersection(*(family.kind.settings for family in alike))
-        for family in alike:
-            for name, value in sorted(family.kind.settings - common):
+        same_label = [family for family in groups if family.label == label]
+        shared_settings = frozenset.intersection(*(family.kind.settings for family in same_label))
+        for family in same_label:
+            for name, value in sorted(family.kind.settings - shared_settings):
                 family.label += f" · {name} = {value[:16]}"

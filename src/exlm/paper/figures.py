@@ -24,7 +24,7 @@ from exlm.train.tracking import read_log
 POINTS = 100
 COLOURS = ("#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b")
 # By the title of a curve, the key and the kind of the records in the log.
-CURVES = {title: tuple(column) for title, column in paper.VALUES["curves"].items()}
+CURVES = {heading: tuple(column) for heading, column in paper.VALUES["curves"].items()}
 # As a decorator, it changes the style inside that function only.
 styled = matplotlib.rc_context(paper.VALUES["style"])
 
@@ -66,7 +66,8 @@ def _heat_maps(family: Family) -> Plot:
 
 
 def _heat_map(axis: Axes, grid: Sequence[Cell], numbers: Mapping[Cell, Number]) -> None:
-    """Grey with a dash: not run. Empty grey: left out, since pʳ is almost 0."""
+    """Draws one heat map. A grey square with a dash was not run. An empty grey square is left out,
+    since its pʳ is almost 0."""
     ratios = sorted({cell.p for cell in grid})
     repeats = sorted({cell.r for cell in grid})
     low = min(number.value for number in numbers.values())
@@ -151,7 +152,7 @@ def _training_curves(
     name: str,
     family: Family,
     labels: Mapping[Cell, str],
-    titles: Sequence[str],
+    headings: Sequence[str],
     over_hours: bool = False,
 ) -> list[Figure]:
     """Plots the logged numbers over updates or hours: a row of panels for each mask ratio of
@@ -163,8 +164,8 @@ def _training_curves(
         cells = [cell for cell, log in logs.items() if cell.p == p and not log.empty]
         if len(cells) > 1:
             rows.append(cells)
-    shown = [logs[cell] for cells in rows for cell in cells]
-    columns = [title for title in titles if any(CURVES[title] in log for log in shown)]
+    drawn_logs = [logs[cell] for cells in rows for cell in cells]
+    columns = [heading for heading in headings if any(CURVES[heading] in log for log in drawn_logs)]
     if not columns:
         return []
     plot = Plot(figsize=(3.7 * len(columns), 2.2 * len(rows) + 0.3))

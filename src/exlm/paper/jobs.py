@@ -60,7 +60,10 @@ def run_jobs(jobs: list[Job], own_processes: bool) -> None:
             continue
         begin = time.monotonic()
         try:
-            in_own_process(job.run) if own_processes else job.run()
+            if own_processes:
+                in_own_process(job.run)
+            else:
+                job.run()
         except TrainingStopped as error:
             stopped.append(f"{job.result.parent}: {error}")
             print(f"stopped: {error}", flush=True)
@@ -75,7 +78,7 @@ def in_own_process(function: Callable[..., Any], *values: Any) -> Any:
     """Runs a function in a new process and returns its result. Call it in the main thread, with
     what can be pickled. SIGINT (Ctrl-C) and SIGTERM both reach it as SIGTERM, so that a training
     saves its state and ends; Interrupted is then raised. Its InputError or OSError is raised here.
-    TrainingStopped: it was killed, or failed unexpectedly."""
+    TrainingStopped is raised if it was killed or failed unexpectedly."""
     received: list[int] = []
 
     def pass_on(number: int) -> None:

@@ -110,19 +110,19 @@ def batch_entropies(model: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[st
     by side."""
     output = model.lattice_output(model.exlm.expand(**batch))
     lattice = output.lattice
-    of_targets = {"mixture": entropy(model.objective.marginals(output))}  # [B, T]
+    target_entropies = {"mixture": entropy(model.objective.marginals(output))}  # [B, T]
     if model.transition is not None:
-        of_states = entropy(model.head(output.states).log_softmax(-1))  # [B, N]
+        state_entropies = entropy(model.head(output.states).log_softmax(-1))  # [B, N]
         weights = output.visits.double()  # [B, T, N]
-        of_targets["states"] = (weights @ of_states[..., None])[..., 0]
+        target_entropies["states"] = (weights @ state_entropies[..., None])[..., 0]
     is_masked = batch["labels"] != IGNORED
     copies_masked = is_masked.unflatten(1, (-1, model.config.repeat))  # [B, S, r]
     result = {}
-    for name, values in of_targets.items():
-        of_inputs = torch.zeros(is_masked.shape, dtype=values.dtype)
+    for name, values in target_entropies.items():
+        input_entropies = torch.zeros(is_masked.shape, dtype=values.dtype)
         # Targets stand in the order of the input.
-        of_inputs[is_masked] = values[lattice.target_is_mask].cpu()
-        result[name] = of_inputs.view(copies_masked.shape).mean(2)[copies_masked.all(2)]
+        input_entropies[is_masked] = values[lattice.target_is_mask].cpu()
+        result[name] = input_entropies.view(copies_masked.shape).mean(2)[copies_masked.all(2)]
     return result
 
 
@@ -184,24 +184,29 @@ def compare(
     """Time, throughput and peak memory of `steps` updates of ExLM (as in `model`), and of an MLM
     with its encoder."""
     device = distributed.device().type
-    link_prior = prior.at(0, steps)
-    sides = [
-        (data, replace(model, objective="mlm"), precision, link_prior),
-        (data, replace(model, objective="exlm"), precision, link_prior),
-    ]
-    updates = [training(*settings) for settings in sides]
-    times, tokens = np.empty((2, WARM_UP + steps)), np.empty(WARM_UP + steps)
+    settings_of: dict[str, dict[str, Any]] = {}
+    for objective in ("mlm", "exlm"):
+        settings_of[objective] = {
+            "data": data,
+            "model": replace(model, objective=objective),
+            "precision": precision,
+            "prior": prior.at(0, steps),
+        }
+    updates = {name: timed_updates(**settings) for name, settings in settings_of.items()}
+    times = {name: np.empty(WARM_UP + steps) for name in settings_of}
+    tokens = np.empty(WARM_UP + steps)
     for step in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
-        for side in range(2):
-            call, tokens[step] = next(updates[side])
-            times[side, step] = seconds(call, device)
-    times, tokens = times[:, WARM_UP:], tokens[WARM_UP:]
+        for name, updates_of_model in updates.items():
+            update_once, tokens[step] = next(updates_of_model)
+            times[name][step] = seconds(update_once, device)
+    times = {name: values[WARM_UP:] for name, values in times.items()}
+    tokens = tokens[WARM_UP:]
     models = {}
-    for name, taken, settings in zip(("mlm", "exlm"), times, sides, strict=True):
+    for name, settings in settings_of.items():
         models[name] = {
-            "seconds_per_step": taken.mean(),
-            "tokens_per_second": tokens.sum() / taken.sum(),
-            "peak_memory_bytes": in_own_process(peak_memory, device, *settings),
+            "seconds_per_step": times[name].mean(),
+            "tokens_per_second": tokens.sum() / times[name].sum(),
+            "peak_memory_bytes": in_own_process(partial(peak_memory, device, **settings)),
         }
     clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
     return {
@@ -211,12 +216,12 @@ def compare(
         "pairs": steps,
         "clock": "GPU time" if device == "cuda" else clock,
         "models": models,
-        "ratio": times[1].sum() / times[0].sum(),
-        "ratio_quartiles": np.quantile(times[1] / times[0], (0.25, 0.75)).tolist(),
+        "ratio": times["exlm"].sum() / times["mlm"].sum(),
+        "ratio_quartiles": np.quantile(times["exlm"] / times["mlm"], (0.25, 0.75)).tolist(),
     }
 
 
-def training(
+def timed_updates(
     data: DataConfig, model: ArchitectureConfig, precision: str, prior: Prior
 ) -> Iterator[tuple[Call, int]]:
     """Functions that each do one update, and how many tokens it reads, not counting copies and
@@ -237,10 +242,10 @@ def training(
         for number, batch in masked(step):
             batches.append((number, complete_batch(network.exlm.expander, batch, prior)))
             tokens += int(batch["attention_mask"].sum()) // data.repeat
-        call = partial(
+        update_once = partial(
             update, network, optimizer, pretraining_loss, batches, config, seed=0, step=0
         )
-        yield call, tokens
+        yield update_once, tokens
 
 
 def seconds(call: Call, device: str) -> float:
@@ -260,12 +265,12 @@ def seconds(call: Call, device: str) -> float:
     return now() - begin
 
 
-def peak_memory(device: str, *settings: Any) -> int:
-    """By how many bytes two updates of `training(*settings)` raise the peak of memory. Call it by
-    `in_own_process`: on a CPU it is the resident memory of the whole process."""
+def peak_memory(device: str, **settings: Any) -> int:
+    """By how many bytes two updates of `timed_updates(**settings)` raise the peak of memory. Call
+    it by `in_own_process`: on a CPU it is the resident memory of the whole process."""
     begin = 0 if device == "cuda" else resident_memory("VmRSS")
-    for call, _ in itertools.islice(training(*settings), 2):
-        call()
+    for update_once, _ in itertools.islice(timed_updates(**settings), 2):
+        update_once()
     return (
         torch.cuda.max_memory_allocated() if device == "cuda" else resident_memory("VmHWM") - begin
     )

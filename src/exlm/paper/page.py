@@ -21,7 +21,7 @@ PAPER = "paper: "
 Row = dict[str, Any]
 
 
-def shown(cell: Number | str | float | None) -> str:
+def cell_text(cell: Number | str | float | None) -> str:
     """A cell as text. Integers have no digit after the decimal point, floats one, and None is a
     dash."""
     if isinstance(cell, int | float):
@@ -38,7 +38,7 @@ TEMPLATES = Environment(
     keep_trailing_newline=True,
 )
 TEMPLATES.globals["paper"] = PAPER
-TEMPLATES.filters["shown"] = shown
+TEMPLATES.filters["cell_text"] = cell_text
 TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode()
 TEMPLATES.filters["latex"] = lambda text: str(text).translate(str.maketrans(VALUES["latex"]))
 TEMPLATES.filters["markdown"] = lambda text: re.sub(r"([|*_<>])", r"\\\1", str(text))
@@ -71,7 +71,7 @@ class Table:
         cells = [row[column] for row in self.rows]
         if any(not isinstance(cell, str | None) for cell in cells):
             return "r"
-        return "p{6cm}" if max(len(shown(cell)) for cell in cells) > 60 else "l"
+        return "p{6cm}" if max(len(cell_text(cell)) for cell in cells) > 60 else "l"
 
     def write(self, directory: Path) -> None:
         """Writes NAME.csv, with unrounded numbers and standard deviations, and NAME.tex, a LaTeX
@@ -124,7 +124,8 @@ def write_report(directory: Path, title: str, lead: list[str], sections: list[Se
     counts: Counter[tuple[type, str]] = Counter()
     for section in sections:
         for i, block in enumerate(section.blocks):
-            count = counts[type(block), block.name] = counts[type(block), block.name] + 1
+            counts[type(block), block.name] += 1
+            count = counts[type(block), block.name]
             if count > 1:
                 # Names of the second family's files end in -2.
                 section.blocks[i] = replace(block, name=f"{block.name}-{count}")

@@ -45,12 +45,12 @@ def _sections(runs: Runs, groups: Sequence[Family], left_out: Table) -> list[Sec
     worth = worth_table(groups)
     cost = [figure for family in groups for figure in cost_curves(family)] if worth.rows else []
     experiments = [
-        _experiment("repeated-mlm", groups, tables.repeated_table, repeated_figures),
+        _experiment_section("repeated-mlm", groups, tables.repeated_table, repeated_figures),
         _main_section("main-text", groups, runs),
         _main_section("main-molecules", groups, runs),
-        _experiment("ablations", groups, tables.ablation_table),
-        _experiment("sweep", groups, tables.sweep_table, sweep_curves),
-        _experiment("entropy", groups, tables.entropy_table, entropy_bars),
+        _experiment_section("ablations", groups, tables.ablation_table),
+        _experiment_section("sweep", groups, tables.sweep_table, sweep_curves),
+        _experiment_section("entropy", groups, tables.entropy_table, entropy_bars),
         _section("cases", _cases(groups), EXPLORE),
         _section("cost", [tables.efficiency_table(runs.costs)], _analyze("efficiency", groups)),
     ]
@@ -86,7 +86,7 @@ def _section(name: str, blocks: Sequence[Table | Figure], start: str = "") -> Se
     return Section(*texts("sections", name), start, filled)
 
 
-def _experiment(
+def _experiment_section(
     name: str,
     groups: Sequence[Family],
     table_of: Callable[[Family], Table],

@@ -7,6 +7,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -129,14 +130,14 @@ class Runs:
         # all numbers: `source`, the id of the run that has it, and the fields of `Score`
         self.scores = pd.DataFrame()
 
-    def read(self, path: Path, record: Callable[[Json, Path], Record]) -> Record | None:
-        """What `record` makes of a JSON file and its directory; None if there is no file. `damaged`
+    def read(self, path: Path, record: Callable[[Json], Record]) -> Record | None:
+        """What `record` makes of the content of a JSON file; None if there is no file. `damaged`
         notes a file that cannot be used."""
         if not path.is_file():
             return None
         try:
             content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)
-            return record(content, path.parent)
+            return record(content)
         except UNUSABLE as error:
             self.damaged[path] = f"{type(error).__name__}: {error}"
             return None
@@ -152,11 +153,11 @@ def find_runs(roots: list[str]) -> Runs:
     weights: dict[str, str | None] = {}
     tunings: dict[str, Finetuning] = {}
     for folder in sorted({Path(folder) for root in roots for folder, _, _ in os.walk(root)}):
-        if run := runs.read(folder / "result.json", _pretraining):
+        if run := runs.read(folder / "result.json", partial(_pretraining, folder)):
             run.scores += runs.read(folder / "measurements.json", _measured) or []
             runs.pretrainings.setdefault(run.id, run)
             weights.setdefault(run.id, runs.read(folder / "manifest.json", _fingerprint))
-        if tuning := runs.read(folder / REPORT, _finetuning):
+        if tuning := runs.read(folder / REPORT, partial(_finetuning, folder)):
             tunings.setdefault(tuning.id, tuning)
         if cost := runs.read(folder / "efficiency.json", _cost):
             runs.costs[folder] = cost
@@ -177,12 +178,12 @@ def find_runs(roots: list[str]) -> Runs:
     return runs
 
 
-def _pretraining(result: Json, path: Path) -> Pretraining | None:
+def _pretraining(path: Path, result: Json) -> Pretraining | None:
     """None for a result with `scores`: it is one seed of a fine-tuning, see results.json."""
     return None if "scores" in result else Pretraining(result, path)
 
 
-def _finetuning(result: Json, path: Path) -> Finetuning | None:
+def _finetuning(path: Path, result: Json) -> Finetuning | None:
     """None if no seed has a score, for example because the data have no labels."""
     tuning = Finetuning(result, path)
     return tuning if tuning.task and tuning.task in {row.score for row in tuning.scores} else None
@@ -225,13 +226,19 @@ def _method(model: ArchitectureConfig) -> str:
 def _exlm_only(model: ArchitectureConfig, identity: Json) -> frozenset[tuple[str, Any]]:
     """Those settings of EXLM_ONLY that a model with this objective uses. An MLM has of these only
     its positions."""
-    prefix = "" if model.has_links else "model." if model.expands else "model.rotary"
+    if model.has_links:
+        names = list(EXLM_ONLY)
+    elif model.expands:
+        names = [name for name in EXLM_ONLY if name.startswith("model.")]
+    else:
+        names = ["model.rotary"]
     settings = set()
-    for key, usual in EXLM_ONLY.items():
+    for name in names:
         # The ablation of 2D RoPE belongs to runs with either kind of positions.
-        if key.startswith(prefix) and (key, model.rotary) != ("model.rotary", "1d"):
-            value = identity.get(key, usual)
-            settings.add((key, tuple(value) if isinstance(value, list) else value))
+        if name == "model.rotary" and model.rotary == "1d":
+            continue
+        value = identity.get(name, EXLM_ONLY[name])
+        settings.add((name, tuple(value) if isinstance(value, list) else value))
     return frozenset(settings)
 
 
@@ -247,7 +254,7 @@ def _held_out_scores(kind: str, content: Json) -> list[Score]:
     return scores
 
 
-def _measured(content: Json, path: Path) -> list[Score]:
+def _measured(content: Json) -> list[Score]:
     """The scores in measurements.json."""
     entropy = content.get("entropy")
     if entropy and entropy["tokens"] == 0:
@@ -284,9 +291,9 @@ def _task_scores(result: Json, task: str, is_questions: bool) -> list[Score]:
     return scores
 
 
-def _cost(content: Json, path: Path) -> Json:
+def _cost(content: Json) -> Json:
     """The content, if it has all that the report shows."""
-    numbers = [*content["ratio_quartiles"], len(content["clock"])]
+    numbers = [*content["ratio_quartiles"]]
     numbers += [content[key] for key in ("ratio", "num_states", "mask_ratio", "pairs")]
     for model in ("mlm", "exlm"):
         measured = content["models"][model]
@@ -294,10 +301,12 @@ def _cost(content: Json, path: Path) -> Json:
         numbers.append(measured["peak_memory_bytes"])
     if not all(isinstance(number, int | float) for number in numbers):
         raise ValueError("a number is missing")
+    if not isinstance(content["clock"], str):
+        raise ValueError("the clock is no text")
     return content
 
 
-def _fingerprint(manifest: Json, path: Path) -> str | None:
+def _fingerprint(manifest: Json) -> str | None:
     """The SHA-256 of the weights, as `exlm.storage.models.fingerprint` computes it."""
     files = sorted(manifest.get("files", {}).items())
     sums = "".join(entry["sha256"] for name, entry in files if name.endswith(".safetensors"))

@@ -16,9 +16,9 @@ from exlm.paper.values import COLUMNS, MLM, PLUS, Cell, percent, rank, texts, ti
 
 PAPER_TASKS = [title(task) for task in paper.VALUES["ablation_tasks"]]
 PAPER_COLUMNS = [PAPER + name for name in (*PAPER_TASKS, "avg.", "GPU hours")]
-NOT_PRINTED: paper.Row = (None,) * 5
+NOT_PRINTED: paper.PrintedRow = (None,) * 5
 # The first columns of an experiment's row, its cell, and the paper's numbers.
-Line = tuple[Row, Cell, paper.Row]
+Line = tuple[Row, Cell, paper.PrintedRow]
 
 
 def sources(family: Family, cell: Cell) -> Row:
@@ -95,7 +95,7 @@ def _main_scores(name: str, numbers: dict[str, Number]) -> Row:
     }
 
 
-def _experiment(name: str, family: Family, lines: Iterable[Line]) -> Table:
+def _experiment_table(name: str, family: Family, lines: Iterable[Line]) -> Table:
     """The table of an experiment: the first columns, our tasks and their mean, scores on held-out
     data, and the paper's numbers."""
     tasks = family.tasks if name != "entropy" else []
@@ -121,25 +121,29 @@ def ablation_table(family: Family) -> Table:
     names = family.cells_by_name()
     methods = {name for name, cell in names.items() if name == cell.method}
     lines: list[Line] = []
-    for method in sorted(methods | paper.ABLATIONS.keys(), key=rank) if len(methods) > 1 else ():
+    if len(methods) < 2:
+        return _experiment_table("ablations", family, lines)
+    for method in sorted(methods | paper.ABLATIONS.keys(), key=rank):
         k = 1 if method in (MLM, PLUS) else family.base_states
         cell = names.get(method, Cell(method, k, family.base_ratio))
         updates = family.cells[cell][0].steps if cell in family.cells else None
         values = (*paper.ABLATIONS.get(method, NOT_PRINTED), paper.GPU_HOURS.get(method))
         lines.append(({"model": method, "updates": updates}, cell, values))
-    return _experiment("ablations", family, lines)
+    return _experiment_table("ablations", family, lines)
 
 
 def sweep_table(family: Family) -> Table:
     """Rows for each p and k; k = 1 is the vanilla MLM. The table is empty unless there are two
     cells of ExLM."""
-    pairs = {(cell.p, cell.k) for cell in family.sweep()} | paper.SWEEP.keys()
     lines: list[Line] = []
-    for p, k in sorted(pairs) if len(family.select("ExLM")) > 1 else ():
+    if len(family.select("ExLM")) < 2:
+        return _experiment_table("sweep", family, lines)
+    pairs = {(cell.p, cell.k) for cell in family.sweep()} | paper.SWEEP.keys()
+    for p, k in sorted(pairs):
         cell = Cell(MLM if k == 1 else "ExLM", k, p)
         values = paper.SWEEP.get((p, k), NOT_PRINTED)
         lines.append(({"p, %": 100 * p, "model": cell.label}, cell, values))
-    return _experiment("sweep", family, lines)
+    return _experiment_table("sweep", family, lines)
 
 
 def repeated_table(family: Family) -> Table:
@@ -152,7 +156,7 @@ def repeated_table(family: Family) -> Table:
             values = paper.SWEEP.get((cell.p, 1), values)
         share = Number(100 * cell.p**cell.r, digits=2)
         lines.append(({"p, %": 100 * cell.p, "r": cell.r, "pʳ, %": share}, cell, values))
-    return _experiment("repeated-mlm", family, lines)
+    return _experiment_table("repeated-mlm", family, lines)
 
 
 def entropy_table(family: Family) -> Table:
@@ -162,7 +166,7 @@ def entropy_table(family: Family) -> Table:
     if family.estimates(family.select("ExLM"), paper.ENTROPY):
         for cell in sorted(family.sweep(), key=lambda cell: (cell.p, cell.k)):
             lines.append(({"p, %": 100 * cell.p, "model": cell.label}, cell, ()))
-    return _experiment("entropy", family, lines)
+    return _experiment_table("entropy", family, lines)
 
 
 def masks_table(groups: Sequence[Family]) -> Table:

@@ -25,7 +25,7 @@ class Term(NamedTuple):
 
 
 # Numbers as the paper prints them, in the order of its columns. None is a dash.
-Row = tuple[float | None, ...]
+PrintedRow = tuple[float | None, ...]
 
 VALUES = _content("values.yaml")
 TEXTS = _content("texts.yaml")
@@ -36,8 +36,8 @@ CLAIMS = {
 METHODS: list[str] = VALUES["methods"]
 MLM, PLUS = METHODS[:2]
 MAIN_TABLES: dict[str, dict[str, Any]] = VALUES["main_tables"]
-ABLATIONS: dict[str, Row] = {model: tuple(row) for model, row in VALUES["ablations"].items()}
-SWEEP: dict[tuple[float, int], Row] = {(p, k): tuple(row) for p, k, *row in VALUES["sweep"]}
+ABLATIONS: dict[str, PrintedRow] = {model: tuple(row) for model, row in VALUES["ablations"].items()}
+SWEEP: dict[tuple[float, int], PrintedRow] = {(p, k): tuple(row) for p, k, *row in VALUES["sweep"]}
 REPEATED_MNLI: dict[tuple[float, int], float] = {(p, r): x for p, r, x in VALUES["repeated_mnli"]}
 GPU_HOURS: dict[str, float] = VALUES["gpu_hours"]
 COST_RATIO: float = VALUES["cost_ratio"]
